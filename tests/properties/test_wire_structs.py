@@ -25,8 +25,11 @@ from tests.unit.cluster.held import held
 from webhook.api.claims import EXTENDED_RESOURCE, FROM_TEMPLATE, classes_only, decode_claim
 from webhook.api.decode import Reader
 from webhook.api.pods import GANG, HOLD, MIRROR
-from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire
+from webhook.api.slices import decode_slice
+from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire, WholeSliceWire
 from webhook.cluster.cache.pods import PodGroupWire, PodWire
+from webhook.inventory.pools import Pool, Pools
+from webhook.inventory.published import published_devices
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -215,6 +218,30 @@ def test_slices_of_all_versions_are_held_alike(spec: tuple[list[Json], Json], me
         found.append(kept(manifest))
         assert found[-1] == held(manifest)
     assert found[0] == found[1] == found[2]
+
+
+@given(_slice_specs(), _metadata, st.sampled_from(("v1", "v1beta2", "v1beta1")))
+def test_whole_slices_are_the_same_with_their_devices_as_bytes(
+    spec: tuple[list[Json], Json], metadata: Json, version: str
+) -> None:
+    manifest = _slice(*spec, metadata, version)
+    value = msgspec.json.decode(json.dumps(manifest).encode(), type=WholeSliceWire).to_value()
+    assert structs.replace(value, raw_devices=None) == kept(manifest)
+    devices = manifest["spec"].get("devices")
+    assert value.raw_devices is None or isinstance(value.raw_devices, bytes)
+    assert (None if value.raw_devices is None else json.loads(value.raw_devices)) == devices
+    identity = value.driver, value.pool
+    full = decode_slice(Reader.of(manifest, []))
+    pools = Pools(), Pools()
+    for each, pool in zip((value, full), pools, strict=True):
+        pool.apply(None, each)
+    of_bytes, of_values = [list(published_devices(identity, pool.get(identity) or Pool())) for pool in pools]
+    assert of_bytes == of_values
+
+
+def test_slice_without_specification_has_no_devices() -> None:
+    value = msgspec.json.decode(b'{"metadata":{"name":"s","uid":"u"}}', type=WholeSliceWire).to_value()
+    assert (value.meta.name, value.devices, value.raw_devices) == ("s", (), None)
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1alpha3"])

@@ -74,12 +74,11 @@ class PatchWriter:
             return WriteAnswer(failed=f"the answer to writing rule {write.name} cannot be read: {error}")
 
     async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
-        """Deletes a rule in the version that was read; one that is gone or changed is left alone."""
+        """Deletes the very rule that was read, in whatever version: its status changes all the time."""
         meta = stored.meta
-        identity = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         try:
             path = f"{await self._rules.path()}/{quote(meta.name, safe='')}"
-            await self._cluster.delete(path, {"preconditions": identity})
+            await self._cluster.delete(path, {"preconditions": {"uid": meta.uid}})
         except ClusterError as error:
             return WriteAnswer() if isinstance(error, NotFound) and error.has_status else _answer(error)
         return WriteAnswer()

@@ -13,6 +13,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
+from msgspec import structs
+
 from webhook.cluster.cache.wire import is_newer
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
@@ -88,6 +90,12 @@ def _is_news(known: StoredRule, new: StoredRule) -> bool:
     return known.meta.uid != new.meta.uid or is_newer(new.meta.resource_version, known.meta.resource_version)
 
 
+def _in_question(stored: StoredRule) -> StoredRule:
+    """A rule without what changes all the time: the evictors write its status."""
+    meta = structs.replace(stored.rule.meta, resource_version="")
+    return structs.replace(stored, rule=structs.replace(stored.rule, meta=meta, conditions=()))
+
+
 class PatchController:
     """One event loop calls `observe_...`, `run` works."""
 
@@ -102,6 +110,8 @@ class PatchController:
             first_seconds=FIRST_RETRY_SECONDS,
             most_seconds=MOST_RETRY_SECONDS,
         )
+        self._under_way = 0
+        """Owners in this round."""
         self._timeslice = TimeSlice()
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
@@ -111,10 +121,15 @@ class PatchController:
         self._crowded: set[str] = set()
         """Uids of rules with too many siblings, about which an Event was written."""
         parts.metrics.watch(
-            lambda: self.index.pending + len(self._queue),
+            lambda: self.index.pending + self.waiting,
             lambda: sum(self._faults.values()),
             lambda: Counter(self._reasons.values()),
         )
+
+    @property
+    def waiting(self) -> int:
+        """Owners of rules that are to be looked at, or are; those that wait after a failure are not among them."""
+        return len(self._queue) + self._under_way
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -139,7 +154,9 @@ class PatchController:
         known = self.book.rules.get(name)
         if known is not None and new is not None and not _is_news(known, new):
             return
-        self._look_at(self.book.put_rule(name, new))
+        concerned = self.book.put_rule(name, new)
+        if known is None or new is None or _in_question(known) != _in_question(new):
+            self._look_at(concerned)
 
     def _look_at(self, uids: Iterable[str]) -> None:
         for uid in uids:
@@ -189,6 +206,7 @@ class PatchController:
         uids = [await self._queue.get()]
         while len(self._queue):
             uids.append(await self._queue.get())
+        self._under_way = len(uids)
         outcomes = {uid: await self._apply(uid) for uid in uids}
         for uid, (refused, failed) in outcomes.items():
             if not refused and not failed:
@@ -196,6 +214,7 @@ class PatchController:
         for uid, (refused, failed) in outcomes.items():
             await self._report(uid, refused, failed)
             self._queue.done(uid)
+            self._under_way -= 1
 
     async def _plan(self, uid: str) -> OwnerPlan:
         """The plan of an owner as things are now."""

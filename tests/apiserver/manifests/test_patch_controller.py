@@ -1,23 +1,79 @@
-"""The overlay with the controller of patches: its flags and rights, and that it needs no more of them."""
+"""The overlay with the controller of patches: its flags and its rights, each of which is put to use."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 import pytest
+import yaml
 
-from tests.apiserver.accounts import rights_of
+from tests.apiserver.accounts import RBAC_KINDS, Token, asked_for, refused, rights_of, wait_granted
 from tests.apiserver.manifests.installing import OWN_NAMESPACE, environment_of, rendered
+from tests.apiserver.patches.closing import RULES, ClosingFleet
+from tests.apiserver.patches.values import COLLECTION
+from tests.apiserver.patching import PatchProcess
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.processes import wait_until
 from webhook.api.names import PATCH_ACCOUNT, PATCHER
 from webhook.config.patch import parse_patch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.controlplane.assets import Assets
 
 pytestmark = pytest.mark.apiserver
 
 OVERLAY: Final = "overlays/patch-controller"
 _WRITES: Final = {"create", "update", "patch", "delete", "deletecollection"}
+
+
+@pytest.fixture(scope="module")
+def audited(assets: Assets) -> Iterator[ControlPlane]:
+    """A control plane that writes down who asks for what, with the kind and the account of the overlay."""
+    with ControlPlane(assets, audit=True) as plane:
+        documents = rendered(assets, OVERLAY)
+        kinds = RBAC_KINDS | {"CustomResourceDefinition"}
+        ours = [each for each in documents if each["kind"] in kinds]
+        done = plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(ours))
+        assert done.code == 0, done
+        wait_until(lambda: plane.client.get(COLLECTION).ok, "patches are served")
+        granted = rights_of(documents, PATCH_ACCOUNT)
+        wait_until(lambda: wait_granted(plane, PATCH_ACCOUNT, granted), "the authorizer knows the roles")
+        yield plane
+
+
+def test_patch_may_do_what_it_does_and_nothing_else(audited: ControlPlane) -> None:
+    """Rules come, change and go; statuses, an Event, the lease; and it gives the lease back."""
+    token = Token(audited, PATCH_ACCOUNT)
+    elect = ("--leader-elect", f"--namespace={OWN_NAMESPACE}")
+    with PatchProcess(audited, *elect, kubeconfig=token.kubeconfig) as process:
+        process.wait_for("working")
+        fleet = ClosingFleet(audited, "rights", ["node-0"])
+        fragile = [{"cel": {"expression": f'device.attributes["{fleet.driver}"].memory > 40'}}]
+        stored = fleet.patch("one", driver=fleet.driver, selectors=fragile)
+        fleet.wait_expanded(stored)
+        rule = fleet.rules(stored["metadata"]["uid"])[0]["metadata"]["name"]
+        _ = audited.client.patch(f"{RULES}/{rule}", {"spec": {"taint": {"value": "x"}}}).object
+        wait_until(
+            lambda: "value" not in audited.client.get(f"{RULES}/{rule}").object["spec"]["taint"], "it is put back"
+        )
+        fleet.drop("one")
+        wait_until(lambda: not fleet.rules(), "its rules are gone")
+        wait_until(lambda: ("events", "create") in _asked(token), "the fault is an Event")
+        assert process.process.stop() == 0
+    granted = rights_of(rendered(audited.assets, OVERLAY), PATCH_ACCOUNT)
+    asked = asked_for(token.events())
+    assert refused(token.events()) == []
+    assert {each for each in asked if not any(right.covers(each) for right in granted)} == set()
+    unused = {right for right in granted if not any(right.covers(each) for each in asked)}
+    needed = {(each.resource, each.verb) for each in unused if each.verb != "list"}  # a server may not stream lists
+    # Server-side apply is a PATCH, for which the server asks itself whether the account may create.
+    assert needed == {("devicetaintrules", "create")}
+
+
+def _asked(token: Token) -> set[tuple[str, str]]:
+    return {(each.resource, each.verb) for each in asked_for(token.events())}
 
 
 def test_patch_takes_its_flags(assets: Assets) -> None:

@@ -12,7 +12,7 @@ from msgspec import structs
 from tests.unit.inventory.patched import DRIVER, class_of, slice_of
 from tests.unit.patches.fake_cluster import NOW, START, FakeCluster, play
 from webhook.api.meta import ObjectMeta
-from webhook.api.rules import DATA, HARDWARE_LABEL, PATCH_LABEL, SCOPE, DeviceSelector, DeviceTaintRule
+from webhook.api.rules import DATA, HARDWARE_LABEL, PATCH_LABEL, SCOPE, Condition, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint, TaintExtras
 from webhook.patches.stored import RuleOwner
 
@@ -217,6 +217,18 @@ def test_watch_may_be_faster_than_the_answer_to_a_write() -> None:
     cluster.patch("one", driver=DRIVER, taints=[CLOSED])
     play(cluster, lambda: cluster.drop_patch("one"))
     assert not cluster.rules
+
+
+def test_status_of_a_rule_is_no_reason_to_look_at_its_patch() -> None:
+    cluster = two_pools()
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    play(cluster)
+    [name] = cluster.rules
+    cluster.edit(name, conditions=(Condition("x", "True", "x"),))
+    assert cluster.registry.get_sample_value("device_taint_webhook_patch_pending") == 0
+    cluster.edit(name, generation=5)
+    assert cluster.registry.get_sample_value("device_taint_webhook_patch_pending") == 1
+    assert cluster.registry.get_sample_value("device_taint_webhook_patches", {"reason": "Expanded"}) == 1
 
 
 @pytest.mark.parametrize("why", ["leads", "current"])

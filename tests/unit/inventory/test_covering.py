@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from itertools import combinations, product
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 from tests.costs import calls_of
 from tests.unit.inventory.patched import DRIVER, at, pools_of, slice_of
 from webhook.api.rules import DeviceSelector
-from webhook.inventory.covering import _fewest_lines, covering_selectors
+from webhook.inventory.covering import _fewest_lines, cover_of, covering_selectors
 from webhook.inventory.matching import selects
 
 if TYPE_CHECKING:
@@ -109,6 +110,38 @@ def test_work_grows_with_the_number_of_devices_and_no_faster() -> None:
 
     few, many = calls(50), calls(200)
     assert many < 6 * few
+
+
+@pytest.mark.parametrize("alike", [1, 2, 3, 4, 9])
+def test_alike_pools_are_covered_by_the_fewest_lines(alike: int) -> None:
+    """As many pools as names, fewer, and more; beside pools that are wanted in part, and one that is not wanted."""
+    names = "abc"
+    pools = fleet(*[names] * alike, "xy", "xz", "w")
+    cells = [f"{pool}{device}" for pool in range(alike) for device in names]
+    found = covered(pools, *cells)
+    assert len(found) == min(alike, len(names))
+    assert found == ([f"{pool}*" for pool in range(alike)] if alike <= len(names) else ["*a", "*b", "*c"])
+    with_part = covered(pools, *cells, f"{alike}x")
+    assert len(with_part) == len(found) + 1
+
+
+def test_cover_counts_what_it_would_list() -> None:
+    chance = random.Random(3)
+    for _ in range(100):
+        published = {f"p{n}": frozenset(chance.sample("abcd", chance.randint(0, 4))) for n in range(5)}
+        wanted = {pool: frozenset(each for each in names if chance.random() < 0.7) for pool, names in published.items()}
+        cover = cover_of(DRIVER, published, Counter(published.values()), wanted)
+        selectors = list(cover.selectors())
+        assert cover.needed == len(selectors) == len(set(selectors))
+        hit = {
+            (pool, device)
+            for pool, names in published.items()
+            for device in names
+            if any(selects(each, DRIVER, pool, device) for each in selectors)
+        }
+        assert hit == {(pool, device) for pool, names in wanted.items() for device in names}
+        left_out = {pool: names for pool, names in wanted.items() if names}
+        assert cover_of(DRIVER, published, Counter(published.values()), left_out) == cover
 
 
 def test_fewest_lines_through_any_cells() -> None:

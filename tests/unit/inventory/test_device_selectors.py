@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.inventory.patched import DRIVER, at, class_of, patch_of, pools_of, slice_of
 from webhook.inventory.device_filter import CannotCompileError, CannotMatchError
-from webhook.inventory.device_selectors import PASS_STEPS, DeviceSelectors
+from webhook.inventory.device_selectors import PASS_STEPS, DeviceSelectors, SharedSelectors
 from webhook.inventory.patching import effective_devices
 from webhook.inventory.published import PublishedDevice
 
@@ -72,6 +72,32 @@ def test_steps_are_counted_over_the_whole_pass() -> None:
     with pytest.raises(CannotMatchError, match="cost limit exceeded"):
         selectors("device.allowMultipleAllocations")(DEVICE)
     assert PASS_STEPS >= 1_000_000
+
+
+def test_new_pass_has_all_of_its_steps() -> None:
+    selectors = DeviceSelectors(steps=1)
+    test = selectors(f'device.driver == "{DRIVER}"')
+    assert test(DEVICE)
+    selectors.renew()
+    assert test(DEVICE)
+    with pytest.raises(CannotMatchError):
+        test(DEVICE)
+
+
+def test_filters_share_what_they_see_and_not_their_steps() -> None:
+    shared = SharedSelectors(steps=1)
+    first, second = [shared.make()(f'device.driver == "{DRIVER}"') for _ in range(2)]
+    assert first(DEVICE)
+    with pytest.raises(CannotMatchError, match="cost limit exceeded"):
+        first(DEVICE)
+    assert second(DEVICE)
+    shared = SharedSelectors()
+    first, second = [shared.make()(f"{FACTS}.slots > 5") for _ in range(2)]
+    assert (first(DEVICE), second(DEVICE)) == (True, True)
+    changed = PublishedDevice(DEVICE.address, {f"{DRIVER}/slots": {"int": 1}})
+    assert first(changed), "it was seen already"
+    shared.forget()
+    assert (first(changed), second(changed)) == (False, False)
 
 
 def test_devices_of_one_name_in_different_pools_are_told_apart() -> None:

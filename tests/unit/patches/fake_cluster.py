@@ -157,7 +157,7 @@ class FakeCluster:
         known = self.rules.get(name)
         if known is None:
             return WriteAnswer()
-        if known.meta.resource_version != stored.meta.resource_version:
+        if known.meta.uid != stored.meta.uid:
             return WriteAnswer(failed="409")
         self.log.append(f"delete {name}")
         del self.rules[name]

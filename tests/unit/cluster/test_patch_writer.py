@@ -1,0 +1,214 @@
+"""What the controller of patches sends, and what it makes of the answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from msgspec import structs
+
+from tests.builders import NOW, NOW_TEXT
+from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
+from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, run, status
+from webhook.api.meta import ObjectMeta
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.rules import DATA, Condition, DeviceSelector
+from webhook.api.taints import DeviceTaint
+from webhook.cluster.events import EventWriter
+from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
+from webhook.patches.stored import PatchStatus, RuleOwner, StoredPatch
+from webhook.patches.writes import RuleApply
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.unit.cluster.peer import Request
+
+PATCH: Final = RuleOwner("ResourceSlicePatch", "firmware", "u1")
+TAINT: Final = DeviceTaint("k", "", "NoSchedule", NOW)
+WRITE: Final = RuleApply(PATCH, "firmware-1", DeviceSelector("d", "p"), TAINT, {DATA: "{}"}, creates=True)
+REFERENCE: Final = {
+    "apiVersion": "devicetaint.io/v1alpha1",
+    "kind": "ResourceSlicePatch",
+    "name": "firmware",
+    "uid": "u1",
+    "controller": True,
+    "blockOwnerDeletion": False,
+}
+STORED: Final[dict[str, Any]] = {
+    "metadata": {
+        "name": "firmware-1",
+        "uid": "r1",
+        "resourceVersion": "7",
+        "labels": {"devicetaint.io/patch": "u1", "other": "x"},
+        "annotations": {DATA: "{}"},
+        "ownerReferences": [{**REFERENCE, "controller": False, "name": "x"}, REFERENCE],
+    },
+    "spec": {
+        "deviceSelector": {"driver": "d", "pool": "p"},
+        "taint": {"key": "k", "effect": "NoSchedule", "timeAdded": NOW_TEXT},
+    },
+}
+
+
+def asked(act: Callable[[PatchWriter], Awaitable[Any]], *replies: Reply) -> tuple[Any, list[Request]]:
+    """What the writer says, and what it sent."""
+    found: list[Any] = []
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend(replies)
+            events = EventWriter(cluster, instance="patch-0", now=lambda: NOW)
+            found.append(await act(PatchWriter(cluster, RULES, events)))
+            found.append(peer.requests)
+
+    run(test())
+    return found[0], found[1]
+
+
+def test_rule_is_applied_with_its_owner_and_read_back() -> None:
+    answer, [request] = asked(lambda writer: writer.apply_rule(WRITE), Answer(STORED))
+    assert request.method == "PATCH"
+    assert request.path == f"{RULES_PATH}/firmware-1"
+    assert request.query == {"fieldManager": "device-taint-webhook-patch", "force": "true"}
+    assert request.headers["content-type"] == "application/apply-patch+yaml"
+    assert request.json == {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {
+            "name": "firmware-1",
+            "labels": {"devicetaint.io/patch": "u1"},
+            "annotations": {DATA: "{}"},
+            "ownerReferences": [REFERENCE],
+        },
+        "spec": {
+            "deviceSelector": {"driver": "d", "pool": "p"},
+            "taint": {"key": "k", "effect": "NoSchedule", "timeAdded": NOW_TEXT},
+        },
+    }
+    stored = answer.stored
+    assert (stored.meta.uid, stored.meta.resource_version) == ("r1", "7")
+    assert stored.labels == {"devicetaint.io/patch": "u1"}
+    assert stored.controller == PATCH
+    assert (stored.rule.selector, stored.rule.taint) == (WRITE.selector, TAINT)
+
+
+def test_rule_for_a_sibling_is_owned_by_a_rule_in_the_version_that_is_served() -> None:
+    owner = RuleOwner("DeviceTaintRule", "faulty", "u2")
+    write = WRITE._replace(owner=owner, taint=structs.replace(TAINT, value="v"), selector=DeviceSelector())
+    _, [request] = asked(lambda writer: writer.apply_rule(write), Answer(STORED))
+    assert request.json["metadata"]["labels"] == {"devicetaint.io/hardware-of": "u2"}
+    assert request.json["metadata"]["ownerReferences"][0] == {
+        **REFERENCE, "apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "name": "faulty", "uid": "u2",
+    }  # fmt: skip
+    assert request.json["spec"]["deviceSelector"] == {}, "every device, and not none"
+    assert request.json["spec"]["taint"]["value"] == "v"
+
+
+def test_what_apply_would_leave_is_taken_away_by_a_merge_patch() -> None:
+    _, [request] = asked(lambda writer: writer.apply_rule(WRITE._replace(surplus=True)), Answer(STORED))
+    assert (request.path, request.query) == (
+        f"{RULES_PATH}/firmware-1", {"fieldManager": "device-taint-webhook-patch"},
+    )  # fmt: skip
+    assert request.headers["content-type"] == "application/merge-patch+json"
+    assert request.json == {
+        "metadata": {
+            "labels": {"devicetaint.io/patch": "u1", "devicetaint.io/hardware-of": None},
+            "annotations": {
+                DATA: "{}",
+                "devicetaint.io/description": None,
+                "devicetaint.io/evictions-per-second": None,
+            },
+            "ownerReferences": [REFERENCE],
+        },
+        "spec": {
+            "deviceSelector": {"driver": "d", "pool": "p", "device": None, "deviceClassName": None, "selectors": None},
+            "taint": {"key": "k", "value": None, "effect": "NoSchedule", "timeAdded": NOW_TEXT},
+        },
+    }
+
+
+WEBHOOK: Final = 'admission webhook "rules.validate.devicetaint.io" denied the request: too much'
+POLICY: Final = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"
+
+
+@pytest.mark.parametrize(
+    ("reply", "refused", "failed"),
+    [
+        pytest.param(Answer(status(403, "may not"), 403), "may not", "", id="forbidden"),
+        pytest.param(Answer(status(422, "wrong"), 422), "wrong", "", id="invalid"),
+        pytest.param(Answer(status(500, WEBHOOK), 500), WEBHOOK, "", id="webhook"),
+        pytest.param(Answer(status(409, POLICY), 409), POLICY, "", id="policy"),
+        pytest.param(Answer(status(409, "changed"), 409), "", "409: changed", id="conflict"),
+        pytest.param(Answer(status(404, "no such kind"), 404), "", "404: no such kind", id="not served"),
+        pytest.param(Answer(status(500, "failed calling webhook"), 500), "", "failed calling webhook", id="down"),
+        pytest.param(Drop(), "", "PATCH", id="no answer"),
+        pytest.param(Answer({"metadata": []}), "", "cannot be read", id="no rule"),
+    ],
+)
+def test_refusals_and_failures_are_told_apart(reply: Reply, refused: str, failed: str) -> None:
+    answer, _ = asked(lambda writer: writer.apply_rule(WRITE), reply)
+    assert answer.stored is None
+    assert answer.refused == refused
+    assert bool(answer.failed) == bool(failed)
+    assert failed in answer.failed
+
+
+def test_server_says_when_to_come_back() -> None:
+    answer, _ = asked(lambda writer: writer.apply_rule(WRITE), Answer(status(429, "busy"), 429, {"Retry-After": "3"}))
+    assert answer.retry_after_seconds == 3
+
+
+def test_deletion_is_of_the_rule_that_was_read() -> None:
+    stored, _ = asked(lambda writer: writer.apply_rule(WRITE), Answer(STORED))
+    answer, [request] = asked(lambda writer: writer.delete_rule(stored.stored), Answer(status(200, "")))
+    assert answer == WriteAnswer()
+    assert (request.method, request.path) == ("DELETE", f"{RULES_PATH}/firmware-1")
+    assert request.json["preconditions"] == {"uid": "r1"}
+    for reply, failed in ((Answer(status(404, "gone"), 404), False), (Answer(status(409, "changed"), 409), True)):
+        answer, _ = asked(lambda writer: writer.delete_rule(stored.stored), reply)
+        assert bool(answer.failed) == failed
+
+
+def test_status_is_applied_to_the_very_patch() -> None:
+    patch = StoredPatch(ResourceSlicePatch(ObjectMeta("firmware", uid="u1"), None), 3)
+    condition = Condition("Expanded", "True", "Expanded", "fine", 3, NOW)
+    wanted = PatchStatus(3, 5, 4, 2, (condition,))
+    answer, [request] = asked(lambda writer: writer.write_status(patch, wanted), Answer({}))
+    assert answer == WriteAnswer()
+    assert request.path == "/apis/devicetaint.io/v1alpha1/resourceslicepatches/firmware/status"
+    assert request.query == {"fieldManager": "device-taint-webhook-patch", "force": "true"}
+    assert request.json["metadata"] == {"name": "firmware", "uid": "u1"}
+    assert request.json["status"] == {
+        "observedGeneration": 3,
+        "selectedDevices": 5,
+        "taintedDevices": 4,
+        "rules": 2,
+        "conditions": [
+            {
+                "type": "Expanded",
+                "status": "True",
+                "reason": "Expanded",
+                "message": "fine",
+                "observedGeneration": 3,
+                "lastTransitionTime": NOW_TEXT,
+            }
+        ],
+    }
+    for code, failed in ((404, False), (409, False), (503, True)):
+        answer, _ = asked(lambda writer: writer.write_status(patch, wanted), Answer(status(code, "x"), code))
+        assert bool(answer.failed) == failed
+    refused, _ = asked(lambda writer: writer.write_status(patch, wanted), Answer(status(403, "x"), 403))
+    assert refused.refused == "x"
+
+
+def test_warning_is_about_the_owner() -> None:
+    def warn(owner: RuleOwner) -> Any:
+        _, [request] = asked(lambda writer: writer.warn(owner, "SelectorFailed", "Evaluate", "text"), Answer({}, 201))
+        return request.json
+
+    event = warn(PATCH)
+    assert (event["type"], event["reason"], event["note"]) == ("Warning", "SelectorFailed", "text")
+    regarding = {"apiVersion": "devicetaint.io/v1alpha1", "kind": "ResourceSlicePatch", "name": "firmware", "uid": "u1"}
+    assert event["regarding"] == regarding
+    assert warn(RuleOwner("DeviceTaintRule", "faulty", "u2"))["regarding"]["apiVersion"] == "resource.k8s.io/v1"

@@ -1,0 +1,219 @@
+"""The index of patches: what a change costs, and what happens in the middle of the work. See properties too."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from msgspec import structs
+
+from tests.costs import calls_of
+from tests.unit.inventory.patched import CREATED, DRIVER, class_of, patch_of, slice_of
+from tests.unit.patches.indexed import ByNumber, drained, index_of
+from webhook.api.taints import DeviceTaint
+from webhook.inventory.device_selectors import SharedSelectors
+from webhook.patches.index import PatchIndex
+from webhook.patches.standing import standing_of
+
+TAINT: Final = DeviceTaint("k", "", "NoSchedule", CREATED)
+OTHER: Final = DeviceTaint("l", "", "NoSchedule", CREATED)
+
+
+def numbered(*numbers: int | None, pool: str = "p", generation: int = 1, count: int = 1, **fields: Any) -> Any:
+    devices = [
+        {"name": f"d{at}", "attributes": {} if number is None else {"n": {"int": number}}}
+        for at, number in enumerate(numbers)
+    ]
+    name = fields.pop("name", f"s-{pool}")
+    value = slice_of(*devices, pool=pool, generation=generation, name=name, **fields)
+    return structs.replace(value, slice_count=count)
+
+
+def places(index: PatchIndex, name: str = "patch") -> list[tuple[str | None, str | None]]:
+    found = standing_of(index, name, 100).rules
+    return [(each.selector.pool, each.selector.device) for each in found]
+
+
+def fleet(pools: int, patches: int) -> PatchIndex:
+    """Patches of filters of their own."""
+    found = [patch_of(f"p{at}", cel=[f"n > {at % 3}"], priority=at, taints=[TAINT]) for at in range(patches)]
+    return index_of([numbered(0, 1, 2, pool=f"p{at}") for at in range(pools)], *found)
+
+
+def test_changed_slice_costs_a_look_at_its_own_devices() -> None:
+    """Ten times the pools are not ten times the work: what grows is one comparison of names for each pool."""
+
+    def calls(pools: int) -> int:
+        def change(index: PatchIndex) -> None:
+            index.apply_slice(None, numbered(2, 1, 0, pool="p0", generation=2))
+            drained(index)
+
+        return calls_of(change, lambda: fleet(pools, 6))
+
+    few, many = calls(10), calls(100)
+    assert many <= few + 10
+
+
+def test_slice_with_the_same_devices_is_matched_with_nothing() -> None:
+    index = fleet(3, 6)
+    index.take_changed()
+    index.take_changed_pools()
+    index.apply_slice(None, numbered(0, 1, 2, pool="p0", generation=2))
+    assert index.step()
+    assert not index.step()
+    assert (index.take_changed(), index.take_changed_pools()) == (set(), set())
+
+
+def test_only_pools_that_a_filter_names_are_matched() -> None:
+    slices = [numbered(0, 1, pool=f"p{at}") for at in range(3)]
+    index = index_of(slices, patch_of("x", cel=["n > 0"], pool="p1", taints=[TAINT]))
+    index.take_changed()
+    for at in (0, 2):
+        index.apply_slice(None, numbered(1, 1, pool=f"p{at}", generation=2))
+    assert drained(index) == 2
+    assert index.take_changed() == set()
+    index.apply_slice(None, numbered(1, 1, pool="p1", generation=2))
+    assert drained(index) > 1
+    assert index.take_changed() == {"x"}
+
+
+def test_driver_that_the_first_selector_rules_out_is_not_matched() -> None:
+    index = PatchIndex(SharedSelectors())
+    index.apply_slice(None, numbered(1, 2))
+    index.apply_slice(None, slice_of("a", driver="b.example"))
+    drained(index)
+    cel = [f'device.driver == "{DRIVER}"', f'device.attributes["{DRIVER}"].n > 1']
+    index.apply_patch("patch", patch_of(cel=cel, taints=[TAINT]))
+    assert index.pending == 1
+    drained(index)
+    assert places(index) == [(None, "d1")]
+    assert standing_of(index, "patch", 100).faults == ()
+
+
+def test_patches_with_the_same_filter_share_the_work() -> None:
+    slices = [numbered(0, 1, pool=f"p{at}") for at in range(3)]
+    index = index_of(slices, patch_of("x", cel=["n > 0"], taints=[TAINT]))
+    index.apply_patch("y", patch_of("y", cel=["n > 0"], taints=[OTHER]))
+    assert index.pending == 0
+    assert places(index, "y") == places(index, "x") == [(None, "d1")]
+    index.apply_patch("x", None)
+    index.apply_slice(None, numbered(1, 1, pool="p0", generation=2))
+    drained(index)
+    assert places(index, "y") == [("p0", None), (None, "d1")]
+    index.apply_patch("y", None)
+    index.apply_slice(None, numbered(0, 1, pool="p0", generation=3))
+    assert drained(index) == 1, "no filter is left"
+
+
+def test_metadata_of_a_patch_is_no_change() -> None:
+    patch = patch_of("x", cel=["n > 0"], taints=[TAINT])
+    index = index_of([numbered(0, 1)], patch)
+    index.take_changed()
+    index.apply_patch("x", structs.replace(patch, meta=structs.replace(patch.meta, resource_version="8")))
+    assert index.take_changed() == set()
+    assert index.patches["x"].meta.resource_version == "8"
+    index.apply_patch("x", structs.replace(patch, meta=structs.replace(patch.meta, uid="other")))
+    assert index.take_changed() == {"x"}
+
+
+@pytest.mark.parametrize("steps", range(1, 9))
+def test_change_in_the_middle_of_a_match_counts(steps: int) -> None:
+    """A pool of many devices is matched in several steps."""
+    index = index_of([numbered(*[0] * 40)], patch_of(cel=["n > 0"], taints=[TAINT]))
+    index.apply_slice(None, numbered(*[0] * 39, 1, generation=2))
+    for _ in range(steps):
+        index.step()
+    index.apply_slice(None, numbered(1, *[0] * 39, generation=3))
+    drained(index)
+    assert places(index) == [(None, "d0")]
+
+
+def test_class_that_changes_in_the_middle_of_a_match_counts() -> None:
+    index = index_of([numbered(0, 1, *[0] * 40)], patch_of(device_class_name="c", taints=[TAINT]))
+    assert standing_of(index, "patch", 100).unusable == "device class c does not exist"
+    index.apply_class("c", class_of("c", "n > -1")["c"])
+    index.step()
+    index.apply_class("c", class_of("c", "n > 0")["c"])
+    drained(index)
+    assert places(index) == [(None, "d1")]
+    index.apply_class("c", None)
+    drained(index)
+    assert standing_of(index, "patch", 100).unusable == "device class c does not exist"
+    index.apply_class("c", class_of("c", "n > 0")["c"])
+    drained(index)
+    assert places(index) == [(None, "d1")]
+
+
+def test_class_that_says_the_same_is_no_work() -> None:
+    index = index_of([numbered(0, 1)], patch_of(device_class_name="c", taints=[TAINT]), classes=class_of("c", "n > 0"))
+    index.take_changed()
+    index.apply_class("c", class_of("c", "n > 0")["c"])
+    assert drained(index) == 0
+    assert index.take_changed() == set()
+
+
+def test_pool_that_is_being_published_counts_as_it_was() -> None:
+    first, second = numbered(1, 0, name="s1", count=2), slice_of("x", pool="p", name="s2")
+    index = index_of([first, structs.replace(second, slice_count=2)], patch_of(cel=["n > 0"], taints=[TAINT]))
+    assert places(index) == [(None, "d0")]
+    index.apply_slice(first, numbered(1, 1, name="s1", count=2, generation=2))
+    drained(index)
+    assert places(index) == [(None, "d0")]
+    index.apply_patch("new", patch_of("new", cel=["n > -1"], taints=[OTHER]))
+    drained(index)
+    assert places(index, "new") == [(None, "d0"), (None, "d1")], "of the generation that was there in full"
+    index.apply_slice(second, structs.replace(second, slice_count=2, pool_generation=2))
+    drained(index)
+    assert places(index) == [(None, "d0"), (None, "d1")]
+    assert [each.meta.name for each in index.slices_of((DRIVER, "p"))] == ["s1", "s2"]
+
+
+def test_pool_that_was_never_there_in_full_counts_as_far_as_it_is() -> None:
+    index = index_of([numbered(1, 0, count=2)], patch_of(cel=["n > 0"], taints=[TAINT]))
+    assert places(index) == [(None, "d0")]
+
+
+def test_pool_that_is_gone_is_forgotten() -> None:
+    value = numbered(1, None)
+    index = index_of([value], patch_of(cel=["n > 0"], taints=[TAINT]))
+    assert standing_of(index, "patch", 100).faults
+    index.apply_slice(value, None)
+    drained(index)
+    standing = standing_of(index, "patch", 100)
+    assert (standing.rules, standing.selected, standing.faults) == ((), 0, ())
+    assert index.slices_of((DRIVER, "p")) == ()
+
+
+def test_ceiling_is_the_most_that_there_may_be() -> None:
+    index = index_of([numbered(1, 0, pool="p"), numbered(0, 1, pool="q")], patch_of(cel=["n > 0"], taints=[TAINT]))
+    assert len(standing_of(index, "patch", 2).rules) == 2
+    over = standing_of(index, "patch", 1)
+    assert (over.rules, over.needed, over.selected, over.tainted) == ((), 2, 2, 2)
+
+
+def test_filter_begins_a_pass_once() -> None:
+    selectors = ByNumber()
+    index = PatchIndex(selectors)
+    for at in range(3):
+        index.apply_slice(None, numbered(1, pool=f"p{at}"))
+    index.apply_patch("x", patch_of("x", cel=["n > 0"], taints=[TAINT]))
+    index.begin_pass()
+    drained(index)
+    assert selectors.renewed == 1
+    index.begin_pass()
+    index.apply_slice(None, numbered(0, pool="p0", generation=2))
+    drained(index)
+    assert selectors.renewed == 2
+
+
+def test_steps_that_are_used_up_are_faults_of_that_filter_only() -> None:
+    index = PatchIndex(SharedSelectors(steps=2))
+    index.begin_pass()
+    index.apply_slice(None, numbered(1, 1, 1))
+    for name in ("x", "y"):
+        index.apply_patch(name, patch_of(name, cel=[f'"{name}" != device.driver'], taints=[TAINT]))
+    drained(index)
+    for name in ("x", "y"):
+        standing = standing_of(index, name, 100)
+        assert sum(each.devices for each in standing.faults) + standing.selected == 3
+        assert standing.faults

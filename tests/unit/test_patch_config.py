@@ -1,0 +1,44 @@
+"""The flags of `patch`."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.config.flags import ConfigError
+from webhook.config.patch import parse_patch
+
+
+def test_without_flags_it_leads_and_keeps_to_the_documented_limits() -> None:
+    settings = parse_patch("x", [], {})
+    assert (settings.rules_per_patch, settings.lease) == (100, None)
+    assert (settings.requests_per_second, settings.request_burst) == (50.0, 100)
+    assert settings.health_address is not None
+    assert settings.metrics_address is not None
+    assert (settings.health_address.port, settings.metrics_address.port) == (8081, 8080)
+    assert not settings.verbose
+
+
+def test_lease_is_our_own_unless_it_is_named() -> None:
+    assert parse_patch("x", ["--leader-elect", "--namespace=n"], {}).lease == ("n", "device-taint-webhook-patch")
+    assert parse_patch("x", ["--leader-elect", "--leader-elect-lease=a/b"], {}).lease == ("a", "b")
+    assert parse_patch("x", [], {"DEVICE_TAINT_WEBHOOK_LEADER_ELECT": "true", "POD_NAMESPACE": "p"}).lease == (
+        "p",
+        "device-taint-webhook-patch",
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "fault"),
+    [
+        pytest.param(["--rules-per-patch=0"], "--rules-per-patch: Invalid value", id="no rule at all"),
+        pytest.param(["--rules-per-patch=x"], "--rules-per-patch: Invalid value", id="no number"),
+        pytest.param(["--leader-elect-lease=a/b"], "--leader-elect: Required value", id="lease without election"),
+    ],
+)
+def test_flags_that_cannot_be_used(flags: list[str], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        parse_patch("x", flags, {})
+
+
+def test_one_rule_is_a_ceiling() -> None:
+    assert parse_patch("x", ["--rules-per-patch", "1"], {}).rules_per_patch == 1
