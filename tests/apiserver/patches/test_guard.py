@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -12,6 +13,7 @@ import yaml
 from tests.apiserver.guard.replicas import wait_synced
 from tests.apiserver.manifests.installing import MANIFESTS, write_registrations
 from tests.apiserver.patches.values import COLLECTION, DEFINITION, VERSION
+from tests.apiserver.patching import PatchProcess
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
@@ -332,3 +334,49 @@ def test_rules_of_a_patch_are_not_counted_again(guarded: Stage) -> None:
     for number in range(1, 5):
         assert of(guarded).create(COLLECTION, make_patch(node(number), f"p-{number}")).ok, number
     assert not of(guarded).create(COLLECTION, make_patch(node(5), "p-5")).ok
+
+
+# --- with the controller ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def expanding(guarded: Stage) -> Iterator[Stage]:
+    """The controller is at work as well, under its own account."""
+    kubeconfig = guarded.plane.kubeconfig_of(CONTROLLER, GROUPS)
+    with PatchProcess(guarded.plane, kubeconfig=kubeconfig) as process:
+        process.wait_for("working")
+        yield guarded
+
+
+def _rules(stage: Stage, label: str) -> list[Json]:
+    """The specifications of the rules of a patch, or for the hardware of a rule."""
+    found = stage.client.get(RULES).items
+    return [each["spec"] for each in found if label in each["metadata"].get("labels", {}).values()]
+
+
+def test_controller_writes_what_the_guard_has_admitted(expanding: Stage) -> None:
+    """A patch that is confirmed, and one that is softened: no rule of them is refused, also when devices come."""
+    code = code_in(of(expanding).create(COLLECTION, make_patch(USED)))
+    confirmed = of(expanding).create(COLLECTION, make_patch(USED, code=code)).object["metadata"]["uid"]
+    wait_until(lambda: len(_rules(expanding, confirmed)) == 1, "the rule is there")
+    [rule] = _rules(expanding, confirmed)
+    assert rule["deviceSelector"] == {"driver": DRIVER, "device": "gpu-0"}
+    taints = [{"key": "gpu.example.com/slow", "effect": "NoExecute"}]
+    reply = of(expanding, OPERATOR).create(COLLECTION, make_patch({"driver": DRIVER}, "soft", taints=taints))
+    assert reply.ok, reply.message
+    soft = reply.object["metadata"]["uid"]
+    wait_until(lambda: len(_rules(expanding, soft)) == 1, "that of the softened one is there")
+    assert _rules(expanding, soft)[0]["taint"]["effect"] == "NoSchedule"
+    annotated = [each["metadata"].get("annotations", {}) for each in expanding.client.get(RULES).items]
+    assert {(each.get(EVICT), each.get(SOFTENED_FROM)) for each in annotated} == {(None, None), ("true", "NoExecute")}
+    _ = expanding.client.create(SLICES, _slice(NODES)).object
+    try:
+        for name in ("firmware", "soft"):
+            wait_until(partial(_is_expanded, expanding, name), "it follows what is published")
+    finally:
+        expanding.client.delete(f"{SLICES}/node-{NODES}")
+
+
+def _is_expanded(stage: Stage, name: str) -> bool:
+    conditions = stage.client.get(f"{COLLECTION}/{name}").object.get("status", {}).get("conditions", [])
+    return ("Expanded", "True") in [(each["type"], each["status"]) for each in conditions]
