@@ -186,8 +186,13 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
         return ALLOWED
     if isinstance(subject, Decision) or subject.errors or request.sub_resource or subject.cut:
         return ALLOWED
+    # The times of a rule that the patch controller writes are those of the patch.
+    return ALLOWED if is_written(subject.new, request, context) else _mutated(subject, request, context)
+
+
+def _mutated(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> Decision:
     context.budget.check("defaulting")
-    if isinstance(subject.new, DeviceTaintRule) and not is_written(subject.new, request, context):
+    if isinstance(subject.new, DeviceTaintRule):
         softening = softening_of(subject.new, subject.old, request, context)
         if softening is not UNTOUCHED:
             return _softened(subject, request, context, softening)

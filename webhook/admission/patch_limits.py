@@ -106,7 +106,6 @@ class PatchCheck:
             by_taint.setdefault((rule.taint.key, rule.taint.effect), []).append(rule)
         self.names = tuple(dict.fromkeys([names_of(rule.selector) for rule in acting]))
         self.parts = tuple([PartCheck(rules, self.names, request, context) for rules in by_taint.values()])
-        self.evicts = any(part.evicts for part in self.parts)
         self.in_time: Check = partial(context.budget.check, _PHASE)
         self.in_tree = context.policy.in_tree_evictor is InTreeEvictor.ACTIVE
 

@@ -314,3 +314,13 @@ def test_rule_of_the_controller_is_not_softened() -> None:
     context = make_context(impact=soften, sight=Sight(racks()), patches=patches, patch_account=ACCOUNT, key=SECRET)
     assert mutate(make_admission_request(written(), user=ACCOUNT), context).patch == ()
     assert mutate(make_admission_request(written(), user="dev"), context).softened
+
+
+def test_times_of_the_controller_are_left_as_they_are() -> None:
+    """A patch that grows has rules of an earlier time; with /evict, a rule of another account would get the present."""
+    early = make_taint(time_added="2026-06-01T10:00:00Z")
+    marks = {EVICT: "true", SOFTENED_FROM: "NoExecute"}
+    context = make_context(sight=Sight(racks()), patch_account=ACCOUNT, key=SECRET)
+    rule = written(taint=early, annotations=marks)
+    assert mutate(make_admission_request(rule, user=ACCOUNT), context).patch == ()
+    assert mutate(make_admission_request(rule, user="dev"), context).patch != ()
