@@ -99,9 +99,8 @@ def policy_part(request: AdmissionRequest, context: AdmissionContext) -> PolicyF
         subject = _subject(request)
         if isinstance(subject, Decision) or subject.errors or request.sub_resource:
             return SILENT
-        if is_written(subject.new, request, context):
-            return SILENT
-        return policy_findings(subject.new, subject.old, request, context, subject.excess)
+        written = is_written(subject.new, request, context)
+        return SILENT if written else policy_findings(subject.new, subject.old, request, context, subject.excess)
     except RecursionError:
         return SILENT
 
@@ -147,9 +146,8 @@ def _advised(
     policy = SILENT if written else ruled  # the patch was judged, and who wrote it
     if policy is None:
         policy = policy_findings(subject.new, subject.old, request, context, subject.excess)
-    findings += policy.findings
     guarded = _guarded(subject, request, context)
-    findings += guarded.findings
+    findings += (*policy.findings, *guarded.findings)
     if not by_controller and not written and not subject.cut:
         context.budget.check("lint")
         findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
@@ -162,9 +160,8 @@ def _advised(
 
 def _guarded(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> GuardFindings:
     if isinstance(subject.new, DeviceTaintRule):
-        if is_written(subject.new, request, context):
-            return guard_written(subject.new, subject.old, request, context)
-        return guard(subject.new, subject.old, request, context)
+        judge = guard_written if is_written(subject.new, request, context) else guard
+        return judge(subject.new, subject.old, request, context)
     if isinstance(subject.new, ResourceSlicePatch):
         return guard_patch(subject.new, subject.old, request, context)
     if isinstance(subject.new, ResourceSlice):
@@ -192,14 +189,13 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
 
 def _mutated(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> Decision:
     context.budget.check("defaulting")
+    softening = UNTOUCHED
     if isinstance(subject.new, DeviceTaintRule):
         softening = softening_of(subject.new, subject.old, request, context)
-        if softening is not UNTOUCHED:
-            return _softened(subject, request, context, softening)
-    if isinstance(subject.new, ResourceSlicePatch):
+    elif isinstance(subject.new, ResourceSlicePatch):
         softening = softening_of_patch(subject.new, subject.old, request, context)
-        if softening is not UNTOUCHED:
-            return _softened(subject, request, context, softening)
+    if softening is not UNTOUCHED:
+        return _softened(subject, request, context, softening)
     edits = list(edits_for(subject.new, subject.old, context))
     remarks: tuple[Finding, ...] = ()
     if isinstance(subject.new, ResourceClaim | ResourceClaimTemplate):
