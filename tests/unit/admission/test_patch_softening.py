@@ -9,6 +9,7 @@ import pytest
 from tests.builders import DRIVER, KEY, NOW_TEXT, make_admission_request, make_context, make_taint
 from tests.unit.admission.guarding import SECRET, UNKNOWN, allowing, code_in, refusals, told
 from tests.unit.admission.patch_guarding import (
+    CREATED_TEXT,
     FIRST,
     ask_patch,
     cel,
@@ -223,3 +224,19 @@ def test_rules_on_taints_see_that_a_softened_taint_evicts() -> None:
     assert policy_part(make_admission_request(marked), context).findings != ()
     assert policy_part(make_admission_request(marked, plain), context).findings != ()
     assert policy_part(make_admission_request(marked, marked), context).findings == ()
+
+
+def test_stored_code_that_covers_what_is_added_keeps_the_effect() -> None:
+    """A code is for the patch as it is, so only a higher priority can add devices to what it confirms."""
+    code = code_in(ask_patch(patching(cel(FIRST)), impact=allowing(pods=3)))
+    rival = patching(name="rival", created=CREATED_TEXT, priority=1)
+    old = patching(cel(FIRST), code=code)
+    patches = known([rival, old])
+    mutated, judged, _ = sent(patching(cel(FIRST), code=code, priority=2), old, patches=patches)
+    assert mutated.patch == ()
+    assert judged.allowed
+    assert judged.annotations["impact"].endswith(" over=limit:pods confirmed")
+    bare = patching(cel(FIRST))
+    mutated, _, stored = sent(patching(cel(FIRST), priority=2), bare, patches=known([rival, bare]))
+    assert mutated.softened
+    assert keys_in(stored) == KEY
