@@ -81,7 +81,7 @@ def patch_reach(
         return PatchReach(nominal_rules(patch))
     rivals = [other for other in in_steps(known.patches.values(), check) if _may_win(other, patch)]
     if _has_only_names(patch) and not rivals:
-        return PatchReach(_rules(patch, dict.fromkeys(taints_of_patch(patch), (patch.filter or DeviceSelector(),))))
+        return PatchReach(nominal_rules(patch))
     matching = _Matching(known, pools, check, go_on)
     try:
         selected = matching.selected(patch)
@@ -142,7 +142,7 @@ def _reach(
 ) -> PatchReach:
     """The rules for what is left of the devices where other patches take theirs."""
     won: dict[Origin, tuple[DeviceId, ...]] = {}
-    selectors: dict[DeviceTaint, tuple[DeviceSelector, ...]] = {}
+    selectors: list[tuple[DeviceTaint, tuple[DeviceSelector, ...]]] = []
     count = sum([len(names) for names in selected.values()])
     for taint in taints_of_patch(patch):
         origin = Origin("taint", taint.key, taint.effect)
@@ -156,13 +156,15 @@ def _reach(
         )
         won[origin] = devices
         whole = _has_only_names(patch) and len(devices) == count
-        selectors[taint] = (patch.filter or DeviceSelector(),) if whole else covering_selectors(pools, devices)
+        own = (patch.filter or DeviceSelector(),)
+        selectors.append((taint, own if whole else covering_selectors(pools, devices)))
     return PatchReach(_rules(patch, selectors), won)
 
 
 def nominal_rules(patch: ResourceSlicePatch) -> tuple[DeviceTaintRule, ...]:
     """A rule for each taint with the filter as it stands, for where it cannot be evaluated."""
-    return _rules(patch, dict.fromkeys(taints_of_patch(patch), (patch.filter or DeviceSelector(),)))
+    selectors = (patch.filter or DeviceSelector(),)
+    return _rules(patch, [(taint, selectors) for taint in taints_of_patch(patch)])
 
 
 def added_rules(
@@ -246,11 +248,11 @@ def _may_meet(one: DeviceSelector, other: DeviceSelector) -> bool:
 
 
 def _rules(
-    patch: ResourceSlicePatch, selectors: Mapping[DeviceTaint, tuple[DeviceSelector, ...]]
+    patch: ResourceSlicePatch, selectors: Iterable[tuple[DeviceTaint, tuple[DeviceSelector, ...]]]
 ) -> tuple[DeviceTaintRule, ...]:
     found = [
         rule
-        for taint, each in selectors.items()
+        for taint, each in selectors
         for rule in rules_of_taint(patch.meta.name, taint, each, softened=patch.is_softened(taint))
     ]
     return tuple(

@@ -26,6 +26,7 @@ from tests.unit.admission.patch_guarding import (
     known,
     patching,
     racks,
+    send_patch,
 )
 from tests.unit.inventory.values import claim, group, inventory_of, on, pool_slice
 from webhook.admission.context import Budget, OutOfTime
@@ -36,6 +37,7 @@ from webhook.policy.model import (
     ImpactSettings,
     NamespaceMatch,
     PolicyMode,
+    Softening,
     TaintMatch,
 )
 
@@ -84,6 +86,15 @@ def test_patch_over_the_limit_is_refused_with_the_figures_and_a_code() -> None:
     assert over(decision) == ["limit:pods"]
     assert decision.assumed is None
     assert decision.code == 403
+
+
+@pytest.mark.parametrize("chosen", ["default", cel(FIRST)])
+def test_data_of_any_kind_is_no_obstacle(chosen: Any) -> None:
+    taint = evicting(data={"xid": [79, {"at": 1.5}]}, description="d", evictionsPerSecond=1)
+    for old in (None, patching(chosen), patching(chosen, taint)):
+        assert ask_patch(patching(chosen, taint), old).allowed
+    limits = ImpactSettings(limits=(ImpactLimits(pods=3, soften=Softening.ALWAYS),))
+    assert send_patch(patching(chosen, taint), impact=limits)[0].softened
 
 
 def test_taints_of_a_patch_count_together() -> None:
