@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _ANYWHERE: Final = frozenset({"--context", "--kubeconfig", "--namespace", "-n"})
 _WIDTH: Final = max(map(len, VERBS))
-_QUIET: Final = (["serve"], ["evict"])
+_QUIET: Final = (["serve"], ["evict"], ["patch"])
 """Verbs that write nothing to standard output."""
 _USAGE: Final = 2
 _INTERRUPTED: Final = 130

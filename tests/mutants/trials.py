@@ -32,6 +32,7 @@ PROPERTIES: Final = {
         *("taint_rules", "stepwise"),
     ),
     "eviction": ("eviction", "tally", "windows"),
+    "patches": ("patch_index",),
 }
 MORE: Final = {
     "api": (
@@ -55,6 +56,7 @@ MORE: Final = {
         "tests/unit/commands/explain/test_command.py",
     ),
     "eviction": ("tests/unit/telemetry/test_eviction.py", "tests/unit/cluster/test_in_tree_probe.py"),
+    "patches": ("tests/unit/daemons/test_patch_controller.py", "tests/unit/cluster/test_patch_writer.py"),
 }
 """Tests of other rooms in which most of a room's behaviour is seen."""
 _FOLDERS: Final = ("webhook", "tests", "docs", "manifests", "monitoring", "pyproject.toml", "README.md", "CHANGELOG.md")

@@ -26,6 +26,7 @@ Verbs:
   preview    show which pods a taint would evict, when and why
   status     show what is being evicted, and what each pod waits for
   evict      evict pods from tainted devices, gently
+  patch      turn ResourceSlicePatches into DeviceTaintRules, and keep them up to date
   export-vap print the part of a policy that Kubernetes can enforce by itself
   serve      answer admission reviews over HTTPS
   test       run test suites of policies

@@ -218,7 +218,7 @@ class PatchController:
 
     async def _plan(self, uid: str) -> OwnerPlan:
         """The plan of an owner as things are now."""
-        while not (self._idle.is_set() and self._parts.current() and self._parts.leads()):
+        while not self._may_write():
             await self._idle.wait()
             if not (self._parts.current() and self._parts.leads()):
                 await asyncio.sleep(_LOOK_SECONDS)
@@ -226,6 +226,10 @@ class PatchController:
         parts = self._parts
         served = parts.patches_served()
         return plan_of(uid, self.book, self.index, parts.ceiling, parts.now(), patches_served=served)
+
+    def _may_write(self) -> bool:
+        """Whether plans still hold: nothing has changed that the index has not seen, and this process leads."""
+        return self._idle.is_set() and self._parts.current() and self._parts.leads()
 
     async def _apply(self, uid: str) -> tuple[str, str]:
         """Creates and changes; returns why something was refused, and why something failed."""
@@ -241,6 +245,8 @@ class PatchController:
     async def _apply_all(self, writes: list[RuleApply]) -> tuple[str, str]:
         refused = failed = ""
         for at in range(0, len(writes), _AT_ONCE):
+            if not self._parts.leads():
+                return refused, "another process leads"
             some = writes[at : at + _AT_ONCE]
             for write, answer in zip(
                 some, await asyncio.gather(*map(self._parts.writer.apply_rule, some)), strict=True
@@ -265,6 +271,9 @@ class PatchController:
         plan = await self._plan(uid)
         refused = failed = ""
         for stored in plan.writes.deletes:
+            if not self._may_write():
+                self._queue.add(uid)  # look again first: it may be wanted by now
+                break
             answer = await self._parts.writer.delete_rule(stored)
             self._count("delete", stored.meta.name, answer)
             refused, failed = refused or answer.refused, failed or answer.failed

@@ -10,19 +10,12 @@ import pytest
 from msgspec import structs
 
 from tests.unit.inventory.patched import DRIVER, class_of, slice_of
-from tests.unit.patches.fake_cluster import NOW, START, FakeCluster, play
-from webhook.api.meta import ObjectMeta
-from webhook.api.rules import DATA, HARDWARE_LABEL, PATCH_LABEL, SCOPE, Condition, DeviceSelector, DeviceTaintRule
-from webhook.api.taints import DeviceTaint, TaintExtras
+from tests.unit.patches.fake_cluster import CLOSED, NOW, START, FakeCluster, gpu, play, scoped
+from webhook.api.rules import DATA, HARDWARE_LABEL, PATCH_LABEL, Condition, DeviceSelector
+from webhook.api.taints import TaintExtras
 from webhook.patches.stored import RuleOwner
 
-CLOSED: Final = DeviceTaint("example.com/closed", "", "NoSchedule")
 BIG: Final = 'device.attributes["gpu.example.com"].memory > 40'
-
-
-def gpu(name: str, memory: int | None = 80, **fields: Any) -> dict[str, Any]:
-    attributes = {} if memory is None else {"memory": {"int": memory}}
-    return {"name": name, "attributes": attributes, **fields}
 
 
 def two_pools() -> FakeCluster:
@@ -362,76 +355,31 @@ def test_pool_that_is_being_published_loses_no_rules_before_it_is_complete() -> 
     assert not [line for line in cluster.log if line.startswith(("create", "delete"))]
 
 
-# --- /scope: hardware ----------------------------------------------------------------------------
+def test_deletions_stop_when_something_changes_and_are_looked_at_again() -> None:
+    """Of two rules that are too much one is wanted again before its turn comes."""
+    cluster = two_pools()
+    cluster.patch("one", cel=[BIG], taints=[CLOSED])
+
+    def none_left() -> None:
+        assert len(cluster.rules) == 2
+        cluster.log.clear()
+        cluster.after_delete = lambda _: cluster.patch("one", cel=[BIG], taints=[CLOSED], priority=1)
+        cluster.patch("one", cel=["false"], taints=[CLOSED])
+
+    play(cluster, none_left)
+    assert len(cluster.rules) == 2
+    verbs = [line.split()[0] for line in cluster.log if not line.startswith("status")]
+    assert verbs == ["delete", "create"]
 
 
-def part(name: str) -> dict[str, Any]:
-    return {"name": name, "consumesCounters": [{"counterSet": "gpu-0", "counters": {}}]}
+def test_nothing_more_is_written_once_the_lease_is_lost() -> None:
+    cluster = FakeCluster(ceiling=100)
+    cluster.slices(*[slice_of(gpu("a"), gpu(f"b{at}", 20), pool=f"p{at}") for at in range(30)], slice_of("a", pool="q"))
+    cluster.patch("one", cel=[BIG], taints=[CLOSED])
 
+    def lose(_: str) -> None:
+        cluster.leads = False
 
-def partitioned() -> FakeCluster:
-    cluster = FakeCluster()
-    cluster.slices(slice_of(part("full"), part("half-0"), part("half-1"), gpu("other"), pool="p"))
-    return cluster
-
-
-def scoped(**annotations: str) -> DeviceTaintRule:
-    meta = ObjectMeta("faulty", annotations={SCOPE: "hardware", **annotations})
-    taint = structs.replace(CLOSED, value="x", time_added=START - timedelta(days=1))
-    return DeviceTaintRule(meta, DeviceSelector(DRIVER, "p", "full"), taint)
-
-
-def test_hardware_scope_adds_rules_for_the_siblings() -> None:
-    cluster = partitioned()
-    cluster.rule("faulty", scoped(**{DATA: "{}"}))
+    cluster.after_apply = lose
     play(cluster)
-    added = [each for name, each in cluster.rules.items() if name != "faulty"]
-    assert sorted(str(each.rule.selector and each.rule.selector.device) for each in added) == ["half-0", "half-1"]
-    for each in added:
-        assert each.rule.taint == scoped().taint
-        assert each.labels == {HARDWARE_LABEL: "uid-faulty"}
-        assert each.controller == RuleOwner("DeviceTaintRule", "faulty", "uid-faulty")
-        assert dict(each.meta.annotations) == {DATA: "{}"}
-
-
-@pytest.mark.parametrize("how", ["annotation", "rule", "device", "effect", "deleting"])
-def test_they_go_with_what_they_are_for(how: str) -> None:
-    cluster = partitioned()
-    cluster.rule("faulty", scoped())
-
-    def end() -> None:
-        assert len(cluster.rules) == 3
-        match how:
-            case "annotation":
-                meta = structs.replace(cluster.rules["faulty"].meta, annotations={})
-                cluster.edit("faulty", meta=meta)
-            case "rule":
-                cluster.drop_rule("faulty")
-            case "effect":
-                cluster.edit("faulty", taint=structs.replace(scoped().taint, effect="None"))
-            case "deleting":
-                cluster.edit("faulty", deleting=True)
-            case _:
-                renewed = slice_of(part("full"), gpu("other"), pool="p", generation=2, name=f"{DRIVER}-p-1")
-                cluster.slices(renewed)
-
-    play(cluster, end)
-    assert set(cluster.rules) <= {"faulty"}
-
-
-def test_more_siblings_than_the_ceiling_are_an_event() -> None:
-    cluster = FakeCluster(ceiling=1)
-    cluster.slices(slice_of(part("full"), part("half-0"), part("half-1"), pool="p"))
-    cluster.rule("faulty", scoped())
-    play(cluster, lambda: cluster.edit("faulty", generation=2))
-    assert set(cluster.rules) == {"faulty"}
-    [(name, reason, text)] = cluster.events
-    assert (name, reason) == ("faulty", "TooManyRules Expand")
-    assert text == "/scope: hardware needs 2 DeviceTaintRules, more than the 1 allowed"
-
-
-def test_rules_of_the_controller_never_expand_again() -> None:
-    cluster = partitioned()
-    cluster.rule("faulty", scoped(), labels={HARDWARE_LABEL: "uid-gone"})
-    play(cluster)
-    assert not cluster.rules, "it belongs to a rule that is gone"
+    assert 0 < len(cluster.log) <= 8

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
-from tests.unit.inventory.patched import patch_of
+from tests.unit.inventory.patched import DRIVER, patch_of
 from webhook.api.meta import ObjectMeta
-from webhook.api.rules import DeviceTaintRule
+from webhook.api.rules import SCOPE, DeviceSelector, DeviceTaintRule
+from webhook.api.taints import DeviceTaint
 from webhook.cluster.patch_writer import WriteAnswer
 from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.patches.status import REASONS
@@ -46,8 +47,9 @@ class FakeCluster:
         self.events: list[tuple[str, str, str]] = []
         self.refuses: Callable[[RuleApply], str] = lambda _: ""
         self.fails: Callable[[RuleApply], str] = lambda _: ""
-        self.after_apply: Callable[[str], None] = lambda _: None
+        self.after_apply: Callable[[str], object] = lambda _: None
         """Called with a rule's name when it was written, before the controller has the answer."""
+        self.after_delete: Callable[[str], object] = lambda _: None
         self.leads = True
         self.current = True
         self.patches_served = True
@@ -162,6 +164,7 @@ class FakeCluster:
         self.log.append(f"delete {name}")
         del self.rules[name]
         self._report(lambda: self.controller.observe_rule(name, None))
+        self.after_delete(name)
         return WriteAnswer()
 
     async def write_status(self, stored: StoredPatch, status: PatchStatus) -> WriteAnswer:
@@ -239,3 +242,23 @@ async def _quiet(cluster: FakeCluster) -> None:
         lines = len(cluster.log) + len(cluster.events) + cluster.controller.index.pending
         calm = calm + 1 if lines == seen else 0
         seen = lines
+
+
+CLOSED: Final = DeviceTaint("example.com/closed", "", "NoSchedule")
+
+
+def gpu(name: str, memory: int | None = 80) -> dict[str, Any]:
+    """A device with that much memory, or without the attribute."""
+    return {"name": name, "attributes": {} if memory is None else {"memory": {"int": memory}}}
+
+
+def part(name: str) -> dict[str, Any]:
+    """A device that draws on the counter set that all of these draw on."""
+    return {"name": name, "consumesCounters": [{"counterSet": "gpu-0", "counters": {}}]}
+
+
+def scoped(**annotations: str) -> DeviceTaintRule:
+    """A rule with /scope: hardware."""
+    meta = ObjectMeta("faulty", annotations={SCOPE: "hardware", **annotations})
+    taint = structs.replace(CLOSED, value="x", time_added=START - timedelta(days=1))
+    return DeviceTaintRule(meta, DeviceSelector(DRIVER, "p", "full"), taint)

@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 
 class ByNumber:
-    """`by_number` for each filter; counts the passes that filters begin."""
+    """`by_number` for each filter; counts the passes that filters begin, and the pools that are read."""
 
     def __init__(self) -> None:
         self.renewed = 0
+        self.forgotten = 0
 
     def make(self) -> ByNumber:
         return self
 
     def forget(self) -> None:
-        pass
+        self.forgotten += 1
 
     def renew(self) -> None:
         self.renewed += 1

@@ -10,8 +10,13 @@ from msgspec import structs
 from tests.costs import calls_of
 from tests.unit.inventory.patched import CREATED, DRIVER, class_of, patch_of, slice_of
 from tests.unit.patches.indexed import ByNumber, drained, index_of
+from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.device_selectors import SharedSelectors
+from webhook.inventory.pools import Pool
+from webhook.inventory.published import published_devices
+from webhook.patches.faults import FaultTally
+from webhook.patches.filter_match import FilterMatch
 from webhook.patches.index import PatchIndex
 from webhook.patches.standing import standing_of
 
@@ -204,6 +209,34 @@ def test_filter_begins_a_pass_once() -> None:
     index.apply_slice(None, numbered(0, pool="p0", generation=2))
     drained(index)
     assert selectors.renewed == 2
+
+
+def test_pool_is_read_once_for_all_filters() -> None:
+    selectors = ByNumber()
+    index = PatchIndex(selectors)
+    for pool in ("p", "q"):
+        index.apply_slice(None, numbered(0, 1, pool=pool))
+    for at in range(3):
+        index.apply_patch(f"x{at}", patch_of(f"x{at}", cel=[f"n > {at}"], taints=[TAINT]))
+    drained(index)
+    assert selectors.forgotten == 2
+    index.apply_slice(None, numbered(1, 1, pool="q", generation=2))
+    drained(index)
+    assert selectors.forgotten == 3
+    assert places(index, "x0") == [("q", None), (None, "d1")]
+
+
+@pytest.mark.parametrize(("devices", "pauses"), [(7, 0), (8, 1), (15, 1), (16, 2)])
+def test_match_pauses_every_few_devices(devices: int, pauses: int) -> None:
+    """An evaluation may take a third of a second."""
+    match = FilterMatch(DeviceSelector(selectors=(CELSelector("n > 0"),)), ByNumber())
+    assert match.compile({})
+    pool = Pool()
+    pool.put(numbered(*[1] * devices))
+    found = {each.address.device: each for each in published_devices((DRIVER, "p"), pool)}
+    *between, names = match.matched(found, FaultTally())
+    assert between == [None] * pauses
+    assert names == found.keys()
 
 
 def test_steps_that_are_used_up_are_faults_of_that_filter_only() -> None:

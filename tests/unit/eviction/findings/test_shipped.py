@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.unit.policy.documents import make_document
@@ -52,13 +53,14 @@ def test_flow_schema_is_for_exactly_what_the_role_allows_on_leases() -> None:
     assert requests["namespaces"] == [role["metadata"]["namespace"]]
 
 
-def test_flow_schema_moves_with_the_namespace() -> None:
+@pytest.mark.parametrize("folder", ["evict", "patch-controller"])
+def test_flow_schema_moves_with_the_namespace(folder: str) -> None:
     """L9: kustomize knows no namespace in it; tests/apiserver/manifests render it."""
+    schema = yaml.safe_load((MANIFESTS / "components" / folder / "flow-schema.yaml").read_text())
     transformer = yaml.safe_load((MANIFESTS / "transformers/namespace/replacements.yaml").read_text())
-    [target] = [
-        each for each in transformer["replacements"][0]["targets"] if each["select"].get("kind") == "FlowSchema"
-    ]
-    schema = yaml.safe_load((EVICT / "flow-schema.yaml").read_text())
+    name = schema["metadata"]["name"]
+    [target] = [each for each in transformer["replacements"][0]["targets"] if each["select"].get("name") == name]
+    assert target["select"]["kind"] == "FlowSchema"
     for path in target["fieldPaths"]:
         value = schema
         for part in path.split("."):

@@ -1,0 +1,144 @@
+"""Which rules ask for their siblings, and the rules that these get."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pytest
+from msgspec import structs
+
+from tests.unit.inventory.patched import DRIVER, slice_of
+from tests.unit.patches.indexed import index_of
+from webhook.api.meta import ObjectMeta
+from webhook.api.rules import (
+    DATA,
+    DESCRIPTION,
+    EVICT,
+    EVICTIONS_PER_SECOND,
+    HARDWARE_LABEL,
+    SCOPE,
+    CELSelector,
+    DeviceSelector,
+    DeviceTaintRule,
+)
+from webhook.api.taints import DeviceTaint, TaintExtras
+from webhook.patches.book import RuleBook
+from webhook.patches.siblings import has_hardware_scope, looks_at, sibling_rules
+from webhook.patches.stored import StoredRule
+
+ADDED: Final = datetime(2026, 1, 1, tzinfo=UTC)
+SELECTOR: Final = DeviceSelector(DRIVER, "p", "full")
+TAINT: Final = DeviceTaint("k", "v", "NoSchedule", ADDED)
+
+
+def part(name: str, *sets: str) -> dict[str, Any]:
+    return {"name": name, "consumesCounters": [{"counterSet": each, "counters": {}} for each in sets]}
+
+
+def rule(selector: DeviceSelector | None = SELECTOR, taint: DeviceTaint = TAINT, **fields: Any) -> StoredRule:
+    annotations = fields.pop("annotations", {SCOPE: "hardware"})
+    meta = ObjectMeta("faulty", uid="u", annotations=annotations)
+    return StoredRule(DeviceTaintRule(meta, selector, taint, deleting=fields.pop("deleting", False)), **fields)
+
+
+def selected(stored: StoredRule, ceiling: int = 100) -> list[tuple[str | None, str | None]]:
+    index = index_of([
+        slice_of(part("full", "a"), part("half", "a"), part("both", "a", "b"), part("far", "b"), "alone", pool="p"),
+        slice_of(part("full", "a"), part("half", "a"), pool="q"),
+        slice_of(part("full", "a"), part("half", "a"), pool="p", driver="b.example"),
+    ])  # fmt: skip
+    return [(each.selector.pool, each.selector.device) for each in sibling_rules(stored, index, ceiling).rules]
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param(rule(annotations={}), id="no scope"),
+        pytest.param(rule(annotations={SCOPE: "pool"}), id="another scope"),
+        pytest.param(rule(labels={HARDWARE_LABEL: "x"}), id="made by the controller"),
+        pytest.param(rule(deleting=True), id="being deleted"),
+        pytest.param(rule(None), id="no selector"),
+        pytest.param(rule(DeviceSelector(DRIVER, "p")), id="a whole pool"),
+        pytest.param(rule(structs.replace(SELECTOR, device_class_name="c")), id="a class"),
+        pytest.param(rule(structs.replace(SELECTOR, selectors=(CELSelector("true"),))), id="CEL"),
+        pytest.param(rule(structs.replace(SELECTOR, unknown=(("x", "1"),))), id="unknown"),
+        pytest.param(rule(taint=structs.replace(TAINT, effect="None")), id="effect None"),
+    ],
+)
+def test_rule_has_no_siblings(stored: StoredRule) -> None:
+    assert not has_hardware_scope(stored)
+    assert selected(stored) == []
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+def test_devices_on_a_common_counter_set_are_siblings(effect: str) -> None:
+    stored = rule(taint=structs.replace(TAINT, effect=effect))
+    assert has_hardware_scope(stored)
+    assert selected(stored) == [("p", "both"), ("p", "half")]
+    assert selected(rule(DeviceSelector(DRIVER, "p", "both"))) == [("p", "far"), ("p", "full"), ("p", "half")]
+    assert selected(rule(DeviceSelector(DRIVER, "p", "alone"))) == []
+    assert selected(rule(DeviceSelector(DRIVER, "p", "gone"))) == []
+
+
+def test_every_pool_that_the_selector_reaches_has_its_own() -> None:
+    found = selected(rule(DeviceSelector(DRIVER, device="full")))
+    assert found == [("p", "both"), ("p", "half"), ("q", "half")]
+    everywhere = selected(rule(DeviceSelector(device="full")))
+    assert everywhere == [("p", "half"), *found]
+
+
+@pytest.mark.parametrize(("ceiling", "rules"), [(2, 2), (1, 0)])
+def test_ceiling(ceiling: int, rules: int) -> None:
+    assert len(selected(rule(), ceiling)) == rules
+
+
+def test_taint_is_the_same_and_what_goes_with_it() -> None:
+    extras = {DATA: "{}", DESCRIPTION: "d", EVICTIONS_PER_SECOND: "3"}
+    stored = rule(
+        taint=structs.replace(TAINT, extras=TaintExtras("x")),
+        annotations={SCOPE: "hardware", EVICT: "true", "other": "x", **extras},
+    )
+    index = index_of([slice_of(part("full", "a"), part("half", "a"), pool="p")])
+    [made] = sibling_rules(stored, index, 1).rules
+    assert (made.selector, made.taint, made.annotations) == (DeviceSelector(DRIVER, "p", "half"), TAINT, extras)
+    assert made.name.startswith("faulty-")
+    [other] = sibling_rules(rule(taint=structs.replace(TAINT, effect="NoExecute")), index, 1).rules
+    assert other.name != made.name
+
+
+@pytest.mark.parametrize(
+    ("selector", "looks"),
+    [
+        pytest.param(SELECTOR, True, id="its pool"),
+        pytest.param(DeviceSelector(DRIVER, device="full"), True, id="any pool of the driver"),
+        pytest.param(DeviceSelector(pool="p", device="full"), True, id="any driver"),
+        pytest.param(DeviceSelector(DRIVER, "q", "full"), False, id="another pool"),
+        pytest.param(DeviceSelector("b.example", "p", "full"), False, id="another driver"),
+        pytest.param(None, False, id="no selector"),
+    ],
+)
+def test_rule_looks_at_pools_that_it_selects(selector: DeviceSelector | None, looks: bool) -> None:  # noqa: FBT001 -- a row
+    assert looks_at(rule(selector), (DRIVER, "p")) == looks
+
+
+def test_book_knows_owners_by_uid() -> None:
+    book = RuleBook()
+    assert book.put_rule("faulty", rule()) == ["u"]
+    assert book.owner("u") == rule()
+    made = rule(labels={HARDWARE_LABEL: "u"})
+    made = structs.replace(made, rule=structs.replace(made.rule, meta=ObjectMeta("made", uid="m")))
+    assert book.put_rule("made", made) == ["u"]
+    assert list(book.owned("u")) == [made]
+    assert book.owner("m") is None, "it is an owner of nothing"
+    moved = structs.replace(made, labels={HARDWARE_LABEL: "w"})
+    assert book.put_rule("made", moved) == ["u", "w"]
+    assert (list(book.owned("u")), list(book.owned("w"))) == ([], [moved])
+    assert list(book.scoped_in([(DRIVER, "p")])) == ["u"]
+    assert list(book.scoped_in([(DRIVER, "q")])) == []
+    assert book.put_rule("faulty", rule(annotations={})) == ["u"]
+    assert book.owner("u") is None
+    assert list(book.scoped_in([(DRIVER, "p")])) == []
+    assert book.put_rule("faulty", None) == []
+    assert book.put_rule("made", None) == ["w"]
+    assert not book.rules
