@@ -172,9 +172,10 @@ openapi: setup ## write the fields that each release serves (webhook/api/fields)
 	@$(BIN)/python -m tests.controlplane.served_fields
 
 .PHONY: docs
-docs: setup ## write the pages that are made from code: the policy's fields, the command line
+docs: setup ## write the pages that are made from code: the policy's fields, the command line; wrap long lines of the others
 	@$(BIN)/python -m tests.architecture.policy_reference
 	@$(BIN)/python -m tests.architecture.cli_reference
+	@$(BIN)/python -m tests.architecture.doc_lines
 
 .PHONY: pictures
 pictures: setup ## play the demo, and draw two of its screens and the dashboard (needs prometheus) in docs/images

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.architecture import doc_lines
 from webhook.admission.additions import ADDITION_REMARKS
 from webhook.admission.cluster_lint import CLUSTER_LINTS
 from webhook.admission.lint import LINTS
@@ -47,6 +48,26 @@ def test_suites_that_the_readme_runs_pass(capsys: pytest.CaptureFixture[str], mo
     assert named
     assert [suite.run([name]) for name in named] == [0] * len(named)
     assert " 0 failed" in capsys.readouterr().out
+
+
+def test_lines_of_pages_are_not_too_long() -> None:
+    """`make docs` wraps them."""
+    assert [page.name for page in doc_lines.pages() if doc_lines.wrapped(page.read_text()) != page.read_text()] == []
+
+
+def test_long_lines_are_wrapped_to_the_end_of_their_paragraph() -> None:
+    word = "twelve-chars"
+    long = " ".join([word] * 12)
+    for first, rest in (("", ""), ("- ", "  "), ("  1. ", "     ")):
+        lines = doc_lines.wrapped(f"short\n{first}{long}\n{rest}the end\n\n- next").split("\n")
+        assert lines[0] == "short"
+        assert lines[1].startswith(f"{first}{word}")
+        assert lines[2] == f"{rest}{' '.join([word] * (12 - lines[1].count(word)))} the end"
+        assert lines[3:] == ["", "- next"]
+        assert max(map(len, lines)) <= doc_lines.LENGTH
+    for kept in (f"# {long}", f"| {long} |", f"```\n{long}\n```", long[:120], "x" * 121):
+        assert doc_lines.wrapped(kept) == kept
+    assert doc_lines.wrapped(f"{long}\n- {word}").endswith(f"\n- {word}")
 
 
 def test_links_between_pages_lead_somewhere() -> None:

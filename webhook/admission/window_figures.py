@@ -9,10 +9,11 @@ from webhook.api.claims import allocated_classes
 from webhook.api.rules import own_rate
 from webhook.inventory.matching import Evictor
 from webhook.inventory.steps import in_steps
-from webhook.policy.window_fit import Leaving, PodFacts, ProfileGuess, fit_texts, has_windows
+from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
+from webhook.policy.window_fit import Leaving, fit_texts, has_windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator, Mapping
 
     from webhook.admission.context import AdmissionContext
     from webhook.api.rules import DeviceTaintRule
@@ -28,22 +29,23 @@ def window_figures(
     profiles = context.policy.eviction
     if taint.evictor is not Evictor.OURS or not has_windows(profiles):
         return
-    guess, counts = ProfileGuess(profiles), Counter[int | None]()
-    for namespace, classes in in_steps(_pods_of(impact, inventory), check):
-        counts[guess.of(PodFacts(namespace, context.names.namespace(namespace), classes))] += 1
-    more = bool(counts.pop(None, 0) or impact.pod_groups or impact.incomplete_pools)
-    start = context.now if taint.not_before is None else max(context.now, taint.not_before)
-    pods = {position: number for position, number in counts.items() if position is not None}
-    yield from fit_texts(profiles, Leaving(pods, start, own_rate(rule), more))
+    matcher, counts = ProfileMatcher(profiles), dict[int | None, Counter[int]]()
+    seconds = {uid: wave.seconds for wave in impact.waves for uid in wave.pods}
+    for uid, (namespace, classes) in in_steps(_facts_of(seconds, impact, inventory).items(), check):
+        position = matcher.profile_of(PodFacts(namespace, context.names.namespace(namespace), classes))
+        counts.setdefault(position, Counter())[seconds[uid]] += 1
+    more = bool(counts.pop(None, None) or impact.pod_groups or impact.incomplete_pools)
+    pods = {position: dues for position, dues in counts.items() if position is not None}
+    yield from fit_texts(profiles, Leaving(pods, context.now, own_rate(rule), more), check)
 
 
-def _pods_of(impact: Impact, inventory: Inventory) -> list[tuple[str, frozenset[str]]]:
-    """Namespace and known device classes of each pod that is evicted."""
-    pods, found = impact.pods, dict[str, tuple[str, frozenset[str]]]()
+def _facts_of(pods: Container[str], impact: Impact, inventory: Inventory) -> Mapping[str, tuple[str, frozenset[str]]]:
+    """Namespace and known device classes of each pod that is evicted, by its uid."""
+    found: dict[str, tuple[str, frozenset[str]]] = {}
     for key in impact.claims:
         claim = inventory.claims[key]
         for consumer in claim.reserved_for or ():
             if consumer.uid in pods:
                 _, known = found.get(consumer.uid, ("", frozenset[str]()))
                 found[consumer.uid] = claim.meta.namespace, known | allocated_classes(claim)
-    return list(found.values())
+    return found

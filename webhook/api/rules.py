@@ -43,6 +43,8 @@ RULE_ANNOTATIONS: Final = frozenset(
 NEVER: Final = datetime.max.replace(tzinfo=UTC)
 """What `/not-before` means if it is no time."""
 
+OWN_RATE_BURST: Final = 10
+"""Burst of a taint with a rate of its own (N-13)."""
 _RATE_DIGITS: Final = 9
 _SELECTOR_FIELDS: Final = frozenset({"driver", "pool", "device", "deviceClassName", "selectors"})
 

@@ -59,7 +59,8 @@ class KeySecret:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`random` returns numbers in [0, 1), so that replicas that wait for an API server do not retry in step."""
-        self._backoff = Backoff(settings.unavailable_seconds, settings.unavailable_most_seconds, random)
+        self._unanswered = Backoff(settings.unavailable_seconds, settings.unavailable_most_seconds, random)
+        self._absent = Backoff(settings.absent_seconds, settings.absent_most_seconds, random)
         self._fill = fill
         self._on_change = on_change
         self._cluster = cluster
@@ -100,9 +101,12 @@ class KeySecret:
 
     def _wait_seconds(self) -> float:
         if self._unavailable:
-            return self._backoff.next_seconds()
-        self._backoff.reset()
-        return self._settings.absent_seconds if self._fault.text else self._settings.present_seconds
+            return self._unanswered.next_seconds()
+        self._unanswered.reset()
+        if self._fault.text:
+            return self._absent.next_seconds()
+        self._absent.reset()
+        return self._settings.present_seconds
 
     async def look(self) -> None:
         """Reads the key, writing one if the Secret has none and may be filled.

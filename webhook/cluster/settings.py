@@ -66,6 +66,10 @@ class ReflectorSettings:
 
     An API server that is rolled back, or one of several that is older, says so for minutes at most.
     """
+    absent_most_seconds: float | None = None
+    """Where doubling ends for an optional resource that is not served and of which no object is known; None: where it
+    ends after other failures.
+    """
     stream: bool = False
     """Whether to request the list as the beginning of a watch (sendInitialEvents), where the server can do that.
 
@@ -80,6 +84,11 @@ class InventorySettings:
     reflector: ReflectorSettings = ReflectorSettings(stream=True, backoff_most_seconds=10.0)
     slice_page_size: int = 50
     """Slices in one answer, where they come in pages: one has up to 128 devices, and may be as large as 1 MiB."""
+    pod_groups_seconds: float = 300.0
+    """How long PodGroups may be served before they are found, where they were not.
+
+    Most clusters never serve them, and each look is a request for each version. Rules are found sooner: taints wait.
+    """
     stale_seconds: float = 15.0
     """How long a watch may be lost before what is known counts as unknown.
 
@@ -114,7 +123,9 @@ class KeySettings:
     namespace: str
     name: str
     absent_seconds: float = 5.0
-    """How often to retry reading a Secret that is missing or unusable; a replica without its key is not ready."""
+    """The first wait for a Secret that is missing or unusable; each further one doubles it."""
+    absent_most_seconds: float = 5.0
+    """The longest such wait: a replica of `serve` is not ready without its key."""
     unavailable_seconds: float = 1.0
     """The first wait for an API server that does not answer; each further one doubles it."""
     unavailable_most_seconds: float = 5.0

@@ -20,21 +20,29 @@ if TYPE_CHECKING:
     from webhook.config.evict import EvictSettings
 
 NO_KEY: Final = "it cannot be verified, as the key is not known"
+_ABSENT_MOST_SECONDS: Final = 60.0
 _FORGED: Final = "it was made for another rule, selector, taint or effect, or with another key"
 
 
 class CodeKey:
     """The key, from a file or a Secret. If neither is configured, codes are accepted without proof."""
 
-    def __init__(self, settings: EvictSettings, cluster: Cluster, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        settings: EvictSettings,
+        cluster: Cluster,
+        on_change: Callable[[], None],
+        random: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         """`on_change` is called when the key was first read or has changed, so that codes are checked again."""
         name = settings.key_secret
         self._file = settings.key_file
         self._key: bytes | None = None
         self._secret: KeySecret | None = None
         if name is not None:
-            where = KeySettings(namespace=name.namespace, name=name.name)
-            self._secret = KeySecret(cluster, where, fill=False, on_change=on_change)
+            # An installation without a key has none for good, and reading it takes requests from evictions.
+            where = KeySettings(namespace=name.namespace, name=name.name, absent_most_seconds=_ABSENT_MOST_SECONDS)
+            self._secret = KeySecret(cluster, where, fill=False, on_change=on_change, random=random)
 
     @property
     def problem(self) -> str | None:

@@ -149,7 +149,7 @@ class Worker:
         self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)
         self._policy = EvictionPolicy(self._policies, on_change=self._replan_all)
         self._audit = self._periodic_audit()
-        self._key = CodeKey(settings, self._cluster, self._replan_all)
+        self._key = CodeKey(settings, self._cluster, self._replan_all, chance)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         self._checks = Checks()
         self._in_tree = InTree.UNKNOWN

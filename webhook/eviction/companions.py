@@ -5,21 +5,73 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
 
 from webhook.inventory.pod_groups import goes_with_all, group_key, is_leaving, may_go_along
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
     from webhook.api.pods import Pod
     from webhook.inventory.evictions import Eviction
     from webhook.inventory.state import Inventory
 
 
-class _Cause(NamedTuple):
-    """A pod, `namespace/name`, that a taint evicts itself."""
+_STALE_MOST: Final = 4
+"""How many entries a heap may have for each pod."""
 
-    pod: str
-    eviction: Eviction
+
+class _Causes:
+    """The pods of one group, by uid, that a taint evicts itself, and which of them is due first."""
+
+    __slots__ = ("_by_due", "_count", "_left", "evictions")
+
+    def __init__(self) -> None:
+        self.evictions: dict[str, Eviction] = {}
+        self._by_due: list[tuple[datetime, int, str, Eviction]] = []
+        """A heap; it keeps an eviction that has changed until that is first of all."""
+        self._count = 0
+        self._left: dict[str, str] = {}
+        """Pods that were not on their way out when last looked at; their `namespace/name` by uid."""
+
+    @property
+    def first(self) -> Eviction | None:
+        """The eviction that is due first."""
+        while self._by_due:
+            _, _, uid, eviction = self._by_due[0]
+            if self.evictions.get(uid) is eviction:
+                return eviction
+            heappop(self._by_due)
+        return None
+
+    def set(self, pod: Pod, eviction: Eviction) -> None:
+        """A taint evicts the pod."""
+        uid = pod.meta.uid
+        if self.evictions.get(uid) == eviction:
+            return
+        self._left[uid] = f"{pod.meta.namespace}/{pod.meta.name}"
+        self.evictions[uid] = eviction
+        self._count += 1
+        heappush(self._by_due, (eviction.due, self._count, uid, eviction))
+        if len(self._by_due) > _STALE_MOST * len(self.evictions):
+            self._by_due = sorted([each for each in self._by_due if self.evictions.get(each[2]) is each[3]])
+
+    def discard(self, uid: str) -> None:
+        """No taint evicts the pod, or it no longer exists."""
+        if self.evictions.pop(uid, None) is not None:
+            self._left.pop(uid, None)
+
+    def any_left(self, pods: Mapping[str, Pod]) -> bool:
+        """Whether one of them is still to be evicted. Those on their way out stay so, and are not looked at again."""
+        while self._left:
+            uid, key = next(iter(self._left.items()))
+            pod = pods.get(key)
+            if pod is not None and pod.meta.uid == uid and not is_leaving(pod):
+                return True
+            del self._left[uid]
+        return False
 
 
 class Companions:
@@ -27,12 +79,12 @@ class Companions:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._causes: dict[str, dict[str, _Cause]] = {}
-        """Pods, by uid, that a taint evicts itself; by `namespace/name` of the group."""
+        self._causes: dict[str, _Causes] = {}
+        """By `namespace/name` of the group."""
         self._along: dict[str, set[str]] = {}
         """Pods, by uid, that go because of those; likewise."""
-        self.to_replan: set[str] = set()
-        """Pods, by `namespace/name`, for which something has changed because of another pod."""
+        self.changed: set[str] = set()
+        """Groups, by `namespace/name`, whose other pods are to be planned again, because of a pod that was planned."""
 
     def goes_with_all(self, pod: Pod) -> bool:
         """Whether the pod is disrupted only together with all others of its group."""
@@ -58,37 +110,37 @@ class Companions:
             self._along.get(group_key(pod), set()).discard(pod.meta.uid)
             self._set(group_key(pod), pod, None)
 
+    def others_of(self, groups: Iterable[str]) -> list[str]:
+        """The pods, by `namespace/name`, of these groups that may go along: those that no taint evicts itself."""
+        pods, found = self._inventory.pods, list[str]()
+        for group in groups:
+            causes = self._causes.get(group)
+            themselves = causes.evictions if causes is not None else {}
+            found += [key for key in self._inventory.members_of(group) if pods[key].meta.uid not in themselves]
+        return found
+
     def _along_with_others(self, group: str, uid: str) -> Eviction | None:
         """Pods on their way out take along those that went because of them already, but not their replacements."""
-        first, along = self._first(group), self._along.get(group, set())
-        if first is None or (uid not in along and not self._is_any_left(group)):
+        causes, along = self._causes.get(group), self._along.get(group, set())
+        if causes is None or (uid not in along and not causes.any_left(self._inventory.pods)):
             return None
         self._along.setdefault(group, along).add(uid)
-        return first
-
-    def _is_any_left(self, group: str) -> bool:
-        """Whether a pod that a taint evicts itself is still to be evicted."""
-        return any(self._is_left(uid, cause) for uid, cause in self._causes.get(group, {}).items())
-
-    def _is_left(self, uid: str, cause: _Cause) -> bool:
-        pod = self._inventory.pods.get(cause.pod)
-        return pod is not None and pod.meta.uid == uid and not is_leaving(pod)
+        return causes.first
 
     def _set(self, group: str, pod: Pod, own: Eviction | None) -> None:
-        uid, before = pod.meta.uid, self._first(group)
-        causes = self._causes.setdefault(group, {})
-        begins = own is not None and uid not in causes and not self._is_any_left(group)
+        uid, causes = pod.meta.uid, self._causes.get(group)
+        if causes is None:
+            if own is None:
+                return
+            causes = self._causes[group] = _Causes()
+        before = causes.first
+        begins = own is not None and uid not in causes.evictions and not causes.any_left(self._inventory.pods)
         if own is None:
-            causes.pop(uid, None)
+            causes.discard(uid)
         else:
-            causes[uid] = _Cause(f"{pod.meta.namespace}/{pod.meta.name}", own)
-        if not causes:
+            causes.set(pod, own)
+        if not causes.evictions:
             del self._causes[group]
             self._along.pop(group, None)
-        if begins or self._first(group) != before:
-            self.to_replan.update(self._inventory.members_of(group))
-
-    def _first(self, group: str) -> Eviction | None:
-        """The eviction of the pod of a group that is due first."""
-        evictions = [cause.eviction for cause in self._causes.get(group, {}).values()]
-        return min(evictions, key=lambda eviction: eviction.due, default=None)
+        if begins or causes.first != before:
+            self.changed.add(group)

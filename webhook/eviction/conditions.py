@@ -9,6 +9,7 @@ Source of the in-tree controller's condition: `semantics.md` E-36 to E-44; users
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,7 +21,6 @@ from webhook.api.taints import NO_EXECUTE, NONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import datetime
 
 EVICTION: Final = f"{OWN_GROUP}/Eviction"
 EVICTED_PODS: Final = f"{OWN_GROUP}/EvictedPods"
@@ -34,7 +34,8 @@ _MESSAGE_MOST: Final = 32768
 """metav1.Condition, maxLength of message."""
 _DIGITS_MOST: Final = 9
 _NAMED_MOST: Final = 3
-"""Claims and PodGroups of each kind that a message names."""
+"""Claims, PodGroups and windows of each kind that a message names: those with most pods, or the first to open."""
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class ConditionState(NamedTuple):
@@ -83,9 +84,17 @@ class LimitedPods(NamedTuple):
 
 
 class ClosedWindow(NamedTuple):
-    """Pods that wait for a window: when it opens, in local time with its zone, empty if unknown; and how many."""
+    """Pods that wait for a window: when it opens, by `openings.opening_text`, empty if unknown; and how many."""
 
     opens: str
+    pods: int
+
+
+class WaitingForPod(NamedTuple):
+    """Pods that wait for another one that they go together with, by `namespace/name`; `state`: what that is."""
+
+    pod: str
+    state: str
     pods: int
 
 
@@ -112,6 +121,7 @@ class Progress(NamedTuple):
     `blocked`: a disruption budget, or another error of the API server, refused the last attempt. `skipped`: pods that
     are never evicted, such as those of DaemonSets. `closed` and `completing`: pods that wait for a window, or are left
     to complete; neither is due. `next_due`: the earliest due time of the pods not due yet.
+    `waiting_for`: pods that wait for another one of their unit; `held_back`: how many of them because that is on hold.
     `held_by` and `returning`: pods that are not evicted, since that would free no device; they are not pending.
     `settled`: enough time has passed since the rule appeared for the caches to know every allocation made before it.
     """
@@ -125,6 +135,8 @@ class Progress(NamedTuple):
     stalled: bool = False
     closed: tuple[ClosedWindow, ...] = ()
     completing: int = 0
+    waiting_for: tuple[WaitingForPod, ...] = ()
+    held_back: int = 0
     stuck: tuple[str, ...] = ()
     paused: tuple[datetime, str] | None = None
     evicted: int = 0
@@ -156,15 +168,16 @@ def _state(progress: Progress, *, acts: bool, stopped: str) -> ConditionReason:
 
 
 def _state_of_pending(progress: Progress) -> ConditionReason:
-    if progress.paused is not None and progress.due > progress.held:
+    held = progress.held + progress.held_back
+    if progress.paused is not None and progress.due > held:
         return ConditionReason.PAUSED
     limited = sum(each.pods for each in progress.limited) if progress.stalled else 0
-    if progress.due > progress.blocked + progress.held + limited:
+    if progress.due > progress.blocked + held + limited:
         return ConditionReason.EVICTING
     causes = {
         ConditionReason.LIMITED: limited,
         ConditionReason.BLOCKED: progress.blocked,
-        ConditionReason.HELD: progress.held,
+        ConditionReason.HELD: held,
     }
     return next((reason for reason, pods in causes.items() if pods), ConditionReason.WAITING)
 
@@ -192,12 +205,12 @@ def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:
 
 def _in_vain(progress: Progress) -> Iterable[str]:
     """Which pods are left alone, because their eviction would free no device, and what frees it."""
-    for claim, owner, pods in progress.returning[:_NAMED_MOST]:
+    for claim, owner, pods in sorted(progress.returning, key=_most_first)[:_NAMED_MOST]:
         yield (
             f"{_number(pods, 'pod')} of {owner or 'no owner'} left alone (ReturnsToDevice): claim {claim} stays "
             "allocated while its pods are replaced one by one; scale the owner to 0 and back to free the device"
         )
-    for group, pods in progress.held_by[:_NAMED_MOST]:
+    for group, pods in sorted(progress.held_by, key=_most_first)[:_NAMED_MOST]:
         yield f"{_number(pods, 'pod')} left alone (HeldByPodGroup): only deleting PodGroup {group} frees their claims"
     more = max(len(progress.returning) - _NAMED_MOST, 0) + max(len(progress.held_by) - _NAMED_MOST, 0)
     if more:
@@ -212,13 +225,41 @@ def _causes(progress: Progress) -> Iterable[str]:
         yield f"{progress.held} held"
     for limit, pods, first in progress.limited:
         yield f"{pods} limited by {limit} ({_names(first, pods)})"
-    for opens, pods in progress.closed[:_NAMED_MOST]:
-        yield f"{pods} waiting for a window" + (f" that opens at {opens}" if opens else "")
+    yield from _waiting_for_windows(progress.closed)
     if progress.completing:
         yield f"{progress.completing} left to complete"
+    yield from _waiting_for_pods(progress.waiting_for)
     if progress.paused is not None:
         until, why = progress.paused
         yield f"paused until {format_time(until)}" + (f": {why}" if why else "")
+
+
+def _waiting_for_windows(windows: Iterable[ClosedWindow]) -> Iterable[str]:
+    closed = sorted(windows, key=_first_to_open)
+    for opens, pods in closed[:_NAMED_MOST]:
+        yield f"{pods} waiting for a window" + (f" that opens at {opens}" if opens else "")
+    more = sum(each.pods for each in closed[_NAMED_MOST:])
+    if more:
+        yield f"{more} more waiting for other windows"
+
+
+def _waiting_for_pods(waiting: Iterable[WaitingForPod]) -> Iterable[str]:
+    others = sorted(waiting, key=_most_first)
+    for pod, state, pods in others[:_NAMED_MOST]:
+        yield f"{pods} waiting for {pod}, which is {state}"
+    more = sum(each.pods for each in others[_NAMED_MOST:])
+    if more:
+        yield f"{more} more waiting for other pods"
+
+
+def _most_first(each: HeldByPodGroup | ReturningPods | WaitingForPod) -> int:
+    return -each.pods
+
+
+def _first_to_open(window: ClosedWindow) -> tuple[bool, datetime]:
+    """By time, whatever the zone in which it is written; those of which the time is not known come last."""
+    time = window.opens.partition(" ")[0]
+    return (False, datetime.fromisoformat(time)) if time else (True, _LAST)
 
 
 def _names(first: tuple[str, ...], count: int) -> str:

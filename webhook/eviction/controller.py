@@ -301,7 +301,7 @@ class Controller:
             self._follow_up(attempt)
 
     def _release(self, attempt: Attempt, now: float) -> None:
-        plan, outcome = attempt
+        plan, outcome = attempt.plan, attempt.outcome
         if outcome is not None and not outcome.gone:
             plan.refusals += 1
         reservation = self._core.limiter.release(plan, now, outcome)
@@ -312,11 +312,13 @@ class Controller:
             self.queue.add_after(budget, PROBE_SECONDS)  # for units that are formed meanwhile, and have no timer yet
 
     def _follow_up(self, attempt: Attempt) -> None:
-        plan, outcome = attempt
+        plan, outcome = attempt.plan, attempt.outcome
         item = WorkItem(ItemKind.POD, plan.uid)
         if plan.uid not in self.plans.scheduled:
             self.queue.discard(item)
         if outcome is None:
+            if attempt.because:
+                self._core.recorder.record_pod_event(PodEventKind.BLOCKED, plan, attempt.because)
             self.queue.add(item)
         elif outcome.evicted:
             self._record_evicted(plan)
@@ -351,7 +353,10 @@ class Controller:
         """Queues a pod for a retry with exponential backoff; returns the wait in seconds."""
         if item.name not in self.plans.scheduled:
             return 0.0  # no taint evicts it now
-        return self.queue.add_rate_limited(item, min(at_least_seconds, RETRY_MOST_SECONDS))
+        now = self._deps.clock.seconds()
+        seconds = self.queue.add_rate_limited(item, min(at_least_seconds, RETRY_MOST_SECONDS))
+        self.plans.units.retry_later(self.plans.scheduled[item.name], now + seconds)
+        return seconds
 
 
 def _log_fields(plan: PodPlan) -> dict[str, object]:

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.eviction.event_messages import disruption_of
+from webhook.eviction.gang_waits import together_with
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.ready_queue import Idle
 from webhook.eviction.step import request_to_send
@@ -29,6 +30,8 @@ class Attempt(NamedTuple):
     plan: PodPlan
     outcome: EvictionOutcome | None = None
     """None if no request was made: the pod must not be evicted now, or the inventory cannot be trusted."""
+    because: str = ""
+    """Why, if a budget refused another pod that it goes together with."""
 
 
 class PodEvictor:
@@ -86,7 +89,8 @@ class PodEvictor:
             return [Attempt(plan) for plan in batch]
         refused = await self._refused(batch) if len(batch) > 1 else None
         if refused is not None:
-            return [refused if plan is refused.plan else Attempt(plan) for plan in batch]
+            because = _because(refused)
+            return [refused if plan is refused.plan else Attempt(plan, because=because) for plan in batch]
         steps = self._steps(batch)
         if steps is None:
             return [Attempt(plan) for plan in batch]
@@ -152,3 +156,9 @@ class PodEvictor:
     def _step(self, plan: PodPlan) -> Evict | None:
         """How to evict the pod now; None if it must not be evicted."""
         return None if self._stopping else request_to_send(self._core, plan)
+
+
+def _because(refused: Attempt) -> str:
+    """Why the others of a unit are not evicted; empty unless it is for a budget of the refused pod."""
+    outcome = refused.outcome
+    return f"{together_with(refused.plan.key)}: {outcome.text}" if outcome is not None and outcome.blocked else ""

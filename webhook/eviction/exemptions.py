@@ -27,6 +27,7 @@ class StepReason(StrEnum):
     COMPLETING = "it is left to complete"
     WINDOW = "no window is open"
     SKIPPED = "its profile has action: skip"
+    FAILED = "its eviction is retried after an error"
     GANG = "others that it goes together with cannot go yet"
     GROUP = "its PodGroup keeps its claims reserved"
     RETURNS = "pods of its claim come back to the same device"
@@ -41,7 +42,7 @@ def exemption(pod: Pod, profile: EvictionProfile) -> StepReason | None:
     return StepReason.SKIPPED if profile.skips else None
 
 
-PUT_OFF: Final = frozenset({StepReason.HELD, StepReason.COMPLETING, StepReason.WINDOW})
+PUT_OFF: Final = frozenset({StepReason.HELD, StepReason.COMPLETING, StepReason.WINDOW, StepReason.GANG})
 """Why a pod that is due by its taints is not evicted yet, although rates and limits may allow it."""
 
 

@@ -28,7 +28,7 @@ class Grouping:
         if not (pod.pod_group or pod.gang or pod.labels or settings.gang_by_owner):
             return ""  # as for most pods
         gang = gang_in(self._inventory, pod, settings.gang_labels, by_owner=settings.gang_by_owner)
-        return "" if gang is None else intern(f"{gang} {gang.key}")
+        return "" if gang is None else intern(f"{gang.kind} {gang.namespace}/{gang.name} {gang.key}")
 
 
 def owner_of(pod: Pod) -> str:

@@ -1,12 +1,14 @@
-"""When the windows open that pods wait for, in words. Pure."""
+"""When pods are to be evicted, and when the windows open that they wait for, in words. Pure."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from webhook.api.meta import format_time
 from webhook.eviction.exemptions import StepReason
+from webhook.eviction.pod_plan import later
+from webhook.eviction.step import Wait
+from webhook.eviction.units import due_of
 from webhook.policy.windows import local_text, state_of
 
 if TYPE_CHECKING:
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 
     from webhook.eviction.core import Core
     from webhook.eviction.pod_plan import PodPlan
-    from webhook.eviction.step import Wait
+    from webhook.eviction.step import NoAction
+    from webhook.eviction.units import Unit
     from webhook.policy.model import EvictionProfile
 
 
@@ -31,17 +34,26 @@ def opening_text(profiles: Iterable[EvictionProfile], now: datetime) -> str:
 
 def opening_of(core: Core, plan: PodPlan, now: datetime) -> str:
     """When the pod's window opens, or that of the pods that it goes together with, as above."""
+    return opening_text(settings_of(core.plans.units.of(plan), plan), now)
+
+
+def settings_of(unit: Unit | None, plan: PodPlan) -> list[EvictionProfile]:
+    """The profiles that decide when a pod of a unit goes, or one that goes alone."""
+    return [each.profile.settings for each in (unit.deciding if unit is not None else (plan,))]
+
+
+def when_text(core: Core, plan: PodPlan, step: NoAction | Wait, now: datetime) -> str:
+    """When the pod is to be evicted, in a clause."""
     unit = core.plans.units.of(plan)
-    return opening_text([each.profile.settings for each in (unit.deciding if unit is not None else (plan,))], now)
-
-
-def when_text(core: Core, plan: PodPlan, step: Wait, now: datetime) -> str:
-    """When the pod is to be evicted, in a clause; empty if that is its due time."""
-    match step.reason:
-        case StepReason.WINDOW:
-            opening = opening_of(core, plan, now)
+    if isinstance(step, Wait):
+        if step.reason is StepReason.WINDOW:
+            opening = opening_text(settings_of(unit, plan), now)
             return f"in the window that opens at {opening}" if opening else "when a window opens"
-        case StepReason.COMPLETING:
-            return f"unless it completes before {format_time(now + timedelta(seconds=step.seconds))}"
-        case _:
-            return ""
+        if StepReason.COMPLETING in (step.reason, step.cause):
+            end = format_time(later(now, step.seconds))
+            if step.other is None:
+                return f"unless it completes before {end}"
+            return f"together with {step.other.key}, once that has completed, at {end} at the latest,"
+        if step.cause is StepReason.FAILED and step.other is not None:
+            return f"together with {step.other.key}, once that can be evicted,"
+    return f"at {format_time(due_of(plan) if unit is None else unit.due)}"

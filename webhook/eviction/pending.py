@@ -42,6 +42,8 @@ class Backlog:
         """Claims, by `namespace/name`, whose pods are to be planned again."""
         self.pods = PendingSet()
         """Pods, by `namespace/name`, that are to be planned again."""
+        self.groups = PendingSet()
+        """PodGroups, by `namespace/name`, of which pods go because of others: planned once all of those are."""
         self.to_enqueue = PendingSet()
         """Planned pods, by uid, that are to be put into a queue."""
         self.due: dict[str, PodPlan] = {}
@@ -51,13 +53,13 @@ class Backlog:
 
     @property
     def pod_count(self) -> int:
-        """Roughly the number of pods left to plan; a pending claim counts as one."""
-        return len(self.claims) + len(self.pods) + len(self.due) + len(self.to_enqueue)
+        """Roughly the number of pods left to plan; a pending claim or PodGroup counts as one."""
+        return len(self.claims) + len(self.pods) + len(self.groups) + len(self.due) + len(self.to_enqueue)
 
     @property
     def open(self) -> bool:
         """Whether anything is left to plan."""
-        return bool(self.claims or self.pods or self.due or self.to_enqueue or self.unchecked)
+        return bool(self.claims or self.pods or self.groups or self.due or self.to_enqueue or self.unchecked)
 
     @property
     def behind(self) -> bool:

@@ -15,6 +15,7 @@ from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
 from webhook.eviction.exemptions import PUT_OFF, StepReason
+from webhook.eviction.gang_waits import together_with
 from webhook.eviction.openings import when_text
 from webhook.eviction.recorder import RENEW_SECONDS
 from webhook.eviction.step import Evict, NoAction, hold_of, recheck
@@ -139,7 +140,7 @@ class Planner:
     def requeue_waiting(self, namespace: str | None) -> bool:
         """Queues waiting pods again: of a namespace whose hold or labels have changed, or all, for another wall clock.
 
-        Labels may choose another profile, so the pods of the namespace are also planned again.
+        Labels may choose another profile, with other gangs, so the pods of the namespace are also planned again.
         """
         if namespace is None:
             for position, settings in self._core.deps.profiles().all:
@@ -148,8 +149,10 @@ class Planner:
         for uid, plan in self._core.plans.scheduled.items():
             if namespace in (None, plan.pod.meta.namespace) and uid not in self._core.ready:
                 self._core.queue.add(WorkItem(ItemKind.POD, uid))
-            if namespace == plan.pod.meta.namespace:
-                self._backlog.pods.add((plan.key,))
+        if namespace is not None:
+            pods = [key for key in self._core.deps.inventory.pods if key.startswith(f"{namespace}/")]
+            self._core.plans.regroup(pods)
+            self._backlog.pods.add(pods)
         return self.begin()
 
     def follow_windows(self, position: int) -> bool:
@@ -207,6 +210,8 @@ class Planner:
                 self._backlog.pods.add(self._core.deps.inventory.pods_using(self._backlog.claims.take(_BATCH_SIZE)))
             elif len(self._backlog.pods):
                 self._apply(self._core.plans.replan(self._backlog.pods.take(_BATCH_SIZE)))
+            elif len(self._backlog.groups):
+                self._backlog.pods.add(self._core.plans.companions.others_of(self._backlog.groups.take(_BATCH_SIZE)))
             elif self._backlog.unchecked:
                 self._check_ceiling(self._backlog.unchecked.popitem()[0])
             elif self._backlog.due:
@@ -244,8 +249,8 @@ class Planner:
         """Puts changed plans into their queues, and removes dropped ones from them."""
         core, seconds = self._core, self._core.deps.settings.condition_seconds
         planned, cancelled, gone = changes
-        self._backlog.pods.add(core.plans.companions.to_replan)
-        core.plans.companions.to_replan.clear()
+        self._backlog.groups.add(core.plans.companions.changed)
+        core.plans.companions.changed.clear()
         self._backlog.to_enqueue.add(core.plans.units.dissolved)
         core.plans.units.dissolved.clear()
         hitting = {rule for plan in planned for rule in plan.eviction.rules}
@@ -255,9 +260,9 @@ class Planner:
             core.queue.add_after(WorkItem(ItemKind.RULE, name), seconds)
         if core.acts:
             self._record_holders(planned)
-        now = core.deps.clock.now()
+        now, in_flight = core.deps.clock.now(), core.limiter.in_flight
         for plan in planned:
-            if self._is_due(plan, now):
+            if not in_flight(plan.uid) and isinstance(recheck(core, plan, now), Evict):
                 self._backlog.due[plan.uid] = plan
             else:
                 self._backlog.due.pop(plan.uid, None)
@@ -298,18 +303,15 @@ class Planner:
         """Puts a pod into the ready queue."""
         self._core.plans.put_off.pop(plan.uid, None)
         self._core.ready.push(self._core.limiter.ready_pod(plan))
-        self._await_windows(plan, now)
+        if plan.profile.settings.windows:
+            self._await_windows(plan, now)
 
     def _await_windows(self, plan: PodPlan, now: datetime) -> None:
         """All pods of a profile are queued again when its windows open or close."""
-        windows = plan.profile.settings.windows
-        until = state_of(windows, now).until if windows else None
+        until = state_of(plan.profile.settings.windows, now).until
         if until is not None:
             item = WorkItem(ItemKind.WINDOW, str(plan.profile.position))
             self._core.queue.add_after(item, (until - now).total_seconds())
-
-    def _is_due(self, plan: PodPlan, now: datetime) -> bool:
-        return not self._core.limiter.in_flight(plan.uid) and isinstance(recheck(self._core, plan, now), Evict)
 
     def _delay(self, step: NoAction | Wait, plan: PodPlan, now: datetime) -> None:
         """Removes a pod from the ready queue and, if it has to wait, adds it to the work queue with that delay."""
@@ -322,18 +324,25 @@ class Planner:
         if isinstance(step, NoAction):
             core.queue.forget(item)
             if step.reason is StepReason.OBSERVED:
-                core.recorder.record_pod_event(PodEventKind.SCHEDULED, plan)
+                core.recorder.record_pod_event(PodEventKind.SCHEDULED, plan, when_text(core, plan, step, now))
             return
-        if step.reason is StepReason.HELD:
-            core.recorder.record_pod_event(PodEventKind.HELD, plan, hold_of(core, plan) or "")
+        if StepReason.HELD in (step.reason, step.cause):
+            core.recorder.record_pod_event(PodEventKind.HELD, plan, _hold_text(core, plan, step.other))
             core.queue.add_after(item, min(step.seconds, RENEW_SECONDS))
             return
         if step.reason is StepReason.WINDOW and not state_of(plan.profile.settings.windows, now).open:
             self._await_windows(plan, now)
         else:
             core.queue.add_after(item, step.seconds)
-        if step.seconds > core.deps.settings.announce_after_seconds:
+        if step.reason is not StepReason.FAILED and step.seconds > core.deps.settings.announce_after_seconds:
             core.recorder.record_pod_event(PodEventKind.SCHEDULED, plan, when_text(core, plan, step, now))
+
+
+def _hold_text(core: Core, plan: PodPlan, other: PodPlan | None) -> str:
+    """The text of the hold on the pod, or on the `other` one that it waits for."""
+    if other is None:
+        return hold_of(core, plan) or ""
+    return f"{together_with(other.key)}, is on hold: {hold_of(core, other) or ''}"
 
 
 def _without_status(rule: DeviceTaintRule) -> tuple[object, ...]:

@@ -157,7 +157,7 @@ class Plans:
         self.owners = Owners(self.freed)
         self._terminating: set[str] = set()
         self.put_off: dict[str, StepReason] = {}
-        """Planned pods, by uid, that are due and are kept by a hold, a closed window, or until they complete."""
+        """Planned pods, by uid, that are due and kept: by a hold, a window, their end, or others of their unit."""
         self.stuck: dict[str, StuckPod] = {}
         """Pods, by uid, that are terminating for too long to be counted any longer."""
 
@@ -326,12 +326,13 @@ class Plans:
 
     # --- evictions -------------------------------------------------------------------------------
 
-    def begin(self, plan: PodPlan, place: str) -> None:
-        """The eviction of the pod is about to be requested; `place` is what it takes in limits."""
+    def begin(self, plan: PodPlan, place: str, of_owner: str) -> None:
+        """The eviction of the pod is about to be requested; `place` is what it takes, `of_owner` that of its owner."""
+        plan.place = place
         self._requested.add(plan.uid)
         self.under_way.add(plan.uid, plan.pod.meta.namespace, place)
         if plan.owner:
-            self.owners.mark_unavailable(plan.owner, plan.uid, place)
+            self.owners.mark_unavailable(plan.owner, plan.uid, of_owner)
 
     def succeed(self, plan: PodPlan) -> None:
         """The pod was evicted, or is gone. Its plan is dropped; its eviction is under way until the pod is gone."""

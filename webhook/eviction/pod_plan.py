@@ -33,6 +33,8 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
     """How often the API server has refused to evict it; pods that it has not refused go first."""
     needed: int = 1
     """How many evictions its unit needs from its budgets, as of the last look at them."""
+    place: str = ""
+    """The place in limits that it took when it was to be evicted last."""
     blocked: bool = False
     """Whether a disruption budget refused the last attempt."""
     unsure: bool = False

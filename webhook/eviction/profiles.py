@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.api.claims import allocated_classes
 from webhook.inventory.state import claim_keys
-from webhook.policy.match import LabelMatcher, NamespaceMatcher
 from webhook.policy.model import EvictionProfile, Share
-from webhook.policy.patterns import TextSet
+from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from webhook.api.pods import Pod
     from webhook.inventory.state import Inventory
@@ -33,36 +32,26 @@ def classes_of(inventory: Inventory, pod: Pod) -> frozenset[str]:
 
 
 class Profiles:
-    """All profiles, compiled."""
+    """All profiles, as the evictor applies them."""
 
     def __init__(self, profiles: Sequence[EvictionProfile]) -> None:
         self.all = tuple(Profile(position, settings) for position, settings in enumerate(profiles))
         self._only = self.all[0] if len(self.all) == 1 else None
-        self._names = [None if each.namespaces is None else NamespaceMatcher(each.namespaces) for each in profiles]
-        self._labels = [None if each.pod_labels is None else LabelMatcher(each.pod_labels) for each in profiles]
+        self._matcher = ProfileMatcher(profiles)
+        self._ask_for_labels = any(each.pod_labels is not None for each in profiles)
         self.ask_for_classes = any(each.device_classes for each in profiles)
         """Whether any profile matches on device classes."""
-        self._classes = [TextSet(each.device_classes) if each.device_classes else None for each in profiles]
 
-    def of(self, pod: Pod, namespace: NamespaceFacts | None, device_classes: Iterable[str] = ()) -> Profile:
+    def of(self, pod: Pod, namespace: NamespaceFacts | None, device_classes: Collection[str] = ()) -> Profile:
         """The profile for a pod; `device_classes` are those of its claims.
 
         A profile that needs an unknown fact does not match. The last profile matches every pod.
         """
         if self._only is not None:
             return self._only
-        for profile, names, labels, classes in zip(self.all, self._names, self._labels, self._classes, strict=True):
-            most = profile.settings.priority_at_most
-            if most is not None and pod.priority > most:
-                continue
-            if names is not None and not names.matches(pod.meta.namespace, namespace, allowing=True):
-                continue
-            if labels is not None and not labels.matches(dict(pod.labels)):
-                continue
-            if classes is not None and not classes.holds_any(device_classes):
-                continue
-            return profile
-        return self.all[-1]
+        labels = dict(pod.labels) if self._ask_for_labels else {}
+        facts = PodFacts(pod.meta.namespace, namespace, device_classes, True, pod.priority, labels)  # noqa: FBT003 -- known
+        return self.all[self._matcher.profile_to_apply(facts)]
 
 
 def deletes_at_once(profile: EvictionProfile) -> bool:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.eviction.conditions import ClosedWindow, HeldByPodGroup, LimitedPods, Progress, ReturningPods
+from webhook.eviction.conditions import (
+    ClosedWindow,
+    HeldByPodGroup,
+    LimitedPods,
+    Progress,
+    ReturningPods,
+    WaitingForPod,
+)
 from webhook.eviction.exemptions import StepReason, exemption, in_vain
+from webhook.eviction.gang_waits import state_text
 from webhook.eviction.limits import LimitKind
 from webhook.eviction.openings import opening_of
 from webhook.eviction.step import Evict, Wait, facts_of, next_step, wait_for_unit
+from webhook.eviction.units import due_of
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.gangs import root_owner
 
@@ -32,7 +41,8 @@ class ProgressCount:
         self._next_due: datetime | None = None
         self._limited: dict[LimitKind, list[str]] = {}
         self._closed: dict[str, int] = {}
-        self._completing = 0
+        self._completing = self._held_back = 0
+        self._waiting_for: dict[tuple[str, str], int] = {}
         self._held_by: dict[str, int] = {}
         self._returning: dict[tuple[str, str], int] = {}
 
@@ -58,6 +68,8 @@ class ProgressCount:
             ),
             closed=tuple([ClosedWindow(*each) for each in sorted(self._closed.items())]),
             completing=self._completing,
+            waiting_for=tuple([WaitingForPod(*names, pods) for names, pods in sorted(self._waiting_for.items())]),
+            held_back=self._held_back,
             stuck=tuple(sorted(self._core.plans.stuck_of(rule_uid))),
             paused=None if pause is None else (pause.until, pause.why),
             skipped=self._skipped,
@@ -90,15 +102,10 @@ class ProgressCount:
         step = next_step(facts, self._now)
         if isinstance(step, Evict):
             step = wait_for_unit(self._core, plan, self._now) or step
-        if isinstance(step, Wait) and self._is_later(plan, step):
-            return
-        if isinstance(step, Wait) and step.reason in (StepReason.EARLY, StepReason.GANG):
-            unit = self._core.plans.units.of(plan)
-            due = plan.eviction.due if unit is None else unit.due
-            self._next_due = due if self._next_due is None else min(self._next_due, due)
+        if isinstance(step, Wait) and self._put_off(plan, step):
             return
         self._due += 1
-        if isinstance(step, Wait):
+        if isinstance(step, Wait) and step.reason is StepReason.HELD:
             self._held += 1
             return
         limit = self._core.ready.limit_of(plan.uid)
@@ -107,10 +114,33 @@ class ProgressCount:
         else:
             self._limited.setdefault(limit.kind, []).append(plan.key)
 
-    def _is_later(self, plan: PodPlan, step: Wait) -> bool:
-        """Whether the pod waits for a window or for its end, counting it."""
-        if step.reason is StepReason.WINDOW:
-            opening = opening_of(self._core, plan, self._now)
-            self._closed[opening] = self._closed.get(opening, 0) + 1
-        self._completing += step.reason is StepReason.COMPLETING
-        return step.reason in (StepReason.WINDOW, StepReason.COMPLETING)
+    def _put_off(self, plan: PodPlan, step: Wait) -> bool:
+        """Whether the pod waits for its time, for a window or its end, or for another pod; counts it by that."""
+        match step.reason:
+            case StepReason.WINDOW:
+                opening = opening_of(self._core, plan, self._now)
+                self._closed[opening] = self._closed.get(opening, 0) + 1
+            case StepReason.COMPLETING:
+                self._completing += 1
+            case StepReason.EARLY:
+                self._count_early(plan)
+            case StepReason.GANG:
+                self._count_waiting(plan, step)
+            case _:
+                return False
+        return True
+
+    def _count_early(self, plan: PodPlan) -> None:
+        unit = self._core.plans.units.of(plan)
+        due = due_of(plan) if unit is None else unit.due
+        self._next_due = due if self._next_due is None else min(self._next_due, due)
+
+    def _count_waiting(self, plan: PodPlan, step: Wait) -> None:
+        """It waits for another pod of its unit, and is due unless that one is to go later."""
+        assert step.other is not None
+        names = step.other.key, state_text(step)
+        self._waiting_for[names] = self._waiting_for.get(names, 0) + 1
+        if step.cause is StepReason.EARLY:
+            self._count_early(plan)
+        self._due += step.cause in (StepReason.HELD, StepReason.FAILED)
+        self._held_back += step.cause is StepReason.HELD

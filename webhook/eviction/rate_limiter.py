@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from webhook.api.rules import own_rate
+from webhook.api.rules import OWN_RATE_BURST, own_rate
 from webhook.eviction.limits import NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import deletes_at_once, max_unavailable
 from webhook.eviction.ready_queue import ReadyPod
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from webhook.policy.model import EvictionProfile
 
 MINUTE_SECONDS: Final = 60.0
-TAINT_BURST: Final = 10
-"""Burst size of a taint with its own rate (N-13)."""
 _REMEMBERED_MOST: Final = 1024
 _ASK_AGAIN_SECONDS: Final = 0.1
 """How often to retry while the requests in flight use up `maxPerMinute`."""
@@ -184,8 +182,8 @@ class RateLimiter:
         self._buckets = Buckets()
         self._minutes: dict[int, SlidingMinute] = {}
         self._reserved: dict[str, Reservation] = {}
-        self._blocked_units: dict[tuple[int, int, str], Limit] = {}
-        """What blocks units in this pass: by id() of the unit, position of the profile, and gang."""
+        self._blocked_units: dict[tuple[int, int], Limit] = {}
+        """What blocks units in this pass: by id() of the unit and position of the profile."""
         self._batches: dict[str, tuple[PodPlan, ...]] = {}
         """Pods that go together, by the uid of the one that the ready queue has popped."""
         self._shared: dict[tuple[int, int], _SharedRates] = {}
@@ -248,7 +246,7 @@ class RateLimiter:
         return [
             (
                 (key.taint, key.profile),
-                of_profile if key.own_rate is None else Rate(key.own_rate, TAINT_BURST),
+                of_profile if key.own_rate is None else Rate(key.own_rate, OWN_RATE_BURST),
             )
             for key in group.buckets
         ]
@@ -278,7 +276,7 @@ class RateLimiter:
         unit = self._plans.units.of(plan)
         if unit is None:
             return self._blocked(plan, now)
-        key = id(unit), plan.profile.position, plan.gang  # a gang may have thousands of pods
+        key = id(unit), plan.profile.position  # a gang may have thousands of pods
         blocked = self._blocked_units.get(key) or self._blocked(plan, now)
         if blocked is not None:
             self._blocked_units[key] = blocked
@@ -305,16 +303,26 @@ class RateLimiter:
         return (plan,) if unit is None else tuple([each for each in unit.plans if each.uid not in self._reserved])
 
     def _place_of(self, plan: PodPlan) -> str:
-        """The place that the pod takes in limits, together with those that go with it."""
-        if plan.gang:
-            return plan.gang
-        unit = self._plans.units.of(plan)
-        return plan.uid if unit is None else unit.place
+        """The place that the pod takes in limits, together with those that go with it.
+
+        A pod that was refused after others of its unit have gone still belongs to the place that those take.
+        """
+        unit, has = self._plans.units.of(plan), self._plans.under_way.has
+        for each in (plan,) if unit is None else unit.plans:
+            if each.place and has(each.place):
+                return each.place
+        return (plan.gang or plan.uid) if unit is None else unit.place
+
+    def _place_of_owner(self, plan: PodPlan, place: str) -> str:
+        """The place of its owner that it takes: its gang, else `place`, or the one that others of it still take."""
+        if plan.gang or not self._plans.owners.is_unavailable(plan.owner, plan.place):
+            return plan.gang or place
+        return plan.place
 
     def _blocked_by_profile(self, plan: PodPlan, batch: tuple[PodPlan, ...], *, deletes: bool) -> Limit | None:
         """The limit of its profile: places taken overall or in its namespace, or unavailable ones of an owner."""
-        under_way, (position, settings) = self._plans.under_way, plan.profile
-        if not under_way.has(self._place_of(plan)):
+        under_way, (position, settings), place = self._plans.under_way, plan.profile, self._place_of(plan)
+        if not under_way.has(place):
             if settings.overall is not None and under_way.places >= settings.overall:
                 return OverallLimit(position)
             namespace = plan.pod.meta.namespace
@@ -322,14 +330,18 @@ class RateLimiter:
                 return NamespaceLimit(namespace, position)
         for each in batch:
             # A budget takes the place of the owner's limit, but a DELETE bypasses the budget.
-            if each.owner and (deletes or not self._gate.budgeted(each)) and self._owner_is_full(each, settings):
+            if not each.owner or (not deletes and self._gate.budgeted(each)):
+                continue
+            if self._owner_is_full(each, settings, place):
                 return OwnerLimit(each.owner, position)
         return None
 
-    def _owner_is_full(self, plan: PodPlan, settings: EvictionProfile) -> bool:
+    def _owner_is_full(self, plan: PodPlan, settings: EvictionProfile, place: str) -> bool:
         """Whether the owner of a pod may miss no further place."""
         owners = self._plans.owners
-        if owners.is_missing(plan.owner, plan.uid) or owners.is_unavailable(plan.owner, self._place_of(plan)):
+        if owners.is_missing(plan.owner, plan.uid):
+            return False
+        if owners.is_unavailable(plan.owner, self._place_of_owner(plan, place)):
             return False
         most = max_unavailable(settings.per_owner_unavailable, owners.place_count(plan.owner))
         return most is not None and owners.unavailable(plan.owner) >= most
@@ -338,14 +350,15 @@ class RateLimiter:
         """Takes the tokens and the places for a pod that is evicted now, and for those that go with it."""
         plan = self._plans.scheduled[item.uid]
         batch = self._batches[item.uid] = self._batch_of(plan)
-        places = [self._place_of(each) for each in batch]
-        for each, place in zip(batch, places, strict=True):
+        place = self._place_of(plan)
+        of_owners = [self._place_of_owner(each, place) for each in batch]
+        for each, of_owner in zip(batch, of_owners, strict=True):
             group = self._shared_of(each).group
             tokens = self._buckets.take(self._rates(group), now, owing=each is not plan)
             self._minute(group.profile).begin()
             budget = None if self.deletes(each, now) else self._gate.begin(each, now)
             self._reserved[each.uid] = Reservation(group, tokens, budget)
-            self._plans.begin(each, place)
+            self._plans.begin(each, place, of_owner)
 
     def take_batch(self, uid: str) -> tuple[PodPlan, ...]:
         """The pods for which `reserve` took places when this one was popped; once."""

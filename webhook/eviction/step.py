@@ -11,21 +11,23 @@ import msgspec
 
 from webhook.api.pods import Pod
 from webhook.eviction.exemptions import StepReason, exemption, in_vain
-from webhook.eviction.pod_plan import later
+from webhook.eviction.pod_plan import PodPlan, later
 from webhook.eviction.profiles import deletes_at_once
+from webhook.eviction.units import due_of
 from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile
 from webhook.policy.windows import state_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from webhook.eviction.core import Core
-    from webhook.eviction.pod_plan import PodPlan
+    from webhook.eviction.units import Unit
 
 
-_UNTIL_NEWS_SECONDS: Final = 24 * 3600.0
-"""When to look again for a window of which no next one is known."""
+_LOOK_AGAIN_SECONDS: Final = 24 * 3600.0
+"""After what time to look for the next window again if none is known."""
 
 
 class NoAction(msgspec.Struct, frozen=True):
@@ -39,6 +41,10 @@ class Wait(msgspec.Struct, frozen=True):
 
     seconds: float
     reason: StepReason
+    other: PodPlan | None = None
+    """The pod of its unit that it waits for, if it could go by itself."""
+    cause: StepReason | None = None
+    """What that one waits for."""
 
 
 class Evict(msgspec.Struct, frozen=True):
@@ -84,18 +90,38 @@ def recheck(core: Core, plan: PodPlan, now: datetime) -> Step:
 def wait_for_unit(core: Core, plan: PodPlan, now: datetime) -> Wait | None:
     """How long a pod that could go by itself waits for those that it goes together with; None if it does not."""
     unit = core.plans.units.of(plan)
-    if unit is None:
+    if unit is None or (unit.alike and unit.failed is None and now >= unit.due):  # as for most
         return None
+    wait = unit_wait(unit, plan, now, lambda other: next_step(facts_of(core, other), now))
+    if wait is not None or unit.failed is None:
+        return wait
+    left = unit.retry_at - core.deps.clock.seconds()
+    if left <= 0:
+        return None
+    if unit.failed is plan:
+        return Wait(left, StepReason.FAILED)
+    return Wait(left, StepReason.GANG, unit.failed, StepReason.FAILED)
+
+
+def unit_wait(unit: Unit, plan: PodPlan, now: datetime, step_of: Callable[[PodPlan], Step]) -> Wait | None:
+    """Likewise, apart from errors; `step_of`: what other pods of the unit would do by themselves."""
     if now < unit.due:
-        return Wait((unit.due - now).total_seconds(), StepReason.GANG)
+        last = max(unit.deciding, key=due_of)
+        return Wait((unit.due - now).total_seconds(), StepReason.GANG, last, StepReason.EARLY)
     if unit.alike:
         return None
-    steps = [next_step(facts_of(core, other), now) for other in unit.deciding if other is not plan]
-    waits = [step for step in steps if isinstance(step, Wait)]
+    steps = [(step_of(other), other) for other in unit.deciding if other is not plan]
+    waits = [(step.seconds, step.reason, other) for step, other in steps if isinstance(step, Wait)]
     if not waits:
         return None
-    closed = any(step.reason is StepReason.WINDOW for step in waits)
-    return Wait(max(step.seconds for step in waits), StepReason.WINDOW if closed else StepReason.GANG)
+    closed = [wait for wait in waits if wait[1] is StepReason.WINDOW]
+    _, cause, other = max(closed or waits, key=_seconds)
+    seconds = max(map(_seconds, waits))
+    return Wait(seconds, StepReason.WINDOW if closed else StepReason.GANG, other, cause)
+
+
+def _seconds(wait: tuple[float, StepReason, PodPlan]) -> float:
+    return wait[0]
 
 
 def request_to_send(core: Core, plan: PodPlan) -> Evict | None:
@@ -108,13 +134,13 @@ def request_to_send(core: Core, plan: PodPlan) -> Evict | None:
 
 def facts_of(core: Core, plan: PodPlan) -> Facts:
     """The current facts that the next step of a pod depends on."""
-    evicted = plan.uid in core.plans.evicted
-    hold, profile = hold_of(core, plan), plan.profile.settings
+    pod, profile, evicted = plan.pod, plan.profile.settings, plan.uid in core.plans.evicted
+    hold = pod.hold if pod.hold is not None else core.deps.namespaces.hold_of(pod.meta.namespace)
     overdue = profile.delete_after_deadline and core.gate.overdue(
         plan, profile.deadline_seconds, core.deps.clock.seconds()
     )
-    returns = core.returns.claim_of(plan.pod)
-    return Facts(plan.pod, plan.eviction, profile, hold, plan.held_by, returns, overdue, evicted, core.acts)
+    returns = core.returns.claim_of(pod)
+    return Facts(pod, plan.eviction, profile, hold, plan.held_by, returns, overdue, evicted, core.acts)
 
 
 def hold_of(core: Core, plan: PodPlan) -> str | None:
@@ -153,7 +179,7 @@ def _put_off(facts: Facts, pod: Pod | None, due: datetime, now: datetime) -> Wai
     state = state_of(profile.windows, now)
     if state.open:
         return None
-    seconds = _UNTIL_NEWS_SECONDS if state.until is None else (state.until - now).total_seconds()
+    seconds = _LOOK_AGAIN_SECONDS if state.until is None else (state.until - now).total_seconds()
     return Wait(seconds, StepReason.WINDOW)
 
 

@@ -32,15 +32,15 @@ class Unit(msgspec.Struct, eq=False, gc=False):
     priority: int
     """The highest of its pods."""
     place: str
-    """What identifies it in limits, for pods without a gang."""
+    """What identifies it in limits: one of its gangs, else one of its claims."""
     deciding: tuple[PodPlan, ...]
     """Of all pods that wait for the same, apart from their due times, the one that is due last."""
-
-    @property
-    def alike(self) -> bool:
-        """Whether what one pod waits for, apart from its due time, is what all wait for."""
-        [first, *more] = self.deciding
-        return not more and first.pod.hold is None and not _completes(first)
+    alike: bool
+    """Whether what one pod waits for, apart from its due time, is what all wait for."""
+    failed: PodPlan | None = None
+    """The pod whose request failed last, if any."""
+    retry_at: float = 0.0
+    """When that pod is tried again, and the others with it, in monotonic seconds."""
 
 
 class Units:
@@ -86,6 +86,8 @@ class Units:
         """A pod was planned, or planned in another way after `remove`."""
         if plan.gang:
             self._gangs.setdefault(plan.gang, {})[plan.uid] = None
+        elif not self._inventory.shares(plan.key):
+            return  # as for most pods
         self.dissolve(plan)
 
     def remove(self, plan: PodPlan) -> None:
@@ -122,6 +124,12 @@ class Units:
                 if self._units.pop(uid, None) is not None:
                     self.dissolved.add(uid)
 
+    def retry_later(self, plan: PodPlan, at: float) -> None:
+        """The request for a planned pod failed. Its unit waits until this time, in monotonic seconds, to try again."""
+        unit = self.of(plan)
+        if unit is not None and at > unit.retry_at:
+            unit.failed, unit.retry_at = plan, at
+
     # --- forming ---------------------------------------------------------------------------------
 
     def _form(self, plan: PodPlan) -> Unit:
@@ -129,19 +137,22 @@ class Units:
         if tight:
             return self._register(members, links)
         formed: Unit | None = None
-        for wave in _waves([each for each in members if each.uid not in self._units], plan):
+        for wave in _waves(tuple([each for each in members if each.uid not in self._units]), plan):
             unit = self._register(wave, links)
             formed = unit if plan in wave else formed
         assert formed is not None
         return formed
 
     def _register(self, members: tuple[PodPlan, ...], links: list[str]) -> Unit:
+        deciding = _deciding(members)
+        [first, *more] = deciding
         unit = Unit(
             members,
-            max([due_of(each) for each in members]),
+            max([due_of(each) for each in deciding]),
             max([each.pod.priority for each in members]),
-            f"claims {links[-1]}",
-            _deciding(members),
+            links[-1],
+            deciding,
+            alike=not more and first.pod.hold is None and not _completes(first),
         )
         for each in members:
             self._units[each.uid] = unit
@@ -150,7 +161,10 @@ class Units:
         return unit
 
     def _connected(self, plan: PodPlan) -> tuple[tuple[PodPlan, ...], list[str], bool]:
-        """The pods linked to this one, what links them, and whether they have to wait for the last of them."""
+        """The pods linked to this one, what links them, and whether they have to wait for the last of them.
+
+        The last of the links names the place of the unit.
+        """
         if plan.gang:
             gang = self._planned(self._gangs[plan.gang])
             if not any(self._inventory.shares(each.key) for each in gang):  # as in most gangs
@@ -174,7 +188,7 @@ class Units:
                         found[other.uid] = other
                         left.append(other)
         members = tuple(sorted(found.values(), key=_by_name))
-        return members, sorted(seen, reverse=True) or [plan.uid], tight
+        return members, sorted(seen, key=lambda link: (link in self._gangs, link)) or [plan.uid], tight
 
     def _planned(self, uids: Iterable[str]) -> list[PodPlan]:
         return [self._scheduled[uid] for uid in uids if uid in self._scheduled]
@@ -202,7 +216,7 @@ def _deciding(members: Iterable[PodPlan]) -> tuple[PodPlan, ...]:
     for each in members:
         kind = each.profile.position, each.pod.hold is not None, _completes(each)
         known = kinds.get(kind)
-        if known is None or due_of(known) < due_of(each):
+        if known is None or (known.eviction is not each.eviction and due_of(known) < due_of(each)):
             kinds[kind] = each
     return tuple(kinds.values())
 
@@ -213,15 +227,20 @@ def _by_name(plan: PodPlan) -> str:
 
 def due_of(plan: PodPlan) -> datetime:
     """When a pod may be evicted, as far as its taints and the grace time of its profile are concerned."""
-    return later(plan.eviction.due, plan.profile.settings.grace_seconds)
+    grace = plan.profile.settings.grace_seconds
+    return later(plan.eviction.due, grace) if grace else plan.eviction.due
 
 
-def _waves(members: Iterable[PodPlan], plan: PodPlan) -> Iterator[tuple[PodPlan, ...]]:
-    """The members by what waits for each other: each wave is due within the gang's window after its first pod.
+def _waves(members: tuple[PodPlan, ...], plan: PodPlan) -> Iterator[tuple[PodPlan, ...]]:
+    """The members, which are in order, by what waits for each other: each wave is due within the gang's window.
 
-    The window is that of the profile of `plan`.
+    The window is that of the profile of `plan`, and begins when the first pod of the wave is due.
     """
     window = timedelta(seconds=plan.profile.settings.gang_window_seconds)
+    dues = [due_of(each) for each in members]
+    if max(dues) - min(dues) <= window:  # as in most gangs
+        yield members
+        return
     wave: list[PodPlan] = []
     for each in sorted(members, key=due_of):
         if wave and due_of(each) - due_of(wave[0]) > window:

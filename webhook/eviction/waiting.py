@@ -35,6 +35,8 @@ class WaitCause(StrEnum):
     """A window of its profile, or of one that it goes together with."""
     COMPLETION = "completion"
     """Its own end (`waitForCompletion`)."""
+    GANG = "gang"
+    """Another pod that it goes together with, which counts by what that one waits for, if it is due."""
     OVERALL = "overall"
     NAMESPACE = "namespace"
     OWNER = "owner"
@@ -59,6 +61,7 @@ _PUT_OFF: Final = {
     StepReason.HELD: WaitCause.HELD,
     StepReason.WINDOW: WaitCause.WINDOW,
     StepReason.COMPLETING: WaitCause.COMPLETION,
+    StepReason.GANG: WaitCause.GANG,
 }
 
 

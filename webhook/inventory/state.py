@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, assert_never
 
 from webhook.api.claims import ResourceClaim
 from webhook.api.pod_groups import PodGroup
@@ -12,13 +12,16 @@ from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.inventory.pools import Pools
+from webhook.inventory.several import add_name, remove_name
 from webhook.inventory.usage import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from webhook.api.meta import ObjectMeta
+    from webhook.inventory.several import Several
 
+_TWO: Final = 2
 InventoryObject: TypeAlias = ResourceSlice | DeviceTaintRule | ResourceClaim | Pod | PodGroup
 
 
@@ -39,7 +42,7 @@ class Inventory:
         self._claims: dict[str, ResourceClaim] = {}
         self._pods: dict[str, Pod] = {}
         self._pod_groups: dict[str, PodGroup] = {}
-        self._claim_pods: dict[str, tuple[str, ...]] = {}
+        self._claim_pods: dict[str, Several] = {}
         self._sharing: Counter[str] = Counter()
         """How many of its claims a pod shares with others, for those that share any; both as `namespace/name`."""
         self._members: dict[str, dict[str, None]] = {}
@@ -118,23 +121,21 @@ class Inventory:
             return
         self._pods[key] = pod
         for claim in claim_keys(pod):
-            others = self._claim_pods.get(claim, ())
-            self._claim_pods[claim] = (*others, key)
-            if others:
-                self._sharing.update((key, *others) if len(others) == 1 else (key,))
+            users = add_name(self._claim_pods, claim, key)
+            if len(users) > 1:
+                self._sharing.update(users if len(users) == _TWO else (key,))
         if pod.pod_group:
             self._members.setdefault(f"{pod.meta.namespace}/{pod.pod_group}", {})[key] = None
 
     def _unlist_pod(self, key: str, known: Pod) -> None:
         for claim in claim_keys(known):
-            before = self._claim_pods.pop(claim)
-            left = tuple([each for each in before if each != key])
-            if left:
-                self._claim_pods[claim] = left
-                self._sharing.subtract((key, *left) if len(left) == 1 else (key,))
-                for each in (key, left[0]):
-                    if not self._sharing[each]:
-                        del self._sharing[each]
+            left = remove_name(self._claim_pods, claim, key)
+            if not left:
+                continue
+            for each in (key, *left) if len(left) == 1 else (key,):
+                self._sharing[each] -= 1
+                if not self._sharing[each]:
+                    del self._sharing[each]
         if known.pod_group:
             group = f"{known.meta.namespace}/{known.pod_group}"
             del self._members[group][key]

@@ -10,15 +10,17 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.owners import POD_GROUPS
+from webhook.inventory.several import add_name, remove_name
 from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from webhook.api.claims import Consumer, ResourceClaim
     from webhook.api.pods import Pod
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.pools import PoolId
+    from webhook.inventory.several import Several
     from webhook.inventory.steps import Check
 
 _PODS: Final = "pods"
@@ -94,41 +96,41 @@ def _count(counts: dict[str, int], key: str, step: int) -> None:
         counts.pop(key, None)
 
 
+def _devices_of(claim: ResourceClaim) -> Iterable[tuple[str, str, str]]:
+    """Driver, pool and name of each device of a claim; shares of one device are one."""
+    return dict.fromkeys([(result.driver, result.pool, result.device) for result in claim.allocation or ()])
+
+
 class Usage:
     """The allocated claims, indexed. They go by the keys under which the caller has them."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, ClaimGroup] = {}
         self._drivers: dict[str, dict[GroupKey, ClaimGroup]] = {}
-        self._users: dict[PoolId, dict[str, tuple[str, ...]]] = {}
+        self._users: dict[PoolId, dict[str, Several]] = {}
         """Claims by device, pool by pool."""
         self._pools: dict[str, set[str]] = {}
         """Names of pools in use, by driver."""
 
     def add(self, key: str, claim: ResourceClaim) -> None:
         """An allocated claim; one that is not allocated changes nothing."""
-        for result in claim.allocation or ():
-            users = self._users.get((result.driver, result.pool))
+        for driver, pool, device in _devices_of(claim):
+            users = self._users.get((driver, pool))
             if users is None:
-                users = self._users[result.driver, result.pool] = {}
-                self._pools.setdefault(result.driver, set()).add(result.pool)
-            users[result.device] = (*users.get(result.device, ()), key)
+                users = self._users[driver, pool] = {}
+                self._pools.setdefault(driver, set()).add(pool)
+            add_name(users, device, key)
         self._count(key, claim, 1)
 
     def remove(self, key: str, claim: ResourceClaim) -> None:
         """The same claim, as it was added."""
-        for result in claim.allocation or ():
-            self._remove_user((result.driver, result.pool), result.device, key)
+        for driver, pool, device in _devices_of(claim):
+            self._remove_user((driver, pool), device, key)
         self._count(key, claim, -1)
 
     def _remove_user(self, pool: PoolId, device: str, key: str) -> None:
         users = self._users[pool]
-        left = list(users[device])
-        left.remove(key)
-        if left:
-            users[device] = tuple(left)
-            return
-        del users[device]
+        remove_name(users, device, key)
         if not users:
             del self._users[pool]
             driver, name = pool
@@ -181,7 +183,7 @@ class Usage:
         """Whether a device of those names is in use."""
         return any(device is None or device in users for users in self._users_in(driver, pool))
 
-    def _users_in(self, driver: str | None, pool: str | None) -> Iterator[Mapping[str, tuple[str, ...]]]:
+    def _users_in(self, driver: str | None, pool: str | None) -> Iterator[Mapping[str, Several]]:
         if driver is not None and pool is not None:
             users = self._users.get((driver, pool))
             if users is not None:

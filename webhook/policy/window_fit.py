@@ -4,77 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import math
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.policy.match import LabelMatcher, NamespaceMatcher
-from webhook.policy.patterns import TextSet
+import msgspec
+
+from webhook.api.rules import OWN_RATE_BURST
+from webhook.inventory.steps import in_steps, unchecked
 from webhook.policy.windows import local_text, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from webhook.inventory.steps import Check
     from webhook.policy.model import EvictionProfile
-    from webhook.policy.ports import NamespaceFacts
 
 _MINUTE: Final = 60.0
 _HOUR_MINUTES: Final = 60
-_OWN_BURST: Final = 10
-"""Burst size of a rule with its own rate (N-13)."""
-
-
-class PodFacts(NamedTuple):
-    """What is known of a pod that profiles look at. `known`: all of it; else its namespace and some of its classes."""
-
-    namespace: str
-    facts: NamespaceFacts | None = None
-    classes: Collection[str] = ()
-    known: bool = False
-    priority: int = 0
-    labels: Mapping[str, str] = {}
-
-
-class ProfileGuess:
-    """Finds the profile of a pod of which not everything is known."""
-
-    def __init__(self, profiles: Sequence[EvictionProfile]) -> None:
-        self._profiles = profiles
-        self._names = [None if each.namespaces is None else NamespaceMatcher(each.namespaces) for each in profiles]
-        self._labels = [None if each.pod_labels is None else LabelMatcher(each.pod_labels) for each in profiles]
-        self._classes = [TextSet(each.device_classes) if each.device_classes else None for each in profiles]
-
-    def of(self, pod: PodFacts) -> int | None:
-        """The position of the profile; None if it depends on what is not known."""
-        for position in range(len(self._profiles)):
-            matches = list(self._matches(position, pod))
-            if False in matches:
-                continue
-            return None if None in matches else position
-        return None  # the last one matches every pod
-
-    def _matches(self, position: int, pod: PodFacts) -> Iterator[bool | None]:
-        """For each field of the profile whether the pod matches; None: that is not known."""
-        names, labels, classes = self._names[position], self._labels[position], self._classes[position]
-        if names is not None:
-            sure = names.matches(pod.namespace, pod.facts, allowing=True)
-            yield sure or (None if names.matches(pod.namespace, pod.facts, allowing=False) else False)
-        most = self._profiles[position].priority_at_most
-        if most is not None:
-            yield pod.priority <= most if pod.known else None
-        if labels is not None:
-            yield labels.matches(pod.labels) if pod.known else None
-        if classes is not None:
-            yield classes.holds_any(pod.classes) or (False if pod.known else None)
+_NAMED_MOST: Final = 3
+"""Windows of one profile that are named."""
+_BETWEEN_CHECKS: Final = 10
+"""Due times that are looked at between two checks: each may be in another window."""
 
 
 class Leaving(NamedTuple):
-    """Pods that a taint evicts, by the position of their profile, from when on, and the rate of its rule, if any.
+    """Pods that a taint evicts: by the position of their profile, and by the seconds until the taint evicts them.
 
-    `more`: there are others of which the number or the profile is not known.
+    `rate`: that of the taint's rule, if it has one. `more`: there are others of which the number or the profile is not
+    known.
     """
 
-    pods: Mapping[int, int]
-    start: datetime
+    pods: Mapping[int, Mapping[int, int]]
+    now: datetime
     rate: float | None = None
     more: bool = False
 
@@ -84,39 +45,101 @@ def has_windows(profiles: Iterable[EvictionProfile]) -> bool:
     return any(each.windows or each.skips for each in profiles)
 
 
-def fit_texts(profiles: Sequence[EvictionProfile], leaving: Leaving) -> Iterator[str]:
-    """Which pods wait for which window, and whether it is too short for them: a sentence each."""
+def fit_texts(profiles: Sequence[EvictionProfile], leaving: Leaving, check: Check = unchecked) -> Iterator[str]:
+    """Which pods wait for which window, and whether it is too short for them: a sentence each.
+
+    `check` is called now and then, and may raise.
+    """
     for position, pods in sorted(leaving.pods.items()):
         profile = profiles[position]
         if profile.skips:
-            yield f"leaves {_pods(pods)} alone (action: skip)"
+            yield f"the worker leaves {_pods(sum(pods.values()))} alone (action: skip)"
         elif profile.windows:
-            # At the end of the calendar there is no window to name.
-            with contextlib.suppress(OverflowError):
-                yield from list(_window_texts(profile, pods, leaving))
+            found = _Windows(profile)
+            for seconds, number in in_steps(sorted(pods.items()), check, _BETWEEN_CHECKS):
+                # At the end of the calendar there is no window to name.
+                with contextlib.suppress(OverflowError):
+                    found.add(leaving.now + timedelta(seconds=seconds + profile.grace_seconds), number)
+            yield from found.waits()
+            yield from found.faults(leaving)
 
 
-def _window_texts(profile: EvictionProfile, pods: int, leaving: Leaving) -> Iterator[str]:
-    state = state_of(profile.windows, leaving.start)
-    begin = leaving.start
-    if not state.open:
-        if state.until is None:
-            return
-        wait = "waits" if pods == 1 else "wait"
-        yield f"{_pods(pods)} {wait} for the window that opens at {local_text(state.until, state.zone)} ({state.zone})"
-        begin = state.until
-        state = state_of(profile.windows, begin)
-    needed, rate = needed_seconds(profile, pods, leaving.rate)
-    if state.until is None or needed < (length := (state.until - begin).total_seconds()):
-        return
-    least = "at least " if leaving.more else ""
-    window = "the window is" if begin != leaving.start else "the window is open for another"
-    yield f"needs {least}{minutes_text(needed, up=True)} at {rate:g} a minute; {window} {minutes_text(length)}"
+class _Window(msgspec.Struct):
+    """The pods of one window: how many, and the first moment at which any of them may be evicted in it."""
+
+    begins: datetime
+    is_opening: bool
+    """Whether it opens at that moment; else it is open already when the first pod is due."""
+    pods: int = 0
+
+
+class _Windows:
+    """The pods of one profile, by the window in which they are evicted. Pods are added as they become due."""
+
+    def __init__(self, profile: EvictionProfile) -> None:
+        self._profile = profile
+        self._waiting: dict[tuple[datetime, str], int] = {}
+        """By when their window opens, and its zone."""
+        self._ends: dict[datetime, datetime | None] = {}
+        """When windows end, by when they open."""
+        self._windows: dict[datetime, _Window] = {}
+        """By their end."""
+
+    def add(self, due: datetime, pods: int) -> None:
+        """Pods that are due at this time. Raises OverflowError after the end of the calendar."""
+        windows = self._profile.windows
+        state = state_of(windows, due)
+        begins, ends = due, state.until
+        if not state.open:
+            if state.until is None:
+                return
+            begins = state.until
+            if begins not in self._ends:
+                self._ends[begins] = state_of(windows, begins).until
+            ends = self._ends[begins]
+            opening = begins, state.zone
+            self._waiting[opening] = self._waiting.get(opening, 0) + pods
+        if ends is not None:
+            window = self._windows.setdefault(ends, _Window(begins, is_opening=not state.open))
+            window.pods += pods
+
+    def waits(self) -> Iterator[str]:
+        """How many pods wait for which window, the first ones by name."""
+        openings = sorted(self._waiting.items())
+        for (opens, zone), pods in openings[:_NAMED_MOST]:
+            wait = "waits" if pods == 1 else "wait"
+            yield f"{_pods(pods)} {wait} for the window that opens at {local_text(opens, zone)} ({zone})"
+        more = sum(pods for _, pods in openings[_NAMED_MOST:])
+        if more:
+            yield f"{more} more {'pod waits' if more == 1 else 'pods wait'} for a window that opens later"
+
+    def faults(self, leaving: Leaving) -> Iterator[str]:
+        """Which windows are too short for their pods, the first ones by name."""
+        texts = [text for ends, window in sorted(self._windows.items()) if (text := self._fault(ends, window, leaving))]
+        yield from texts[:_NAMED_MOST]
+        more = len(texts) - _NAMED_MOST
+        if more > 0:
+            yield f"{more} later {'windows are' if more > 1 else 'window is'} too short as well"
+
+    def _fault(self, ends: datetime, window: _Window, leaving: Leaving) -> str:
+        needed, rate = needed_seconds(self._profile, window.pods, leaving.rate)
+        left = (ends - window.begins).total_seconds()
+        if needed < left:
+            return ""
+        least = "at least " if leaving.more else ""
+        if window.is_opening:
+            room = f"the window is {minutes_text(left)}"
+        elif window.begins == leaving.now:
+            room = f"the window is open for another {minutes_text(left)}"
+        else:
+            room = f"the window closes {minutes_text(left)} after they are due"
+        time = minutes_text(needed, up=True)
+        return f"evicting {_pods(window.pods)} needs {least}{time} at {rate:g} a minute; {room}"
 
 
 def needed_seconds(profile: EvictionProfile, pods: int, own_rate: float | None = None) -> tuple[float, float]:
     """How long that number of pods takes if only rates hold them back, and the rate that decides, per minute."""
-    rate, burst = (profile.rate, profile.burst) if own_rate is None else (own_rate, _OWN_BURST)
+    rate, burst = (profile.rate, profile.burst) if own_rate is None else (own_rate, OWN_RATE_BURST)
     found = max(pods - burst, 0) / rate, rate * _MINUTE
     most = profile.max_per_minute
     return found if most is None else max(found, ((pods - 1) // most * _MINUTE, float(most)))

@@ -28,6 +28,8 @@ _MERGED_MOST: Final = 64
 _NEAR: Final = timedelta(days=2)
 """A change of clocks is looked for this far away; the largest moves them by a day."""
 _SECOND: Final = timedelta(seconds=1)
+_MINUTE_SECONDS: Final = 60.0
+_HALF_HOUR: Final = 30
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 _REFERENCE: Final = datetime(2001, 1, 1)  # noqa: DTZ001 -- a local time
 """From here on a schedule must fire within the 50 years that cronsim looks ahead; weekdays recur after 28."""
@@ -36,7 +38,8 @@ _REFERENCE: Final = datetime(2001, 1, 1)  # noqa: DTZ001 -- a local time
 class WindowState(NamedTuple):
     """Whether any window is open, since when, and until when the state holds; None: for as long as can be seen.
 
-    Times are in UTC. `zone` is that of the window that opens next; empty while one is open.
+    Times are in UTC. Windows that follow each other without end are open since 2001. `zone` is that of the window that
+    opens next; empty while one is open.
     """
 
     open: bool
@@ -107,7 +110,12 @@ class OpeningHours:
     """Several windows as one. It remembers its last answer, which holds for every pod until the next change."""
 
     def __init__(self, windows: Sequence[EvictionWindow]) -> None:
-        self._windows = [(_Starts(each), timedelta(seconds=each.duration_seconds)) for each in windows]
+        longest: dict[tuple[str, str], float] = {}
+        for each in windows:
+            same = each.schedule, each.zone
+            longest[same] = max(longest.get(same, 0.0), each.duration_seconds)
+        self._windows = [(_Starts(*same), timedelta(seconds=seconds)) for same, seconds in longest.items()]
+        self._gapless = any(map(_is_gapless, windows))
         self._last: tuple[datetime, datetime, WindowState] | None = None
         """From when until before when the state holds."""
 
@@ -116,6 +124,8 @@ class OpeningHours:
         last = self._last
         if last is not None and last[0] <= now < last[1]:
             return last[2]
+        if self._gapless:
+            return WindowState(open=True, since=_REFERENCE.replace(tzinfo=UTC))
         ends = self._merged_end(now)
         if ends is not None:
             state = WindowState(open=True, since=self._merged_begin(now), until=ends)
@@ -155,43 +165,65 @@ class OpeningHours:
         return WindowState(open=False, until=until, zone=zone)
 
 
-class _Starts:
-    """The starts of one window."""
+def _is_gapless(window: EvictionWindow) -> bool:
+    """Whether a window begins, every few minutes of every day, no later than the one before ends.
 
-    def __init__(self, window: EvictionWindow) -> None:
-        self._schedule = window.schedule
-        self.zone = window.zone
-        self._zone = ZoneInfo(window.zone)
-        self._every_hour = window.schedule.split()[1].startswith("*")
+    Clocks change by half hours, so in half an hour there has to be the same number of starts each time.
+    """
+    minute, *others = window.schedule.split()
+    step = minute.removeprefix("*/") if minute != "*" else "1"
+    if any(each != "*" for each in others) or not step.isdecimal() or minute == step:
+        return False
+    return _HALF_HOUR % int(step) == 0 and window.duration_seconds >= int(step) * _MINUTE_SECONDS
+
+
+def _local(at: datetime, offset: timedelta) -> datetime:
+    """The local time in full seconds where clocks differ from UTC by the offset."""
+    return (at + offset).replace(tzinfo=None, microsecond=0)
+
+
+class _Starts:
+    """The starts of windows with one schedule."""
+
+    def __init__(self, schedule: str, zone: str) -> None:
+        self._schedule = schedule
+        self.zone = zone
+        self._zone = ZoneInfo(zone)
+        self._every_hour = schedule.split()[1].startswith("*")
 
     def latest(self, at: datetime) -> datetime | None:
         """The last start up to this time; None if there is none in 50 years."""
-        local, shift = self._local(at)
+        offset = self._offset(at)
+        # What clocks showed before they went back lies ahead of what they show now.
+        ahead = max(offset, self._offset(at - self._change_near(at)))
         best: datetime | None = None
-        for wall in self._walls(local + shift + _SECOND, reverse=True):
+        for wall in self._walls(_local(at, ahead) + _SECOND, reverse=True):
             found = [each for each in self._moments(wall) if each <= at]
             best = max([*found, *([best] if best is not None else [])], default=None)
-            if best is not None and wall <= local - shift:
-                break
+            if best is not None and _local(best, min(offset, self._offset(best))) >= wall:
+                break  # what clocks showed earlier was no later than this
         return best
 
     def first_after(self, at: datetime) -> datetime | None:
         """The first start after this time; None if there is none in 50 years."""
-        local, shift = self._local(at)
+        offset = self._offset(at)
+        # What clocks show after they go back lies behind what they show now.
+        behind = min(offset, self._offset(at + self._change_near(at)))
         best: datetime | None = None
-        for wall in self._walls(local - shift - _SECOND, reverse=False):
+        for wall in self._walls(_local(at, behind) - _SECOND, reverse=False):
             found = [each for each in self._moments(wall) if each > at]
             best = min([*found, *([best] if best is not None else [])], default=None)
-            if best is not None and wall >= local + shift:
+            if best is not None and _local(best, max(offset, self._offset(best))) <= wall:
                 break
         return best
 
-    def _local(self, at: datetime) -> tuple[datetime, timedelta]:
-        """The local time in full seconds, and by how much clocks change around then."""
-        near = [(at + distance).astimezone(self._zone).utcoffset() for distance in (-_NEAR, timedelta(), _NEAR)]
-        offsets = [each for each in near if each is not None]
-        local = at.astimezone(self._zone).replace(tzinfo=None, microsecond=0)
-        return local, max(offsets) - min(offsets)
+    def _offset(self, at: datetime) -> timedelta:
+        return at.astimezone(self._zone).utcoffset() or timedelta()
+
+    def _change_near(self, at: datetime) -> timedelta:
+        """By how much clocks change around this time."""
+        offsets = [self._offset(at + distance) for distance in (-_NEAR, timedelta(), _NEAR)]
+        return max(offsets) - min(offsets)
 
     def _walls(self, local: datetime, *, reverse: bool) -> Iterator[datetime]:
         """The local times that the schedule names, after or before this one."""

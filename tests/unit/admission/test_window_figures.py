@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.builders import NOW
+from tests.builders import KEY, NOW
 from tests.unit.admission.guarding import ask, fleet, tainting, told
-from tests.unit.inventory.values import claim, group, inventory_of, on
+from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICTIONS_PER_SECOND, NOT_BEFORE
 from webhook.policy.model import (
@@ -44,7 +44,7 @@ def test_rule_that_asks_our_worker_gets_the_window_and_whether_it_is_too_short()
     assert said(asked(), SLOW) == [f"4 pods {WAIT}"]
     assert said(asked(), SLOW, nodes=421) == [
         f"421 pods {WAIT}",
-        "needs 42 min at 10 a minute; the window is 30 min",
+        "evicting 421 pods needs 42 min at 10 a minute; the window is 30 min",
     ]
 
 
@@ -60,12 +60,29 @@ def test_window_is_looked_for_from_when_the_rule_begins() -> None:
     assert said(asked(**{NOT_BEFORE: past}), SLOW) == [f"4 pods {WAIT}"]
 
 
+def test_window_is_looked_for_from_when_pods_are_due() -> None:
+    """A pod that tolerates the taint for nine hours is due after tonight's window."""
+    patient = [
+        claim(
+            f"patient-{number}", on("gpu-1", lets_stay(9 * 3600, key=KEY), pool=f"node-{number}"), users=[f"p-{number}"]
+        )
+        for number in range(3)
+    ]
+    decision = ask(asked(), cluster=inventory_of(*fleet(4), *patient), eviction=(SLOW,), impact=MANY)
+    assert [text for _, text in told(decision)][1:] == [
+        f"4 pods {WAIT}",
+        "3 pods wait for the window that opens at 2026-06-02T22:00:00+02:00 (Europe/Berlin)",
+    ]
+    slow = EvictionProfile(windows=(NIGHTLY,), grace_seconds=9 * 3600.0)
+    assert said(asked(), slow) == ["4 pods wait for the window that opens at 2026-06-02T22:00:00+02:00 (Europe/Berlin)"]
+
+
 def test_rate_of_the_rule_counts() -> None:
     quick = EvictionProfile(windows=(NIGHTLY,))
     assert len(said(asked(), quick, nodes=100)) == 1
     slow = asked(**{EVICTIONS_PER_SECOND: "1"})
     short = EvictionProfile(windows=(EvictionWindow("0 22 * * *", 60.0, "Europe/Berlin"),))
-    assert said(slow, short, nodes=71)[1:] == ["needs 2 min at 60 a minute; the window is 1 min"]
+    assert said(slow, short, nodes=71)[1:] == ["evicting 71 pods needs 2 min at 60 a minute; the window is 1 min"]
 
 
 @pytest.mark.parametrize(
@@ -90,14 +107,14 @@ def test_policy_without_windows_has_none() -> None:
 
 def test_pods_are_counted_by_the_profile_of_their_namespace() -> None:
     first = EvictionProfile(namespaces=NamespaceMatch(("ns-1", "ns-2")), skips=True)
-    assert said(asked(), first, SLOW, apart=True) == ["leaves 2 pods alone (action: skip)", f"2 pods {WAIT}"]
+    assert said(asked(), first, SLOW, apart=True) == ["the worker leaves 2 pods alone (action: skip)", f"2 pods {WAIT}"]
 
 
 def test_profile_that_is_not_known_makes_it_at_least() -> None:
     """`serve` reads no pods, so it knows neither priorities nor labels."""
     unknown = EvictionProfile(namespaces=NamespaceMatch(("ns-1",)), priority_at_most=0)
     texts = said(asked(), unknown, SLOW, nodes=422, apart=True)
-    assert texts == [f"421 pods {WAIT}", "needs at least 42 min at 10 a minute; the window is 30 min"]
+    assert texts == [f"421 pods {WAIT}", "evicting 421 pods needs at least 42 min at 10 a minute; the window is 30 min"]
 
 
 def test_pod_group_of_unknown_size_makes_it_at_least() -> None:
@@ -105,8 +122,8 @@ def test_pod_group_of_unknown_size_makes_it_at_least() -> None:
     cluster = inventory_of(*fleet(421), crew)
     lenient = ImpactSettings(limits=(ImpactLimits(),), unknown_impact=Action.WARN)
     decision = ask(asked(), cluster=cluster, eviction=(SLOW,), impact=lenient)
-    assert [text for _, text in told(decision) if text.startswith("needs")] == [
-        "needs at least 42 min at 10 a minute; the window is 30 min"
+    assert [text for _, text in told(decision) if "needs" in text] == [
+        "evicting 421 pods needs at least 42 min at 10 a minute; the window is 30 min"
     ]
 
 

@@ -1,4 +1,4 @@
-"""The key: read, written once by one of many, and never over something that somebody else put there."""
+"""The key: read, written once by one of many, and never over something that another writer put there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Store:
             self.secret["data"] = data
         self.exists = exists
         self.interfere = 0
-        """So many times somebody else changes it between a read and a write."""
+        """How often another writer changes it between a read and a write."""
 
     @property
     def data(self) -> dict[str, str]:
@@ -260,7 +260,9 @@ def test_secret_that_is_gone_or_unreadable_is_told_and_an_api_server_that_is_awa
 
 def test_waits_for_an_api_server_grow_and_end_with_the_first_answer() -> None:
     """M1."""
-    settings = replace(SETTINGS, unavailable_seconds=1.0, unavailable_most_seconds=5.0, absent_seconds=7.0)
+    settings = replace(
+        SETTINGS, unavailable_seconds=1.0, unavailable_most_seconds=5.0, absent_seconds=7.0, absent_most_seconds=9.0
+    )
 
     async def test() -> None:
         async with Peer() as peer, cluster_of(peer) as cluster:
@@ -273,10 +275,26 @@ def test_waits_for_an_api_server_grow_and_end_with_the_first_answer() -> None:
             assert waits == [1.0, 2.0, 4.0, 5.0, 5.0]
             peer.otherwise = Store(exists=False)
             await key.look()
-            assert key._wait_seconds() == settings.absent_seconds
+            assert [key._wait_seconds() for _ in range(3)] == [7.0, 9.0, 9.0]
             peer.otherwise = lambda _: Drop()
             await key.look()
             assert key._wait_seconds() == 1.0
+
+    run(test())
+
+
+def test_waits_for_a_missing_key_begin_again_once_there_was_one() -> None:
+    settings = replace(SETTINGS, absent_seconds=2.0, absent_most_seconds=9.0, present_seconds=300.0)
+
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            key = KeySecret(cluster, settings, fill=False)
+            waits = []
+            for there in (False, False, True, False):
+                peer.otherwise = Store({"key": encoded(KEY)}) if there else Store(exists=False)
+                await key.look()
+                waits.append(key._wait_seconds())
+            assert waits == [2.0, 4.0, 300.0, 2.0]
 
     run(test())
 

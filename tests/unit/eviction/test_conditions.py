@@ -18,9 +18,12 @@ from webhook.eviction.conditions import (
     ClosedWindow,
     ConditionReason,
     ConditionState,
+    HeldByPodGroup,
     ImpactForecast,
     LimitedPods,
     Progress,
+    ReturningPods,
+    WaitingForPod,
     evicted_pods,
     evicted_pods_condition,
     eviction_condition,
@@ -171,15 +174,58 @@ def test_message_tells_everything_there_is() -> None:
         skipped=2,
         tolerating_scheduling=1,
         next_due=NOW,
-        closed=(ClosedWindow("Monday", 7), ClosedWindow("", 8), ClosedWindow("c", 9), ClosedWindow("d", 10)),
+        closed=(ClosedWindow("2026-06-01T22:00:00+02:00 (Europe/Berlin)", 7), ClosedWindow("", 8)),
         completing=6,
     )
     assert eviction_condition(progress, acts=True)[2] == (
         "1 pod evicted; 5 pods pending in 2 namespaces; 1 blocked; 1 held; "
-        "7 waiting for a window that opens at Monday; 8 waiting for a window; 9 waiting for a window that opens at c; "
+        "7 waiting for a window that opens at 2026-06-01T22:00:00+02:00 (Europe/Berlin); 8 waiting for a window; "
         "6 left to complete; next due 2026-06-01T12:00:00Z; "
         "2 skipped (pods of DaemonSets, mirror pods, action: skip); 1 left alone (ToleratesScheduling)"
     )
+
+
+def opening(hour: int, offset: str, pods: int) -> ClosedWindow:
+    return ClosedWindow(f"2026-06-01T{hour}:00:00{offset}:00 (Zone)", pods)
+
+
+def test_message_names_the_windows_that_open_first_and_counts_the_others() -> None:
+    """By time, not by text: ten o'clock at night in Berlin is before five o'clock in New York."""
+    first, second, third = opening(22, "+02", 1), opening(17, "-04", 2), opening(22, "+00", 3)
+    named = [f"{each.pods} waiting for a window that opens at {each.opens}" for each in (first, second, third)]
+
+    def windows(*closed: ClosedWindow) -> list[str]:
+        message = eviction_condition(Progress(pending=9, closed=closed), acts=True)[2]
+        return [part for part in message.split("; ") if "waiting" in part]
+
+    assert windows(third, second, first) == named
+    assert windows(second, ClosedWindow("", 4), third, first) == [*named, "4 more waiting for other windows"]
+    late = opening(23, "+00", 5)
+    assert windows(late, ClosedWindow("", 4), third, first, second) == [*named, "9 more waiting for other windows"]
+    assert windows(ClosedWindow("", 4), first) == [named[0], "4 waiting for a window"]
+
+
+def test_message_names_the_pods_that_most_others_wait_for_and_counts_the_rest() -> None:
+    waiting = tuple(WaitingForPod(f"ml/p{number}", "on hold", number) for number in range(1, 6))
+
+    def named(*others: WaitingForPod) -> list[str]:
+        message = eviction_condition(Progress(pending=15, waiting_for=others), acts=True)[2]
+        return [part for part in message.split("; ") if "waiting" in part]
+
+    first = [f"{number} waiting for ml/p{number}, which is on hold" for number in (5, 4, 3)]
+    assert named(*waiting) == [*first, "3 more waiting for other pods"]
+    assert named(*waiting[2:]) == first
+
+
+def test_message_names_the_claims_and_pod_groups_of_most_pods() -> None:
+    claims = tuple(ReturningPods(f"ml/c{number}", "", number) for number in range(1, 6))
+    groups = tuple(HeldByPodGroup(f"ml/g{number}", number) for number in range(1, 5))
+    parts = eviction_condition(Progress(returning=claims, held_by=groups), acts=True)[2].split("; ")
+    said = " ".join(parts)
+    assert [f"ml/c{number}" in said for number in range(1, 6)] == [False, False, True, True, True]
+    assert [f"ml/g{number}" in said for number in range(1, 5)] == [False, True, True, True]
+    assert said.index("ml/c5") < said.index("ml/c4") < said.index("ml/c3")
+    assert parts[-1] == "the same for 3 more claims and PodGroups"
 
 
 @pytest.mark.parametrize("evicted", [1, 12345])

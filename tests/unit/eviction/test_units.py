@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
@@ -15,7 +14,7 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
-from webhook.policy.model import EvictionProfile, Share
+from webhook.policy.model import EvictionProfile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,23 +111,6 @@ def test_gang_that_is_not_replaced_counts_as_unavailable_for_a_minute() -> None:
     assert (first, second) == (0, 60)
 
 
-@pytest.mark.parametrize("limits", [{"overall": 1}, {"per_namespace": 1}], ids=["overall", "perNamespace"])
-def test_gang_takes_one_place_until_its_last_pod_is_gone(limits: dict[str, int]) -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, **limits))
-    world.cluster.lingering = True
-    gang(world, "a0", "a1", of="one")
-    gang(world, "b0", "b1", of="two")
-    world.add(rule())
-    world.settle()
-    assert sorted(world.evicted) == ["a0", "a1"]
-    world.remove(world.pod("a0"))
-    world.settle()
-    assert len(world.evicted) == 2
-    world.remove(world.pod("a1"))
-    world.settle()
-    assert sorted(world.evicted) == ["a0", "a1", "b0", "b1"]
-
-
 def test_gang_takes_all_of_its_tokens_at_once_and_the_next_one_waits_for_them() -> None:
     """A bucket of one token and one a second: a gang of four leaves it with minus three."""
     world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1.0, burst=1))
@@ -157,27 +139,6 @@ def test_window_of_the_profile_counts() -> None:
     world.add(rule())
     world.settle()
     assert world.evicted == ["a"]
-
-
-@pytest.mark.parametrize("labels_first", [True, False])
-def test_gangs_that_a_changed_policy_makes_take_one_place_each_of_their_owner(*, labels_first: bool) -> None:
-    """25 % of eight rings is two."""
-    plain = structs.replace(GENTLE, per_owner_unavailable=Share(25))
-    rings = structs.replace(plain, gang_labels=("example.com/ring",))
-    world = World(Mode.REPLACEMENT, rings if labels_first else plain)
-    world.cluster.lingering = True
-    for number in range(16):
-        name, labels = f"rank-{number:02}", (("example.com/ring", f"ring-{number // 2}"),)
-        world.add(claim(name, devices=(f"gpu-{name}",)), owned(name, labels=labels))
-    if not labels_first:
-        world.change_policy(rings)
-    world.add(rule())
-    world.advance(30)
-    assert len(world.evicted) == 4
-    if not labels_first:
-        world.change_policy(plain)  # 25 % of 16 pods, of which as many are missing
-        world.advance(30)
-        assert len(world.evicted) == 4
 
 
 def test_large_unit_keeps_to_the_requests_that_may_be_in_flight() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, World
 from webhook.eviction.modes import Mode
 from webhook.eviction.waiting import WaitCause, WaitingPods
-from webhook.policy.model import Pause
+from webhook.policy.model import EvictionWindow, Pause
 
 
 def paused(count: int) -> World:
@@ -63,3 +64,17 @@ def test_without_pods_that_are_due_the_oldest_has_no_age() -> None:
     waiting = WaitingPods(World().worker._core)
     assert waiting.oldest_due_seconds() == 0.0
     assert [waiting.count(cause) for cause in WaitCause] == [0] * len(WaitCause)
+
+
+def test_pod_behind_a_limit_counts_for_its_window_once_that_has_closed() -> None:
+    window = EvictionWindow(f"0 {NOW.hour} * * *", 600.0)
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1, stuck_after_seconds=3600.0, windows=(window,)))
+    world.cluster.lingering = True
+    for number in range(2):
+        add(world, number)
+    world.add(rule())
+    world.advance(590)
+    waiting = WaitingPods(world.worker._core)
+    assert (waiting.count(WaitCause.OVERALL), waiting.count(WaitCause.WINDOW)) == (1, 0)
+    world.advance(20)
+    assert (waiting.count(WaitCause.OVERALL), waiting.count(WaitCause.WINDOW)) == (0, 1)

@@ -100,6 +100,8 @@ class FakeCluster:
     world: World
     answers: deque[EvictionOutcome] = field(default_factory=deque)
     """For the next evictions; without any, they go well."""
+    dry_answers: deque[EvictionOutcome] = field(default_factory=deque)
+    """Likewise, for the next questions whether a pod may be evicted."""
     calls: list[tuple[str, str, float]] = field(default_factory=list)
     """(verb, pod, seconds since the beginning) of what went well."""
     requests: list[tuple[str, str, float]] = field(default_factory=list)
@@ -137,6 +139,10 @@ class FakeCluster:
     async def may_evict(self, pod: PodRef) -> EvictionOutcome:
         now = self.world.clock.passed()
         self.dry_runs.append((pod.name, round(now, 6)))
+        if self.dry_answers:
+            answer = self.dry_answers.popleft()
+            if answer.result is not EvictionResult.EVICTED:
+                return answer
         labels = self.world.inventory.pods[str(pod)].labels if str(pod) in self.world.inventory.pods else ()
         budgets = [budget for budget in self.world.budgets if budget.covers(pod.name, labels)]
         return BLOCKED if any(now < budget.allows_at for budget in budgets) else EvictionOutcome(EvictionResult.EVICTED)

@@ -87,6 +87,24 @@ def test_pods_that_share_a_claim_are_known() -> None:
     assert sharing() == "pqrx"
 
 
+def test_claim_of_many_pods_is_not_copied_with_each_change() -> None:
+    many = [pod(f"p{number:02}", "a") for number in range(20)]
+    inventory = inventory_of(*many)
+    users = inventory._claim_pods["ml/a"]
+    inventory.apply(many[3], structs.replace(many[3], node_name="node-7"))
+    inventory.apply(many[4], None)
+    assert inventory._claim_pods["ml/a"] is users
+    assert inventory.pods_of("ml/a") == tuple([f"ml/p{number:02}" for number in range(20) if number != 4])
+    assert all(inventory.shares(name) for name in inventory.pods)
+    for each in many[1:]:
+        inventory.apply(each, None)
+    assert (inventory.pods_of("ml/a"), inventory.shares("ml/p00"), inventory.is_shared("ml/a")) == (
+        ("ml/p00",),
+        False,
+        False,
+    )
+
+
 def test_pod_that_names_a_claim_twice_is_found_once_and_goes_for_good() -> None:
     twice = pod("p", "a", "a")
     inventory = inventory_of(twice)
@@ -156,7 +174,7 @@ def test_taints_of_slices_come_before_those_of_rules_by_name() -> None:
     assert taints_on(inventory, DRIVER, POOL, "gpu-1") == (taint(key="a"), taint("None", key="b"), taint(key="z"))
 
 
-def test_rules_apply_to_devices_that_nobody_publishes() -> None:
+def test_rules_apply_to_devices_that_no_slice_publishes() -> None:
     assert taints_on(inventory_of(rule()), "gone.example.com", "gone", "gone") == (taint(),)
 
 

@@ -46,8 +46,8 @@ def test_consumer_is_a_pod_only_by_resource_and_group(consumer: Consumer, pod: b
         pytest.param((None, None, "gpu-1"), {"ml/b"}, id="another device"),
         pytest.param((DRIVER, POOL, "gpu-0"), {"ml/a", "ml/n"}, id="one device"),
         pytest.param((NIC, POOL, "gpu-0"), set(), id="a device that the driver has not"),
-        pytest.param(("none", None, None), set(), id="a driver that nobody has"),
-        pytest.param((None, "none", None), set(), id="a pool that nobody has"),
+        pytest.param(("none", None, None), set(), id="a driver of no claim"),
+        pytest.param((None, "none", None), set(), id="a pool of no claim"),
     ],
 )
 def test_claims_by_device(names: tuple[str | None, str | None, str | None], found: set[str]) -> None:
@@ -95,6 +95,18 @@ def test_claim_with_one_device_twice_is_found_once_and_leaves_nothing() -> None:
     assert inventory.usage.__dict__ == Inventory().usage.__dict__
 
 
+def test_device_of_many_claims_is_not_copied_with_each_change() -> None:
+    many = [claim(f"c{number}", on("gpu-0"), users=[f"p{number}"]) for number in range(20)]
+    inventory = inventory_of(*many)
+    users = inventory.usage._users[DRIVER, POOL]["gpu-0"]
+    inventory.apply(many[3], structs.replace(many[3], reserved_for=()))
+    inventory.apply(many[4], None)
+    assert inventory.usage._users[DRIVER, POOL]["gpu-0"] is users
+    assert list(inventory.usage.users_on(DRIVER, POOL, "gpu-0")) == [
+        f"ml/c{number}" for number in (*range(3), *range(5, 20), 3)
+    ]
+
+
 def test_pod_of_two_claims_stays_until_the_last_is_gone() -> None:
     first, second = claim("a", on("gpu-0"), users=["p"]), claim("b", on("gpu-1"), users=["p"])
     inventory = inventory_of(first, second)
@@ -108,7 +120,7 @@ def test_pod_of_two_claims_stays_until_the_last_is_gone() -> None:
     [
         pytest.param(claim("a", on("gpu-0")), {}, 1, id="given free by its pods"),
         pytest.param(claim("a", on("gpu-0"), users=["p", "q"]), {"p": 1, "q": 1}, 1, id="shared by another pod"),
-        pytest.param(claim("a", on("gpu-1"), on("gpu-2"), users=["p"]), {"p": 1}, 2, id="allocated anew"),
+        pytest.param(claim("a", on("gpu-1"), on("gpu-2"), users=["p"]), {"p": 1}, 2, id="allocated again"),
     ],
 )
 def test_claim_that_changes_is_counted_as_it_is(after: ResourceClaim, pods: dict[str, int], results: int) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.builders import NOW
-from webhook.policy.model import EvictionProfile, EvictionWindow, LabelMatch, NamespaceMatch
-from webhook.policy.ports import NamespaceFacts
+from webhook.policy.model import EvictionProfile, EvictionWindow
 from webhook.policy.window_fit import (
     Leaving,
-    PodFacts,
-    ProfileGuess,
     fit_texts,
     has_windows,
     minutes_text,
@@ -28,10 +24,13 @@ TEN_A_MINUTE: dict[str, Any] = {"rate": 1, "burst": 10, "max_per_minute": 10}
 
 
 def texts(pods: int, hours: float = 0, rate: float | None = None, *, more: bool = False, **fields: Any) -> list[str]:
-    """What is said of pods of one profile with the window, some hours after noon."""
-    profile = EvictionProfile(windows=(NIGHTLY,), **fields)
-    start = NOW + timedelta(hours=hours)
-    return list(fit_texts([EvictionProfile(), profile], Leaving({1: pods}, start, rate, more)))
+    """What is said of pods of one profile with the window that a taint evicts some hours after noon."""
+    return of_dues({round(hours * 3600): pods}, rate, more=more, **fields)
+
+
+def of_dues(pods: dict[int, int], rate: float | None = None, *, more: bool = False, **fields: Any) -> list[str]:
+    profile = EvictionProfile(**{"windows": (NIGHTLY,), **fields})
+    return list(fit_texts([EvictionProfile(), profile], Leaving({1: pods}, NOW, rate, more)))
 
 
 # --- words --------------------------------------------------------------------------------------
@@ -45,10 +44,70 @@ def test_pods_wait_for_the_window_that_opens_next() -> None:
 
 
 def test_window_that_is_too_short_is_said_to_be() -> None:
-    assert texts(421, **TEN_A_MINUTE)[1:] == ["needs 42 min at 10 a minute; the window is 30 min"]
+    short = "evicting 421 pods needs 42 min at 10 a minute"
+    assert texts(421, **TEN_A_MINUTE)[1:] == [f"{short}; the window is 30 min"]
     assert not Leaving({}, NOW).more
-    assert texts(421, more=True, **TEN_A_MINUTE)[1:] == ["needs at least 42 min at 10 a minute; the window is 30 min"]
-    assert texts(421, 8.25, **TEN_A_MINUTE) == ["needs 42 min at 10 a minute; the window is open for another 15 min"]
+    least = "evicting 421 pods needs at least 42 min at 10 a minute"
+    assert texts(421, more=True, **TEN_A_MINUTE)[1:] == [f"{least}; the window is 30 min"]
+    assert texts(421, 8, **TEN_A_MINUTE) == [f"{short}; the window closes 30 min after they are due"]
+    assert texts(421, 8.25, **TEN_A_MINUTE) == [f"{short}; the window closes 15 min after they are due"]
+    opened = {**TEN_A_MINUTE, "windows": (EvictionWindow("45 11 * * *", 30 * 60.0),)}
+    assert texts(421, **opened) == [f"{short}; the window is open for another 15 min"]
+
+
+def test_pods_wait_for_the_window_after_they_are_due() -> None:
+    """By the time that they tolerate the taint, and by the grace of the profile."""
+    tomorrow = "the window that opens at 2026-06-02T22:00:00+02:00 (Europe/Berlin)"
+    assert of_dues({0: 2, 3600: 3, 9 * 3600: 4}) == [
+        f"5 pods wait for the window that opens at {OPENS}",
+        f"4 pods wait for {tomorrow}",
+    ]
+    assert texts(5, grace_seconds=8 * 3600 + 1799.0) == []
+    assert texts(5, grace_seconds=8 * 3600 + 1800.0) == [f"5 pods wait for {tomorrow}"]
+    assert texts(5, 8, grace_seconds=1800.0) == [f"5 pods wait for {tomorrow}"]
+
+
+def test_pods_of_one_window_are_counted_together() -> None:
+    """Those that wait for it, and those that become due in it; the first to go has the whole of it."""
+    both = of_dues({8 * 3600 + 600: 300, 0: 121}, **TEN_A_MINUTE)
+    assert both[1:] == ["evicting 421 pods needs 42 min at 10 a minute; the window is 30 min"]
+    apart = of_dues({0: 300, 9 * 3600: 300}, **TEN_A_MINUTE)
+    assert len(apart) == 2
+
+
+def test_of_many_windows_the_first_are_named_and_the_others_counted() -> None:
+    day = 86400
+    waits = [
+        f"2 pods wait for the window that opens at 2026-06-0{date}T22:00:00+02:00 (Europe/Berlin)" for date in "123"
+    ]
+    assert of_dues({number * day: 2 for number in range(3)}) == waits
+    assert of_dues({number * day: 2 for number in range(4)})[3:] == ["2 more pods wait for a window that opens later"]
+    assert of_dues({0: 2, day: 2, 2 * day: 2, 3 * day: 1})[3:] == ["1 more pod waits for a window that opens later"]
+    assert of_dues({number * day: 2 for number in range(6)})[3:] == ["6 more pods wait for a window that opens later"]
+    fault = "evicting 301 pods needs 30 min at 10 a minute; the window is 30 min"
+    assert of_dues({number * day: 301 for number in range(3)}, **TEN_A_MINUTE)[3:] == [fault] * 3
+    four = of_dues({number * day: 301 for number in range(4)}, **TEN_A_MINUTE)
+    assert four[4:] == [fault] * 3 + ["1 later window is too short as well"]
+    six = of_dues({number * day: 301 for number in range(6)}, **TEN_A_MINUTE)
+    assert six[4:] == [fault] * 3 + ["3 later windows are too short as well"]
+
+
+def test_pods_that_are_due_at_the_end_of_the_calendar_wait_for_no_window() -> None:
+    assert of_dues({0: 1, 251_621_900_000: 5, 2**62: 7}) == [f"1 pod waits for the window that opens at {OPENS}"]
+
+
+def test_windows_that_never_close_and_those_that_never_open_again() -> None:
+    assert texts(100_000, windows=(EvictionWindow("* * * * *", 60.0),), **TEN_A_MINUTE) == []
+    last = (EvictionWindow("0 0 29 2 *", 60.0),)
+    assert of_dues({251_530_000_000: 1}, windows=last) == []
+
+
+@pytest.mark.parametrize(("dues", "checks"), [(20, 2), (21, 3)])
+def test_time_is_checked_while_many_due_times_are_looked_at(dues: int, checks: int) -> None:
+    seen: list[int] = []
+    leaving = Leaving({0: dict.fromkeys(range(dues), 1)}, NOW)
+    list(fit_texts([EvictionProfile(windows=(NIGHTLY,))], leaving, lambda: seen.append(1)))
+    assert len(seen) == checks
 
 
 @pytest.mark.parametrize(("pods", "fits"), [(300, True), (301, False)])
@@ -58,15 +117,19 @@ def test_last_pod_must_go_before_the_window_closes(pods: int, *, fits: bool) -> 
 
 
 def test_rate_of_the_rule_itself_counts_instead() -> None:
-    assert texts(5000, 8, rate=1) == ["needs 84 min at 60 a minute; the window is open for another 30 min"]
+    [text] = texts(5000, 8, rate=1)
+    assert text == "evicting 5000 pods needs 84 min at 60 a minute; the window closes 30 min after they are due"
     assert texts(1810, 8, rate=1) != []
     assert texts(1809, 8, rate=1) == []
 
 
 def test_profiles_without_windows_and_pods_that_are_skipped() -> None:
     profiles = [EvictionProfile(), EvictionProfile(skips=True, windows=(NIGHTLY,)), EvictionProfile(windows=(NIGHTLY,))]
-    said = list(fit_texts(profiles, Leaving({2: 3, 0: 10_000, 1: 1}, NOW)))
-    assert said == ["leaves 1 pod alone (action: skip)", f"3 pods wait for the window that opens at {OPENS}"]
+    said = list(fit_texts(profiles, Leaving({2: {0: 3}, 0: {0: 10_000}, 1: {0: 1, 5: 2}}, NOW)))
+    assert said == [
+        "the worker leaves 3 pods alone (action: skip)",
+        f"3 pods wait for the window that opens at {OPENS}",
+    ]
     assert has_windows(profiles[1:2])
     assert has_windows(profiles[2:])
     assert not has_windows(profiles[:1])
@@ -111,44 +174,3 @@ def test_minutes_text(seconds: float, down: str, up: str) -> None:
 def test_windows_text() -> None:
     profile = EvictionProfile(windows=(NIGHTLY, EvictionWindow("0 0 * * 0", 86400.0)))
     assert windows_text(profile) == "0 22 * * * for 30 min (Europe/Berlin); 0 0 * * 0 for 24 h (UTC)"
-
-
-# --- which profile ------------------------------------------------------------------------------
-
-TRAIN = NamespaceMatch(("train-*",))
-TIER = NamespaceMatch(labels=(("tier", "low"),))
-LOW = NamespaceFacts("x", {"tier": "low"})
-HIGH = NamespaceFacts("x", {"tier": "high"})
-
-
-@pytest.mark.parametrize(
-    ("first", "pod", "expected"),
-    [
-        pytest.param({"namespaces": TRAIN}, PodFacts("train-1"), 0, id="by the name of the namespace"),
-        pytest.param({"namespaces": TRAIN}, PodFacts("web"), 1, id="not by the name of the namespace"),
-        pytest.param({"namespaces": TIER}, PodFacts("x", LOW), 0, id="by its labels"),
-        pytest.param({"namespaces": TIER}, PodFacts("x", HIGH), 1, id="not by its labels"),
-        pytest.param({"namespaces": TIER}, PodFacts("x"), None, id="by labels that are not known"),
-        pytest.param({"priority_at_most": 5}, PodFacts("x"), None, id="by a priority that is not known"),
-        pytest.param({"priority_at_most": 5}, PodFacts("x", known=True, priority=5), 0, id="by priority"),
-        pytest.param({"priority_at_most": 5}, PodFacts("x", known=True, priority=6), 1, id="not by priority"),
-        pytest.param({"pod_labels": LabelMatch((("a", "b"),))}, PodFacts("x"), None, id="by labels of the pod"),
-        pytest.param(
-            {"pod_labels": LabelMatch((("a", "b"),))}, PodFacts("x", known=True, labels={"a": "b"}), 0, id="its labels"
-        ),
-        pytest.param(
-            {"pod_labels": LabelMatch((("a", "b"),))}, PodFacts("x", known=True), 1, id="not by labels of the pod"
-        ),
-        pytest.param({"device_classes": ("gpu",)}, PodFacts("x", classes={"gpu"}), 0, id="by one of its classes"),
-        pytest.param({"device_classes": ("gpu",)}, PodFacts("x", classes={"nic"}), None, id="there may be others"),
-        pytest.param({"device_classes": ("gpu",)}, PodFacts("x", known=True, classes={"nic"}), 1, id="not by class"),
-        pytest.param(
-            {"namespaces": TRAIN, "priority_at_most": 5}, PodFacts("web"), 1, id="one field that does not match"
-        ),
-        pytest.param(
-            {"namespaces": TRAIN, "priority_at_most": 5}, PodFacts("train-1"), None, id="one that is not known"
-        ),
-    ],
-)
-def test_profile_of_a_pod_as_far_as_it_is_known(first: dict[str, Any], pod: PodFacts, expected: int | None) -> None:
-    assert ProfileGuess([EvictionProfile(**first), EvictionProfile()]).of(pod) == expected

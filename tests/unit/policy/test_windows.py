@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.costs import calls_of
 from webhook.policy.model import EvictionWindow
 from webhook.policy.windows import ALWAYS, OpeningHours, is_zone, local_text, schedule_fault, state_of
 
@@ -29,7 +30,7 @@ def at(text: str, *windows: EvictionWindow) -> WindowState:
 
 
 def openings(start: str, days: float, *windows: EvictionWindow) -> list[tuple[str, str]]:
-    """From when until when the windows are open, in UTC, as somebody sees it who waits for each change."""
+    """From when until when the windows are open, in UTC, one change after the other."""
     hours, now, end, found = OpeningHours(windows), utc(start), utc(start) + timedelta(days=days), []
     while now < end:
         state = hours.at(now)
@@ -62,7 +63,9 @@ def test_without_windows_it_is_always_open() -> None:
 def test_answer_holds_until_the_next_change_also_if_the_clock_is_set_back() -> None:
     hours = OpeningHours([window("0 22 * * *", 60)])
     assert hours.at(utc("2026-06-01T22:30")).open
-    assert hours.at(utc("2026-06-01T22:30")) is hours.at(utc("2026-06-01T22:59"))
+    first = hours.at(utc("2026-06-01T22:30"))
+    assert hours.at(utc("2026-06-01T22:30")) is first
+    assert hours.at(utc("2026-06-01T22:59")) is first
     assert not hours.at(utc("2026-06-01T23:00")).open
     assert hours.at(utc("2026-06-01T22:59")).open
     assert not hours.at(utc("2026-06-01T21:00")).open
@@ -83,10 +86,61 @@ def test_windows_that_overlap_or_touch_are_one() -> None:
 
 def test_windows_without_a_gap_are_open_as_far_as_they_are_looked_at() -> None:
     """The end of that is no change: then the answer is found again."""
-    state = at("2026-06-01T12:30:30", window("* * * * *", 1))
+    state = at("2026-06-01T12:30:30", window("0 * * * *"))
     assert state.open
-    assert state.until == utc("2026-06-01T13:34")
-    assert state.since == utc("2026-06-01T11:27")
+    assert state.until == utc("2026-06-04T04:00")
+    assert state.since == utc("2026-05-29T21:00")
+
+
+FOREVER = (True, utc("2001-01-01T00:00"), None, "")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "minutes", "zone", "gapless"),
+    [
+        pytest.param("* * * * *", 1, BERLIN, True, id="every minute"),
+        pytest.param("*/1 * * * *", 1, BERLIN, True, id="every minute, in other words"),
+        pytest.param("*/5 * * * *", 5, LORD_HOWE, True, id="every five minutes"),
+        pytest.param("*/5 * * * *", 4, "UTC", False, id="shorter than the step"),
+        pytest.param("*/30 * * * *", 30, LORD_HOWE, True, id="every half hour"),
+        pytest.param("*/20 * * * *", 20, LORD_HOWE, False, id="clocks may change by half an hour"),
+        pytest.param("*/40 * * * *", 40, "UTC", False, id="more than half an hour"),
+        pytest.param("0 * * * *", 60, LORD_HOWE, False, id="every hour"),
+        pytest.param("1 * * * *", 1, "UTC", False, id="one minute"),
+        pytest.param("0-59 * * * *", 1, "UTC", False, id="a range"),
+        pytest.param("* 1-23 * * *", 1, "UTC", False, id="not every hour"),
+        pytest.param("* * 2-31 * *", 1, "UTC", False, id="not every day"),
+        pytest.param("* * * 2-12 *", 1, "UTC", False, id="not every month"),
+        pytest.param("* * * * 1-6", 1, "UTC", False, id="not every day of the week"),
+    ],
+)
+def test_windows_that_begin_every_few_minutes_never_close(
+    schedule: str,
+    minutes: float,
+    zone: str,
+    gapless: bool,  # noqa: FBT001 -- a table's
+) -> None:
+    assert (at("2026-06-01T12:30:30", window(schedule, minutes, zone)) == FOREVER) is gapless
+    rare = window("0 0 1 1 *")
+    assert (at("2026-06-01T12:30:30", rare, window(schedule, minutes, zone)) == FOREVER) is gapless
+
+
+def test_of_windows_with_one_schedule_the_longest_counts() -> None:
+    for lengths in ((60, 120, 90), (120, 60, 90)):
+        hours = OpeningHours([window("0 22 * * *", minutes, BERLIN) for minutes in lengths])
+        assert hours.at(utc("2026-06-01T20:30")).until == utc("2026-06-01T22:00")
+    both = window("0 22 * * *", 60, BERLIN), window("0 22 * * *", 30, NEW_YORK)
+    assert openings("2026-06-01T12:00", 1, *both) == [("01 20:00", "01 21:00"), ("02 02:00", "02 02:30")]
+
+
+@pytest.mark.parametrize("day", ["2026-06-28T12:30", "2026-03-28T12:30", "2026-10-25T12:30"])
+def test_windows_with_a_start_each_minute_cost_as_little_near_a_change_of_clocks(day: str) -> None:
+    """The last ones end at the full hour, and begin a minute after it."""
+    dense = window("1-59 * * * *", 1, BERLIN)
+    cost = calls_of(lambda hours: hours.at(utc(day)), lambda: OpeningHours([dense]))
+    assert cost == calls_of(lambda hours: hours.at(utc("2026-06-01T12:30")), lambda: OpeningHours([dense]))
+    many = [window("1-59 * * * *", 1 + number / 60, BERLIN) for number in range(16)]
+    assert calls_of(lambda hours: hours.at(utc(day)), lambda: OpeningHours(many)) < 2 * cost
 
 
 def test_window_of_another_zone_opens_next() -> None:

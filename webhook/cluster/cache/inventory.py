@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 class InventoryCache:
     """Watches that fill one inventory; it lags behind the cluster by the delay of events.
 
-    Where rules or PodGroups are not served there are none, and discovery is repeated every few seconds. Those that are
-    known from a server that did serve them are not current; after a while they are dropped.
+    Where rules or PodGroups are not served there are none, and discovery is repeated: for rules every few seconds, for
+    PodGroups ever more rarely. Those that are known from a server that did serve them are not current; after a while
+    they are dropped.
     """
 
     def __init__(  # noqa: PLR0913 -- all by name
@@ -77,7 +78,8 @@ class InventoryCache:
             every = FixedCollection("", "v1", "pods")
             self._reflectors.append(follow(every, PodWire, items=held.pods, settings=common))
             groups = ServedCollection(cluster, POD_GROUPS[0], POD_GROUP_VERSIONS, POD_GROUPS[1])
-            self._optional.append(follow(groups, PodGroupWire, items=held.pod_groups, settings=common, optional=True))
+            rarely = replace(common, absent_most_seconds=settings.pod_groups_seconds)
+            self._optional.append(follow(groups, PodGroupWire, items=held.pod_groups, settings=rarely, optional=True))
             self._reflectors.append(self._optional[-1])
         needed = len(self._reflectors) if settings.pods_needed else 3
         self._needed, self._beside = self._reflectors[:needed], self._reflectors[needed:]

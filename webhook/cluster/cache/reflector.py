@@ -83,6 +83,8 @@ class Reflector(Generic[V]):
         self._clock = clock
         self._random = random
         self._backoff = Backoff(settings.backoff_seconds, settings.backoff_most_seconds, random)
+        absent_most = settings.absent_most_seconds or settings.backoff_most_seconds
+        self._absence = Backoff(settings.backoff_seconds, absent_most, random)
         self._timeslice = TimeSlice(REVIEW_SECONDS)
         self._streams = settings.stream
         self._store = Store(items)
@@ -263,6 +265,7 @@ class Reflector(Generic[V]):
         await self._store.replace(found, self._timeslice)
         self._version, self._resumable, self._broken = version, True, 0
         self._fault.ended()
+        self._absence.reset()
         self.settled, self.unserved = True, False
         if self._metrics is not None:
             self._metrics.count_list(self.resource)
@@ -340,7 +343,9 @@ class Reflector(Generic[V]):
         if expired:
             self._mark_lost(-math.inf)  # something was missed for certain
         absent = isinstance(error, NotFound) and self.unserved and self._optional
-        seconds = self._backoff.next_seconds(error.retry_after_seconds)
+        # Objects of a server that did serve them are in doubt until it does again, so that is looked for often.
+        backoff = self._absence if absent and not self.items else self._backoff
+        seconds = backoff.next_seconds(error.retry_after_seconds)
         if expired and not self._expired:
             seconds = 0.0  # an expired version is normal, and a list brings what was missed
         self._expired = expired

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.profiles import classes_of
 from webhook.inventory.matching import Evictor
-from webhook.inventory.preview import PodOutcome
-from webhook.policy.window_fit import Leaving, PodFacts, ProfileGuess, fit_texts, has_windows, windows_text
+from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
+from webhook.policy.window_fit import Leaving, fit_texts, has_windows, windows_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,18 +28,18 @@ def window_notes(
     taints = [taint for _, taint in preview.taints]
     if not any(taint.evictor is Evictor.OURS for taint in taints) or not has_windows(policy.eviction):
         return
-    guess = ProfileGuess(policy.eviction)
-    evicted = [row for row in preview.pods if row.outcome is PodOutcome.EVICTED]
-    counts = Counter([guess.of(_facts_of(row, inventory)) for row in evicted])
-    more = bool(counts.pop(None, 0) or preview.pod_groups or preview.impact.incomplete_pools)
-    pods = {position: number for position, number in counts.items() if position is not None}
+    matcher, counts = ProfileMatcher(policy.eviction), dict[int | None, Counter[int]]()
+    for row in preview.pods:
+        if row.seconds is not None:
+            counts.setdefault(matcher.profile_of(_facts_of(row, inventory)), Counter())[row.seconds] += 1
+    more = bool(counts.pop(None, None) or preview.pod_groups or preview.impact.incomplete_pools)
+    pods = {position: dues for position, dues in counts.items() if position is not None}
     for position in sorted(pods):
         profile = policy.eviction[position]
         if profile.windows and not profile.skips:
             yield f"windows of profile {position}, for pods here: {windows_text(profile)}"
     rate = own_rate(value) if isinstance(value, DeviceTaintRule) else None
-    start = max([now, *[taint.not_before for taint in taints if taint.not_before is not None]])
-    yield from fit_texts(policy.eviction, Leaving(pods, start, rate, more))
+    yield from fit_texts(policy.eviction, Leaving(pods, now, rate, more))
 
 
 def _facts_of(row: PodRow, inventory: Inventory) -> PodFacts:

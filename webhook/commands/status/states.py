@@ -54,6 +54,8 @@ class WaitKind(StrEnum):
     WINDOW = "window"
     COMPLETION = "completion"
     """Its own end, by `waitForCompletion`."""
+    GANG = "gang"
+    """Another pod that it goes together with."""
     BUDGET = "disruptionBudget"
     OVERALL = "overall"
     NAMESPACE = "perNamespace"
@@ -77,7 +79,7 @@ class WaitsFor(msgspec.Struct, frozen=True):
 
     `name`: of budgets (separated by `, `), an owner, a namespace or a driver. `limit` and `count`: the limit's number,
     and how many places are taken now; pods that go together take one. `pods`: those that do, as `namespace/name`, where
-    an owner limits.
+    an owner limits; or the one that this pod waits for, where that is of its gang or shares a claim with it.
     """
 
     kind: WaitKind

@@ -18,12 +18,13 @@ from webhook.eviction.announcements import announced_at
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.conditions import EVICTION, ConditionReason, condition_of
 from webhook.eviction.exemptions import StepReason, stays
+from webhook.eviction.gang_waits import state_text, together_with
 from webhook.eviction.modes import InTree, Mode, scope_of
-from webhook.eviction.openings import opening_text
+from webhook.eviction.openings import opening_text, settings_of
 from webhook.eviction.plans import Plans
-from webhook.eviction.pod_plan import later
 from webhook.eviction.profiles import Profiles, classes_of
-from webhook.eviction.step import Facts, NoAction, Wait, next_step
+from webhook.eviction.step import Evict, Facts, NoAction, Wait, next_step, unit_wait
+from webhook.eviction.units import due_of
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.profiles import Profile
     from webhook.eviction.step import Step
+    from webhook.eviction.units import Unit
     from webhook.inventory.evictions import Eviction
     from webhook.policy.model import Policy
 
@@ -201,11 +203,9 @@ class EvictionView:
     def _staying(self, plan: PodPlan) -> PodStatus:
         if self.evictor is Evictor.IN_TREE:
             return self._in_tree(plan)
-        eviction, profile = plan.eviction, plan.profile.settings
-        tainted_at = _tainted_at(eviction)
-        due = later(eviction.due, profile.grace_seconds)
-        hold = self._objects.hold_of(plan.pod)
-        step = next_step(Facts(plan.pod, eviction, profile, hold, plan.held_by), self._settings.now)
+        eviction, step = plan.eviction, self._step(plan)
+        unit = None if isinstance(step, NoAction) else self._plans.units.of(plan)
+        tainted_at, due = _tainted_at(eviction), due_of(plan) if unit is None else unit.due
         if all(reason.rule_uid in self._stops for reason in eviction.reasons):
             condition = self._stops[eviction.reasons[0].rule_uid]
             since, waits_for = condition.last_transition_time, WaitsFor(WaitKind.STOP, f"stopped: {condition.message}")
@@ -215,24 +215,46 @@ class EvictionView:
             return PodStatus(plan.pod, eviction, self.evictor, PodState.SKIPPED, None, None, waits_for)
         if all(reason.rule_uid in self._unannounced for reason in eviction.reasons):
             return PodStatus(plan.pod, eviction, self.evictor, PodState.NOT_DUE, None, tainted_at, _UNANNOUNCED)
-        if isinstance(step, Wait) and step.reason is StepReason.EARLY:
-            waits_for = WaitsFor(WaitKind.TIME, "its due time")
+        if unit is not None and isinstance(step, Evict):
+            step = unit_wait(unit, plan, self._settings.now, self._step) or step
+        if isinstance(step, Wait) and StepReason.EARLY in (step.reason, step.cause):
+            waits_for = WaitsFor(WaitKind.TIME, "its due time") if step.other is None else self._together(step)
             return PodStatus(plan.pod, eviction, self.evictor, PodState.NOT_DUE, due, tainted_at, waits_for)
-        state, waits_for, since = self._put_off(plan, step) or self._due(plan, isinstance(step, Wait))
+        state, waits_for, since = self._put_off(plan, unit, step) or self._due(plan, isinstance(step, Wait))
         since = due if since is None else max(due, since)
         return PodStatus(plan.pod, eviction, self.evictor, state, due, since, waits_for)
 
-    def _put_off(self, plan: PodPlan, step: Step) -> DueState | None:
-        """The state of a pod that waits for a window, or is left to complete."""
+    def _step(self, plan: PodPlan) -> Step:
+        """What the worker would do with the pod if it went alone, whether it acts or only observes."""
+        hold = self._objects.hold_of(plan.pod)
+        facts = Facts(plan.pod, plan.eviction, plan.profile.settings, hold, plan.held_by)
+        return next_step(facts, self._settings.now)
+
+    def _put_off(self, plan: PodPlan, unit: Unit | None, step: Step) -> DueState | None:
+        """The state of a pod that waits for a window, is left to complete, or waits for another one of its unit."""
         now = self._settings.now
         if isinstance(step, Wait) and step.reason is StepReason.WINDOW:
-            opening = opening_text([plan.profile.settings], now)
+            opening = opening_text(settings_of(unit, plan), now)
             text = f"a window, which opens at {opening}" if opening else "a window"
             return DueState(PodState.PUT_OFF, WaitsFor(WaitKind.WINDOW, text))
         if isinstance(step, Wait) and step.reason is StepReason.COMPLETING:
             text = f"its end, at most until {format_time(now + timedelta(seconds=step.seconds))}"
             return DueState(PodState.PUT_OFF, WaitsFor(WaitKind.COMPLETION, text))
+        if isinstance(step, Wait) and step.reason is StepReason.GANG:
+            state = PodState.HELD if step.cause is StepReason.HELD else PodState.PUT_OFF
+            return DueState(state, self._together(step))
         return None
+
+    def _together(self, step: Wait) -> WaitsFor:
+        """What a pod waits for that waits for another one that it goes together with."""
+        assert step.other is not None
+        text = f"{together_with(step.other.key)} and which is {state_text(step)}"
+        if step.cause is StepReason.HELD:
+            hold = self._objects.hold_of(step.other.pod)
+            text += f": {hold}" if hold else ""
+        elif step.cause is StepReason.COMPLETING:
+            text += f", at most until {format_time(self._settings.now + timedelta(seconds=step.seconds))}"
+        return WaitsFor(WaitKind.GANG, text, pods=(step.other.key,))
 
     def _due(self, plan: PodPlan, held: bool) -> DueState:  # noqa: FBT001 -- by position, once
         if held:
@@ -273,8 +295,8 @@ def _plan(plans: Plans, keys: Iterable[str]) -> None:
     """Plans all of these pods, and again those that were planned before the pods because of which they go."""
     while keys:
         plans.replan(keys)
-        keys = sorted(plans.companions.to_replan)
-        plans.companions.to_replan.clear()
+        keys = plans.companions.others_of(sorted(plans.companions.changed))
+        plans.companions.changed.clear()
 
 
 def _tainted_at(eviction: Eviction) -> datetime | None:

@@ -9,6 +9,7 @@ from webhook.api.meta import format_time
 from webhook.api.rules import own_rate
 from webhook.commands.status.states import PodState, WaitKind, WaitsFor
 from webhook.eviction.budget_gate import BudgetGate
+from webhook.eviction.gang_waits import together_with
 from webhook.eviction.grouping import owner_of
 from webhook.eviction.limits import BreakerLimit, NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import max_unavailable
@@ -16,12 +17,13 @@ from webhook.eviction.rate_limiter import RateLimiter
 from webhook.inventory.gangs import root_owner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from webhook.api.budgets import DisruptionBudget
     from webhook.commands.status.objects import StatusObjects
     from webhook.eviction.breaker import Breaker
+    from webhook.eviction.limits import BudgetLimit
     from webhook.eviction.plans import Plans
     from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.profiles import Profile
@@ -39,6 +41,13 @@ class DueState(NamedTuple):
     since: datetime | None = None
 
 
+class _Short(NamedTuple):
+    """Budgets that do not let all pods go, and the pods that they select, of those that go together."""
+
+    limit: BudgetLimit
+    selected: list[PodPlan]
+
+
 class DueWaits:
     """Answers from the plans. Requests in flight and answers of the Eviction API are the worker's alone."""
 
@@ -50,6 +59,8 @@ class DueWaits:
         self._plans = plans
         self._gate = gate
         self._limiter = RateLimiter(plans, objects.inventory.rules, profile_at, gate, breaker)
+        self._short_units: dict[int, _Short | None] = {}
+        """By id() of the unit."""
         self._missing: dict[str, tuple[str, ...]] = {}
         """Unavailable pods by their owner, as limits count it."""
         for key, pod in sorted(objects.inventory.pods.items()):
@@ -62,11 +73,8 @@ class DueWaits:
         limited = self._limit(plan)
         if limited is not None:
             return DueState(PodState.LIMITED, limited)
-        if not self._limiter.deletes(plan, _NOW_SECONDS):
-            blocked = self._budget(plan)
-            if blocked is not None:
-                return blocked
-        return DueState(PodState.DUE, self._rate(plan))
+        short = self._short(plan)
+        return DueState(PodState.DUE, self._rate(plan)) if short is None else self._blocked(plan, short)
 
     def _limit(self, plan: PodPlan) -> WaitsFor | None:
         settings, under_way = plan.profile.settings, self._plans.under_way
@@ -100,19 +108,43 @@ class DueWaits:
         text = f"perOwnerUnavailable: {most}, and {taken} unavailable: {shown}{rest}"
         return WaitsFor(WaitKind.OWNER, text, name, most, places, missing)
 
-    def _budget(self, plan: PodPlan) -> DueState | None:
-        limit = self._gate.limit_of(plan)
-        if limit is None:
-            return None
+    def _short(self, plan: PodPlan) -> _Short | None:
+        """The budgets that do not let this pod and those go that it goes together with; None if all let them."""
+        unit = self._plans.units.of(plan)
+        if unit is None:
+            return self._first_short([plan])
+        if id(unit) not in self._short_units:
+            self._short_units[id(unit)] = self._first_short(unit.plans)
+        return self._short_units[id(unit)]
+
+    def _first_short(self, plans: Sequence[PodPlan]) -> _Short | None:
+        needed: dict[BudgetLimit, list[PodPlan]] = {}
+        for plan in plans:
+            limit = None if self._limiter.deletes(plan, _NOW_SECONDS) else self._gate.limit_of(plan)
+            if limit is not None:
+                needed.setdefault(limit, []).append(plan)
+        for limit, selected in needed.items():
+            if len(limit.budgets) > 1:
+                return _Short(limit, selected)
+            budget = self._objects.budgets[limit.namespace][limit.budgets[0]]
+            if budget.allowed is None or budget.allowed < len(selected):
+                return _Short(limit, selected)
+        return None
+
+    def _blocked(self, plan: PodPlan, short: _Short) -> DueState:
+        limit, selected = short
         name = ", ".join(limit.budgets)
+        whose, pods = ("", ()) if plan in selected else (f"{together_with(selected[0].key)}: ", (selected[0].key,))
         if len(limit.budgets) > 1:
-            text = f"disruption budgets {name}: the Eviction API refuses pods that more than one selects"
-            return DueState(PodState.BLOCKED, WaitsFor(WaitKind.BUDGET, text, name))
+            text = f"{whose}disruption budgets {name}: the Eviction API refuses pods that more than one selects"
+            return DueState(PodState.BLOCKED, WaitsFor(WaitKind.BUDGET, text, name, pods=pods))
         budget = self._objects.budgets[limit.namespace][name]
-        if budget.allowed:
-            return None
-        waits_for = WaitsFor(WaitKind.BUDGET, _budget_text(budget), name, budget.allowed)
-        return DueState(PodState.BLOCKED, waits_for, budget.since)
+        text = f"{whose}{_budget_text(budget, len(selected))}"
+        return DueState(
+            PodState.BLOCKED,
+            WaitsFor(WaitKind.BUDGET, text, name, budget.allowed, pods=pods),
+            None if budget.allowed else budget.since,
+        )
 
     def _rate(self, plan: PodPlan) -> WaitsFor:
         settings, rules = plan.profile.settings, self._objects.inventory.rules
@@ -136,9 +168,13 @@ def _taken(places: int, pods: int, of: str = "") -> str:
     return f"{count(pods, 'pod')}{of} in {count(places, 'place')}"
 
 
-def _budget_text(budget: DisruptionBudget) -> str:
+def _budget_text(budget: DisruptionBudget, needed: int) -> str:
+    """`needed`: how many evictions that belong together it would have to allow."""
     name = budget.meta.name
     if budget.allowed is None:
         return f"disruption budget {name}: its status is not up to date"
-    since = f" since {format_time(budget.since)}" if budget.since is not None else ""
-    return f"disruption budget {name}: disruptionsAllowed 0{since}, {budget.healthy} healthy of {budget.desired} needed"
+    since = f" since {format_time(budget.since)}" if budget.since is not None and not budget.allowed else ""
+    allowed = f"{budget.allowed}{since}" + (f", for {needed} pods that go together" if needed > 1 else "")
+    return (
+        f"disruption budget {name}: disruptionsAllowed {allowed}, {budget.healthy} healthy of {budget.desired} needed"
+    )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
 from tests.unit.cluster.peer import Answer, Peer, Reply, cluster_of, status, until
+from tests.unit.running import running
 from webhook.cluster.cache.discovery import FixedCollection
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.cache.wire import WireValue
@@ -16,6 +16,8 @@ from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    import pytest
 
 QUICK = ReflectorSettings(backoff_seconds=0.004, backoff_most_seconds=0.02, short_watch_seconds=0.0)
 
@@ -56,7 +58,7 @@ class Bench:
         self.told: list[tuple[str, str]] = []
         """(old, new) as name@version; "-" for None."""
         self.state: dict[str, str] = {}
-        """What somebody who only listens believes."""
+        """The items as far as the changes say."""
         reflector.subscribe(self._changed)
 
     def _changed(self, old: PartialObject | None, new: PartialObject | None) -> None:
@@ -98,13 +100,14 @@ async def following(
             cluster, things, PartialObject, random=lambda: 0.5, settings=settings, metrics=metrics, **options
         )
         bench = Bench(peer, reflector, metrics)
-        task = asyncio.create_task(reflector.run())
-        try:
+        async with running(reflector.run()):
             yield bench
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+
+
+def waits_of(caplog: pytest.LogCaptureFixture, resource: str) -> list[float]:
+    """The waits after vain attempts to list a resource, as they are logged."""
+    found = [vars(record) for record in caplog.records if record.message == "list or watch failed"]
+    return [each["delaySeconds"] for each in found if each["resource"] == resource]
 
 
 def no_chance() -> float:
@@ -114,10 +117,6 @@ def no_chance() -> float:
 @contextlib.asynccontextmanager
 async def synced(reflector: Reflector[Any]) -> AsyncIterator[None]:
     """From its first list to the end of the block."""
-    task = asyncio.create_task(reflector.run())
-    try:
+    async with running(reflector.run()):
         await reflector.synced.wait()
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])

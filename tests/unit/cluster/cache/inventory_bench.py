@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from tests.builders import (
 )
 from tests.unit.cluster.api_peer import ALL, RESOURCES, ApiPeer
 from tests.unit.cluster.peer import cluster_of, until
+from tests.unit.running import running
 from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.settings import InventorySettings, ReflectorSettings
 from webhook.telemetry.metrics import Metrics
@@ -84,7 +84,7 @@ class Bench:
         cache.subscribe(lambda old, new: self.told.append((old, new)))
 
     async def happens(self, manifest: Json, *, gone: bool = False, cut: bool = False) -> None:
-        """A change, told on the watch."""
+        """A change, sent on the watch."""
         line = self.peer.delete(manifest) if gone else self.peer.put(manifest)
         await self.peer.say_on(self.peer.path_of(RESOURCES[manifest["kind"]]), line, cut=cut)
 
@@ -101,7 +101,7 @@ class Bench:
 
 
 def contents(inventory: Inventory) -> tuple[Any, ...]:
-    """What is held, without the classes of claims, which not everybody asks for."""
+    """What is held, without the classes of claims, which are read only on demand."""
     claims = {key: structs.replace(claim, requests=()) for key, claim in inventory.claims.items()}
     held = (inventory.slices, inventory.rules, claims, inventory.pods, inventory.pod_groups)
     return (*map(dict, held), inventory.pools.incomplete, inventory.pools.device_count(), inventory.usage.groups.keys())
@@ -124,10 +124,5 @@ async def caching(
             cluster, random=lambda: 0.5, metrics=metrics, settings=settings, pods=pods, clock=lambda: now[0]
         )
         bench = Bench(peer, cache, metrics, now)
-        task = asyncio.create_task(cache.run())
-        try:
+        async with running(cache.run()):
             yield bench
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task

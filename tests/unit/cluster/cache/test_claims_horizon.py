@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.unit.cluster.cache.following import EXPIRED, bookmark, event, page, thing
 from tests.unit.cluster.peer import Answer, Lines, Peer, cluster_of, run, status, until
+from tests.unit.running import running
 from webhook.cluster.cache.claims_horizon import ClaimsHorizon
 from webhook.cluster.cache.discovery import FixedCollection
 
@@ -53,13 +54,8 @@ async def asking(*answers: Reply, watches: tuple[Reply, ...] = ()) -> AsyncItera
             event_seconds=0.01,
         )
         bench = Bench(peer, horizon)
-        task = asyncio.create_task(horizon.run())
-        try:
+        async with running(horizon.run()):
             yield bench
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
 
 def test_nothing_is_asked_before_an_answer_is_wanted() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.cluster.cache.following import event
 from tests.unit.cluster.peer import Answer, Peer, Silence, cluster_of, run, until
+from tests.unit.running import running
 from webhook.cluster.cache.configmap import ConfigMapSource
 from webhook.cluster.settings import ReflectorSettings
 
@@ -44,13 +45,11 @@ async def source(peer: Peer, *first: dict[str, Any]) -> AsyncIterator[tuple[Conf
             random=lambda: 0.0,
             settings=ReflectorSettings(backoff_seconds=0.001),
         )
-        task = asyncio.create_task(found.run())
-        yield found, told
-        task.cancel()
-        await asyncio.wait([task])
+        async with running(found.run()):
+            yield found, told
 
 
-def test_present_config_map_is_told_before_it_counts_as_known() -> None:
+def test_present_config_map_is_passed_on_before_it_counts_as_known() -> None:
     async def test() -> None:
         peer = Peer()
         async with source(peer, config_map(3, {"policy.yaml": "a: 1"})) as (found, told):
@@ -62,7 +61,7 @@ def test_present_config_map_is_told_before_it_counts_as_known() -> None:
     run(test())
 
 
-def test_absent_config_map_is_told_too() -> None:
+def test_absent_config_map_is_passed_on_too() -> None:
     async def test() -> None:
         async with source(Peer()) as (found, told):
             await found.synced.wait()
@@ -71,7 +70,7 @@ def test_absent_config_map_is_told_too() -> None:
     run(test())
 
 
-def test_each_change_is_told() -> None:
+def test_each_change_is_passed_on() -> None:
     async def test() -> None:
         peer = Peer()
         async with source(peer) as (found, told):
@@ -93,7 +92,7 @@ def test_each_change_is_told() -> None:
     run(test())
 
 
-def test_binary_data_is_told_by_its_keys() -> None:
+def test_keys_of_binary_data_are_passed_on() -> None:
     """F11: without it a policy that kubectl took for binary would look like none."""
 
     async def test() -> None:
@@ -113,7 +112,7 @@ def test_binary_data_is_told_by_its_keys() -> None:
     run(test())
 
 
-def test_nothing_is_known_while_nobody_answers() -> None:
+def test_nothing_is_known_without_an_answer() -> None:
     async def test() -> None:
         peer = Peer()
         peer.answers.append(Silence())

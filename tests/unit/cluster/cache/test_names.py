@@ -1,4 +1,4 @@
-"""Names: what the watches bring, what single requests fill in, and that nobody can make us ask without end."""
+"""Names: what the watches bring, what single requests fill in, and that requests stay bounded."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from msgspec import convert
 
 from tests.unit.cluster.cache.following import EXPIRED, event
 from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Request, Silence, cluster_of, run, status, until
+from tests.unit.running import running
 from webhook.cluster.cache.names import ClusterCache
 from webhook.cluster.cache.namespaces import Namespace
 from webhook.cluster.cache.projections import DeviceClass, class_drivers
@@ -91,18 +92,15 @@ async def caching(
         )
         bench = Bench(peer, cache, known)
         bench.now = now
-        task = asyncio.create_task(cache.run()) if watching else None
-        if task:
-            await cache.synced()
-        try:
-            yield bench
-        finally:
-            cache._namespace_lookups.close()
-            cache._class_lookups.close()
-            if task:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+        async with contextlib.AsyncExitStack() as work:
+            if watching:
+                await work.enter_async_context(running(cache.run()))
+                await cache.synced()
+            try:
+                yield bench
+            finally:
+                cache._namespace_lookups.close()
+                cache._class_lookups.close()
 
 
 def labels(cache: ClusterNames, name: str) -> dict[str, str] | None:
@@ -341,7 +339,7 @@ def test_slow_answer_is_not_waited_for_but_kept() -> None:
     run(test())
 
 
-def test_caller_that_is_cancelled_takes_nobody_along() -> None:
+def test_caller_that_is_cancelled_cancels_no_other() -> None:
     async def test() -> None:
         async with caching(namespace("new"), watching=False) as bench:
             with slow(bench.cache) as gate:

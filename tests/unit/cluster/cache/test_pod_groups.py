@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.unit.cluster.api_peer import ALL
-from tests.unit.cluster.cache.inventory_bench import GROUPS, a_group, a_member, a_pod, a_slice, caching
+from tests.unit.cluster.cache.following import waits_of
+from tests.unit.cluster.cache.inventory_bench import GROUPS, QUICK, RULES, a_group, a_member, a_pod, a_slice, caching
 from tests.unit.cluster.peer import run, until
+from webhook.cluster.settings import InventorySettings
 from webhook.inventory.state import Sight
 
 
@@ -83,4 +87,19 @@ def test_members_without_claims_are_held_and_other_pods_are_not() -> None:
             await bench.happens(a_member("late", "crew"), gone=True)
             await bench.settles()
 
+    run(test())
+
+
+def test_pod_groups_that_are_not_served_are_looked_for_more_rarely_than_rules(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        quick = replace(QUICK, backoff_most_seconds=0.008)
+        settings = InventorySettings(reflector=quick, pod_groups_seconds=0.064)
+        async with caching(a_slice(), served={"v1": ALL["v1"] - {RULES}}, pods=True, settings=settings) as bench:
+            await bench.cache.synced()
+            await until(lambda: max(waits_of(caplog, GROUPS), default=0) > 0.04, "that waits grow")
+            await until(lambda: len(waits_of(caplog, RULES)) > 5, "that rules are looked for")
+            assert max(waits_of(caplog, RULES)) < 0.008
+
+    assert InventorySettings().pod_groups_seconds == 300.0
+    caplog.set_level(logging.DEBUG, "webhook.cluster.cache.reflector")
     run(test())

@@ -19,8 +19,10 @@ from tests.unit.cluster.cache.following import (
     following,
     page,
     thing,
+    waits_of,
 )
 from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, cluster_of, run, status, until
+from tests.unit.running import running
 from webhook.cluster.cache.discovery import FixedCollection
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.cache.watch_gap import WatchGap
@@ -280,4 +282,48 @@ def test_objects_of_a_resource_that_is_served_no_longer_are_dropped_if_it_is_opt
             task.cancel()
             await asyncio.wait([task])
 
+    run(test())
+
+
+@pytest.mark.parametrize("optional", [True, False])
+def test_optional_resource_that_is_not_served_is_looked_for_ever_more_rarely(
+    caplog: pytest.LogCaptureFixture, *, optional: bool
+) -> None:
+    """While objects are in doubt, as known from when it was served, it is looked for as after other failures."""
+    often, rarely = [0.004, 0.008, 0.016, 0.016], [0.004, 0.008, 0.016, 0.032, 0.064, 0.064]
+
+    async def test() -> None:
+        now = [1000.0]
+        things = Fickle("example.com", "v1", "things")
+        things.served = False
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = lambda _: page(5, thing("a", 1))
+            settings = replace(QUICK, backoff_most_seconds=0.016, absent_most_seconds=0.064)
+            reflector = Reflector(
+                cluster,
+                things,
+                PartialObject,
+                random=lambda: 0.0,
+                settings=settings,
+                optional=optional,
+                clock=lambda: now[0],
+            )
+            async with running(reflector.run()):
+                await until(lambda: len(waits_of(caplog, "things")) >= 6, "vain looks")
+                assert waits_of(caplog, "things")[:6] == (rarely if optional else [*often, 0.016, 0.016])
+                things.served = True
+                await until(lambda: not reflector.unserved and len(peer.watched) == 1, "served again")
+                caplog.clear()
+                things.served = False
+                await peer.say_on("/apis/example.com/v1/things", event("ERROR", status(404, "gone")))
+                await until(lambda: len(waits_of(caplog, "things")) >= 6, "vain looks")
+                assert max(waits_of(caplog, "things")) == often[-1]
+                if optional:
+                    now[0] += 600.0
+                    await until(lambda: not reflector.items, "that objects are dropped")
+                    caplog.clear()
+                    await until(lambda: len(waits_of(caplog, "things")) >= 5, "vain looks")
+                    assert waits_of(caplog, "things")[-1] == 0.064
+
+    caplog.set_level(logging.DEBUG, "webhook.cluster.cache.reflector")
     run(test())

@@ -42,7 +42,7 @@ def test_windows_and_what_does_not_fit_are_noted(run_preview: PreviewRunner) -> 
     expected = [
         f"windows of profile 0, for pods here: {SHOWN}",
         f"40 pods {WAIT}",
-        "needs 39 min at 1 a minute; the window is 30 min",
+        "evicting 40 pods needs 39 min at 1 a minute; the window is 30 min",
     ]
     assert notes(run_preview, asked(), slow, crowd(40)) == expected
     _, output = run_preview(asked(), dump=crowd(40), policy=slow)
@@ -68,7 +68,7 @@ def test_pods_that_are_not_known_make_it_at_least(run_preview: PreviewRunner) ->
     dump = [each for each in crowd(40) if each["kind"] != "Pod"]
     dump.append(used("web", "node-0/gpu-50", namespace="web"))
     found = notes(run_preview, asked(), policy(by_priority, {**NIGHTLY, "maxPerMinute": 1}), dump)
-    assert found[-1] == "needs at least 39 min at 1 a minute; the window is 30 min"
+    assert found[-1] == "evicting 40 pods needs at least 39 min at 1 a minute; the window is 30 min"
 
 
 def test_rate_and_time_of_the_rule_count(run_preview: PreviewRunner) -> None:
@@ -76,7 +76,14 @@ def test_rate_and_time_of_the_rule_count(run_preview: PreviewRunner) -> None:
     later = asked(**{EVICTIONS_PER_SECOND: "1", NOT_BEFORE: "2026-06-02T12:00:00Z"})
     assert notes(run_preview, later, policy(short), crowd(71))[1:] == [
         "71 pods wait for the window that opens at 2026-06-02T22:00:00+02:00 (Europe/Berlin)",
-        "needs 2 min at 60 a minute; the window is 1 min",
+        "evicting 71 pods needs 2 min at 60 a minute; the window is 1 min",
+    ]
+
+
+def test_window_is_looked_for_from_when_pods_are_due(run_preview: PreviewRunner) -> None:
+    patient = {"windows": [WINDOW], "grace": "9h"}
+    assert notes(run_preview, asked(), policy(patient), crowd(3))[1:] == [
+        "3 pods wait for the window that opens at 2026-06-02T22:00:00+02:00 (Europe/Berlin)"
     ]
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from tests.unit.cluster.acting import RULES_PATH, acting_cluster
 from tests.unit.cluster.api_peer import ALL, ApiPeer
 from tests.unit.cluster.cache.following import QUICK, bookmark, event, following, page, thing
 from tests.unit.cluster.peer import Answer, Lines, Peer, cluster_of, run, until
+from tests.unit.running import running
 from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.cache.namespaces import NamespaceCache
 from webhook.cluster.settings import InventorySettings
@@ -18,20 +17,9 @@ from webhook.daemons.evict import Worker
 from webhook.policy.decide import BUILTIN_JUDGE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
     from pathlib import Path
 
 RULES = "devicetaintrules"
-
-
-@contextlib.asynccontextmanager
-async def at_work(work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 def a_rule() -> dict[str, Any]:
@@ -48,7 +36,7 @@ def test_rules_that_are_served_no_longer_are_not_trusted() -> None:
         async with ApiPeer() as peer, cluster_of(peer) as cluster:
             peer.put(a_rule())
             cache = InventoryCache(cluster, random=lambda: 0.5, settings=settings)
-            async with at_work(cache.run()):
+            async with running(cache.run()):
                 await cache.synced()
                 await peer.say_on(RULES_PATH, bookmark(200))
                 await until(lambda: cache.sight().inventory is not None, "that it is followed")
@@ -90,7 +78,7 @@ def test_changed_labels_of_a_namespace_reach_the_worker() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.answers.append(Answer({"metadata": {"resourceVersion": "10"}, "items": [namespace(3, "batch")]}))
             namespaces = NamespaceCache(cluster, random=lambda: 0.0, on_change=changed.append)
-            async with at_work(namespaces.reflector.run()):
+            async with running(namespaces.reflector.run()):
                 await namespaces.reflector.synced.wait()
                 changed.clear()
                 await peer.say(event("MODIFIED", namespace(11, "production")))

@@ -62,6 +62,7 @@ class Turmoil:
             self.world.settle()
         world, worker = self.world, self.world.worker
         world.cluster.answers.clear()
+        world.cluster.dry_answers.clear()
         for at, budget in enumerate(world.budgets):
             budget.allows_at, budget.every_seconds, budget.status = 0.0, 0.0, None
             for namespace in ("a", "b"):
@@ -82,6 +83,7 @@ class Turmoil:
             self.world.settle()
             if self._free_to_go():
                 self.world.cluster.answers.clear()
+                self.world.cluster.dry_answers.clear()
                 self.world.advance(QUIET_SECONDS)
                 free = self._free_to_go()
                 return f"step {step}: {free[0]}" if free else ""
@@ -191,4 +193,5 @@ class Turmoil:
         self.world.advance(self._draw.choice([0.3, 2, 7, 61]))
 
     def _requests_fail(self) -> None:
-        self.world.cluster.answers = deque([self._draw.choice([BLOCKED, FAILED])] * self._draw.randint(1, 3))
+        answers = [self._draw.choice([BLOCKED, FAILED])] * self._draw.randint(1, 3)
+        self.world.cluster.answers, self.world.cluster.dry_answers = deque(answers), deque(answers)

@@ -1,0 +1,252 @@
+"""A unit takes one place in limits, whatever links its pods, and gangs count for their owners as gangs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+
+from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.world import FREE, World
+from webhook.api.claims import Consumer
+from webhook.api.pods import PodClaim
+from webhook.eviction.modes import Mode
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.policy.model import NamespaceMatch, Share
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LIMITS = pytest.mark.parametrize("limits", [{"overall": 1}, {"per_namespace": 1}], ids=["overall", "perNamespace"])
+GONE = EvictionOutcome(EvictionResult.EVICTED)
+FAILED = EvictionOutcome(EvictionResult.FAILED, "boom")
+
+
+def world_of(**fields: Any) -> World:
+    """Pods stay in Terminating until they are removed."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, **fields))
+    world.cluster.lingering = True
+    return world
+
+
+def share(world: World, name: str, gangs: Mapping[str, str], owner: str = "") -> None:
+    """Pods that use one claim: their gangs by their names, empty for none."""
+    consumers = tuple([Consumer("", "pods", each, f"uid-{each}") for each in gangs])
+    world.add(claim(name, consumers=consumers, owner="", devices=(f"gpu-{name}",)))
+    for each, gang in gangs.items():
+        claims = (PodClaim(f"{name}-claim", generated=False),)
+        world.add(owned(each, owner, gang=gang, claims=claims) if owner else pod(each, gang=gang, claims=claims))
+
+
+def alone(world: World, name: str, gang: str = "", owner: str = "") -> None:
+    fresh = owned(name, owner, gang=gang) if owner else pod(name, gang=gang)
+    world.add(claim(name, devices=(f"gpu-{name}",)), fresh)
+
+
+def taken(world: World) -> tuple[int, int]:
+    """The places that are taken, in all and in the namespace."""
+    under_way = world.worker.plans.under_way
+    return under_way.places, under_way.count("ml")
+
+
+@LIMITS
+def test_gang_takes_one_place_until_its_last_pod_is_gone(limits: dict[str, int]) -> None:
+    world = world_of(**limits)
+    for name, gang in {"a0": "one", "a1": "one", "b0": "two", "b1": "two"}.items():
+        alone(world, name, gang)
+    world.add(rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a0", "a1"]
+    world.remove(world.pod("a0"))
+    world.settle()
+    assert len(world.evicted) == 2
+    world.remove(world.pod("a1"))
+    world.settle()
+    assert sorted(world.evicted) == ["a0", "a1", "b0", "b1"]
+
+
+@LIMITS
+@pytest.mark.parametrize("other", ["", "ring"], ids=["a gang and a pod", "two gangs"])
+def test_gang_and_what_shares_a_claim_with_it_take_one_place(limits: dict[str, int], other: str) -> None:
+    world = world_of(**limits)
+    share(world, "s", {"a": "train", "x": other})
+    alone(world, "b", "train")
+    alone(world, "y", other)
+    world.add(rule())
+    world.settle()
+    first = ["a", "b", "x", "y"] if other else ["a", "b", "x"]
+    assert sorted(world.evicted) == first
+    assert taken(world) == (1, 1)
+    world.remove(*[world.pod(name) for name in first[1:]])
+    world.settle()
+    assert len(world.evicted) == len(first)
+    assert taken(world) == (1, 1)
+    world.remove(world.pod(first[0]))
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b", "x", "y"]
+    assert taken(world) == ((0, 0) if other else (1, 1))
+
+
+@LIMITS
+def test_such_a_unit_waits_for_a_place_as_a_whole(limits: dict[str, int]) -> None:
+    world = world_of(**limits)
+    alone(world, "0")
+    share(world, "s", {"a": "train", "x": ""})
+    alone(world, "b", "train")
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["0"]
+    world.remove(world.pod("0"))
+    world.settle()
+    assert sorted(world.evicted) == ["0", "a", "b", "x"]
+
+
+def test_pod_that_joins_a_gang_under_way_takes_its_place() -> None:
+    world = world_of(overall=1)
+    alone(world, "a", "train")
+    world.add(rule())
+    world.settle()
+    alone(world, "b", "train")
+    alone(world, "other")
+    world.settle()
+    assert world.evicted == ["a", "b"]
+
+
+@pytest.mark.parametrize("gangs", [("", ""), ("train", ""), ("", "train"), ("train", "ring"), ("train", "zeal")])
+def test_pod_that_was_refused_after_others_of_its_unit_went_takes_their_place(gangs: tuple[str, str]) -> None:
+    world = world_of(overall=1)
+    share(world, "s", dict(zip("ab", gangs, strict=True)))
+    world.cluster.answers.extend([GONE, FAILED])
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["a"]
+    assert taken(world) == (1, 1)
+    world.advance(30)
+    assert world.evicted == ["a", "b"]
+    assert taken(world) == (1, 1)
+
+
+def test_unit_that_is_retried_takes_the_place_of_those_that_went_whichever_pod_comes_first() -> None:
+    """`c` joins the unit after the others of it were refused, and is due first."""
+    world = world_of(overall=1)
+    share(world, "s", {"a": "", "b": "train"})
+    world.cluster.answers.extend([GONE, FAILED])
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["a"]
+    world.add(claim("c"), pod("c", gang="train", priority=-1))
+    world.advance(30)
+    assert sorted(world.evicted) == ["a", "b", "c"]
+
+
+def test_pod_that_was_refused_waits_for_a_place_once_the_others_of_its_unit_are_gone() -> None:
+    world = world_of(overall=1)
+    share(world, "s", {"a": "", "b": ""})
+    world.cluster.answers.extend([GONE, FAILED])
+    world.add(rule())
+    world.settle()
+    world.change(world.pod("b"), structs.replace(world.pod("b"), hold="wait"))
+    alone(world, "other")
+    world.remove(world.pod("a"))
+    world.settle()
+    assert world.evicted == ["a", "other"]
+    world.change(world.pod("b"), structs.replace(world.pod("b"), hold=None))
+    world.advance(30)
+    assert world.evicted == ["a", "other"]
+    world.remove(world.pod("other"))
+    world.advance(30)
+    assert world.evicted == ["a", "other", "b"]
+
+
+# --- owners -------------------------------------------------------------------------------------
+
+
+def test_gangs_of_one_unit_count_as_gangs_for_their_owner() -> None:
+    """Two gangs that share a claim break both: while one is not whole, the owner misses one of its two."""
+    world = world_of(per_owner_unavailable=2)
+    share(world, "s", {"a": "one", "b": "two"}, "job")
+    alone(world, "c", "three", "job")
+    world.add(rule())
+    world.settle()
+    owners = world.worker.plans.owners
+    assert sorted(world.evicted) == ["a", "b"]
+    assert owners.unavailable("uid-job") == 2
+    assert taken(world) == (1, 1)
+
+
+def test_pods_without_a_gang_take_one_place_of_their_owner_with_what_they_go_with() -> None:
+    world = world_of(per_owner_unavailable=1)
+    share(world, "s", {"a": "", "b": ""}, "job")
+    alone(world, "c", "", "job")
+    world.add(rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b"]
+    assert world.worker.plans.owners.unavailable("uid-job") == 1
+
+
+def test_pod_that_was_refused_takes_the_place_of_its_owner_that_others_of_its_unit_still_take() -> None:
+    """They are gone and not replaced, so the place in `overall` is free and that of the owner is not."""
+    world = world_of(per_owner_unavailable=1)
+    share(world, "s", {"a": "", "b": ""}, "job")
+    world.cluster.answers.extend([GONE, FAILED])
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["a"]
+    world.remove(world.pod("a"))
+    world.advance(3)
+    assert world.evicted == ["a", "b"]
+
+
+def test_refused_pod_of_a_gang_counts_as_its_gang() -> None:
+    world = world_of(per_owner_unavailable=1)
+    share(world, "s", {"a": "one", "x": ""}, "job")
+    world.cluster.answers.extend([GONE, FAILED])
+    world.add(rule())
+    world.settle()
+    world.remove(world.pod("a"))
+    alone(world, "b", "one", "job")
+    world.settle()
+    assert "b" in world.evicted
+
+
+@pytest.mark.parametrize("labels_first", [True, False])
+def test_gangs_that_labels_of_the_namespace_make_take_one_place_each_of_their_owner(*, labels_first: bool) -> None:
+    """They choose another profile: 25 % of eight rings is two, and of 16 pods four. `ml-2` is another namespace."""
+    plain = structs.replace(FREE, per_owner_unavailable=Share(25))
+    trains = structs.replace(plain, namespaces=NamespaceMatch(labels=(("kind", "train"),)), gang_labels=("ring",))
+    world = World(Mode.REPLACEMENT, trains, plain)
+    if labels_first:
+        world.relabel("ml", kind="train")
+    for number in range(16):
+        name, labels = f"rank-{number:02}", (("ring", f"ring-{number // 2}"),)
+        for namespace in ("ml", "ml-2"):
+            fields: dict[str, Any] = {"namespace": namespace, "uid": f"{namespace}-{name}", "ready": number > 5}
+            world.add(claim(name, namespace=namespace), owned(name, by=f"rs-{namespace}", labels=labels, **fields))
+    world.settle()
+    if not labels_first:
+        world.relabel("ml", kind="train")
+    owners = world.worker.plans.owners
+    assert {owner: owners.place_count(owner) for owner in owners._pods} == {"uid-rs-ml": 8, "uid-rs-ml-2": 16}
+    assert (owners.unavailable("uid-rs-ml"), owners.unavailable("uid-rs-ml-2")) == (3, 6)
+
+
+@pytest.mark.parametrize("labels_first", [True, False])
+def test_gangs_that_a_changed_policy_makes_take_one_place_each_of_their_owner(*, labels_first: bool) -> None:
+    """25 % of eight rings is two."""
+    plain = structs.replace(FREE, per_owner_unavailable=Share(25))
+    rings = structs.replace(plain, gang_labels=("example.com/ring",))
+    world = World(Mode.REPLACEMENT, rings if labels_first else plain)
+    world.cluster.lingering = True
+    for number in range(16):
+        name, labels = f"rank-{number:02}", (("example.com/ring", f"ring-{number // 2}"),)
+        world.add(claim(name, devices=(f"gpu-{name}",)), owned(name, labels=labels))
+    if not labels_first:
+        world.change_policy(rings)
+    world.add(rule())
+    world.advance(30)
+    assert len(world.evicted) == 4
+    if not labels_first:
+        world.change_policy(plain)  # 25 % of 16 pods, of which as many are missing
+        world.advance(30)
+        assert len(world.evicted) == 4
