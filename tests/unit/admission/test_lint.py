@@ -169,10 +169,8 @@ RESERVED = "which is reserved for Kubernetes itself; use a domain of yours"
 NO_SELECTOR = "is missing: eviction takes that for no device, but the 1.33 to 1.37 schedulers for every device"
 FUTURE = "is in the future: evictions wait until then"
 DROPPED = "is dropped by every released server; on a rule use annotation devicetaint.io"
-KNOWN = (
-    "confirm-impact, data, description, evict, evictions-per-second, expires-at, not-before, owner, scope,"
-    " softened-from"
-)
+KNOWN = "confirm-impact, data, description, evict, evictions-per-second, expires-at, not-before, owner, scope"
+KNOWN += ", softened-from"
 
 
 @pytest.mark.parametrize(
