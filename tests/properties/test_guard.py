@@ -174,7 +174,7 @@ def test_order_of_small_rules_does_not_matter(numbers: list[int], limit: int) ->
         rule = tainting(node(number), name=f"rule-{place}")
         decision = ask(rule, cluster=CLUSTER, impact=limits, assumed=tuple(assumed), victims=tuple(victims))
         if decision.assumed is not None:
-            assumed.append(decision.assumed.rule)
+            assumed.append(decision.assumed.rules[0])
             victims.append(decision.assumed.impact)
             hit.add(number)
     assert len(hit) == min(limit, len(set(numbers)))

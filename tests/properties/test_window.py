@@ -13,7 +13,7 @@ from tests.builders import make_context
 from tests.properties.inventories import DRIVERS, NOW, clusters, inventory_of, rules, selectors
 from tests.unit.admission.guarding import ask, fleet, node, tainting
 from tests.unit.inventory import values
-from webhook.admission.closed_devices import closed_alone, closed_with_recent
+from webhook.admission.closed_devices import closed_together, closed_together_with_recent
 from webhook.admission.recent_impact import hit_with_recent, victims_of
 from webhook.api.rules import DeviceSelector
 from webhook.inventory.extent import Extent, names_of
@@ -123,7 +123,7 @@ def test_devices_of_the_window_are_those_that_any_taint_of_it_closes(
 
     every = {driver: closed(driver) for driver in (DRIVERS if isinstance(limit, Share) else [None])}
     expected = {driver: numbers for driver, numbers in every.items() if numbers is not None}
-    found = closed_with_recent(limit, new, inventory, context)
+    found = closed_together_with_recent(limit, (names_of(new.selector),), (), inventory, context)
     assert (found is None) is (not expected)
     if found is None:
         return
@@ -131,7 +131,7 @@ def test_devices_of_the_window_are_those_that_any_taint_of_it_closes(
     assert max(devices / total for devices, total in expected.values()) == found.devices / found.published
     most = {driver: resolve_limit(limit, total) or 0 for driver, (_, total) in expected.items()}
     assert found.over is any(devices > most[driver] for driver, (devices, _) in expected.items())
-    alone = closed_alone(limit, new, inventory)
+    alone = closed_together(limit, (names_of(new.selector),), (), inventory)
     assert alone is not None
     own = {driver: len(selected(inventory, new.selector, driver)) for driver in every}
     assert alone.over is any(
@@ -188,8 +188,8 @@ def test_rules_close_no_more_devices_than_the_limit_in_whatever_order(
         # A device that stays closed is not closed again, unless two devices alone are too many.
         assert decision.allowed is (fits or (number in standing and most >= 2))
         if decision.assumed is not None:
-            remembered.append(names_of(decision.assumed.rule.selector))
+            remembered.append(names_of(decision.assumed.rules[0].selector))
             used.add(number)
             if not deleted:
-                cluster.apply(None, decision.assumed.rule)
+                cluster.apply(None, decision.assumed.rules[0])
                 standing.add(number)

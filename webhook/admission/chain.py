@@ -26,13 +26,17 @@ from webhook.admission.guard import GuardFindings, guard
 from webhook.admission.impact_text import IMPACT
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
+from webhook.admission.patch_guard import guard_patch
+from webhook.admission.patch_softening import softening_of_patch
 from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
 from webhook.admission.slice_guard import guard_slice
 from webhook.admission.softening import UNTOUCHED, softening_of
+from webhook.admission.written_rules import guard_written, is_written
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, not_supported
 from webhook.api.meta import OWN_GROUP, GroupVersionKind
+from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.policy.model import PolicyMode
@@ -95,7 +99,8 @@ def policy_part(request: AdmissionRequest, context: AdmissionContext) -> PolicyF
         subject = _subject(request)
         if isinstance(subject, Decision) or subject.errors or request.sub_resource:
             return SILENT
-        return policy_findings(subject.new, subject.old, request, context, subject.excess)
+        written = is_written(subject.new, request, context)
+        return SILENT if written else policy_findings(subject.new, subject.old, request, context, subject.excess)
     except RecursionError:
         return SILENT
 
@@ -137,13 +142,13 @@ def _advised(
         if findings and any(map(_is_limit, findings)):
             return _decision(findings)
     context.budget.check("policy")
-    policy = ruled
+    written = is_written(subject.new, request, context)
+    policy = SILENT if written else ruled  # the patch was judged, and who wrote it
     if policy is None:
         policy = policy_findings(subject.new, subject.old, request, context, subject.excess)
-    findings += policy.findings
     guarded = _guarded(subject, request, context)
-    findings += guarded.findings
-    if not by_controller and not subject.cut:
+    findings += (*policy.findings, *guarded.findings)
+    if not by_controller and not written and not subject.cut:
         context.budget.check("lint")
         findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
         findings += islice(cluster_lint(subject.new, subject.old, context, guarded.siblings), MAX_FINDINGS)
@@ -155,7 +160,10 @@ def _advised(
 
 def _guarded(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> GuardFindings:
     if isinstance(subject.new, DeviceTaintRule):
-        return guard(subject.new, subject.old, request, context)
+        judge = guard_written if is_written(subject.new, request, context) else guard
+        return judge(subject.new, subject.old, request, context)
+    if isinstance(subject.new, ResourceSlicePatch):
+        return guard_patch(subject.new, subject.old, request, context)
     if isinstance(subject.new, ResourceSlice):
         return guard_slice(subject.new, subject.old, context)
     return UNGUARDED
@@ -175,11 +183,19 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
         return ALLOWED
     if isinstance(subject, Decision) or subject.errors or request.sub_resource or subject.cut:
         return ALLOWED
+    # The times of a rule that the patch controller writes are those of the patch.
+    return ALLOWED if is_written(subject.new, request, context) else _mutated(subject, request, context)
+
+
+def _mutated(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> Decision:
     context.budget.check("defaulting")
+    softening = UNTOUCHED
     if isinstance(subject.new, DeviceTaintRule):
         softening = softening_of(subject.new, subject.old, request, context)
-        if softening is not UNTOUCHED:
-            return _softened(subject, request, context, softening)
+    elif isinstance(subject.new, ResourceSlicePatch):
+        softening = softening_of_patch(subject.new, subject.old, request, context)
+    if softening is not UNTOUCHED:
+        return _softened(subject, request, context, softening)
     edits = list(edits_for(subject.new, subject.old, context))
     remarks: tuple[Finding, ...] = ()
     if isinstance(subject.new, ResourceClaim | ResourceClaimTemplate):

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.admission.context import AdmissionContext
-    from webhook.api.rules import DeviceTaintRule
     from webhook.inventory.pools import Pools
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
@@ -43,27 +42,37 @@ class ClosedDevices(NamedTuple):
         return self.devices > self.limit
 
 
-def closed_alone(
-    limit: int | Share | None, rule: DeviceTaintRule, inventory: Inventory, check: Check = unchecked
+def closed_together(
+    limit: int | Share | None,
+    own: Sequence[DeviceNames],
+    beside: Iterable[DeviceNames],
+    inventory: Inventory,
+    check: Check = unchecked,
 ) -> ClosedDevices | None:
-    """What a rule closes by itself; of several drivers the worst off. None if it has no limit, or closes nothing."""
-    pools, names = inventory.pools, names_of(rule.selector)
-    extent = Extent([names])
-    return _worst(limit, _drivers(limit, names, pools, check), pools, partial(extent.count, pools), check)
+    """What is closed by itself; of several drivers the worst off. None if it has no limit, or nothing is closed.
 
-
-def closed_with_recent(
-    limit: int | Share | None, rule: DeviceTaintRule, inventory: Inventory, context: AdmissionContext
-) -> ClosedDevices | None:
-    """What a rule and all taints of the window closed together; of several drivers the worst off. Raises OutOfTime.
-
-    Only drivers count of which it closes further devices: those that no taint of the window keeps closed, stored and
-    acting as it is now. What a rule closed that is gone by now, or was never stored, is used up all the same. None if
-    there is no limit, or nothing further is closed.
+    `own` are the devices that the limit is for; those `beside` are closed as well, by what has a limit of its own.
     """
-    pools, names = inventory.pools, names_of(rule.selector)
+    pools, extent = inventory.pools, Extent([*own, *beside])
+    return _worst(limit, _drivers_of(limit, own, pools, check), pools, partial(extent.count, pools), check)
+
+
+def closed_together_with_recent(
+    limit: int | Share | None,
+    own: Sequence[DeviceNames],
+    beside: Iterable[DeviceNames],
+    inventory: Inventory,
+    context: AdmissionContext,
+) -> ClosedDevices | None:
+    """What that and all taints of the window closed together; of several drivers the worst off. Raises OutOfTime.
+
+    Only drivers count of which further devices of `own` are closed: those that no taint of the window keeps closed,
+    stored and acting as it is now. What a rule closed that is gone by now, or was never stored, is used up all the
+    same. None if there is no limit, or nothing further is closed.
+    """
+    pools = inventory.pools
     since, check = window_start(context), partial(context.budget.check, PHASE)
-    drivers = _drivers(limit, names, pools, check)
+    drivers = _drivers_of(limit, own, pools, check)
     used, standing = Extent(context.closed), Extent()
     for assumed in recent_rules(context.assumed, since, check):
         used.add(names_of(assumed.selector))
@@ -74,9 +83,23 @@ def closed_with_recent(
     for each in _recent_in_slices(drivers, pools, since, check):
         used.add(each)
         standing.add(each)
-    used.add(names)
-    further = [driver for driver in drivers if not standing.holds_all(names, pools, driver, check)]
+    for each in (*own, *beside):
+        used.add(each)
+    further = [
+        driver for driver in drivers if not all(standing.holds_all(names, pools, driver, check) for names in own)
+    ]
     return _worst(limit, further, pools, partial(used.count, pools), check)
+
+
+def _drivers_of(
+    limit: int | Share | None, own: Sequence[DeviceNames], pools: Pools, check: Check
+) -> Sequence[str | None]:
+    """The same as `_drivers` for several names, each driver once."""
+    if len(own) == 1:
+        return _drivers(limit, own[0], pools, check)
+    return sorted(
+        {driver for names in own for driver in _drivers(limit, names, pools, check)}, key=lambda name: name or ""
+    )
 
 
 def _drivers(limit: int | Share | None, names: DeviceNames, pools: Pools, check: Check) -> Sequence[str | None]:

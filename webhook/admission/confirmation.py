@@ -19,15 +19,17 @@ import msgspec
 
 from webhook.admission.impact_text import first_names
 from webhook.api.meta import format_time
-from webhook.api.rules import CONFIRM_IMPACT
+from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from webhook.admission.context import AdmissionContext
     from webhook.admission.review import AdmissionRequest
-    from webhook.api.rules import DeviceSelector, DeviceTaintRule
+    from webhook.api.meta import ObjectMeta
+    from webhook.api.patches import ResourceSlicePatch
+    from webhook.api.rules import DeviceSelector
 
 _CODE: Final = re.compile(
     r"v1\.([0-9]{1,12})\.([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})\.([A-Za-z0-9_-]+)"
@@ -74,11 +76,32 @@ class CodeSubject(NamedTuple):
 
 def about_of(rule: DeviceTaintRule, *, backdated: bool) -> CodeSubject:
     """The subject of a code for the rule; `backdated`: its timeAdded was in the past when it began to evict."""
-    name, prefix = rule.meta.name, rule.meta.generate_name
-    if prefix and (not name or name.startswith(prefix)):
-        name = f"{prefix}*"  # the server completes the name for each request, before it calls us
+    name = _name_in_code(rule.meta)
     added = rule.taint.time_added if backdated else None
     return CodeSubject(name, rule.selector, rule.taint.key, rule.taint.value, rule.effective_effect, added)
+
+
+def about_of_patch(patch: ResourceSlicePatch, rules: Iterable[DeviceTaintRule], since: datetime) -> CodeSubject:
+    """The subject of a code for a patch; `rules` has each of its taints, which are past if added before `since`."""
+    taints = [
+        (
+            rule.taint.key,
+            rule.taint.value,
+            rule.effective_effect,
+            format_time(rule.taint.time_added) if rule.taint.time_added and rule.taint.time_added < since else "",
+        )
+        for rule in rules
+    ]
+    # No rule has a name with a slash.
+    name = f"resourceslicepatches/{_name_in_code(patch.meta)}"
+    return CodeSubject(name, patch.filter, _encoder.encode(sorted(taints)).decode(), "", "", None)
+
+
+def _name_in_code(meta: ObjectMeta) -> str:
+    name, prefix = meta.name, meta.generate_name
+    if prefix and (not name or name.startswith(prefix)):
+        return f"{prefix}*"  # the server completes the name for each request, before it calls us
+    return name
 
 
 class ImpactToConfirm(NamedTuple):
@@ -219,12 +242,12 @@ _UNKNOWN_USER: Final = "cannot be checked: the webhook does not know who asks"
 
 
 class CarriedCode:
-    """The code in a rule that is created (`old` is None) or updated. All texts say what is wrong with it."""
+    """The code in a rule or patch that is created (`old` is None) or updated. All texts say what is wrong with it."""
 
     def __init__(
         self,
-        new: DeviceTaintRule,
-        old: DeviceTaintRule | None,
+        new: DeviceTaintRule | ResourceSlicePatch,
+        old: DeviceTaintRule | ResourceSlicePatch | None,
         about: CodeSubject,
         request: AdmissionRequest,
         context: AdmissionContext,
@@ -269,10 +292,12 @@ class CarriedCode:
         return self.fault(hit) if self.is_new and self.forgery is None else None
 
     def outlived(self) -> str | None:
-        """Why a stored code that was valid until now is no longer valid after this update; None otherwise."""
-        key, old = self._context.key, self._old
-        if key is None or old is None or self.is_new or self._new.effective_effect != NO_EXECUTE:
+        """Why a rule's code that was valid until now is no longer valid after this update; None otherwise."""
+        key, new, old = self._context.key, self._new, self._old
+        if not isinstance(new, DeviceTaintRule) or not isinstance(old, DeviceTaintRule):
             return None
-        if is_proved(old, key) and not is_proved(self._new, key):
+        if key is None or self.is_new or new.effective_effect != NO_EXECUTE:
+            return None
+        if is_proved(old, key) and not is_proved(new, key):
             return "was made for the rule as it was: from now on the limits of the policy hold again"
         return None

@@ -13,6 +13,7 @@ from webhook.api.rules import DeviceTaintRule
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gang_impact import KnownPods
 from webhook.inventory.impact import Impact
+from webhook.inventory.patch_reach import KnownPatches
 from webhook.inventory.state import Sight
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.document import Loaded
@@ -69,6 +70,11 @@ class Budget:
         deadline = self._deadline
         self._stop = stop if stop < deadline else deadline  # noqa: FURB136 -- a call of min takes as long as the rest
 
+    def lasting(self, seconds: float) -> Callable[[], bool]:
+        """Says whether it is still within `seconds` from now, and within half of what is left until the deadline."""
+        until = self._clock() + min(seconds, self.seconds_left / 2)
+        return lambda: self._clock() <= until
+
     def end_turn(self) -> None:
         """From now on only the deadline counts."""
         self._turn_seconds = 0.0
@@ -113,6 +119,10 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     """Signs authors of templates and confirmation codes. Without one, no author is recorded or believed."""
     sight: Sight | None = None
     """The inventory, or why it is not complete. None where there is no cluster: then the impact is not guarded."""
+    patches: KnownPatches = KnownPatches()
+    """The patches and device classes that there are, or why they are not known."""
+    patch_account: str = ""
+    """The user name under which the patch controller writes rules; empty if there is none."""
     pods: KnownPods | None = None
     """What is known of pods, for gangs. None where pods are not followed, or not known (yet): nothing depends on it."""
     assumed: tuple[DeviceTaintRule, ...] = ()

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.field import FieldError, Finding, Severity
+from webhook.inventory.extent import names_of
 from webhook.policy.model import Action
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from webhook.api.field import JSON
     from webhook.api.rules import DeviceTaintRule
+    from webhook.inventory.fates import DeviceNames
     from webhook.inventory.impact import Impact
 
 BREAK_GLASS: Final = "break-glass"
@@ -38,6 +40,27 @@ class AssumedRule(NamedTuple):
     """A rule that acts (NoSchedule or more) once it is stored, and what it hit when it was looked at."""
 
     rule: DeviceTaintRule
+    impact: Impact
+
+    @property
+    def rules(self) -> tuple[DeviceTaintRule, ...]:
+        """The rule alone."""
+        return (self.rule,)
+
+    @property
+    def names(self) -> tuple[DeviceNames, ...]:
+        """The devices on which it begins to act."""
+        return (names_of(self.rule.selector),)
+
+
+class AssumedPatch(NamedTuple):
+    """A patch that acts once it is stored: rules that will come of it, and what they hit together.
+
+    `names` are the devices on which it begins to act.
+    """
+
+    rules: tuple[DeviceTaintRule, ...]
+    names: tuple[DeviceNames, ...]
     impact: Impact
 
 
@@ -65,7 +88,7 @@ class Decision:
     """The policy's rules that matched, in order, with the action that took effect."""
     differences: tuple[Difference, ...] = ()
     """Where a candidate policy would have decided differently."""
-    assumed: AssumedRule | None = None
+    assumed: AssumedRule | AssumedPatch | None = None
     """What will act, unless this was a dry run: the next reviews must count it."""
     broke_glass: bool = False
     """Whether a refusal was waived for a member of a break-glass group."""

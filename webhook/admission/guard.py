@@ -20,7 +20,7 @@ from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, EXPIRES_AT, NOT_BEFORE, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.hardware import siblings_of_rule
+from webhook.inventory.hardware import NO_SIBLINGS, siblings_of_rule
 from webhook.inventory.impact import Impact
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, only_less
 from webhook.policy.model import PolicyMode
@@ -30,7 +30,9 @@ from webhook.validation.rules import SELECTOR, TAINT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from webhook.admission.confirmation import CodeSubject
     from webhook.admission.context import AdmissionContext
+    from webhook.admission.decision import AssumedPatch
     from webhook.admission.over_limit import LimitReason
     from webhook.admission.review import AdmissionRequest
     from webhook.inventory.hardware import Siblings
@@ -51,7 +53,7 @@ class GuardFindings(NamedTuple):
 
     findings: tuple[Finding, ...] = ()
     annotations: Mapping[str, str] = {}
-    assumed: AssumedRule | None = None
+    assumed: AssumedRule | AssumedPatch | None = None
     broke_glass: bool = False
     """Whether a refusal was waived."""
     siblings: Siblings | None = None
@@ -100,7 +102,7 @@ class _Guarding:
             findings += self._two_steps()
         if sight is None or self._only_less():
             outlived = self._code.outlived()
-            return self._answer([*findings, _warn(_CONFIRM, outlived)] if outlived else findings, {})
+            return self._answer([*findings, warn(_CONFIRM, outlived)] if outlived else findings, {})
         annotations: dict[str, str] = {}
         impact = Impact()
         if sight.inventory is None:
@@ -125,13 +127,13 @@ class _Guarding:
         """
         glass, enforced = self._check.breaks_glass(), self._context.policy.mode is PolicyMode.ENFORCE
         forged = list(self._forged())
-        broke = glass and _denied([*forged, *(findings if enforced else ())])
+        broke = glass and denied([*forged, *(findings if enforced else ())])
         if broke:
             annotations["impact"] = f"{annotations.get('impact', '')} {BREAK_GLASS}".lstrip()
-        kept = (*_milder(findings, mild=glass or not enforced, turned_down=not glass), *_milder(forged, mild=glass))
+        kept = (*milder(findings, mild=glass or not enforced, turned_down=not glass), *milder(forged, mild=glass))
         if not kept and not annotations:
             return SILENT
-        if impact is None or not self._check.acts or not self._context.caller_trusted or _denied(kept):
+        if impact is None or not self._check.acts or not self._context.caller_trusted or denied(kept):
             # An untrusted caller could otherwise fill the window with rules that do not exist.
             return GuardFindings(kept, annotations, None, broke, self._siblings)
         return GuardFindings(kept, annotations, AssumedRule(self._new, impact), broke, self._siblings)
@@ -149,16 +151,16 @@ class _Guarding:
         detail = (
             f"was at {format_time(expires)}: the rule has expired; to use it again, change or remove this annotation"
         )
-        yield _deny(_EXPIRES, detail)
+        yield deny(_EXPIRES, detail)
 
     def _two_steps(self) -> Iterator[Finding]:
         if self._settings.two_step and self._check.evicts and self._old is None:
             detail = 'must not evict yet: create the rule with effect "None", look at its status, and change it then'
-            yield _deny(TAINT.child("effect"), detail)
+            yield deny(TAINT.child("effect"), detail)
 
     def _forged(self) -> Iterator[Finding]:
         if self._code.forgery and not (self._code.unchecked and self._context.offline):
-            yield (_warn if self._code.unchecked else _deny)(_CONFIRM, self._code.forgery)
+            yield (warn if self._code.unchecked else deny)(_CONFIRM, self._code.forgery)
 
     def _unknown(self, why: str) -> Iterator[Finding]:
         """The impact is not known, so only the reasons that do not depend on it can be reported."""
@@ -166,14 +168,14 @@ class _Guarding:
             return
         misfit = self._code.misfit(NOTHING)
         if misfit:
-            yield _deny(_CONFIRM, misfit)
+            yield deny(_CONFIRM, misfit)
         text = f"what it hits is not known: {why}"
         reasons = tuple(self._check.reasons_unknown(why))
         known = "".join(f"; {each.text}" for each in self._check.reasons_known())
         if reasons and not self._is_softened(reasons):
-            yield _deny(SELECTOR, f"{text}{known}; try again in a while{self._glass_hint()}")
+            yield deny(SELECTOR, f"{text}{known}; try again in a while{glass_hint(self._settings)}")
         else:
-            yield _warn(SELECTOR, text)
+            yield warn(SELECTOR, text)
 
     def _is_softened(self, reasons: Iterable[LimitReason]) -> bool:
         """Whether the devices may be closed all the same: by the entry of the policy, and by the form of the rule.
@@ -181,10 +183,6 @@ class _Guarding:
         A new code is judged first, since the worker takes its numbers for a ceiling.
         """
         return self._check.softens and self._new.softened and not self._code.is_new and all_soften(reasons)
-
-    def _glass_hint(self) -> str:
-        groups = self._settings.break_glass_groups
-        return f", or as a member of group {' or '.join(groups)}" if groups else ""
 
     # --- what does -------------------------------------------------------------------------------
 
@@ -194,7 +192,9 @@ class _Guarding:
         if not check.acts:  # the rule does nothing yet, so show what it would do
             shown = check.impact(inventory, check.taint.as_if_evicting(in_tree=check.in_tree))
         shown = check.with_gangs(inventory, shown)
-        siblings = siblings_of_rule(inventory, new, "" if check.acts else NO_EXECUTE, check.in_time)
+        siblings = NO_SIBLINGS
+        if not check.beside(inventory):
+            siblings = siblings_of_rule(inventory, new, "" if check.acts else NO_EXECUTE, check.in_time)
         self._siblings = siblings if check.acts else None
         shown = structs.replace(shown, siblings=siblings)
         hit = check.to_confirm(impact)
@@ -202,12 +202,12 @@ class _Guarding:
         driver = next((each.driver for each in reasons if each.driver), "")
         over = [each.short for each in reasons]
         annotations["impact"] = annotation_of(shown, acts=check.acts, over=over, driver=driver)
-        figures = [_warn(SELECTOR, text) for text in figures_of(shown, new, in_tree=check.in_tree)]
+        figures = [warn(SELECTOR, text) for text in figures_of(shown, new, in_tree=check.in_tree)]
         if check.acts:
             windows = window_figures(impact, new, check.taint, inventory, self._context, check.in_time)
-            figures += [_warn(SELECTOR, text) for text in windows]
+            figures += [warn(SELECTOR, text) for text in windows]
         if check.evicts and check.in_tree and new.taint.effect == NO_EXECUTE and NOT_BEFORE in new.meta.annotations:
-            figures.append(_warn(_NOT_BEFORE, _NOT_READ))
+            figures.append(warn(_NOT_BEFORE, _NOT_READ))
         fault = self._code.fault(hit)
         if not reasons:
             yield from [*figures, *self._needless_code(impact, hit)]
@@ -219,7 +219,7 @@ class _Guarding:
             waits = "; ".join(each.text for each in reasons if each.waits)
             yield from figures
             if waits:
-                yield _warn(SELECTOR, f"{waits}: no pod is evicted before {CONFIRM_IMPACT} confirms it")
+                yield warn(SELECTOR, f"{waits}: no pod is evicted before {CONFIRM_IMPACT} confirms it")
         else:
             yield from self._refused(reasons, shown, hit, fault)
 
@@ -235,10 +235,10 @@ class _Guarding:
         """Refusals of a rule that is within the limits, for its code."""
         misfit = self._code.misfit(hit)
         if misfit:
-            yield _deny(_CONFIRM, f"{misfit}; the rule needs no code, so leave the annotation out")
+            yield deny(_CONFIRM, f"{misfit}; the rule needs no code, so leave the annotation out")
         elif self._code.forgery and self._new.softened and self._context.key is not None:
             # The worker's ceiling for such a rule may be lower than the limit of who confirms it.
-            yield _deny(SELECTOR, f"{summary_of(impact, self._new)}: the rule was softened; {self._way_out(hit)}")
+            yield deny(SELECTOR, f"{summary_of(impact, self._new)}: the rule was softened; {self._way_out(hit)}")
 
     def _refused(
         self, reasons: list[LimitReason], impact: Impact, hit: ImpactToConfirm, fault: str
@@ -246,26 +246,43 @@ class _Guarding:
         text = f"{summary_of(impact, self._new)}: {'; '.join(each.text for each in reasons)}"
         if self._check.may_soften(reasons) and not self._code.is_new:
             if self._context.policy.mode is not PolicyMode.ENFORCE:
-                yield _warn(SELECTOR, f"{text}; with mode enforce it would become NoSchedule with {EVICT}")
+                yield warn(SELECTOR, f"{text}; with mode enforce it would become NoSchedule with {EVICT}")
                 return
             text += "; /mutate softens such rules, but did not answer"
-        yield _deny(SELECTOR, f"{text}; {self._way_out(hit)}")
+        yield deny(SELECTOR, f"{text}; {self._way_out(hit)}")
         if self._code.text and not self._code.forgery:
-            yield _deny(_CONFIRM, fault)
+            yield deny(_CONFIRM, fault)
 
     def _way_out(self, hit: ImpactToConfirm) -> str:
-        key = self._context.key
-        if key is None:
-            return f"it cannot be confirmed while the webhook has no key; narrow the selector{self._glass_hint()}"
-        if not self._context.caller_trusted:
-            return f"it cannot be confirmed, because {_UNPROVED}; narrow the selector{self._glass_hint()}"
-        expires = self._context.now + timedelta(seconds=self._settings.confirm_for_seconds)
-        code = make_code(self._about, hit, self._request.username, expires, key)
-        who = "to go ahead, another user must" if self._settings.second_person else "to go ahead,"
-        return f'narrow the selector, or {who} set annotation {CONFIRM_IMPACT} to "{code}"'
+        return way_out(self._about, hit, self._request, self._context)
 
 
-def _milder(findings: Iterable[Finding], *, mild: bool, turned_down: bool = False) -> Iterator[Finding]:
+def way_out(
+    about: CodeSubject,
+    hit: ImpactToConfirm,
+    request: AdmissionRequest,
+    context: AdmissionContext,
+    what: str = "selector",
+) -> str:
+    """What the requester of a refused rule or patch can do; `what` selects its devices."""
+    settings, key = context.policy.impact, context.key
+    if key is None:
+        return f"it cannot be confirmed while the webhook has no key; narrow the {what}{glass_hint(settings)}"
+    if not context.caller_trusted:
+        return f"it cannot be confirmed, because {_UNPROVED}; narrow the {what}{glass_hint(settings)}"
+    expires = context.now + timedelta(seconds=settings.confirm_for_seconds)
+    code = make_code(about, hit, request.username, expires, key)
+    who = "to go ahead, another user must" if settings.second_person else "to go ahead,"
+    return f'narrow the {what}, or {who} set annotation {CONFIRM_IMPACT} to "{code}"'
+
+
+def glass_hint(settings: ImpactSettings) -> str:
+    """Who may break the glass, as the end of a sentence."""
+    groups = settings.break_glass_groups
+    return f", or as a member of group {' or '.join(groups)}" if groups else ""
+
+
+def milder(findings: Iterable[Finding], *, mild: bool, turned_down: bool = False) -> Iterator[Finding]:
     """The findings, with refusals as warnings if `mild`; `turned_down`: because of the policy's mode."""
     for finding in findings:
         if finding.severity is Severity.DENY and mild:
@@ -274,13 +291,16 @@ def _milder(findings: Iterable[Finding], *, mild: bool, turned_down: bool = Fals
             yield finding
 
 
-def _denied(findings: Iterable[Finding]) -> bool:
+def denied(findings: Iterable[Finding]) -> bool:
+    """Whether any of them refuses."""
     return any(finding.severity is Severity.DENY for finding in findings)
 
 
-def _deny(path: Path, text: str) -> Finding:
+def deny(path: Path, text: str) -> Finding:
+    """A refusal of the guard."""
     return Finding(Severity.DENY, forbidden(path, text), rule=GUARD)
 
 
-def _warn(path: Path, text: str) -> Finding:
+def warn(path: Path, text: str) -> Finding:
+    """A warning of the guard."""
     return Finding(Severity.WARN, forbidden(path, text), rule=GUARD)

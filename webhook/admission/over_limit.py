@@ -5,15 +5,18 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.admission.closed_devices import closed_alone, closed_with_recent
+from webhook.admission.closed_devices import closed_together, closed_together_with_recent
 from webhook.admission.confirmation import ImpactToConfirm, Numbers
 from webhook.admission.impact_text import count, first_names
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.recent_impact import hit_with_recent, limits_in_numbers, yet_to_begin
 from webhook.api.meta import format_time
 from webhook.api.taints import NO_EXECUTE
+from webhook.inventory.extent import names_of
 from webhook.inventory.gang_impact import with_companions, with_gangs
+from webhook.inventory.hardware import selectors_in_scope
 from webhook.inventory.impact import Taint, impact_of
+from webhook.inventory.joint_impact import joint_impact
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide
 from webhook.policy.impact_limits import limits_for, protected_among
 from webhook.policy.model import Action, InTreeEvictor, Softening
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
     from webhook.admission.closed_devices import ClosedDevices
     from webhook.admission.context import AdmissionContext
     from webhook.admission.review import AdmissionRequest
-    from webhook.api.rules import DeviceTaintRule
+    from webhook.api.rules import DeviceSelector, DeviceTaintRule
+    from webhook.inventory.fates import DeviceNames
     from webhook.inventory.impact import Impact
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
@@ -98,9 +102,22 @@ class LimitCheck:
 
     def impact(self, inventory: Inventory, taint: Taint | None = None) -> Impact:
         """What the rule hits, or what it would hit with another taint. Raises OutOfTime."""
+        # The patch controller copies the taint alone, so siblings of a rule with /evict keep their pods.
+        of_siblings = taint or Taint.of_slice(self._new.taint, in_tree=self.in_tree)
         taint = taint or self.taint
-        impact = impact_of(inventory, self._new.selector, taint, self._context.now, self.in_time)
+        beside = self.beside(inventory)
+        if beside and self._new.selector is not None:
+            taints = [(self._new.selector, taint), *[(each, of_siblings) for each in beside]]
+            impact = joint_impact(inventory, taints, self._context.now, self.in_time)
+        else:
+            impact = impact_of(inventory, self._new.selector, taint, self._context.now, self.in_time)
         return with_companions(inventory, impact, taint.evictor, self._context.pods, self.in_time)
+
+    def beside(self, inventory: Inventory) -> tuple[DeviceSelector, ...]:
+        """The other devices of the hardware for which the patch controller will add rules."""
+        if not self._context.patch_account:
+            return ()  # nothing reads /scope, or its rules are judged one by one
+        return selectors_in_scope(inventory, self._new, self.in_time)
 
     def with_gangs(self, inventory: Inventory, impact: Impact) -> Impact:
         """The same impact with the gangs that it breaks, where pods are known. Raises OutOfTime."""
@@ -148,9 +165,8 @@ class LimitCheck:
     def reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> Iterator[LimitReason]:
         """Why the rule is over the limit."""
         yield from self.reasons_known()
-        limits = self.limits
-        ceiling = limits_in_numbers(limits, inventory, self.in_time)
-        alone = closed_alone(limits.devices, self._new, inventory, self.in_time)
+        ceiling = limits_in_numbers(self.limits, inventory, self.in_time)
+        alone = self._closed_alone(inventory)
         over = _over(hit.numbers, ceiling, alone)
         if over:
             text = f"the limit is {_limits_text(over)}"
@@ -160,7 +176,7 @@ class LimitCheck:
                 f"limit:{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT, waits=True
             )
         elif self._settings.window_seconds:
-            yield from self._in_window(inventory, impact, limits, ceiling)
+            yield from self._in_window(inventory, impact, ceiling)
         if hit.protected:
             subject, verb = ("namespaces", "are") if len(hit.protected) > 1 else ("namespace", "is")
             text = f"{subject} {first_names(hit.protected)} {verb} protected"
@@ -169,13 +185,13 @@ class LimitCheck:
             yield from _not_counted(impact)
 
     def _in_window(
-        self, inventory: Inventory, impact: Impact, limits: ImpactLimits, ceiling: Mapping[str, int | None]
+        self, inventory: Inventory, impact: Impact, ceiling: Mapping[str, int | None]
     ) -> Iterator[LimitReason]:
         """Many small rules are one large one."""
         together = Numbers(0, 0, 0, 0)
         if impact.pods or impact.pod_groups:
             together = hit_with_recent(impact, inventory, self._context, in_tree=self.in_tree)
-        closed = closed_with_recent(limits.devices, self._new, inventory, self._context) if impact.devices else None
+        closed = self._closed_with_recent(inventory) if impact.devices else None
         over = _over(together, ceiling, closed)
         if over:
             minutes = self._settings.window_seconds / 60
@@ -184,6 +200,15 @@ class LimitCheck:
             text = f"with all other taints of the last {minutes:g} min{later} it hits {hits}, and the limit is"
             text = f"{text} {_limits_text(over)}"
             yield LimitReason(f"{_WINDOW}{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT)
+
+    def _closed_alone(self, inventory: Inventory) -> ClosedDevices | None:
+        return closed_together(self.limits.devices, self._names(inventory), (), inventory, self.in_time)
+
+    def _closed_with_recent(self, inventory: Inventory) -> ClosedDevices | None:
+        return closed_together_with_recent(self.limits.devices, self._names(inventory), (), inventory, self._context)
+
+    def _names(self, inventory: Inventory) -> tuple[DeviceNames, ...]:
+        return tuple([names_of(each) for each in (self._new.selector, *self.beside(inventory))])
 
     def may_soften(self, reasons: Iterable[LimitReason]) -> bool:
         """Whether /mutate softens a NoExecute rule that is over the limit for these reasons."""

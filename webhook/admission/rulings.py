@@ -281,10 +281,11 @@ def taints_set_by(new: Any, old: Any, judge: Judge) -> Iterator[tuple[Path, Plac
                 yield _SPEC.child("taint"), Placement.of(new.selector, evict=evict), new.taint, new.meta
         case ResourceSlicePatch():
             same = isinstance(old, ResourceSlicePatch) and old.filter == new.filter
-            before = {_identity(taint) for taint in old.taints} if same else set()
-            place = Placement.of(new.filter, evict=False)
+            before = {(_identity(taint), old.is_softened(taint)) for taint in old.taints} if same else set()
             for position, taint in enumerate(new.taints):
-                if _identity(taint) not in before:
+                softened = new.is_softened(taint)
+                if (_identity(taint), softened) not in before:
+                    place = Placement.of(new.filter, evict=softened)
                     yield _SPEC.child("devices", "taints").index(position), place, taint, new.meta
         case ResourceSlice() if judge.policy.taint_rules_on_slices:
             yield from _on_slice(new, old if isinstance(old, ResourceSlice) else None)

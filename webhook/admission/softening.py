@@ -29,18 +29,19 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.admission.context import AdmissionContext
+    from webhook.admission.decision import AssumedPatch
     from webhook.admission.defaulting import Edit
     from webhook.admission.over_limit import LimitReason
     from webhook.admission.review import AdmissionRequest
 
 SOFTENED: Final = "DT121"
 SOFTENING_REMARKS: Final = {SOFTENED: "rule that was softened"}
-_EVERY_RULE: Final = "the policy softens every such rule"
-_BEFORE: Final = "as before"
+EVERY_ONE: Final = "the policy softens every such rule"
+AS_BEFORE: Final = "as before"
 
 
 class SofteningResult(NamedTuple):
-    """What comes of a rule: edits that soften it, or `left`, a rule that stays as it is and has to be remembered."""
+    """What comes of a rule or patch: edits that soften it, or `left`, what stays as it is and has to be remembered."""
 
     edits: tuple[Edit, ...] = ()
     remarks: tuple[Finding, ...] = ()
@@ -48,7 +49,7 @@ class SofteningResult(NamedTuple):
     """The figures, as the audit log has them."""
     repeated: bool = False
     """Whether it was softened before and nothing is new, as when its author applies the same manifest again."""
-    left: AssumedRule | None = None
+    left: AssumedRule | AssumedPatch | None = None
 
 
 UNTOUCHED: Final = SofteningResult()
@@ -69,7 +70,7 @@ def softening_of(
     if old is not None and old.softened:
         again = _soft(new, _time_again(new, old, context.now))
         if not _does_more(again, old, context):
-            return _result(new, again, _BEFORE, context)._replace(repeated=True)
+            return _result(new, again, AS_BEFORE, context)._replace(repeated=True)
     twice = old is None and context.policy.impact.two_step
     if mode is not PolicyMode.ENFORCE or twice or not _does_more(new, old, context):
         return UNTOUCHED
@@ -130,7 +131,7 @@ class _Softener:
         soft = _soft(new, time)
         if now - time > BACKDATED and begins_to_evict(soft, old):
             soft = _soft(new, now.replace(microsecond=0))
-        return _result(new, soft, "; ".join(each.text for each in reasons) or _EVERY_RULE, self._context)
+        return _result(new, soft, "; ".join(each.text for each in reasons) or EVERY_ONE, self._context)
 
 
 def _may_become(rule: DeviceTaintRule) -> bool:

@@ -9,13 +9,16 @@ import msgspec
 from msgspec import structs
 
 from webhook.api.field import JSON
-from webhook.api.meta import ObjectMeta
+from webhook.api.meta import OWN_GROUP, ObjectMeta
 from webhook.api.rules import DeviceSelector, decode_selector
-from webhook.api.taints import DeviceTaint, decode_taints
+from webhook.api.taints import NO_SCHEDULE, DeviceTaint, decode_taints
 
 if TYPE_CHECKING:
     from webhook.api.decode import Reader
 
+SOFTENED_KEYS: Final = f"{OWN_GROUP}/softened-keys"
+"""Annotation of a patch: keys, comma-separated. Its NoSchedule taints with these keys evict pods through our worker, as
+rules with `/evict` do: `/mutate` writes it where it makes NoSchedule of NoExecute."""
 ATTRIBUTE_KINDS: Final = ("int", "bool", "string", "version", "null")
 
 
@@ -49,6 +52,15 @@ class ResourceSlicePatch(msgspec.Struct, frozen=True, gc=False):
     taints: tuple[DeviceTaint, ...] = ()
     created: datetime | None = None
     first_revision: bool = False
+
+    @property
+    def softened_keys(self) -> frozenset[str]:
+        """Keys of the taints that were softened, by its annotation."""
+        return frozenset(filter(None, self.meta.annotations.get(SOFTENED_KEYS, "").split(",")))
+
+    def is_softened(self, taint: DeviceTaint) -> bool:
+        """Whether our worker evicts pods for a taint of this patch that only keeps devices from being allocated."""
+        return taint.effect == NO_SCHEDULE and taint.key in self.softened_keys
 
 
 def decode_first_revision_patch(reader: Reader) -> ResourceSlicePatch:

@@ -72,6 +72,19 @@ _SERVE_FLAGS: Final = (
         as_switch,
         "false",
     ),
+    Flag(
+        "watch-patches",
+        "follow ResourceSlicePatches too, to judge what they taint: docs/impact.md says what it costs",
+        as_switch,
+        "false",
+    ),
+    Flag(
+        "patch-account",
+        "the patch controller: a ServiceAccount in --namespace, or a user name with a colon; implies --watch-patches",
+        as_text,
+        "",
+        "ACCOUNT",
+    ),
     *POLICY,
     Flag("key-file", "key that signs the authors of templates; instead of the Secret", as_file, None, "F"),
     Flag(
@@ -215,6 +228,9 @@ class ServeSettings:
     log_format: LogFormat
     verbose: bool
     watch_pods: bool = False
+    watch_patches: bool = False
+    patch_account: str = ""
+    """The user name of the patch controller; empty if there is none."""
     client_names: tuple[str, ...] = ()
     """A client's certificate must have one of these; empty if no certificate is required."""
     trust_unauthenticated_callers: bool = False
@@ -251,11 +267,18 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
         log_format=values["log-format"],
         verbose=values["verbose"],
         watch_pods=values["watch-pods"],
+        watch_patches=values["watch-patches"] or bool(values["patch-account"]),
+        patch_account=_user_name(values["patch-account"], namespace),
         client_names=client_names,
         trust_unauthenticated_callers=values["trust-unauthenticated-callers"],
         tls_min_version=values["tls-min-version"],
         unknown_variables=unknown_variables(environment, (flag.variable for flag in _SERVE_FLAGS)),
     )
+
+
+def _user_name(account: str, namespace: str) -> str:
+    """The user name of an account, which is one already if it has a colon; empty for none."""
+    return f"system:serviceaccount:{namespace}:{account}" if account and ":" not in account else account
 
 
 def _client_names(values: Mapping[str, Any], errors: list[FieldError]) -> tuple[str, ...]:
@@ -282,9 +305,11 @@ def _sources(values: Mapping[str, Any], namespace: str, errors: list[FieldError]
             for name in ("kubeconfig", "context", "policy-configmap", "key-secret", "eviction-lease")
             if values[name] is not None
         )
-        if values["watch-pods"]:
-            detail = "may not be given together with --standalone"
-            errors.append(invalid(flag_path("--watch-pods"), True, detail))  # noqa: FBT003 -- a value
+        errors.extend(
+            invalid(flag_path(f"--{name}"), values[name], "may not be given together with --standalone")
+            for name in ("watch-pods", "watch-patches", "patch-account")
+            if values[name]
+        )
     in_cluster = not standalone
     secret = key_secret(namespace) if in_cluster else None
     return {

@@ -120,9 +120,24 @@ def _cluster_stages(
     checks.add("names", lambda: names.problem)
     stages.append(Stage(name="names", work=names.run, start=lambda: _names_synced(names)))
     stages.append(_inventory_stage(cluster, settings, state, metrics, checks))
+    if settings.watch_patches:
+        stages.append(_patch_stage(cluster, names, state, metrics, checks))
+    state.patch_account = settings.patch_account
     if settings.eviction_lease is not None:
         stages.append(_worker_stage(cluster, settings.eviction_lease, state))
     return stages
+
+
+def _patch_stage(cluster: Cluster, names: ClusterCache, state: ReviewState, metrics: Metrics, checks: Checks) -> Stage:
+    """The patches. No stage waits for them: until they are known, reviews that need them say so."""
+    from webhook.cluster.cache.known_patches import PatchesInForce  # noqa: PLC0415 -- for --watch-patches alone
+
+    patches = PatchesInForce(cluster, names, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
+    state.patches = patches.known
+    checks.inform("patches", lambda: patches.problem)
+    sight = state.sight
+    assert sight is not None  # the stage of the inventory comes first
+    return Stage(name="patches", work=lambda: patches.run(sight))
 
 
 def _worker_stage(cluster: Cluster, name: NamespacedName, state: ReviewState) -> Stage:
@@ -148,6 +163,7 @@ def _inventory_stage(
         metrics=metrics,
         settings=InventorySettings(pods_needed=False),
         pods=settings.watch_pods,
+        attributes=settings.watch_patches,
     )
     if settings.watch_pods:
         _follow_pods(inventory, state, checks)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import structs
 
-from webhook.api.rules import DATA, DESCRIPTION, EVICTIONS_PER_SECOND, DeviceSelector
-from webhook.api.taints import DeviceTaint
+from webhook.api.rules import DATA, DESCRIPTION, EVICT, EVICTIONS_PER_SECOND, SOFTENED_FROM, DeviceSelector
+from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.covering import covering_selectors
 from webhook.inventory.patching import Origin, taints_of_patch
 
@@ -99,12 +99,19 @@ def _rules(
             if devices not in covers:
                 covers[devices] = covering_selectors(pools, devices)
             selectors = covers[devices]
-        yield from rules_of_taint(patch.meta.name, taint, selectors)
+        yield from rules_of_taint(patch.meta.name, taint, selectors, softened=patch.is_softened(taint))
 
 
-def rules_of_taint(patch: str, taint: DeviceTaint, selectors: Iterable[DeviceSelector]) -> Iterator[ExpandedRule]:
-    """The rules that put a taint of a patch, given by name, on what the selectors select."""
+def rules_of_taint(
+    patch: str, taint: DeviceTaint, selectors: Iterable[DeviceSelector], *, softened: bool = False
+) -> Iterator[ExpandedRule]:
+    """The rules that put a taint of a patch, given by name, on what the selectors select.
+
+    `softened`: our worker evicts pods for them, as it does for rules that were softened.
+    """
     bare, annotations = structs.replace(taint, extras=None), annotations_of(taint)
+    if softened:
+        annotations |= {EVICT: "true", SOFTENED_FROM: NO_EXECUTE}
     for each in selectors:
         yield ExpandedRule(rule_name(patch, taint, each), each, bare, annotations)
 

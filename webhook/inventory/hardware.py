@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from webhook.api.rules import HARDWARE, SCOPE, DeviceSelector
 from webhook.api.taints import NO_SCHEDULE
 from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.rule_delta import EFFECT_RANK
@@ -158,6 +159,22 @@ def siblings_of_rule(
                 if name != names.device
             ]
     return _in_service(inventory, beside, rule.meta.name, check)
+
+
+def selectors_in_scope(
+    inventory: Inventory, rule: DeviceTaintRule, check: Check = unchecked
+) -> tuple[DeviceSelector, ...]:
+    """The devices for which the patch controller adds rules because of `/scope: hardware`, one by one; usually none."""
+    if rule.meta.annotations.get(SCOPE) != HARDWARE or not can_judge(rule.selector):
+        return ()
+    driver, name, device = names_of(rule.selector)
+    if device is None:
+        return ()
+    found: list[DeviceSelector] = []
+    for identity, pool in in_steps(inventory.pools.selected(driver, name), check):
+        beside = siblings_in(pool.newest, {device: _CLOSES}, check)
+        found += [DeviceSelector(*identity, each) for each in beside if each != device]
+    return tuple(found)
 
 
 def siblings_of_slice(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.rules import CONFIRM_IMPACT, EVICT, not_before_of, own_rate
+from webhook.api.rules import CONFIRM_IMPACT, EVICT, HARDWARE, SCOPE, not_before_of, own_rate
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 
 if TYPE_CHECKING:
@@ -49,18 +49,24 @@ def only_less(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
 def asks_for_more(new: DeviceTaintRule, old: DeviceTaintRule, usual_rates: Iterable[float]) -> bool:
     """Whether our annotations ask for more than they did: another code, a faster or earlier eviction, or no mark.
 
-    Without the mark of softening the worker's ceiling may be higher. `usual_rates` are evictions per second that the
-    policy gives to rules without a rate of their own. No code any more is not more, and neither is any rate on a rule
-    that does not evict.
+    So does `/scope: hardware`. Without the mark of softening the worker's ceiling may be higher. `usual_rates` are
+    evictions per second that the policy gives to rules without a rate of their own. No code any more is not more, and
+    neither is any rate on a rule that does not evict.
     """
     code = new.meta.annotations.get(CONFIRM_IMPACT)
     if code and code != old.meta.annotations.get(CONFIRM_IMPACT):
         return True
     if old.softened and new.effective_effect == NO_EXECUTE and not new.softened:
         return True
+    if new.effective_effect in EFFECT_RANK and _is_for_hardware(new) and not _is_for_hardware(old):
+        return True
     if new.effective_effect != NO_EXECUTE:
         return False
     return _starts_earlier(new, old) or _faster(own_rate(new), own_rate(old), tuple(usual_rates))
+
+
+def _is_for_hardware(rule: DeviceTaintRule) -> bool:
+    return rule.meta.annotations.get(SCOPE) == HARDWARE
 
 
 def _starts_earlier(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:

@@ -300,5 +300,6 @@ def _meaning(patch: ResourceSlicePatch) -> Iterable[object]:
         patch.attributes,
         patch.capacity,
         patch.taints,
+        patch.softened_keys,
         patch.created,
     )

@@ -10,8 +10,9 @@ from webhook.inventory.patching import Origin, taints_of_patch
 from webhook.patches.fleet import NO_DEVICES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceSelector
     from webhook.api.taints import DeviceTaint
     from webhook.inventory.covering import Cover, DeviceNameSet
@@ -60,8 +61,15 @@ def standing_of(index: PatchIndex, name: str, ceiling: int) -> Standing:
             plans.append((taint, (each for cover in found for each in cover.selectors())))
             needed += sum([cover.needed for cover in found])
     fits = needed <= ceiling
-    rules = tuple([rule for plan in plans for rule in rules_of_taint(name, *plan)]) if fits else ()
+    rules = tuple(_rules(patch, plans)) if fits else ()
     return Standing(rules, needed, selected, _tainted(index, match, selected, lost), match.faults, "")
+
+
+def _rules(
+    patch: ResourceSlicePatch, plans: Iterable[tuple[DeviceTaint, Iterable[DeviceSelector]]]
+) -> Iterator[ExpandedRule]:
+    for taint, selectors in plans:
+        yield from rules_of_taint(patch.meta.name, taint, selectors, softened=patch.is_softened(taint))
 
 
 class _Covers:

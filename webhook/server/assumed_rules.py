@@ -14,9 +14,9 @@ from webhook.inventory.extent import names_of
 from webhook.inventory.impact import Impact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from webhook.admission.decision import AssumedRule
+    from webhook.admission.decision import AssumedPatch, AssumedRule
     from webhook.api.rules import DeviceTaintRule
     from webhook.inventory.fates import DeviceNames
     from webhook.inventory.state import Inventory
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 KEPT_SECONDS: Final = 30.0
 """A rule that the watch has not shown by then was refused by another webhook, or by the API server."""
 _KEPT_MOST: Final = 10_000
+_KEPT_OF_PATCH: Final = 1000
+"""Rules of one patch; the patch controller writes none at all where there would be this number."""
 _VICTIMS_MOST: Final = 200_000
 """Pods to remember in all, about 30 MB; no limit of a policy is higher than that."""
 
@@ -60,13 +62,17 @@ class AssumedRules:
         """Devices, and when a rule last began to act on them; the oldest first."""
         self._closed: tuple[DeviceNames, ...] | None = ()
 
-    def add(self, assumed: AssumedRule) -> None:
-        """Remembers a rule that was just allowed here, instead of an earlier one of the same name."""
-        now, rule = self._clock(), assumed.rule
-        name = rule.meta.name
-        self._kept = [each for each in self._kept if not name or each.rule.meta.name != name][-_KEPT_MOST + 1 :]
-        self._kept.append(_Assumed(rule, now + KEPT_SECONDS))
-        self.began(rule, assumed.impact)
+    def add(self, assumed: AssumedRule | AssumedPatch) -> None:
+        """Remembers a rule that was just allowed here, instead of an earlier one of the same name; or all of a patch.
+
+        What a patch hits is remembered once, however many rules come of it.
+        """
+        now, rules = self._clock(), assumed.rules[:_KEPT_OF_PATCH]
+        names = {rule.meta.name for rule in rules} - {""}
+        kept = [each for each in self._kept if each.rule.meta.name not in names]
+        self._kept = [*kept, *[_Assumed(rule, now + KEPT_SECONDS) for rule in rules]][-_KEPT_MOST:]
+        self._closing_now(assumed.names)
+        self._hit(assumed.impact, at_once=any(rule.taint.effect == NO_EXECUTE for rule in rules))
 
     def knows(self, rule: DeviceTaintRule) -> bool:
         """Whether this very rule was allowed here a moment ago, so that its impact is remembered already."""
@@ -75,16 +81,22 @@ class AssumedRules:
 
     def began(self, rule: DeviceTaintRule, impact: Impact) -> None:
         """Remembers what a rule hits that begins to act now."""
+        self._closing_now((names_of(rule.selector),))
+        self._hit(impact, at_once=rule.taint.effect == NO_EXECUTE)
+
+    def _closing_now(self, devices: Iterable[DeviceNames]) -> None:
         now = self._clock()
-        names = names_of(rule.selector)
-        self._closing[names] = now
-        self._closing.move_to_end(names)
-        if len(self._closing) > _KEPT_MOST:
-            self._closing.popitem(last=False)
+        for names in devices:
+            self._closing[names] = now
+            self._closing.move_to_end(names)
+            if len(self._closing) > _KEPT_MOST:
+                self._closing.popitem(last=False)
         self._closed = None
+
+    def _hit(self, impact: Impact, *, at_once: bool) -> None:
         victims = Impact(waves=impact.waves, namespaces=impact.namespaces)
         if victims.waves:
-            self._remember(_Hit(now, victims, len(victims.pods), rule.taint.effect == NO_EXECUTE))
+            self._remember(_Hit(self._clock(), victims, len(victims.pods), at_once))
 
     def _remember(self, hit: _Hit) -> None:
         while self._hits and (len(self._hits) == _KEPT_MOST or self._pods + hit.pods > _VICTIMS_MOST):

@@ -8,9 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import AdmissionContext
+from webhook.inventory.patch_reach import KnownPatches
 from webhook.policy.ports import NO_NAMES, ClusterNames, NamespaceFacts
 from webhook.policy.store import PolicyStore
 from webhook.server.assumed_rules import AssumedRules
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from webhook.policy.document import Loaded
     from webhook.policy.model import Policy
 
+UNFOLLOWED: Final = KnownPatches(unknown="this webhook does not follow patches (serve --watch-patches)")
 LookUp = Callable[[frozenset[str], frozenset[str], float], Awaitable[bool]]
 """Asks the cluster for namespaces and device classes, for at most that many seconds; returns whether it found any.
 
@@ -73,6 +75,10 @@ class ReviewState:
     names: ClusterNames = NO_NAMES
     sight: Callable[[], Sight] | None = None
     """The inventory now; None without a cluster."""
+    patches: Callable[[], KnownPatches] = lambda: UNFOLLOWED
+    """The patches and device classes now."""
+    patch_account: str = ""
+    """The user name of the patch controller; empty if there is none."""
     pods: Callable[[Policy], KnownPods | None] = lambda _: None
     """What is known of pods, under a policy; None where they are not followed, or not known (yet)."""
     look_up: LookUp | None = None
@@ -120,6 +126,8 @@ class ReviewState:
             names=names,
             key=self.key(),
             sight=sight,
+            patches=self.patches(),
+            patch_account=self.patch_account,
             pods=None if sight is None else self.pods(policies.active.policy),
             assumed=() if sight is None else self.assumed_rules.current(sight.inventory),
             victims=() if sight is None else self.assumed_rules.victims(window),

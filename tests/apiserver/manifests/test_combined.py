@@ -81,6 +81,8 @@ def _assert_whole(documents: list[Json], certificates: str) -> None:
     # patches
     assert ("CustomResourceDefinition", "resourceslicepatches.devicetaint.io") in _ids(documents)
     assert {"patches.mutate.devicetaint.io", "patches.validate.devicetaint.io"} <= _entries(documents).keys()
+    assert settings.watch_patches
+    assert ("ClusterRoleBinding", "device-taint-webhook-watch-patches") in _ids(documents)
     # monitoring
     assert ("ServiceMonitor", "device-taint-webhook") in _ids(documents)
     # client-certificates, and whichever certificates: each file that is asked for is mounted

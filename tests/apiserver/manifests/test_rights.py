@@ -16,7 +16,15 @@ import yaml
 
 from tests.apiserver.accounts import RBAC_KINDS, Token, asked_for, refused, rights_of, wait_granted
 from tests.apiserver.evicting import DRIVER, RULES, EvictProcess, Ward
-from tests.apiserver.manifests.installing import OVERLAYS, OWN_NAMESPACE, REGISTRATIONS, overlay_of, rendered, url
+from tests.apiserver.manifests.installing import (
+    OVERLAYS,
+    OWN_NAMESPACE,
+    REGISTRATIONS,
+    overlay_of,
+    remove,
+    rendered,
+    url,
+)
 from tests.builders import make_review
 from tests.conftest import _keeping_logs_of_failures
 from tests.controlplane import versions
@@ -230,6 +238,30 @@ def test_serve_follows_pods_with_what_component_watch_pods_grants(cluster: Contr
     assert {right for right in tried if not any(right.covers(each) for each in asked_for(token.events()))} == set()
 
 
+def test_serve_follows_patches_with_what_component_patches_grants(cluster: ControlPlane, tmp_path: Path) -> None:
+    folder = overlay_of(tmp_path / "mine", base=f"overlays/{SERVED_OVERLAY}", components=["components/patches"])
+    documents = rendered(cluster.assets, folder)
+    definitions = [each for each in documents if each["kind"] == "CustomResourceDefinition"]
+    done = cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(definitions))
+    assert done.code == 0, done
+    _grant(cluster, documents, SERVE)
+    token = Token(cluster, SERVE)
+    server = Server(cluster, token, "--watch-patches")
+    try:
+        with server.process:
+            wait_until(lambda: ("resourceslicepatches", "watch") in _verbs(token), "patches are followed")
+            wait_until(lambda: "device_taint_webhook_inventory_synced 1.0" in server.process.metrics(), "the inventory")
+    finally:
+        server.remove()
+        remove(cluster, definitions)
+    assert refused(token.events()) == []
+    added = rights_of(documents, SERVE) - rights_of(rendered(cluster.assets, f"overlays/{SERVED_OVERLAY}"), SERVE)
+    assert {(right.resource, right.verb) for right in added} == {
+        ("resourceslicepatches", verb) for verb in ("list", "watch")
+    }
+    assert {right for right in added if not any(right.covers(each) for each in asked_for(token.events()))} == set()
+
+
 def _verbs(token: Token) -> set[tuple[str, str]]:
     return {(right.resource, right.verb) for right in asked_for(token.events())}
 
@@ -396,7 +428,8 @@ def test_no_overlay_grants_anything_that_was_not_tried_above(assets: Assets) -> 
     assert len(certificates) == 6
     for overlay, documents in all_documents.items():
         own = any(each["metadata"]["name"] == f"{SERVE}-certificates" for each in documents)
-        assert rights_of(documents, SERVE) == (tried if own else tried - certificates), overlay
+        granted = {right for right in rights_of(documents, SERVE) if right.resource != "resourceslicepatches"}
+        assert granted == (tried if own else tried - certificates), overlay
     observing, acting = (rights_of(all_documents[f"evict-{mode}"], EVICT) for mode in ("observe", "delegated"))
     for overlay, documents in all_documents.items():
         found = rights_of(documents, EVICT)

@@ -12,7 +12,7 @@ from tests.unit.admission.guarding import ask, fleet, node, over, refusals, tain
 from tests.unit.admission.recently import NODES, idle, one_of, reasons, settings, stored, tainted, value
 from tests.unit.inventory.values import inventory_of, pool_slice
 from tests.unit.policy.documents import policy_of
-from webhook.admission.closed_devices import closed_with_recent
+from webhook.admission.closed_devices import closed_together_with_recent
 from webhook.admission.context import Budget, OutOfTime
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.inventory.extent import names_of
@@ -264,7 +264,7 @@ def test_count_of_devices_asks_the_budget_for_every_thousand() -> None:
     def count(ticks: int) -> Any:
         times = iter(range(1000))
         context = make_context(budget=Budget(ticks, lambda: next(times)), assumed=(rule,))
-        return closed_with_recent(0, rule, cluster, context)
+        return closed_together_with_recent(0, (names_of(rule.selector),), (), cluster, context)
 
     taints = 3000 // 16 + 1  # times that it asks while it looks for taints in slices
     assert count(taints + 50).devices == 3000

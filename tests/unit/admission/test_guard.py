@@ -78,7 +78,7 @@ def test_under_the_limit_the_same_figures_are_a_warning() -> None:
     )
     assert decision.annotations["impact"].endswith("namespaces=1 podGroups=0")
     assert decision.assumed is not None
-    assert decision.assumed.rule.meta.name == "unhealthy-gpu"
+    assert decision.assumed.rules[0].meta.name == "unhealthy-gpu"
     assert decision.assumed.impact.pods == {"u-0", "u-1", "u-2", "u-3"}
 
 

@@ -57,7 +57,7 @@ def test_rule_over_the_limit_is_stored_as_no_schedule() -> None:
         " (rule impact)"
     )
     assert sent.judged.assumed is not None
-    assert sent.judged.assumed.rule.softened
+    assert sent.judged.assumed.rules[0].softened
 
 
 def test_rule_within_the_limit_stays_as_it_is_and_counts_for_the_next() -> None:
@@ -65,7 +65,7 @@ def test_rule_within_the_limit_stays_as_it_is_and_counts_for_the_next() -> None:
     assert (sent.softened, sent.mutated.patch, sent.mutated.softened) == (False, (), False)
     assert sent.mutated.assumed is not None
     assert sent.mutated.assumed.impact.pods == {"u-0"}
-    assert sent.mutated.assumed.rule.taint.effect == "NoExecute"
+    assert sent.mutated.assumed.rules[0].taint.effect == "NoExecute"
     assert send(tainting(node(0)), caller_trusted=False).mutated.assumed is None
 
 
@@ -202,7 +202,7 @@ def test_where_no_cluster_is_known_nothing_is_softened() -> None:
 
 def test_rule_that_exceeds_the_limit_with_others_is_softened() -> None:
     left = [send(tainting(node(number), name=f"r-{number}")).mutated.assumed for number in range(3)]
-    assumed = tuple(each.rule for each in left if each is not None)
+    assumed = tuple(each.rules[0] for each in left if each is not None)
     sent = send(tainting(node(3)), assumed=assumed)
     assert (sent.softened, sent.judged.allowed) == (True, True)
     assert "with all other taints of the last 10 min it hits 4 pods" in sent.remark

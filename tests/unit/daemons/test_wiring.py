@@ -180,6 +180,25 @@ def test_pods_are_left_alone_otherwise(tmp_path: Path) -> None:
     world.visited(visit)
 
 
+def test_patches_are_followed_if_asked_for(tmp_path: Path) -> None:
+    for flags in ((), ("--watch-patches",), ("--patch-account=ops:bot",)):
+        world = World(tmp_path, *flags)
+
+        async def visit(peer: Peer, world: World = world, flags: tuple[str, ...] = flags) -> None:
+            await until(world.ready.is_set, "readiness", SECONDS)
+            asked = "/apis/devicetaint.io/v1alpha1"
+            if not flags:
+                assert world.state.patches().unknown.endswith("(serve --watch-patches)")
+                assert "patches" not in dict(world.checks.notes())
+                assert not [request.path for request in peer.requests if request.path.startswith(asked)]
+                return
+            await until(lambda: asked in [request.path for request in peer.requests], "a look", SECONDS)
+            assert world.state.patch_account == ("ops:bot" if "ops" in flags[0] else "")
+            assert "patches" in dict(world.checks.notes())
+
+        world.visited(visit)
+
+
 def test_policy_that_cannot_be_read_is_named_with_the_reason_and_keeps_nothing_else_waiting(tmp_path: Path) -> None:
     """M0: neither the metric nor the probe says that a policy is in use."""
     world = World(tmp_path)

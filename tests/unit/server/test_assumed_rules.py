@@ -13,7 +13,8 @@ from tests.builders import DRIVER, decoded, encoded, make_review
 from tests.unit.admission.guarding import fleet, node, tainting
 from tests.unit.inventory.values import inventory_of
 from webhook.admission.context import UNLIMITED, Budget
-from webhook.admission.decision import AssumedRule
+from webhook.admission.decision import AssumedPatch, AssumedRule
+from webhook.api.meta import ObjectMeta
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact, Wave
 from webhook.inventory.state import Inventory, Sight
@@ -65,6 +66,43 @@ def test_what_our_worker_is_asked_to_do_is_no_deletion_at_once() -> None:
     assert victims(assumed_rules) == [["u-0"], ["u-1"]]
     clock.seconds += 601
     assert assumed_rules.victims_at_once(600) == ()
+
+
+def test_patch_is_remembered_once_with_all_its_rules() -> None:
+    clock = Clock()
+    assumed_rules, inventory = AssumedRules(clock), Inventory()
+    one, two = (assumed(name, "u-0").rule for name in ("p-1", "p-2"))
+    whole = assumed("p-1", "u-0", "u-1").impact
+    devices = (DeviceNames("d", "p"), DeviceNames("d", None, "gpu-0"))
+    assumed_rules.add(assumed("p-2"))
+    assumed_rules.add(AssumedPatch((one, two), devices, whole))
+    assert names(assumed_rules, inventory) == ["p-1", "p-2"], "each name once"
+    assert victims(assumed_rules) == [["u-0", "u-1"]]
+    assert set(devices) < set(assumed_rules.closed(600))
+    assert assumed_rules.knows(one)
+    assert assumed_rules.knows(two)
+    inventory.apply(None, one)
+    assert names(assumed_rules, inventory) == ["p-2"]
+    clock.seconds += KEPT_SECONDS
+    assert names(assumed_rules, inventory) == []
+    assert victims(assumed_rules) == [["u-0", "u-1"]]
+
+
+def test_patch_acts_at_once_if_any_of_its_rules_does() -> None:
+    for effects, at_once in ((("NoSchedule", "NoExecute"), 1), (("NoSchedule",), 0)):
+        assumed_rules = AssumedRules(Clock())
+        rules = tuple([decoded(tainting(node(0), effect, name=f"r-{effect}", evict=True))[0] for effect in effects])
+        assumed_rules.add(AssumedPatch(rules, (), assumed("x", "u-0").impact))
+        assert len(assumed_rules.victims_at_once(600)) == at_once
+
+
+def test_rules_of_one_patch_do_not_drive_out_all_others() -> None:
+    assumed_rules = AssumedRules(Clock())
+    assumed_rules.add(assumed("a"))
+    many = tuple([structs.replace(assumed("x").rule, meta=ObjectMeta(f"p-{number}")) for number in range(1100)])
+    assumed_rules.add(AssumedPatch(many, (), Impact()))
+    assert len(names(assumed_rules)) == 1001
+    assert names(assumed_rules)[0] == "a"
 
 
 # --- rules ----------------------------------------------------------------------------------------

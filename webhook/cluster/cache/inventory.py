@@ -9,15 +9,15 @@ import asyncio
 import time
 from dataclasses import replace
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.owners import POD_GROUPS
 from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.api.pods import Pod
-from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire
+from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire, WholeSliceWire
 from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
+from webhook.cluster.cache.freshness import doubt
 from webhook.cluster.cache.pods import PodGroupWire, PodWire
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import InventorySettings
@@ -39,7 +39,7 @@ class InventoryCache:
     they are dropped.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- all by name
         self,
         cluster: Cluster,
         *,
@@ -47,12 +47,14 @@ class InventoryCache:
         metrics: Metrics | None = None,
         settings: InventorySettings = InventorySettings(),  # noqa: B008 -- frozen
         pods: bool = False,
+        attributes: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`random` returns numbers in [0, 1), `clock` seconds that only go forward.
 
         Pods, PodGroups, and the device classes of claims, are kept only with `pods`. Unless the
-        settings need them, the inventory is current whether pods are or not: see `pods_problem`.
+        settings need them, the inventory is current whether pods are or not: see `pods_problem`. `attributes`: devices
+        are kept with what selectors see of them.
         """
         self.inventory = held = Inventory()
         self._trusted = Sight(held)
@@ -66,7 +68,11 @@ class InventoryCache:
         small = replace(common, page_size=settings.slice_page_size)
         self._rules = follow(rules, RuleWire, items=held.rules, settings=common, optional=True)
         self._claims = follow(claims, ClassedClaimWire if pods else ClaimWire, items=held.claims, settings=common)
-        self._reflectors = [follow(slices, SliceWire, items=held.slices, settings=small), self._rules, self._claims]
+        self._reflectors = [
+            follow(slices, WholeSliceWire if attributes else SliceWire, items=held.slices, settings=small),
+            self._rules,
+            self._claims,
+        ]
         self._optional = [self._rules]
         if pods:
             every = FixedCollection("", "v1", "pods")
@@ -142,23 +148,7 @@ class InventoryCache:
 
     def _doubt(self, reflector: Reflector[Any]) -> str:
         """Why a resource is not current; empty if it is."""
-        if reflector.unserved:
-            if reflector not in self._optional:
-                return f"{reflector.resource} are not served"
-            # Kept for a while, as another server may serve them; meanwhile nothing follows their changes.
-            return f"{reflector.resource} are served no longer" if reflector.items else ""
-        if not reflector.synced.is_set():
-            return f"{reflector.resource} not read yet"
-        if not reflector.settled:
-            return f"{reflector.resource} being listed again"
-        lost = reflector.lost_seconds
-        if lost <= self._stale_seconds:
-            return ""
-        return (
-            f"{reflector.resource} being listed again"
-            if lost == inf
-            else f"{reflector.resource} not watched for {lost:.0f} s"
-        )
+        return doubt(reflector, self._stale_seconds, optional=reflector in self._optional)
 
     def _changed(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         if old is None and isinstance(new, Pod) and not new.is_held:

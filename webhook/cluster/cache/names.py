@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.listwatch import METADATA
 from webhook.cluster.cache.lookups import Lookups
 from webhook.cluster.cache.namespaces import NAMESPACES, Namespace, NamespaceCache
-from webhook.cluster.cache.projections import DeviceClass, class_drivers
+from webhook.cluster.cache.projections import DeviceClass, class_drivers, class_selectors
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import Unavailable
@@ -23,8 +24,9 @@ from webhook.cluster.client.rest import JSON
 from webhook.cluster.settings import NameSettings, ReflectorSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
+    from webhook.api.device_classes import DeviceClassSelectors
     from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.client.rest import Cluster
     from webhook.policy.ports import NamespaceFacts
@@ -59,6 +61,9 @@ class ClusterCache:
         self._settings = settings
         self._class_collection = ServedCollection(cluster, "resource.k8s.io", SERVED_VERSIONS, "deviceclasses")
         self._classes: dict[str, ClassDrivers] = {}
+        self._selectors: dict[str, DeviceClassSelectors] = {}
+        self.selectors: Mapping[str, DeviceClassSelectors] = MappingProxyType(self._selectors)
+        """The selectors of each device class, by its name."""
         self._namespace_lookups = Lookups(self._get_namespace, settings, clock)
         self._class_lookups = Lookups(self._get_class, settings, clock)
         self._namespaces = NamespaceCache(
@@ -146,9 +151,11 @@ class ClusterCache:
         if new is not None:
             if old is None or old.spec != new.spec:
                 self._classes[new.key] = ClassDrivers(class_drivers(new))
+                self._selectors[new.key] = class_selectors(new)
             self._class_lookups.forget(new.key)
         elif old is not None:
             self._classes.pop(old.key, None)
+            self._selectors.pop(old.key, None)
             self._class_lookups.forget(old.key)
 
     async def _get_namespace(self, name: str) -> NamespaceFacts:

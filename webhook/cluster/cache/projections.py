@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.rules import CELSelector
 from webhook.cluster.cache.wire import WireValue
 from webhook.expressions.drivers import drivers_of
 
@@ -40,3 +42,10 @@ def class_drivers(device_class: DeviceClass) -> frozenset[str] | None:
     """
     selectors = (device_class.spec.selectors if device_class.spec else None) or ()
     return drivers_of([selector.cel.expression for selector in selectors if selector.cel])
+
+
+def class_selectors(device_class: DeviceClass) -> DeviceClassSelectors:
+    """What a device of the class must satisfy; a selector of another sort than CEL is one without an expression."""
+    selectors = (device_class.spec.selectors if device_class.spec else None) or ()
+    found = [CELSelector(selector.cel.expression if selector.cel else None) for selector in selectors]
+    return DeviceClassSelectors(device_class.meta.name, tuple(found))

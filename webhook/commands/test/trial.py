@@ -14,6 +14,7 @@ from webhook.api.decode import Reader
 from webhook.api.rules import decode_rule
 from webhook.commands.shared.policy_files import read_policy
 from webhook.commands.shared.verdicts import verdict_on
+from webhook.inventory.patch_reach import KnownPatches
 from webhook.inventory.state import Sight
 from webhook.policy.store import PolicyStore
 from webhook.server.assumed_rules import AssumedRules
@@ -42,6 +43,7 @@ class Trial:
             policies=PolicyStore(judge),
             key=lambda: key,
             sight=None if inventory is None else lambda: Sight(inventory),
+            patches=KnownPatches,
             read_policy=read_policy,
             assumed_rules=AssumedRules(self._seconds),
             recent_taints=RecentTaints(self._seconds),

@@ -1,0 +1,382 @@
+"""Patches under limits: refused with figures, confirmed, softened; and ways around the guard that are none."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.apiserver.guard.replicas import wait_synced
+from tests.apiserver.manifests.installing import MANIFESTS, write_registrations
+from tests.apiserver.patches.values import COLLECTION, DEFINITION, VERSION
+from tests.apiserver.patching import PatchProcess
+from tests.apiserver.policy.stage import Stage, make_policy
+from tests.conftest import _assets, _keeping_logs_of_failures
+from tests.controlplane import versions
+from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.processes import wait_until
+from tests.controlplane.registration import registered
+from tests.controlplane.versions import GROUP
+from webhook.api.patches import SOFTENED_KEYS
+from webhook.api.rules import CONFIRM_IMPACT, EVICT, PATCH_LABEL, SOFTENED_FROM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.controlplane.client import Client, Reply
+
+pytestmark = pytest.mark.apiserver
+
+Json = dict[str, Any]
+
+NODES: Final = 12
+DRIVER: Final = "gpu.example.com"
+KEY: Final = "gpu.example.com/unhealthy"
+NAMESPACE: Final = "ml"
+RULES: Final = path(f"{GROUP}/v1", "devicetaintrules")
+SLICES: Final = path(f"{GROUP}/v1", "resourceslices")
+CLAIMS: Final = path(f"{GROUP}/v1", "resourceclaims", namespace=NAMESPACE)
+CLASSES: Final = path(f"{GROUP}/v1", "deviceclasses")
+CONTROLLER: Final = "system:serviceaccount:device-taint-webhook:device-taint-patch"
+GROUPS: Final = ("system:authenticated",)
+OPERATOR: Final = "operator"
+POLICY: Final = make_policy(
+    impact={
+        "limits": [{"requesters": {"users": [OPERATOR]}, "action": "soften", "pods": 5}, {"pods": 5}],
+        "window": "10m",
+    }
+)
+USED: Final = {"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].place == 0'}}]}
+"""A filter of the first device of each node: a pod is on it."""
+_CODE: Final = re.compile(rf'{re.escape(CONFIRM_IMPACT)} to "(v1\.[^"]+)"')
+
+
+@pytest.fixture(scope="module")
+def crowded(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """Nodes with two devices each, of which a pod uses the first; the kind; and the webhook, not running yet."""
+    assets = _assets(request)
+    if versions.minor(assets.version) < 37:
+        pytest.skip("rules are read in v1")
+    with ControlPlane(assets, audit=True) as plane:
+        stage = Stage(plane)
+        stage.install()
+        definition = yaml.safe_load((MANIFESTS / DEFINITION).read_text())
+        _ = stage.client.create(path("apiextensions.k8s.io/v1", "customresourcedefinitions"), definition).object
+        done = plane.kubectl("apply", "-f", MANIFESTS / "components/patches/access.yaml")
+        assert done.code == 0, done
+        wait_until(lambda: stage.client.get(COLLECTION).ok, "patches are served")
+        _allow_patches(stage)
+        _populate(stage.client)
+        _ = stage.write_policy(yaml.safe_dump(POLICY)).object
+        for _ in _keeping_logs_of_failures(request, plane):
+            yield stage
+
+
+def _allow_patches(stage: Stage) -> None:
+    """For all users of the test: what they may do here is the guard's affair."""
+    rbac = "rbac.authorization.k8s.io"
+    rules = [{"apiGroups": ["devicetaint.io"], "resources": ["*"], "verbs": ["*"]}]
+    stage.create(f"{rbac}/v1", "ClusterRole", "patchers", rules=rules)
+    stage.create(
+        f"{rbac}/v1",
+        "ClusterRoleBinding",
+        "patchers",
+        roleRef={"apiGroup": rbac, "kind": "ClusterRole", "name": "patchers"},
+        subjects=[{"apiGroup": rbac, "kind": "Group", "name": "system:authenticated"}],
+    )
+
+
+def _populate(client: Client) -> None:
+    spec = {"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].place == 1'}}]}
+    manifest = {"apiVersion": f"{GROUP}/v1", "kind": "DeviceClass", "metadata": {"name": "spare"}, "spec": spec}
+    _ = client.create(CLASSES, manifest).object
+    if not client.get(path("v1", "namespaces", name=NAMESPACE)).ok:
+        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        _ = client.create(path("v1", "namespaces"), manifest).object
+    for number in range(NODES):
+        _ = client.create(SLICES, _slice(number)).object
+        _ = client.create(CLAIMS, _claim(number)).object
+        result = {"request": "r", "driver": DRIVER, "pool": f"node-{number}", "device": "gpu-0"}
+        consumer = {"resource": "pods", "name": f"pod-{number}", "uid": f"uid-{number}"}
+        status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
+        _ = client.patch(f"{CLAIMS}/c-{number}/status", {"status": status}).object
+
+
+def _slice(number: int) -> Json:
+    devices = [{"name": f"gpu-{place}", "attributes": {"place": {"int": place}}} for place in range(2)]
+    pool = {"name": f"node-{number}", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": f"node-{number}", "pool": pool, "devices": devices}
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"node-{number}"},
+        "spec": spec,
+    }
+
+
+def _claim(number: int) -> Json:
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": f"c-{number}", "namespace": NAMESPACE},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
+    }
+
+
+@contextmanager
+def _serving(stage: Stage) -> Iterator[None]:
+    folder = stage.plane.folder / "patch-registrations"
+    folder.mkdir(exist_ok=True)
+    file = write_registrations(stage.plane.assets, "patches", folder)
+    with stage.new_webhook(f"--patch-account={CONTROLLER}") as webhook:
+        stage.webhook = webhook
+        wait_synced(webhook)
+        wait_until(lambda: "resourceslicepatches" in webhook.metrics(), "patches are followed")
+        with registered(stage.plane, folder, webhook.base_url, webhook.ca_pem, files=[file]):
+            yield
+
+
+@pytest.fixture
+def guarded(crowded: Stage) -> Iterator[Stage]:
+    """Called by the API server; it remembers nothing of the test before."""
+    with _serving(crowded):
+        yield crowded
+    for collection in (COLLECTION, RULES):
+        assert crowded.client.delete(collection).ok
+
+
+def of(stage: Stage, user: str = "dana") -> Client:
+    return stage.client.acting_as(user, GROUPS)
+
+
+def make_patch(filter_: Json, name: str = "firmware", effect: str = "NoExecute", **fields: Any) -> Json:
+    code = fields.pop("code", None)
+    return {
+        "apiVersion": VERSION,
+        "kind": "ResourceSlicePatch",
+        "metadata": {"name": name, "annotations": {} if code is None else {CONFIRM_IMPACT: code}},
+        "spec": {"devices": {"filter": filter_, "taints": [{"key": KEY, "effect": effect}], **fields}},
+    }
+
+
+def make_rule(patch: Json | None, selector: Json, name: str = "part", **metadata: Any) -> Json:
+    """A rule as the controller writes it for a stored patch, at the time of its taint."""
+    marks: Json = {}
+    taint = {"key": KEY, "effect": "NoExecute"}
+    if patch is not None:
+        taint = dict(patch["spec"]["devices"]["taints"][0])
+        uid = patch["metadata"]["uid"]
+        reference = {"apiVersion": VERSION, "kind": "ResourceSlicePatch", "name": patch["metadata"]["name"], "uid": uid}
+        marks = {"labels": {PATCH_LABEL: uid}, "ownerReferences": [{**reference, "controller": True}]}
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": name, **marks, **metadata},
+        "spec": {"deviceSelector": selector, "taint": taint},
+    }
+
+
+def code_in(reply: Reply) -> str:
+    (code,) = set(_CODE.findall(reply.message))
+    return str(code)
+
+
+def node(number: int) -> Json:
+    return {"driver": DRIVER, "pool": f"node-{number}"}
+
+
+# --- limits ----------------------------------------------------------------------------------------
+
+
+def test_patch_over_the_limit_is_refused_and_can_be_confirmed(guarded: Stage) -> None:
+    refused = of(guarded).create(COLLECTION, make_patch(USED))
+    assert refused.code == 403
+    assert (
+        "spec.devices.filter: Forbidden: hits 12 devices, 12 pods in 1 namespace: the limit is 5 pods"
+        in refused.message
+    )
+    assert not guarded.client.get(f"{COLLECTION}/firmware").ok
+    code = code_in(refused)
+    assert not of(guarded).create(COLLECTION, make_patch(USED, "another", code=code)).ok
+    stored = of(guarded).create(COLLECTION, make_patch(USED, code=code))
+    assert stored.ok, stored.message
+    figures = "selects 12 devices in 12 pools; evicts 12 pods in 1 namespace, all at once"
+    assert [text for text in stored.warnings if figures in text], stored.warnings
+    audited = guarded.audited("patches.validate.devicetaint.io", "create", f"{COLLECTION}/firmware")
+    assert "pods=12" in audited["impact"]
+    assert audited["impact"].endswith("over=limit:pods confirmed")
+
+
+def test_patch_by_class_hits_what_is_in_the_class(guarded: Stage) -> None:
+    reply = of(guarded).create(COLLECTION, make_patch({"deviceClassName": "spare"}, effect="NoSchedule"))
+    assert reply.ok, reply.message
+    assert [text for text in reply.warnings if "keeps 12 devices in 12 pools from being allocated" in text]
+    unknown = of(guarded).create(COLLECTION, make_patch({"deviceClassName": "gone", "driver": DRIVER}, "b"))
+    assert "what it hits is not known: device class gone does not exist" in unknown.message
+    assert not unknown.ok
+
+
+def test_patch_that_others_outrank_hits_nothing(guarded: Stage) -> None:
+    code = code_in(of(guarded).create(COLLECTION, make_patch({"driver": DRIVER})))
+    assert of(guarded).create(COLLECTION, make_patch({"driver": DRIVER}, code=code)).ok
+    wait_until(lambda: _is_known(guarded, "firmware"), "the patch is known")
+    below = of(guarded).create(COLLECTION, make_patch(USED, "later"))
+    assert below.ok, below.message
+    assert [text for text in below.warnings if "taints no device now" in text], below.warnings
+    above = of(guarded).create(COLLECTION, make_patch(USED, "above", priority=1))
+    assert "hits 12 devices, 12 pods" in above.message
+
+
+def _is_known(stage: Stage, name: str) -> bool:
+    """Whether the webhook has heard of a patch: one that it outranks hits nothing."""
+    patch = make_patch({"driver": DRIVER}, f"probe-of-{name}", effect="NoExecute")
+    return of(stage).create(COLLECTION, patch, dry_run=True).ok
+
+
+def test_of_an_update_counts_what_it_adds_and_nothing_is_kept_from_being_deleted(guarded: Stage) -> None:
+    where = f"{COLLECTION}/firmware"
+    assert of(guarded).create(COLLECTION, make_patch(node(0))).ok
+    wider = {"spec": {"devices": {"filter": {"pool": None}}}}
+    assert "hits 24 devices, 12 pods" in of(guarded).patch(where, wider).message
+    more = {"spec": {"devices": {"taints": [{"key": KEY, "effect": "NoExecute"}], "priority": -1}}}
+    assert of(guarded).patch(where, more).ok, "less"
+    assert of(guarded).delete(where).ok
+
+
+def test_many_small_patches_are_one_large_one(guarded: Stage) -> None:
+    for number in range(5):
+        reply = of(guarded).create(COLLECTION, make_patch(node(number), f"p-{number}"))
+        assert reply.ok, reply.message
+    sixth = of(guarded).create(COLLECTION, make_patch(node(5), "p-5"))
+    assert "with all other taints of the last 10 min it hits 6 pods, and the limit is 5 pods" in sixth.message
+    rule = of(guarded).create(RULES, make_rule(None, node(6)))
+    assert "it hits 6 pods" in rule.message, "rules count with them"
+
+
+# --- soften ----------------------------------------------------------------------------------------
+
+
+def test_patch_of_an_operator_is_softened(guarded: Stage) -> None:
+    client, where = of(guarded, OPERATOR), f"{COLLECTION}/firmware"
+    taint = {"key": KEY, "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
+    patch = make_patch(USED, taints=[taint])
+    reply = client.create(COLLECTION, patch)
+    assert reply.ok, reply.message
+    assert [text for text in reply.warnings if "DT121" in text], reply.warnings
+    stored = reply.object
+    [soft] = stored["spec"]["devices"]["taints"]
+    assert (soft["effect"], stored["metadata"]["annotations"][SOFTENED_KEYS]) == ("NoSchedule", KEY)
+    assert soft["timeAdded"] > taint["timeAdded"], "grace periods begin now"
+    again = client.patch(where, {"spec": {"devices": {"taints": [taint]}}})
+    assert again.ok, again.message
+    assert again.object["spec"] == stored["spec"]
+    assert again.object["metadata"]["generation"] == 1
+    wait_until(lambda: _part_passes(guarded, stored), "the rule that comes of it passes")
+
+
+def _part_passes(stage: Stage, patch: Json) -> bool:
+    rule = make_rule(
+        patch, {"driver": DRIVER, "device": "gpu-0"}, annotations={EVICT: "true", SOFTENED_FROM: "NoExecute"}
+    )
+    return of(stage, CONTROLLER).create(RULES, rule, dry_run=True).ok
+
+
+# --- ways around -----------------------------------------------------------------------------------
+
+
+def test_rules_of_the_controller_are_those_of_a_patch(guarded: Stage) -> None:
+    code = code_in(of(guarded).create(COLLECTION, make_patch(USED)))
+    patch = of(guarded).create(COLLECTION, make_patch(USED, code=code)).object
+    controller, part = of(guarded, CONTROLLER), {"driver": DRIVER, "device": "gpu-0"}
+    rule = make_rule(patch, part)
+    wait_until(lambda: controller.create(RULES, rule, dry_run=True).ok, "the patch is known")
+    assert controller.create(RULES, rule).ok
+    beyond = controller.create(RULES, make_rule(patch, {"driver": DRIVER, "device": "gpu-1"}, "b"))
+    assert "has no such taint by patch firmware" in beyond.message
+    assert "selects no published device" in controller.create(RULES, make_rule(patch, node(99), "c")).message
+    bare = controller.create(RULES, make_rule(None, node(1), "d"))
+    assert "may only write rules that a ResourceSlicePatch or a DeviceTaintRule controls" in bare.message
+    forged = {**patch, "metadata": {**patch["metadata"], "uid": "8c5b6c7d-0000-4000-8000-000000000001"}}
+    assert (
+        "no ResourceSlicePatch firmware with that UID" in controller.create(RULES, make_rule(forged, part, "e")).message
+    )
+    more = {**rule["spec"]["taint"], "effect": "NoSchedule"}
+    assert not controller.create(
+        RULES, {**rule, "metadata": {**rule["metadata"], "name": "f"}, "spec": {**rule["spec"], "taint": more}}
+    ).ok
+    assert of(guarded).delete(f"{COLLECTION}/firmware").ok
+    wait_until(lambda: not controller.create(RULES, make_rule(patch, part, "g"), dry_run=True).ok, "it is gone")
+
+
+def test_marks_of_the_controller_are_no_way_around(guarded: Stage) -> None:
+    """A forged owner and label, by an account that is not the controller's, and by one with a name like it."""
+    code = code_in(of(guarded).create(COLLECTION, make_patch(USED)))
+    patch = of(guarded).create(COLLECTION, make_patch(USED, code=code)).object
+    part = {"driver": DRIVER, "device": "gpu-0"}
+    wait_until(lambda: of(guarded, CONTROLLER).create(RULES, make_rule(patch, part), dry_run=True).ok, "it is known")
+    for user in ("dana", f"{CONTROLLER}-2", "system:serviceaccount:default:device-taint-patch"):
+        reply = of(guarded, user).create(RULES, make_rule(patch, part))
+        assert "hits 12 devices, 12 pods in 1 namespace: the limit is 5 pods" in reply.message, user
+    assert guarded.client.get(RULES).items == []
+
+
+def test_rules_of_a_patch_are_not_counted_again(guarded: Stage) -> None:
+    patch = of(guarded).create(COLLECTION, make_patch({**node(0), **USED})).object
+    part = {**node(0), "device": "gpu-0"}
+    controller = of(guarded, CONTROLLER)
+    wait_until(lambda: controller.create(RULES, make_rule(patch, part), dry_run=True).ok, "the patch is known")
+    assert controller.create(RULES, make_rule(patch, part)).ok
+    for number in range(1, 5):
+        assert of(guarded).create(COLLECTION, make_patch(node(number), f"p-{number}")).ok, number
+    assert not of(guarded).create(COLLECTION, make_patch(node(5), "p-5")).ok
+
+
+# --- with the controller ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def expanding(guarded: Stage) -> Iterator[Stage]:
+    """The controller is at work as well, under its own account."""
+    kubeconfig = guarded.plane.kubeconfig_of(CONTROLLER, GROUPS)
+    with PatchProcess(guarded.plane, kubeconfig=kubeconfig) as process:
+        process.wait_for("working")
+        yield guarded
+
+
+def _rules(stage: Stage, label: str) -> list[Json]:
+    """The specifications of the rules of a patch, or for the hardware of a rule."""
+    found = stage.client.get(RULES).items
+    return [each["spec"] for each in found if label in each["metadata"].get("labels", {}).values()]
+
+
+def test_controller_writes_what_the_guard_has_admitted(expanding: Stage) -> None:
+    """A patch that is confirmed, and one that is softened: no rule of them is refused, also when devices come."""
+    code = code_in(of(expanding).create(COLLECTION, make_patch(USED)))
+    confirmed = of(expanding).create(COLLECTION, make_patch(USED, code=code)).object["metadata"]["uid"]
+    wait_until(lambda: len(_rules(expanding, confirmed)) == 1, "the rule is there")
+    [rule] = _rules(expanding, confirmed)
+    assert rule["deviceSelector"] == {"driver": DRIVER, "device": "gpu-0"}
+    taints = [{"key": "gpu.example.com/slow", "effect": "NoExecute"}]
+    reply = of(expanding, OPERATOR).create(COLLECTION, make_patch({"driver": DRIVER}, "soft", taints=taints))
+    assert reply.ok, reply.message
+    soft = reply.object["metadata"]["uid"]
+    wait_until(lambda: len(_rules(expanding, soft)) == 1, "that of the softened one is there")
+    assert _rules(expanding, soft)[0]["taint"]["effect"] == "NoSchedule"
+    annotated = [each["metadata"].get("annotations", {}) for each in expanding.client.get(RULES).items]
+    assert {(each.get(EVICT), each.get(SOFTENED_FROM)) for each in annotated} == {(None, None), ("true", "NoExecute")}
+    _ = expanding.client.create(SLICES, _slice(NODES)).object
+    try:
+        for name in ("firmware", "soft"):
+            wait_until(partial(_is_expanded, expanding, name), "it follows what is published")
+    finally:
+        expanding.client.delete(f"{SLICES}/node-{NODES}")
+
+
+def _is_expanded(stage: Stage, name: str) -> bool:
+    conditions = stage.client.get(f"{COLLECTION}/{name}").object.get("status", {}).get("conditions", [])
+    return ("Expanded", "True") in [(each["type"], each["status"]) for each in conditions]

@@ -1,0 +1,366 @@
+"""The guard of patches: the whole expansion is one impact."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders import DRIVER, make_taint
+from tests.unit.admission.guarding import (
+    NOWHERE,
+    UNKNOWN,
+    allowing,
+    over,
+    refusals,
+    told,
+)
+from tests.unit.admission.patch_guarding import (
+    CREATED_TEXT,
+    FIRST,
+    SECOND,
+    ask_patch,
+    cel,
+    evicting,
+    figures,
+    known,
+    patching,
+    racks,
+    send_patch,
+)
+from tests.unit.inventory.values import claim, group, inventory_of, on, pool_slice
+from webhook.admission.context import Budget, OutOfTime
+from webhook.inventory.filter_memo import FilterMemo
+from webhook.policy.model import (
+    Action,
+    ImpactLimits,
+    ImpactSettings,
+    NamespaceMatch,
+    PolicyMode,
+    Softening,
+    TaintMatch,
+)
+
+if TYPE_CHECKING:
+    from webhook.admission.decision import Decision
+
+CLASSES = {"second": (SECOND,), "all": ()}
+FOUR_PODS = "hits 8 devices, 4 pods in 1 namespace"
+
+
+def test_one_warning_says_what_a_patch_hits() -> None:
+    decision = ask_patch(patching())
+    assert decision.allowed
+    assert told(decision) == [("warn", "selects 8 devices in 4 pools; evicts 4 pods in 1 namespace, all at once")]
+    assert decision.warnings[0].startswith("spec.devices.filter: selects 8 devices")
+    assert decision.annotations["impact"].startswith("devices=8 pools=4 allocated=4 claims=4 pods=4 now=4 ")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "pods", "devices"),
+    [
+        pytest.param({"driver": DRIVER, "pool": "node-1"}, 1, 2, id="names"),
+        pytest.param(cel(FIRST), 4, 4, id="CEL, first devices"),
+        pytest.param(cel(SECOND), 0, 4, id="CEL, devices without pods"),
+        pytest.param({"deviceClassName": "second"}, 0, 4, id="class"),
+        pytest.param({"deviceClassName": "all"}, 4, 8, id="class of every device"),
+        pytest.param({"deviceClassName": "all", **cel(FIRST, pool="node-2")}, 1, 1, id="class, CEL and names"),
+        pytest.param({"deviceClassName": "second", **cel(FIRST)}, 0, 0, id="nothing in common"),
+        pytest.param(NOWHERE, 0, 0, id="a driver that publishes nothing"),
+    ],
+)
+def test_filter_is_evaluated(chosen: Any, pods: int, devices: int) -> None:
+    decision = ask_patch(patching(chosen), patches=known(classes=CLASSES))
+    assert decision.allowed
+    found = figures(decision) if "impact" in decision.annotations else {"pods": 0, "devices": 0}
+    assert (found["pods"], found["devices"]) == (pods, devices)
+
+
+def test_patch_over_the_limit_is_refused_with_the_figures_and_a_code() -> None:
+    decision = ask_patch(patching(cel(FIRST)), impact=allowing(pods=3))
+    [text] = refusals(decision)
+    assert text.startswith(
+        "hits 4 devices, 4 pods in 1 namespace: the limit is 3 pods; narrow the filter, or to go ahead, set annotation"
+        ' devicetaint.io/confirm-impact to "v1.'
+    )
+    assert over(decision) == ["limit:pods"]
+    assert decision.assumed is None
+    assert decision.code == 403
+
+
+@pytest.mark.parametrize("chosen", ["default", cel(FIRST)])
+def test_data_of_any_kind_is_no_obstacle(chosen: Any) -> None:
+    taint = evicting(data={"xid": [79, {"at": 1.5}]}, description="d", evictionsPerSecond=1)
+    for old in (None, patching(chosen), patching(chosen, taint)):
+        assert ask_patch(patching(chosen, taint), old).allowed
+    limits = ImpactSettings(limits=(ImpactLimits(pods=3, soften=Softening.ALWAYS),))
+    assert send_patch(patching(chosen, taint), impact=limits)[0].softened
+
+
+def test_taints_of_a_patch_count_together() -> None:
+    """Two rules of the same account would pass one by one only without a window."""
+    taints = [evicting(key="a.example.com/x"), evicting(key="a.example.com/y")]
+    both = ask_patch(patching("default", *taints), impact=allowing(pods=4, devices=8))
+    assert both.allowed
+    assert figures(both)["pods"] == 4
+    assert figures(both)["devices"] == 8
+    assert over(ask_patch(patching("default", *taints), impact=allowing(pods=3))) == ["limit:pods"]
+
+
+def test_entry_of_each_taint_is_for_the_whole_patch() -> None:
+    strict = ImpactLimits(taints=TaintMatch(keys=("a.example.com/*",)), pods=3, devices=7)
+    impact = ImpactSettings(limits=(strict, ImpactLimits(pods=9)))
+    lax, hard = evicting(key="b.example.com/y"), evicting(key="a.example.com/x")
+    assert ask_patch(patching("default", lax), impact=impact).allowed
+    assert over(ask_patch(patching("default", lax, hard), impact=impact)) == ["limit:devices,pods"]
+    quiet = make_taint(key="a.example.com/x")
+    closing = ask_patch(patching("default", lax, quiet), impact=impact)
+    assert over(closing) == ["limit:devices"], "a taint that evicts no pod is not refused for the pods of another"
+    assert not closing.allowed
+
+
+def test_limit_on_devices_is_for_all_that_the_patch_closes() -> None:
+    taint = make_taint()
+    assert ask_patch(patching(cel(FIRST), taint), impact=allowing(devices=4)).allowed
+    decision = ask_patch(patching(cel(FIRST), taint), impact=allowing(devices=3))
+    assert refusals(decision)[0].startswith("hits 4 devices in 4 pools: the limit is 3 devices")
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+@pytest.mark.parametrize("chosen", [None, {}])
+def test_patch_without_filter_is_over_every_limit(chosen: Any, effect: str) -> None:
+    decision = ask_patch(patching(chosen, make_taint(effect=effect)), impact=allowing(pods=None, namespaces=None))
+    assert over(decision) == ["empty-selector"]
+
+
+def test_patch_of_effect_none_shows_what_it_would_do() -> None:
+    decision = ask_patch(patching(cel(FIRST), make_taint(effect="None")), impact=allowing(pods=0))
+    assert decision.allowed
+    assert decision.annotations["impact"].endswith(" simulated")
+    assert decision.assumed is None
+    [(_, text)] = told(decision)
+    assert text == "with effect NoExecute selects 4 devices in 4 pools; evicts 4 pods in 1 namespace, all at once"
+
+
+def test_patch_without_taints_hits_nothing() -> None:
+    patch = patching()
+    del patch["spec"]["devices"]["taints"]
+    decision = ask_patch(patch, impact=allowing(pods=0))
+    assert (decision.allowed, told(decision)) == (True, [])
+    assert "impact" not in decision.annotations
+
+
+@pytest.mark.parametrize("mode", [PolicyMode.WARN, PolicyMode.OFF])
+def test_mode(mode: PolicyMode) -> None:
+    decision = ask_patch(patching(), impact=allowing(pods=3), mode=mode)
+    assert decision.allowed
+    assert decision.turned_down is (mode is PolicyMode.WARN)
+    assert bool(told(decision)) is (mode is PolicyMode.WARN)
+
+
+def test_break_glass() -> None:
+    impact = ImpactSettings(limits=(ImpactLimits(pods=3),), break_glass_groups=("sre",))
+    decision = ask_patch(patching(), impact=impact, groups=["sre"])
+    assert (decision.allowed, decision.broke_glass) == (True, True)
+    assert decision.annotations["impact"].endswith(" break-glass")
+    assert not ask_patch(patching(), impact=impact, groups=["dev"]).allowed
+
+
+def test_two_steps() -> None:
+    impact = ImpactSettings(two_step=True)
+    assert refusals(ask_patch(patching(), impact=impact))[0].startswith("must not evict yet: create the patch")
+    assert ask_patch(patching("default", make_taint()), impact=impact).allowed
+    assert ask_patch(patching(), patching("default", make_taint()), impact=impact).allowed
+
+
+def test_protected_namespace_and_unknown_pod_groups() -> None:
+    protected = ImpactSettings(protected_namespaces=NamespaceMatch(names=("ml",)))
+    assert over(ask_patch(patching(cel(FIRST)), impact=protected)) == ["protected"]
+    cluster = inventory_of(pool_slice("gpu-0"), claim("c", on(), users=[group("crew")]))
+    assert over(ask_patch(patching(), cluster=cluster)) == ["pod-groups"]
+    assert ask_patch(patching(), cluster=cluster, impact=ImpactSettings(unknown_impact=Action.WARN)).allowed
+
+
+def test_old_time_uses_up_grace_periods() -> None:
+    taint = evicting(time_added="2026-06-01T11:00:00Z")
+    assert over(ask_patch(patching(NOWHERE, taint))) == ["backdated"]
+    assert ask_patch(patching(NOWHERE, evicting(time_added="2026-06-01T11:59:00Z"))).allowed
+
+
+# --- what cannot be judged -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        pytest.param({"cluster": UNKNOWN}, "claims were not read yet", id="cold inventory"),
+        pytest.param({"patches": known(unknown="patches not read yet")}, "patches not read yet", id="cold patches"),
+    ],
+)
+def test_patch_is_refused_while_its_impact_is_not_known(options: Any, why: str) -> None:
+    decision = ask_patch(patching(), **options)
+    assert refusals(decision) == [f"what it hits is not known: {why}; try again in a while"]
+    assert decision.annotations["impact"] == f"unknown: {why}"
+    closing = ask_patch(patching("default", make_taint()), **options)
+    assert told(closing) == [("warn", f"what it hits is not known: {why}")]
+    assert closing.assumed is None
+    assert told(ask_patch(patching("default", make_taint(effect="None")), **options)) == []
+    lenient = ask_patch(patching(), impact=ImpactSettings(unknown_impact=Action.WARN), **options)
+    assert told(lenient) == [("warn", f"what it hits is not known: {why}")]
+
+
+def test_class_that_does_not_exist_may_be_any_device() -> None:
+    missing = "what it hits is not known: device class gone does not exist"
+    widest = "nothing in the selector can be judged, so it counts as every device"
+    decision = ask_patch(patching({"deviceClassName": "gone"}, make_taint()))
+    assert refusals(decision) == [f"{missing}; {widest}; try again in a while"]
+    named = ask_patch(patching({"deviceClassName": "gone", "driver": DRIVER}, make_taint()))
+    assert told(named) == [("warn", missing)]
+    evicts = ask_patch(patching({"deviceClassName": "gone", "driver": DRIVER}))
+    assert refusals(evicts) == [f"{missing}; try again in a while"]
+
+
+def test_expression_that_fails_on_a_device_leaves_it_out() -> None:
+    chosen = cel(f'device.attributes["{DRIVER}"].missing == 1')
+    decision = ask_patch(patching(chosen), impact=allowing(pods=0))
+    assert (decision.allowed, decision.assumed) == (True, None)
+    assert told(decision)[0][1].startswith("taints no device now")
+
+
+TOO_LONG = "what it hits is not known: to evaluate its filter takes longer than a review may; try again in a while"
+
+
+def test_evaluation_that_costs_too_much_is_not_known() -> None:
+    decision = ask_patch(patching(cel(FIRST, driver=DRIVER)), patches=known(memo=FilterMemo(5)))
+    assert refusals(decision) == [TOO_LONG]
+    stored = other(1, cel(SECOND))
+    assert refusals(ask_patch(patching(), patches=known([stored], memo=FilterMemo(5)))) == [TOO_LONG]
+
+
+def test_evaluation_that_lasts_too_long_goes_on_where_it_ended() -> None:
+    memo, cluster = FilterMemo(), racks(40)
+    patch = patching(cel(FIRST, driver=DRIVER))
+    seconds = [0.0]
+
+    def clock() -> float:
+        seconds[0] += 0.05
+        return seconds[0]
+
+    answers: list[Decision] = []
+    while not answers or (refusals(answers[-1]) and len(answers) < 9):
+        budget = Budget(4.0, clock)
+        answers.append(ask_patch(patch, cluster=cluster, patches=known(memo=memo), budget=budget))
+    assert refusals(answers[0]) == [TOO_LONG]
+    assert 1 < len(answers) < 9
+    assert figures(answers[-1])["pods"] == 40
+
+
+def test_time_runs_out() -> None:
+    seconds = iter(range(10_000))
+    with pytest.raises(OutOfTime):
+        ask_patch(patching(), budget=Budget(3.0, lambda: next(seconds)))
+
+
+# --- other patches ---------------------------------------------------------------------------------
+
+
+def other(priority: int, chosen: Any = "default", *taints: Any, name: str = "other") -> Any:
+    return patching(chosen, *(taints or [evicting(value="v")]), name=name, created=CREATED_TEXT, priority=priority)
+
+
+@pytest.mark.parametrize(
+    ("stored", "pods"),
+    [
+        pytest.param(other(0), 0, id="an older one"),
+        pytest.param(other(1), 0, id="a higher one"),
+        pytest.param(other(-1), 4, id="a lower one"),
+        pytest.param(other(1, {"pool": "node-0"}), 3, id="on one node"),
+        pytest.param(other(1, cel(SECOND)), 4, id="on devices without pods"),
+        pytest.param(other(1, {"driver": "b"}), 4, id="on another driver"),
+        pytest.param(other(1, "default", evicting(key="other.example.com/k")), 4, id="with another key"),
+        pytest.param(other(1, "default", make_taint()), 4, id="with another effect"),
+        pytest.param(other(1, name="firmware"), 4, id="of the same name"),
+    ],
+)
+def test_only_devices_count_on_which_the_patch_wins(stored: Any, pods: int) -> None:
+    decision = ask_patch(patching(), patches=known([stored]))
+    assert figures(decision)["pods"] == pods if pods else "impact" not in decision.annotations
+
+
+def test_patch_that_loses_everywhere_hits_nothing() -> None:
+    decision = ask_patch(patching(), patches=known([other(1)]), impact=allowing(pods=0))
+    assert told(decision) == [
+        ("warn", "taints no device now: the filter selects none, or other patches take precedence on all of them")
+    ]
+    assert decision.assumed is None
+
+
+# --- updates ---------------------------------------------------------------------------------------
+
+AT_NODE_0 = {"driver": DRIVER, "pool": "node-0"}
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [
+        pytest.param(patching(), patching(), id="the same"),
+        pytest.param(patching(AT_NODE_0), patching(), id="a narrower filter"),
+        pytest.param(patching("default", make_taint()), patching(), id="a lower effect"),
+        pytest.param(patching("default", evicting()), patching("default", evicting(), make_taint()), id="a taint less"),
+        pytest.param(patching(priority=1), patching(priority=2), id="a lower priority"),
+        pytest.param(
+            patching("default", evicting(), make_taint(effect="None", key="o.example.com/k")), patching(), id="a None"
+        ),
+        pytest.param(
+            patching("default", evicting(evictionsPerSecond=1)),
+            patching("default", evicting(evictionsPerSecond=2)),
+            id="a lower rate",
+        ),
+        pytest.param(
+            patching(attributes={f"{DRIVER}/a": {"int": 1}}, priority=2), patching(priority=2), id="an attribute"
+        ),
+    ],
+)
+def test_what_a_patch_did_before_is_not_judged_again(new: Any, old: Any) -> None:
+    for options in ({}, {"cluster": UNKNOWN}, {"patches": known(unknown="not read")}):
+        decision = ask_patch(new, old, impact=allowing(pods=0), **options)
+        assert (told(decision), decision.assumed) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "pods"),
+    [
+        pytest.param(patching(), patching(AT_NODE_0), 4, id="a wider filter of names counts as a whole"),
+        pytest.param(patching(), patching("default", make_taint()), 4, id="a higher effect"),
+        pytest.param(patching("default", evicting(value="v")), patching(), 4, id="another value"),
+        pytest.param(patching("default", evicting(key="o.example.com/k")), patching(), 4, id="another key"),
+        pytest.param(
+            patching("default", evicting(), evicting(key="o.example.com/k")), patching(), 4, id="one taint more"
+        ),
+        pytest.param(
+            patching("default", evicting(time_added="2026-06-01T11:59:30Z")), patching(), 4, id="an earlier time"
+        ),
+        pytest.param(patching("default", evicting(evictionsPerSecond=1000)), patching(), 4, id="a rate"),
+        pytest.param(patching(cel("true")), patching(cel(f"!({FIRST})")), 4, id="CEL: devices that are new"),
+        pytest.param(patching(cel("true")), patching(AT_NODE_0), 3, id="CEL: only devices that are new"),
+        pytest.param(patching(cel(FIRST, driver=DRIVER)), patching(cel(FIRST, pool="node-0")), 3, id="CEL: wider"),
+        pytest.param(patching(), patching({"deviceClassName": "gone"}), 4, id="it was not known"),
+    ],
+)
+def test_of_an_update_only_what_it_adds_counts(new: Any, old: Any, pods: int) -> None:
+    decision = ask_patch(new, old, impact=allowing(pods=pods))
+    assert figures(decision)["pods"] == pods
+    assert decision.allowed
+    assert over(ask_patch(new, old, impact=allowing(pods=pods - 1))) == ["limit:pods"]
+
+
+def test_higher_priority_counts_where_it_makes_the_patch_win() -> None:
+    stored = [other(1, {"pool": "node-1"}), other(5, {"pool": "node-2"}, name="highest")]
+    old = patching(created=CREATED_TEXT)
+    decision = ask_patch({**old, "spec": patching(priority=2)["spec"]}, old, patches=known([*stored, old]))
+    assert figures(decision)["pods"] == 1
+
+
+def test_update_that_adds_no_device_passes() -> None:
+    decision = ask_patch(patching(cel(FIRST)), patching(), impact=allowing(pods=0))
+    assert (decision.allowed, told(decision)) == (True, [])

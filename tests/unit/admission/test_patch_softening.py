@@ -1,0 +1,242 @@
+"""NoExecute taints of patches that become NoSchedule, and what the guard makes of them then."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from tests.builders import DRIVER, KEY, NOW_TEXT, make_admission_request, make_context, make_taint
+from tests.unit.admission.guarding import SECRET, UNKNOWN, allowing, code_in, refusals, told
+from tests.unit.admission.patch_guarding import (
+    CREATED_TEXT,
+    FIRST,
+    ask_patch,
+    cel,
+    evicting,
+    known,
+    patching,
+    racks,
+    send_patch,
+    taints_of,
+)
+from tests.unit.admission.softened import OPERATOR, softening
+from webhook.admission.chain import policy_part
+from webhook.api.patches import SOFTENED_KEYS
+from webhook.api.rules import EVICT, SOFTENED_FROM
+from webhook.inventory.state import Sight
+from webhook.policy.decide import Judge
+from webhook.policy.model import (
+    Action,
+    ImpactLimits,
+    ImpactSettings,
+    Match,
+    PolicyMode,
+    Rule,
+    Softening,
+    TaintMatch,
+)
+
+OTHER: Final = "o.example.com/k"
+ALWAYS: Final = softening(Softening.ALWAYS)
+
+
+def sent(patch: Any, old: Any = None, **options: Any) -> tuple[Any, Any, Any]:
+    return send_patch(patch, old, **{"user": OPERATOR, "impact": softening(), **options})
+
+
+def remark(decision: Any) -> str:
+    return "".join(str(each.error) for each in decision.findings if each.code == "DT121")
+
+
+def keys_in(patch: Any) -> str:
+    return str(patch["metadata"].get("annotations", {}).get(SOFTENED_KEYS, ""))
+
+
+def test_patch_over_the_limit_is_softened_and_admitted() -> None:
+    mutated, judged, stored = sent(patching(cel(FIRST)))
+    assert mutated.softened
+    assert taints_of(stored) == [(KEY, "NoSchedule", NOW_TEXT)]
+    assert keys_in(stored) == KEY
+    assert remark(mutated) == (
+        f"spec.devices.taints[0].effect: Forbidden: NoExecute became NoSchedule with annotation {SOFTENED_KEYS};"
+        " the limit is 3 pods"
+    )
+    assert mutated.annotations["impact"].endswith("over=limit:pods")
+    assert mutated.annotations["decision"] == "softened"
+    assert judged.allowed
+    assert judged.annotations["impact"].endswith(" over=limit:pods softened")
+    assert judged.assumed is not None
+    [rule] = judged.assumed.rules
+    assert (rule.softened, rule.meta.annotations) == (True, {EVICT: "true", SOFTENED_FROM: "NoExecute"})
+
+
+def test_patch_within_the_limit_stays_as_it_is_and_counts_for_the_next() -> None:
+    mutated, judged, stored = sent(patching({"driver": DRIVER, "pool": "node-0"}))
+    assert (mutated.patch, mutated.softened, keys_in(stored)) == ((), False, "")
+    assert mutated.assumed.impact.pods == {"u-0"}
+    assert judged.allowed
+    untrusted, _, _ = sent(patching({"driver": DRIVER, "pool": "node-0"}), caller_trusted=False)
+    assert untrusted.assumed is None
+
+
+def test_all_are_softened_where_the_entry_says_always() -> None:
+    mutated, judged, stored = sent(patching({"pool": "node-0"}, evicting(), make_taint(key=OTHER)), impact=ALWAYS)
+    assert remark(mutated).endswith("; the policy softens every such rule")
+    assert taints_of(stored) == [(KEY, "NoSchedule", NOW_TEXT), (OTHER, "NoSchedule", "2026-06-01T11:59:30Z")]
+    assert keys_in(stored) == KEY
+    assert judged.allowed
+
+
+def test_only_taints_whose_entry_softens_are_softened() -> None:
+    soft = ImpactLimits(taints=TaintMatch(keys=(KEY,)), pods=9, soften=Softening.ALWAYS)
+    impact = ImpactSettings(limits=(soft, ImpactLimits(pods=4)))
+    mutated, judged, stored = sent(patching("default", evicting(), evicting(key=OTHER)), impact=impact)
+    assert [each[1] for each in taints_of(stored)] == ["NoSchedule", "NoExecute"]
+    assert judged.allowed
+    strict = ImpactSettings(limits=(soft, ImpactLimits(pods=3)))
+    mutated, judged, stored = sent(patching("default", evicting(), evicting(key=OTHER)), impact=strict)
+    assert mutated.patch == ()
+    assert not judged.allowed, "the other taint alone is over its limit"
+
+
+@pytest.mark.parametrize(
+    ("patch", "options"),
+    [
+        pytest.param(patching(), {"user": "dev"}, id="another requester"),
+        pytest.param(patching({}), {}, id="every device"),
+        pytest.param(patching(), {"impact": softening(devices=7)}, id="too many devices"),
+        pytest.param(patching(), {"impact": softening(two_step=True)}, id="two steps"),
+        pytest.param(patching("default", evicting(), make_taint()), {}, id="a NoSchedule taint of that key"),
+        pytest.param(patching(code="renew"), {}, id="a code"),
+        pytest.param(patching({"deviceClassName": "gone"}), {}, id="a filter that cannot be judged"),
+    ],
+)
+def test_what_is_refused_as_before(patch: Any, options: Any) -> None:
+    mutated, judged, _ = sent(patch, **options)
+    assert (mutated.patch, mutated.softened) == ((), False)
+    assert not judged.allowed
+
+
+def test_mode_warn_says_what_would_be() -> None:
+    mutated, judged, _ = sent(patching(), mode=PolicyMode.WARN)
+    assert mutated.patch == ()
+    assert judged.allowed
+    text = f"the limit is 3 pods; with mode enforce it would become NoSchedule with {SOFTENED_KEYS}"
+    assert any(said.endswith(text) for _, said in told(judged))
+    assert sent(patching(), mode=PolicyMode.OFF)[0].patch == ()
+
+
+def test_refusal_says_that_mutate_did_not_answer() -> None:
+    decision = ask_patch(patching(), impact=softening(), user=OPERATOR)
+    assert "; /mutate softens such taints, but did not answer, or there is one of that key" in refusals(decision)[0]
+    twice = ask_patch(patching(), impact=softening(two_step=True), user=OPERATOR)
+    assert not any("/mutate" in text for text in refusals(twice))
+    assert not any("/mutate" in text for text in refusals(ask_patch(patching(), impact=allowing(pods=3))))
+
+
+def test_confirmed_patch_keeps_its_effect() -> None:
+    code = code_in(ask_patch(patching(), impact=allowing(pods=3)))
+    mutated, judged, _ = sent(patching(code=code))
+    assert (mutated.patch, judged.allowed) == ((), True)
+    glass = softening(break_glass_groups=("sre",))
+    mutated, judged, _ = sent(patching(), impact=glass, groups=["sre"])
+    assert (mutated.patch, judged.broke_glass) == ((), True)
+
+
+def test_unknown_impact_is_softened() -> None:
+    mutated, judged, stored = sent(patching(), cluster=UNKNOWN)
+    assert remark(mutated).endswith("what it hits is not known: claims were not read yet")
+    assert keys_in(stored) == KEY
+    assert judged.allowed
+    lenient = softening(unknown_impact=Action.WARN)
+    assert sent(patching(), cluster=UNKNOWN, impact=lenient)[0].assumed is None
+    assert sent(patching(), cluster=UNKNOWN, impact=softening(devices=9))[0].patch == ()
+
+
+def test_old_time_is_replaced_when_a_taint_is_softened() -> None:
+    patch = patching("default", evicting(time_added="2026-06-01T11:00:00Z"))
+    _, judged, stored = sent(patch)
+    assert taints_of(stored) == [(KEY, "NoSchedule", NOW_TEXT)]
+    assert judged.allowed
+    young = patching("default", evicting(time_added="2026-06-01T11:59:00Z"))
+    assert taints_of(sent(young)[2]) == [(KEY, "NoSchedule", "2026-06-01T11:59:00Z")]
+    assert taints_of(sent(patching("default", evicting(time_added=None)))[2]) == [(KEY, "NoSchedule", NOW_TEXT)]
+
+
+def test_times_of_other_taints_are_set_as_well() -> None:
+    patch = patching("default", make_taint(key=OTHER, time_added=None), evicting(time_added=None))
+    assert taints_of(sent(patch)[2]) == [(OTHER, "NoSchedule", NOW_TEXT), (KEY, "NoSchedule", NOW_TEXT)]
+
+
+def stored_softened(**fields: Any) -> Any:
+    taint = make_taint(effect="NoSchedule", time_added="2026-06-01T10:00:00Z", **fields)
+    return patching("default", taint, softened=KEY)
+
+
+def test_patch_that_is_sent_again_stays_as_it_is_stored() -> None:
+    for again in (patching("default", evicting(time_added=None)), patching("default", evicting())):
+        mutated, judged, stored = sent(again, stored_softened())
+        assert taints_of(stored) == taints_of(stored_softened())
+        assert keys_in(stored) == KEY
+        assert remark(mutated).endswith("; as before")
+        assert not mutated.softened, "it is counted once"
+        assert (judged.allowed, told(judged)) == (True, [])
+
+
+def test_later_time_of_the_author_counts_when_it_is_sent_again() -> None:
+    later = patching("default", evicting(time_added="2026-06-01T10:30:00Z"))
+    assert taints_of(sent(later, stored_softened())[2]) == [(KEY, "NoSchedule", "2026-06-01T10:30:00Z")]
+    earlier = patching("default", evicting(time_added="2026-06-01T09:00:00Z"))
+    assert taints_of(sent(earlier, stored_softened())[2]) == [(KEY, "NoSchedule", "2026-06-01T10:00:00Z")]
+
+
+def test_patch_that_does_more_is_judged_again() -> None:
+    wider = {"driver": DRIVER, "pool": "node-0"}
+    old = {**stored_softened(), "spec": patching(wider, make_taint()).get("spec")}
+    mutated, judged, _ = sent(patching(), old)
+    assert mutated.softened
+    assert remark(mutated).endswith("the limit is 3 pods")
+    assert judged.allowed
+
+
+def test_stored_patch_from_before_the_policy_is_left_as_it_is() -> None:
+    mutated, judged, _ = sent(patching(), patching(), impact=ALWAYS)
+    assert (mutated.patch, told(judged)) == ((), [])
+
+
+def test_annotation_is_no_way_around_the_guard() -> None:
+    """The worker evicts for such a taint, so it counts as one that evicts; who may soften, the policy says."""
+    marked = patching("default", make_taint(), softened=KEY)
+    assert ask_patch(marked, impact=allowing(pods=4)).annotations["impact"].startswith("devices=8 pools=4")
+    assert refusals(ask_patch(marked, impact=allowing(pods=3)))[0].startswith("hits 8 devices, 4 pods")
+    added = ask_patch(marked, patching("default", make_taint()), impact=allowing(pods=3))
+    assert not added.allowed, "to mark a stored patch is to ask for more"
+    assert ask_patch(patching("default", make_taint()), marked, impact=allowing(pods=0)).allowed
+
+
+def test_rules_on_taints_see_that_a_softened_taint_evicts() -> None:
+    no_eviction = Rule("no-eviction", Action.DENY, Match(evict=True))
+    judge = Judge(make_context(taint_rules=(no_eviction,)).policy)
+    context = make_context(judge=judge, sight=Sight(racks()), patches=known(), key=SECRET)
+    plain, marked = patching("default", make_taint()), patching("default", make_taint(), softened=KEY)
+    assert policy_part(make_admission_request(plain), context).findings == ()
+    assert policy_part(make_admission_request(marked), context).findings != ()
+    assert policy_part(make_admission_request(marked, plain), context).findings != ()
+    assert policy_part(make_admission_request(marked, marked), context).findings == ()
+
+
+def test_stored_code_that_covers_what_is_added_keeps_the_effect() -> None:
+    """A code is for the patch as it is, so only a higher priority can add devices to what it confirms."""
+    code = code_in(ask_patch(patching(cel(FIRST)), impact=allowing(pods=3)))
+    rival = patching(name="rival", created=CREATED_TEXT, priority=1)
+    old = patching(cel(FIRST), code=code)
+    patches = known([rival, old])
+    mutated, judged, _ = sent(patching(cel(FIRST), code=code, priority=2), old, patches=patches)
+    assert mutated.patch == ()
+    assert judged.allowed
+    assert judged.annotations["impact"].endswith(" over=limit:pods confirmed")
+    bare = patching(cel(FIRST))
+    mutated, _, stored = sent(patching(cel(FIRST), priority=2), bare, patches=known([rival, bare]))
+    assert mutated.softened
+    assert keys_in(stored) == KEY

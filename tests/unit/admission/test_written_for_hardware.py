@@ -1,0 +1,230 @@
+"""Rules of the patch controller for the other devices of the hardware that another rule is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders import DRIVER, NOW, make_rule, make_taint
+from tests.unit.admission.guarding import allowing, ask, over, tainting, told
+from tests.unit.admission.patch_guarding import CREATED_TEXT, evicting
+from tests.unit.admission.test_written_rules import ACCOUNT, faults, owner
+from tests.unit.inventory.patched import slice_of
+from tests.unit.inventory.values import claim, inventory_of, on
+from webhook.api.decode import Reader
+from webhook.api.meta import format_time
+from webhook.api.rules import CONFIRM_IMPACT, EVICT, HARDWARE_LABEL, NOT_BEFORE, SCOPE, DeviceTaintRule, decode_rule
+from webhook.inventory.fates import DeviceNames
+from webhook.policy.model import InTreeEvictor
+
+if TYPE_CHECKING:
+    from webhook.inventory.state import Inventory, InventoryObject
+
+
+def hardware_objects(**options: Any) -> list[InventoryObject]:
+    """A card with two partitions and another device, a rule for the card, and pods on all of them."""
+    card, other = (dict[str, Any](counterSet=name, counters={}) for name in ("card-0", "card-1"))
+    devices = [
+        {"name": "gpu-0", "consumesCounters": [card]},
+        {"name": "mig-0", "consumesCounters": [card]},
+        {"name": "mig-1", "consumesCounters": [card]},
+        {"name": "gpu-1", "consumesCounters": [other]},
+    ]
+    meta = {"name": "bad-card", "uid": "uid-of-rule", "annotations": options.pop("annotations", {SCOPE: "hardware"})}
+    fields = {"selector": {"driver": DRIVER, "pool": "node-0", "device": "gpu-0"}, "taint": evicting(), **options}
+    rule = make_rule(meta={**meta, **fields.pop("meta", {})}, **fields)
+    return [
+        slice_of(*devices),
+        *[claim(f"c-{name}", on(name), users=[f"u-{name}"]) for name in ("mig-0", "mig-1")],
+        decode_rule(Reader.of(rule, [])),
+    ]
+
+
+def hardware(**options: Any) -> Inventory:
+    return inventory_of(*hardware_objects(**options))
+
+
+def sibling(device: str = "mig-0", taint: Any = None, **fields: Any) -> Any:
+    selector = fields.pop("selector", {"driver": DRIVER, "pool": "node-0", "device": device})
+    reference = owner("uid-of-rule", "bad-card", "DeviceTaintRule")
+    given = {"name": "bad-card-1", "labels": {HARDWARE_LABEL: "uid-of-rule"}, "ownerReferences": [reference], **fields}
+    return make_rule(selector=selector, taint=taint or evicting(), meta=given)
+
+
+@pytest.mark.parametrize("device", ["mig-0", "mig-1", "gpu-0"])
+def test_devices_of_the_same_hardware_are_admitted(device: str) -> None:
+    assert faults(sibling(device), cluster=hardware()) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "cluster", "fault"),
+    [
+        pytest.param(
+            sibling("gpu-1"),
+            hardware(),
+            "spec.deviceSelector: the device is on no hardware of which DeviceTaintRule bad-card selects a device",
+            id="other hardware",
+        ),
+        pytest.param(
+            sibling("mig-9"),
+            hardware(),
+            "spec.deviceSelector: the device is on no hardware of which DeviceTaintRule bad-card selects a device",
+            id="no such device",
+        ),
+        pytest.param(
+            sibling(),
+            hardware(selector={"driver": DRIVER, "pool": "node-7", "device": "gpu-0"}),
+            "spec.deviceSelector: the device is on no hardware of which DeviceTaintRule bad-card selects a device",
+            id="another pool",
+        ),
+        pytest.param(
+            sibling(),
+            hardware(selector={"driver": "other.example.com", "device": "gpu-0"}),
+            "spec.deviceSelector: the device is on no hardware of which DeviceTaintRule bad-card selects a device",
+            id="another driver",
+        ),
+        pytest.param(
+            sibling(selector={"driver": DRIVER, "pool": "node-0"}),
+            hardware(),
+            "spec.deviceSelector: must name a driver, a pool and a device",
+            id="a whole pool",
+        ),
+        pytest.param(
+            sibling(selector={"driver": DRIVER, "device": "mig-0"}),
+            hardware(),
+            "spec.deviceSelector: must name a driver, a pool and a device",
+            id="any pool",
+        ),
+        pytest.param(
+            sibling(selector={"pool": "node-0", "device": "mig-0"}),
+            hardware(),
+            "spec.deviceSelector: must name a driver, a pool and a device",
+            id="any driver",
+        ),
+        pytest.param(
+            sibling(selector={"driver": DRIVER, "pool": "node-0", "device": "mig-0", "other": 1}),
+            hardware(),
+            "spec.deviceSelector: must name a driver, a pool and a device",
+            id="an unknown field",
+        ),
+        pytest.param(
+            sibling(),
+            hardware(annotations={}),
+            f"metadata.ownerReferences: DeviceTaintRule bad-card has no annotation {SCOPE}: hardware",
+            id="no scope",
+        ),
+        pytest.param(
+            sibling(),
+            hardware(meta={"uid": "another"}),
+            "metadata.ownerReferences: there is no DeviceTaintRule bad-card with that UID",
+            id="another UID",
+        ),
+        pytest.param(
+            sibling(),
+            hardware(meta={"deletionTimestamp": CREATED_TEXT}),
+            "metadata.ownerReferences: there is no DeviceTaintRule bad-card with that UID",
+            id="being deleted",
+        ),
+        pytest.param(
+            sibling(labels={}),
+            hardware(),
+            f"metadata.labels[{HARDWARE_LABEL}]: must be the UID of the rule",
+            id="no label",
+        ),
+        pytest.param(
+            sibling(taint=make_taint(time_added=format_time(NOW))),
+            hardware(),
+            "spec.taint: must be that of DeviceTaintRule bad-card",
+            id="another effect",
+        ),
+        pytest.param(
+            sibling(taint=evicting(time_added="2026-06-01T11:00:00Z")),
+            hardware(),
+            "spec.taint.timeAdded: must not be before 2026-06-01T12:00:00Z, as DeviceTaintRule bad-card has it",
+            id="an earlier time",
+        ),
+        pytest.param(
+            sibling(annotations={SCOPE: "hardware"}),
+            hardware(),
+            f"metadata.annotations[{SCOPE}]: must be as DeviceTaintRule bad-card has it, or as it was stored",
+            id="a scope of its own",
+        ),
+    ],
+)
+def test_rule_for_other_hardware_is_refused(rule: Any, cluster: Inventory, fault: str) -> None:
+    assert faults(rule, cluster=cluster) == [fault]
+
+
+def test_siblings_are_not_emptied_before_their_rule() -> None:
+    """The in-tree controller does not read the annotation; our worker does."""
+    cluster = hardware(annotations={SCOPE: "hardware", NOT_BEFORE: "2027-01-01T00:00:00Z"})
+    assert faults(sibling(), cluster=cluster) == []
+    ours = {"cluster": cluster, "in_tree_evictor": InTreeEvictor.ABSENT}
+    assert faults(sibling(), **ours) == [
+        f"metadata.annotations[{NOT_BEFORE}]: must be as DeviceTaintRule bad-card has it, or as it was stored"
+    ]
+    assert faults(sibling(annotations={NOT_BEFORE: "2027-01-01T00:00:00Z"}), **ours) == []
+
+
+def test_code_of_the_rule_is_none_for_its_siblings() -> None:
+    cluster = hardware(annotations={SCOPE: "hardware", CONFIRM_IMPACT: "v1.1.1.1.1.1.AAAA"})
+    assert faults(sibling(), cluster=cluster) == []
+    assert len(faults(sibling(annotations={CONFIRM_IMPACT: "v1.1.1.1.1.1.AAAA"}), cluster=cluster)) == 1
+
+
+# --- the rule itself ------------------------------------------------------------------------------
+
+
+def card_rule(*, scope: str | None = "hardware", effect: str = "NoExecute", **selector: str) -> Any:
+    chosen = selector or {"driver": DRIVER, "pool": "node-0", "device": "gpu-0"}
+    return tainting(chosen, effect, name="bad-card", annotations={} if scope is None else {SCOPE: scope})
+
+
+def ask_card(rule: Any, old: Any = None, **options: Any) -> Any:
+    bare = inventory_of(*[each for each in hardware_objects() if not isinstance(each, DeviceTaintRule)])
+    return ask(rule, old, cluster=bare, **{"patch_account": ACCOUNT, **options})
+
+
+def test_rule_for_all_of_the_hardware_counts_all_of_it() -> None:
+    decision = ask_card(card_rule())
+    assert decision.allowed
+    assert told(decision) == [("warn", "selects 3 devices in 1 pool; evicts 2 pods in 1 namespace, all at once")]
+    assert over(ask_card(card_rule(), impact=allowing(pods=1))) == ["limit:pods"]
+    assert over(ask_card(card_rule(effect="NoSchedule"), impact=allowing(devices=2))) == ["limit:devices"]
+    assert ask_card(card_rule(effect="NoSchedule"), impact=allowing(devices=3)).allowed
+    closed = (DeviceNames(DRIVER, "node-0", "gpu-1"),)
+    crowded = ask_card(card_rule(effect="NoSchedule"), impact=allowing(devices=3), closed=closed)
+    assert over(crowded) == ["window:devices"]
+
+
+def test_siblings_of_a_rule_that_asks_our_worker_only_close() -> None:
+    rule = card_rule(effect="NoSchedule")
+    rule["metadata"]["annotations"][EVICT] = "true"
+    decision = ask_card(rule, impact=allowing(pods=0))
+    assert decision.allowed
+    assert decision.annotations["impact"].startswith("devices=3 ")
+    assert " kept=2 " in decision.annotations["impact"]
+
+
+def test_no_other_device_stays_in_service_then() -> None:
+    assert "siblings=" not in ask_card(card_rule()).annotations["impact"]
+    assert "siblings=2" in ask_card(card_rule(scope=None)).annotations["impact"]
+
+
+def test_scope_without_a_controller_is_for_nothing() -> None:
+    decision = ask_card(card_rule(), impact=allowing(pods=0), patch_account="")
+    assert decision.allowed
+    assert decision.annotations["impact"].startswith("devices=1 ")
+
+
+def test_scope_of_a_rule_for_more_than_one_device_adds_nothing() -> None:
+    assert ask_card(card_rule(driver=DRIVER)).annotations["impact"].startswith("devices=4 ")
+
+
+def test_scope_that_is_added_is_judged() -> None:
+    added = ask_card(card_rule(), card_rule(scope=None), impact=allowing(pods=1))
+    assert over(added) == ["limit:pods"]
+    assert ask_card(card_rule(), card_rule(), impact=allowing(pods=1)).allowed
+    assert ask_card(card_rule(scope=None), card_rule(), impact=allowing(pods=1)).allowed
+    assert ask_card(card_rule(effect="None"), card_rule(scope=None, effect="None"), impact=allowing(pods=1)).allowed

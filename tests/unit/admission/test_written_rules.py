@@ -1,0 +1,326 @@
+"""Rules of the patch controller's account, and of others who pretend that theirs are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.builders import DRIVER, KEY, make_admission_request, make_context, make_patch, make_rule, make_taint
+from tests.unit.admission.guarding import SECRET, UNKNOWN, allowing, told
+from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, cel, evicting, known, patching, racks
+from webhook.admission.chain import mutate, policy_part, validate
+from webhook.api.rules import (
+    CONFIRM_IMPACT,
+    DATA,
+    EVICT,
+    EVICTIONS_PER_SECOND,
+    EXPIRES_AT,
+    NOT_BEFORE,
+    PATCH_LABEL,
+    SCOPE,
+    SOFTENED_FROM,
+)
+from webhook.inventory.state import Inventory, Sight
+from webhook.policy.decide import Judge
+from webhook.policy.model import (
+    Action,
+    ImpactLimits,
+    ImpactSettings,
+    InTreeEvictor,
+    Policy,
+    PolicyMode,
+    Rule,
+    Softening,
+)
+
+if TYPE_CHECKING:
+    from webhook.admission.decision import Decision
+
+ACCOUNT: Final = "system:serviceaccount:device-taint-webhook:device-taint-patch"
+UID: Final = "uid-of-patch"
+GPU_0: Final = {"driver": DRIVER, "device": "gpu-0"}
+
+
+def stored_patch(filter_: Any = None, *taints: Any, **fields: Any) -> Any:
+    """A patch that is there; for the first devices of all nodes unless it has another filter."""
+    fields = {"uid": UID, "created": CREATED_TEXT, **fields}
+    return patching(cel(FIRST) if filter_ is None else filter_, *taints, **fields)
+
+
+def owner(uid: str = UID, name: str = "firmware", kind: str = "ResourceSlicePatch", **fields: Any) -> dict[str, Any]:
+    version = "devicetaint.io/v1alpha1" if kind == "ResourceSlicePatch" else "resource.k8s.io/v1"
+    return {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": True, **fields}
+
+
+def written(selector: Any = None, taint: Any = None, **meta: Any) -> Any:
+    """A rule as the controller writes it for the patch."""
+    fields = {"name": "firmware-1", "labels": {PATCH_LABEL: UID}, "ownerReferences": [owner()], **meta}
+    return make_rule(selector=GPU_0 if selector is None else selector, taint=taint or evicting(), meta=fields)
+
+
+def judged(rule: Any, old: Any = None, *, user: str = ACCOUNT, **options: Any) -> Decision:
+    """The verdict under limits that no rule of another account would pass."""
+    if old is not None:
+        rule, old = ({**each, "metadata": {**each["metadata"], "resourceVersion": "7"}} for each in (rule, old))
+    patches = options.pop("patches", None) or known([options.pop("patch", None) or stored_patch()])
+    cluster = options.pop("cluster", None) or racks()
+    sight = Sight(cluster) if isinstance(cluster, Inventory) else cluster
+    given = {"impact": allowing(pods=0, devices=0), "key": SECRET, "patch_account": ACCOUNT, "patches": patches}
+    context = make_context(**{**given, "sight": sight, **options})
+    return validate(make_admission_request(rule, old, user=user), context)
+
+
+def faults(rule: Any, old: Any = None, **options: Any) -> list[str]:
+    decision = judged(rule, old, **options)
+    return [str(each.error).replace(" Forbidden:", "") for each in decision.denials]
+
+
+def test_part_of_a_patch_is_admitted_whatever_it_hits_and_is_not_counted_again() -> None:
+    decision = judged(written())
+    assert decision.allowed
+    assert (decision.findings, decision.assumed, decision.annotations) == ((), None, {})
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param(written({**GPU_0, "pool": "node-1"}), id="a device"),
+        pytest.param(written(taint=evicting(time_added="2026-06-01T13:00:00Z")), id="a later time"),
+        pytest.param(written(taint=evicting(time_added=None)), id="the server sets the time"),
+        pytest.param(written(annotations={DATA: "{}"}), id="data"),
+    ],
+)
+def test_parts_of_a_patch(rule: Any) -> None:
+    assert faults(rule) == []
+
+
+NOT_THERE = "metadata.ownerReferences: there is no ResourceSlicePatch firmware with that UID"
+NO_CONTROLLER = (
+    "metadata.ownerReferences: the patch controller may only write rules that a ResourceSlicePatch or a DeviceTaintRule"
+    " controls"
+)
+LEFT_OUT = "has no such taint by patch firmware: its filter leaves it out, or another patch wins"
+
+
+@pytest.mark.parametrize(
+    ("rule", "fault"),
+    [
+        pytest.param(written(ownerReferences=[]), NO_CONTROLLER, id="no owner"),
+        pytest.param(written(ownerReferences=[owner(controller=False)]), NO_CONTROLLER, id="no controller"),
+        pytest.param(written(ownerReferences=[owner(kind="Pod")]), NO_CONTROLLER, id="another kind"),
+        pytest.param(
+            written(ownerReferences=[owner(apiVersion="example.com/v1alpha1")]), NO_CONTROLLER, id="another group"
+        ),
+        pytest.param(written(ownerReferences=[owner("uid-of-another")]), NOT_THERE, id="another UID"),
+        pytest.param(written(ownerReferences=[owner("")]), NOT_THERE, id="no UID"),
+        pytest.param(written(ownerReferences=[owner(name="gone")]), NOT_THERE.replace("firmware", "gone"), id="gone"),
+        pytest.param(
+            written(labels={PATCH_LABEL: "other"}),
+            f"metadata.labels[{PATCH_LABEL}]: must be the UID of the patch",
+            id="another label",
+        ),
+        pytest.param(
+            written(taint=evicting(key="o.example.com/k")),
+            "spec.taint: patch firmware has no taint o.example.com/k:NoExecute",
+            id="another key",
+        ),
+        pytest.param(
+            written(taint=make_taint()),
+            f"spec.taint: patch firmware has no taint {KEY}:NoSchedule",
+            id="another effect",
+        ),
+        pytest.param(written(taint=evicting(value="v")), "spec.taint: must be that of patch firmware", id="a value"),
+        pytest.param(
+            written(taint=evicting(time_added="2026-06-01T11:59:59Z")),
+            "spec.taint.timeAdded: must not be before 2026-06-01T12:00:00Z, as patch firmware has it",
+            id="an earlier time",
+        ),
+        pytest.param(
+            written(taint=evicting(description="d")),
+            "spec.taint: must have no data, description or rate: those are annotations",
+            id="a description",
+        ),
+        pytest.param(
+            written({"driver": DRIVER, "pool": "node-1"}),
+            f"spec.deviceSelector: device {DRIVER}/node-1/gpu-1 {LEFT_OUT}",
+            id="a device more",
+        ),
+        pytest.param(
+            written({"driver": DRIVER, "pool": "node-1", "device": "gpu-1"}),
+            f"spec.deviceSelector: device {DRIVER}/node-1/gpu-1 {LEFT_OUT}",
+            id="another device",
+        ),
+        pytest.param(written({**GPU_0, "other": 1}), "spec.deviceSelector: must consist of names", id="unknown field"),
+        pytest.param(
+            written({**GPU_0, "pool": "node-9"}),
+            "spec.deviceSelector: selects no published device, and is not within the names of patch firmware",
+            id="a device to come",
+        ),
+        *[
+            pytest.param(
+                written(annotations={name: text}),
+                f"metadata.annotations[{name}]: must be as patch firmware has it, or as it was stored",
+                id=name,
+            )
+            for name, text in (
+                (EVICT, "true"),
+                (SOFTENED_FROM, "NoExecute"),
+                (EVICTIONS_PER_SECOND, "9"),
+                (NOT_BEFORE, "2027-01-01T00:00:00Z"),
+                (EXPIRES_AT, "2027-01-01T00:00:00Z"),
+                (CONFIRM_IMPACT, "v1.1.1.1.1.1.AAAA"),
+                (SCOPE, "hardware"),
+            )
+        ],
+    ],
+)
+def test_rule_that_is_no_part_of_its_patch_is_refused(rule: Any, fault: str) -> None:
+    assert faults(rule) == [fault]
+
+
+def test_rule_without_selector_is_refused() -> None:
+    rule = written()
+    del rule["spec"]["deviceSelector"]
+    assert faults(rule) == ["spec.deviceSelector: must consist of names"]
+
+
+PLAIN = stored_patch({"driver": DRIVER, "pool": "node-0"})
+
+
+@pytest.mark.parametrize(
+    ("selector", "right"),
+    [
+        pytest.param({"driver": DRIVER, "pool": "node-0"}, True, id="the filter itself"),
+        pytest.param({"driver": DRIVER, "pool": "node-0", "device": "gpu-9"}, True, id="a device to come"),
+        pytest.param({"driver": DRIVER}, False, id="more"),
+        pytest.param({"driver": DRIVER, "pool": "node-1"}, False, id="another pool"),
+        pytest.param({}, False, id="every device"),
+    ],
+)
+def test_rule_of_a_patch_for_names(selector: Any, right: bool) -> None:  # noqa: FBT001 -- pytest fills it
+    beyond = "spec.deviceSelector: selects more than the filter of patch firmware"
+    assert faults(written(selector), patch=PLAIN) == ([] if right else [beyond])
+
+
+def test_rule_for_all_devices_needs_a_patch_without_filter() -> None:
+    patch = make_patch(filter_=None, meta=stored_patch()["metadata"], taints=[evicting()])
+    assert faults(written({}), patch=patch) == []
+
+
+def test_rule_is_refused_where_another_patch_wins() -> None:
+    rival = patching({"pool": "node-0"}, name="rival", uid="u", created=CREATED_TEXT, priority=1)
+    patches = known([stored_patch({"driver": DRIVER}), rival])
+    assert faults(written({"driver": DRIVER, "pool": "node-1"}), patches=patches) == []
+    assert faults(written({"driver": DRIVER, "pool": "node-7"}), patches=patches) == [], "a pool to come"
+    assert faults(written({"driver": DRIVER, "pool": "node-0"}), patches=patches) == [
+        f"spec.deviceSelector: device {DRIVER}/node-0/gpu-0 {LEFT_OUT}"
+    ]
+    assert faults(written({"driver": DRIVER}), patches=patches) != []
+
+
+def test_rate_and_softening_come_from_the_patch() -> None:
+    fast = stored_patch(None, evicting(evictionsPerSecond=5))
+    assert faults(written(annotations={EVICTIONS_PER_SECOND: "5"}), patch=fast) == []
+    assert len(faults(written(annotations={EVICTIONS_PER_SECOND: "6"}), patch=fast)) == 1
+    absent = {"patch": fast, "in_tree_evictor": InTreeEvictor.ABSENT}
+    assert len(faults(written(), **absent)) == 1, "the rate of the policy may be higher"
+    assert faults(written(annotations={EVICTIONS_PER_SECOND: "5"}), **absent) == []
+    assert faults(written(), patch=fast) == [], "the in-tree controller has no rate"
+    soft = stored_patch(None, make_taint(), softened=KEY)
+    marks = {EVICT: "true", SOFTENED_FROM: "NoExecute"}
+    assert faults(written(taint=make_taint(), annotations=marks), patch=soft) == []
+    assert faults(written(taint=make_taint()), patch=soft) == [], "it only closes the devices"
+    assert len(faults(written(taint=make_taint(), annotations={EVICT: "true"}), patch=soft)) == 1
+
+
+def test_what_others_wrote_on_a_rule_may_stay() -> None:
+    confirmed = written(annotations={CONFIRM_IMPACT: "v1.1.1.1.1.1.AAAA"})
+    assert faults(confirmed, confirmed) == []
+    assert len(faults(confirmed, written())) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        pytest.param({"cluster": UNKNOWN}, "claims were not read yet", id="cold inventory"),
+        pytest.param({"patches": known(unknown="patches not read yet")}, "patches not read yet", id="cold patches"),
+    ],
+)
+def test_rule_is_refused_until_it_can_be_checked(options: Any, why: str) -> None:
+    assert faults(written(), **options) == [f"metadata.ownerReferences: cannot be checked: {why}; try again in a while"]
+
+
+def test_rule_of_a_patch_that_cannot_be_evaluated_is_refused() -> None:
+    assert faults(written(), patch=stored_patch({"deviceClassName": "gone"})) == [
+        "spec.deviceSelector: cannot be checked: device class gone does not exist; try again in a while"
+    ]
+
+
+@pytest.mark.parametrize("mode", [PolicyMode.WARN, PolicyMode.OFF])
+def test_mode(mode: PolicyMode) -> None:
+    decision = judged(written(taint=make_taint()), mode=mode)
+    assert decision.allowed
+    assert bool(told(decision)) is (mode is PolicyMode.WARN)
+    assert decision.turned_down is (mode is PolicyMode.WARN)
+
+
+def test_without_a_cluster_nothing_is_refused() -> None:
+    context = make_context(patch_account=ACCOUNT, offline=True)
+    assert validate(make_admission_request(written(ownerReferences=[]), user=ACCOUNT), context).allowed
+
+
+# --- others ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"user": "mallory"}, id="another account"),
+        pytest.param({"user": "mallory", "patch_account": ""}, id="no controller"),
+        pytest.param({"user": "", "patch_account": ""}, id="no name"),
+        pytest.param({"user": f"{ACCOUNT}-2"}, id="a name that begins alike"),
+    ],
+)
+def test_marks_of_the_controller_are_no_way_around_the_guard(options: Any) -> None:
+    decision = judged(written(), **options)
+    assert not decision.allowed
+    [text] = [text for severity, text in told(decision) if severity == "deny"]
+    assert text.startswith("hits 4 devices, 4 pods in 1 namespace: the limit is 0 devices and 0 pods")
+
+
+def test_policy_on_taints_was_asked_for_the_patch() -> None:
+    deny = Rule("nobody", Action.DENY)
+    policy = Policy(taint_rules=(deny,), impact=allowing(pods=0))
+    context = make_context(
+        judge=Judge(policy),
+        sight=Sight(racks()),
+        patches=known([stored_patch()]),
+        patch_account=ACCOUNT,
+        key=SECRET,
+    )
+    by_controller = make_admission_request(written(), user=ACCOUNT)
+    assert validate(by_controller, context).allowed
+    assert policy_part(by_controller, context).findings == ()
+    ruled = policy_part(make_admission_request(written(), user="dev"), context)
+    assert ruled.findings
+    assert validate(by_controller, context, ruled).allowed
+    assert not validate(make_admission_request(written(), user="dev"), context).allowed
+
+
+def test_rule_of_the_controller_is_not_softened() -> None:
+    soften = ImpactSettings(limits=(ImpactLimits(soften=Softening.ALWAYS, pods=1),))
+    patches = known([stored_patch()])
+    context = make_context(impact=soften, sight=Sight(racks()), patches=patches, patch_account=ACCOUNT, key=SECRET)
+    assert mutate(make_admission_request(written(), user=ACCOUNT), context).patch == ()
+    assert mutate(make_admission_request(written(), user="dev"), context).softened
+
+
+def test_times_of_the_controller_are_left_as_they_are() -> None:
+    """A patch that grows has rules of an earlier time; with /evict, a rule of another account would get the present."""
+    early = make_taint(time_added="2026-06-01T10:00:00Z")
+    marks = {EVICT: "true", SOFTENED_FROM: "NoExecute"}
+    context = make_context(sight=Sight(racks()), patch_account=ACCOUNT, key=SECRET)
+    rule = written(taint=early, annotations=marks)
+    assert mutate(make_admission_request(rule, user=ACCOUNT), context).patch == ()
+    assert mutate(make_admission_request(rule, user="dev"), context).patch != ()

@@ -1,0 +1,217 @@
+"""Patches and device classes as the guard knows them, and slices with what selectors see of devices."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from tests.builders import DRIVER, make_basic_device, make_device, make_patch, make_slice, make_taint
+from tests.unit.cluster.cache.following import event
+from tests.unit.cluster.cache.test_names import ABSENT, GPU, Objects, device_class
+from tests.unit.cluster.peer import Answer, Peer, Reply, Request, cluster_of, run, status, until
+from webhook.api.decode import Reader
+from webhook.api.patches import decode_patch
+from webhook.api.rules import CELSelector, DeviceSelector
+from webhook.api.slices import decode_slice
+from webhook.cluster.cache.decoders import SliceWire, WholeSliceWire
+from webhook.cluster.cache.known_patches import PatchesInForce
+from webhook.cluster.cache.names import ClusterCache
+from webhook.cluster.settings import InventorySettings, ReflectorSettings
+from webhook.inventory.pools import Pool
+from webhook.inventory.published import published_devices
+from webhook.inventory.state import Inventory, Sight
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from webhook.api.slices import ResourceSlice
+
+PATCHES = "/apis/devicetaint.io/v1alpha1"
+QUICK = ReflectorSettings(backoff_seconds=0.001, backoff_most_seconds=0.01, short_watch_seconds=0.0)
+
+
+class Patched(Objects):
+    """A peer with patches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches: list[Any] = []
+        self.patches_served = True
+        self.forbidden = False
+
+    def __call__(self, request: Request) -> Reply:
+        if request.path == PATCHES:
+            return Answer({"resources": [{"name": "resourceslicepatches"}]}) if self.patches_served else ABSENT
+        if request.path == f"{PATCHES}/resourceslicepatches":
+            if self.forbidden:
+                return Answer(status(403, "no patches for you", reason="Forbidden"), 403)
+            return Answer({"metadata": {"resourceVersion": "10"}, "items": self.patches})
+        return super().__call__(request)
+
+
+def patch(name: str, version: int = 1) -> Any:
+    meta = {"name": name, "uid": f"uid-of-{name}", "resourceVersion": str(version)}
+    return make_patch(meta=meta, taints=[make_taint()])
+
+
+class Bench:
+    def __init__(
+        self, peer: Peer, objects: Patched, cache: PatchesInForce, now: list[float], inventory: Inventory
+    ) -> None:
+        self.inventory = inventory
+        self.peer = peer
+        self.objects = objects
+        self.cache = cache
+        self.now = now
+
+    async def until_known(self) -> None:
+        await until(lambda: not self.cache.known().unknown, "the patches")
+
+
+@contextlib.asynccontextmanager
+async def following(*classes: Any, reflector: ReflectorSettings = QUICK, **state: Any) -> AsyncIterator[Bench]:
+    async with Peer() as peer, cluster_of(peer) as cluster:
+        now = [1000.0]
+        objects = Patched()
+        objects.add(*classes)
+        for name, value in state.items():
+            setattr(objects, name, value)
+        peer.otherwise = objects
+        names = ClusterCache(cluster, random=lambda: 0.5, reflector_settings=QUICK, clock=lambda: now[0])
+        cache = PatchesInForce(
+            cluster, names, random=lambda: 0.5, settings=InventorySettings(reflector=reflector), clock=lambda: now[0]
+        )
+        inventory = Inventory()
+        tasks = [asyncio.create_task(names.run()), asyncio.create_task(cache.run(lambda: Sight(inventory)))]
+        try:
+            yield Bench(peer, objects, cache, now, inventory)
+        finally:
+            for task in tasks:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+
+def test_patches_and_classes_are_known_by_name() -> None:
+    async def test() -> None:
+        odd = device_class("odd") | {"spec": {"selectors": [{"other": 1}]}}
+        async with following(GPU, odd, device_class("all"), patches=[patch("a")]) as bench:
+            await bench.until_known()
+            known = bench.cache.known()
+            assert known.patches == {"a": decode_patch(Reader.of(patch("a"), []))}
+            assert known.patches["a"].meta.uid == "uid-of-a"
+            found = {name: each.selectors for name, each in known.classes.items()}
+            assert found == {
+                "gpu": (CELSelector('device.driver == "gpu.example.com"'),),
+                "odd": (CELSelector(None),),
+                "all": (),
+            }
+            assert known.classes["gpu"].name == "gpu"
+            await bench.peer.until_watched(f"{PATCHES}/resourceslicepatches")
+            await bench.peer.say_on(f"{PATCHES}/resourceslicepatches", event("ADDED", patch("b", 11)))
+            await until(lambda: "b" in bench.cache.known().patches, "another one")
+            await bench.peer.say_on(
+                "/apis/resource.k8s.io/v1/deviceclasses", event("DELETED", device_class("gpu", version=12))
+            )
+            await until(lambda: set(bench.cache.known().classes) == {"odd", "all"}, "it is gone")
+            assert bench.cache.problem is None
+
+    run(test())
+
+
+def test_patches_that_may_not_be_read_are_not_known() -> None:
+    async def test() -> None:
+        async with following(forbidden=True) as bench:
+            await until(lambda: "no patches for you" in (bench.cache.problem or ""), "the reason")
+            assert bench.cache.known().unknown == "resourceslicepatches not read yet"
+            bench.objects.forbidden = False
+            await bench.until_known()
+
+    run(test())
+
+
+def test_without_the_kind_there_are_no_patches_and_it_is_looked_for_at_times() -> None:
+    async def test() -> None:
+        async with following(patches_served=False) as bench:
+            await bench.until_known()
+            assert bench.cache.known().patches == {}
+            bench.objects.patches_served = True
+            bench.objects.patches = [patch("a")]
+            await until(lambda: "a" in bench.cache.known().patches, "the kind is defined")
+
+    run(test())
+
+
+def test_looking_for_the_kind_is_no_loop() -> None:
+    async def test() -> None:
+        slow = replace(QUICK, backoff_seconds=60.0, backoff_most_seconds=60.0)
+        async with following(reflector=slow, patches_served=False) as bench:
+            await bench.until_known()
+            await asyncio.sleep(0.05)
+            assert len([each for each in bench.peer.requests if each.path == PATCHES]) == 1
+
+    run(test())
+
+
+def test_classes_that_are_not_read_leave_patches_unknown() -> None:
+    async def test() -> None:
+        async with following(served=False) as bench:
+            await until(bench.cache.reflector.synced.is_set, "patches")
+            assert "deviceclasses" in bench.cache.known().unknown
+
+    run(test())
+
+
+def test_filter_that_took_a_review_too_long_is_gone_on_with() -> None:
+    async def test() -> None:
+        async with following() as bench:
+            await bench.until_known()
+            bench.inventory.apply(None, decode_slice(Reader.of(attributed("v1"), [])))
+            memo, pools = bench.cache.known().memo, bench.inventory.pools
+            assert memo is not None
+            selector = DeviceSelector(selectors=(CELSelector("device.allowMultipleAllocations"),))
+            assert memo.selected(selector, {}, pools, lambda: False) is None
+            await until(lambda: not memo.step(pools), "nothing is left")
+            asked = iter([True, True])
+            assert memo.selected(selector, {}, pools, lambda: next(asked)) == {(DRIVER, "node-0"): frozenset({"gpu-1"})}
+
+    run(test())
+
+
+# --- slices ----------------------------------------------------------------------------------------
+
+
+def attributed(version: str) -> Any:
+    make = make_basic_device if version == "v1beta1" else make_device
+    shared = {"attributes": {"model": {"string": "a"}}, "capacity": {"memory": {"value": "40Gi"}}}
+    return make_slice(
+        [
+            make("gpu-0", [make_taint()], **shared),
+            make("gpu-1", **shared, allowMultipleAllocations=True),
+            make("gpu-2"),
+            make("gpu-3", attributes={f"{DRIVER}/odd": None, "n": {"int": 1}}, capacity={"c": "1"}),
+        ],
+        version=version,
+    )
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_selectors_see_of_a_kept_slice_what_they_see_of_the_whole(version: str) -> None:
+    manifest = attributed(version)
+    kept = msgspec.json.decode(json.dumps(manifest), type=WholeSliceWire).to_value()
+    plain = msgspec.json.decode(json.dumps(manifest), type=SliceWire).to_value()
+    assert seen(kept) == seen(decode_slice(Reader.of(manifest, [])))
+    assert kept.devices == plain.devices
+    assert plain.raw_devices is None
+
+
+def seen(value: ResourceSlice) -> list[Any]:
+    pool = Pool()
+    pool.put(value)
+    return list(published_devices((value.driver, value.pool), pool))

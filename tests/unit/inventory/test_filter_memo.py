@@ -1,0 +1,125 @@
+"""What filters select is remembered, and worked out a little at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.unit.inventory.patched import DRIVER, class_of, pools_of, slice_of
+from webhook.api.rules import CELSelector, DeviceSelector
+from webhook.inventory import filter_memo
+from webhook.inventory.device_filter import CannotFilterError
+from webhook.inventory.filter_memo import DEVICES_AT_ONCE, FilterMemo
+
+if TYPE_CHECKING:
+    from webhook.inventory.pools import Pools
+
+FIRST = f'device.attributes["{DRIVER}"].n == 0'
+
+
+def rack(pool: str = "node-0", devices: int = 2, first: int = 0, driver: str = DRIVER) -> Any:
+    entries = [{"name": f"gpu-{number}", "attributes": {"n": {"int": number + first}}} for number in range(devices)]
+    return slice_of(*entries, pool=pool, driver=driver)
+
+
+def select(*cel: str, **names: Any) -> DeviceSelector:
+    return DeviceSelector(selectors=tuple([CELSelector(each) for each in cel]), **names)
+
+
+def found(memo: FilterMemo, selector: DeviceSelector, pools: Pools, classes: Any = None) -> dict[str, list[str]] | None:
+    names = memo.selected(selector, classes or {}, pools, lambda: True)
+    return None if names is None else {pool: sorted(each) for (_, pool), each in names.items()}
+
+
+def steps(memo: FilterMemo, pools: Pools) -> int:
+    """How many it takes until nothing is left."""
+    number = 0
+    while memo.step(pools):
+        number += 1
+    return number
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        pytest.param(select(FIRST), {"node-0": ["gpu-0"], "node-1": ["gpu-0"]}, id="CEL"),
+        pytest.param(select(FIRST, pool="node-1"), {"node-1": ["gpu-0"]}, id="a pool"),
+        pytest.param(select(FIRST, driver="other.example.com"), {}, id="another driver"),
+        pytest.param(select("true", device="gpu-1"), {"node-0": ["gpu-1"], "node-1": ["gpu-1"]}, id="a device"),
+        pytest.param(select("true", device="gpu-9"), {}, id="no such device"),
+        pytest.param(select("true", FIRST), {"node-0": ["gpu-0"], "node-1": ["gpu-0"]}, id="two selectors"),
+        pytest.param(select(f'device.attributes["{DRIVER}"].gone == 0'), {}, id="a selector that fails"),
+        pytest.param(select(f'device.driver == "{DRIVER}"', FIRST, pool="node-1"), {"node-1": ["gpu-0"]}, id="driver"),
+        pytest.param(select('device.driver == "other.example.com"'), {}, id="another driver in CEL"),
+        pytest.param(select(device_class_name="first"), {"node-0": ["gpu-0"], "node-1": ["gpu-0"]}, id="class"),
+    ],
+)
+def test_devices_are_found(selector: DeviceSelector, expected: Any) -> None:
+    pools, memo = pools_of(rack(), rack("node-1")), FilterMemo()
+    classes = class_of("first", FIRST)
+    assert found(memo, selector, pools, classes) == expected
+    assert found(memo, selector, pools, classes) == expected
+
+
+def test_filter_that_cannot_be_judged() -> None:
+    with pytest.raises(CannotFilterError, match="gone does not exist"):
+        FilterMemo().selected(select(device_class_name="gone"), {}, pools_of(), lambda: True)
+
+
+def test_class_that_changes_is_another_filter() -> None:
+    pools, memo, selector = pools_of(rack()), FilterMemo(), select(device_class_name="c")
+    assert found(memo, selector, pools, class_of("c", FIRST)) == {"node-0": ["gpu-0"]}
+    assert found(memo, selector, pools, class_of("c", "false")) == {}
+
+
+def test_pool_is_asked_again_only_when_it_changed() -> None:
+    pools, memo = pools_of(rack(), rack("node-1")), FilterMemo()
+    assert found(memo, select(FIRST), pools) == {"node-0": ["gpu-0"], "node-1": ["gpu-0"]}
+    quick = iter([True])
+    assert memo.selected(select(FIRST), {}, pools, lambda: next(quick)) is not None, "nothing was left to do"
+    other = rack("node-1", first=5)
+    pools.apply(rack("node-1"), other)
+    some = iter([True, False])
+    assert memo.selected(select(FIRST), {}, pools, lambda: next(some)) is None
+    assert found(memo, select(FIRST), pools) == {"node-0": ["gpu-0"]}
+    pools.apply(rack(), None)
+    assert found(memo, select(FIRST), pools) == {}
+
+
+def test_what_was_left_is_gone_on_with_step_by_step() -> None:
+    pools, memo = pools_of(*[rack(f"node-{number}", DEVICES_AT_ONCE * 2) for number in range(3)]), FilterMemo()
+    assert steps(memo, pools) == 0
+    assert memo.selected(select(FIRST), {}, pools, lambda: False) is None
+    assert steps(memo, pools) == 3 * 3 + 1, "a step for each pool and each batch, and one to see that it is done"
+    assert steps(memo, pools) == 0
+    once = iter([True])
+    assert memo.selected(select(FIRST), {}, pools, lambda: next(once)) is not None
+
+
+def test_filter_that_costs_too_much_is_given_up() -> None:
+    pools, memo = pools_of(rack(devices=50)), FilterMemo(steps=20)
+    assert found(memo, select(FIRST), pools) is None
+    assert found(memo, select(FIRST), pools) is None
+    assert steps(memo, pools) == 0
+    enough = FilterMemo(steps=20)
+    small = pools_of(rack())
+    for number in range(50):
+        assert found(enough, select(FIRST), small) == {"node-0": ["gpu-0"]}, number
+        small.apply(rack(), rack())  # every time from the beginning
+
+
+def test_only_so_many_filters_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filter_memo, "FILTERS_MOST", 2)
+    pools, memo = pools_of(rack()), FilterMemo()
+    a, b, c = (select(f"{FIRST} && {number} == {number}") for number in range(3))
+    for each in (a, b, a, c):
+        assert found(memo, each, pools) is not None
+
+    def known(selector: DeviceSelector) -> bool:
+        once = iter([True, False])
+        return memo.selected(selector, {}, pools, lambda: next(once)) is not None
+
+    assert known(a)
+    assert known(c)
+    assert not known(b)

@@ -1,0 +1,280 @@
+"""The guard of patches: what a patch taints is one impact, refused over the limits as that of a rule is.
+
+Figures, limits, codes and the window are those of rules: see `guard`. A patch is expanded beside the patches that there
+are, so one that loses on every device hits nothing. Of an update only counts what it adds.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from webhook.admission.confirmation import NOTHING, CarriedCode, about_of_patch
+from webhook.admission.decision import BREAK_GLASS, AssumedPatch
+from webhook.admission.guard import SILENT, GuardFindings, denied, deny, glass_hint, milder, warn, way_out
+from webhook.admission.impact_text import annotation_of, figures_of, summary_of
+from webhook.admission.lint import CLOCK_SKEW
+from webhook.admission.over_limit import usual_rates
+from webhook.admission.patch_limits import PatchCheck, all_may_soften
+from webhook.admission.window_figures import window_figures
+from webhook.api.patches import SOFTENED_KEYS
+from webhook.api.rules import CONFIRM_IMPACT
+from webhook.api.taints import NO_EXECUTE
+from webhook.inventory.impact import Taint
+from webhook.inventory.patch_reach import PatchReach, added_rules, does_no_more, nominal_rules, patch_reach
+from webhook.inventory.rule_delta import EFFECT_RANK
+from webhook.policy.model import PolicyMode
+from webhook.validation.meta import METADATA
+from webhook.validation.patches import DEVICES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from webhook.admission.confirmation import CodeSubject, ImpactToConfirm
+    from webhook.admission.context import AdmissionContext
+    from webhook.admission.patch_limits import PartReason
+    from webhook.admission.review import AdmissionRequest
+    from webhook.api.field import Finding
+    from webhook.api.patches import ResourceSlicePatch
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.inventory.impact import Impact
+    from webhook.inventory.state import Inventory
+    from webhook.policy.model import ImpactSettings
+
+FILTER: Final = DEVICES.child("filter")
+PATCH_TAINTS: Final = DEVICES.child("taints")
+REACH_SECONDS: Final = 1.0
+"""How long filters may be evaluated in a review. Nothing else is answered meanwhile."""
+_CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
+
+
+def guard_patch(
+    new: ResourceSlicePatch, old: ResourceSlicePatch | None, request: AdmissionRequest, context: AdmissionContext
+) -> GuardFindings:
+    """The guard's findings on a patch that is created (`old` is None) or updated. Raises OutOfTime."""
+    if context.policy.mode is PolicyMode.OFF:
+        return SILENT
+    return _PatchGuarding(new, old, request, context).result()
+
+
+def code_about(patch: ResourceSlicePatch, context: AdmissionContext) -> CodeSubject:
+    """What a code for the patch is bound to."""
+    acting = [each for each in nominal_rules(patch) if each.effective_effect in EFFECT_RANK]
+    return about_of_patch(patch, acting, context.now - CLOCK_SKEW)
+
+
+def breaks_glass(request: AdmissionRequest, context: AdmissionContext) -> bool:
+    """Whether the requester may do without confirmation."""
+    return not frozenset(context.policy.impact.break_glass_groups).isdisjoint(request.groups)
+
+
+class PatchAddition:
+    """What a patch that is created (`old` is None) or updated adds to what is tainted."""
+
+    def __init__(
+        self,
+        new: ResourceSlicePatch,
+        old: ResourceSlicePatch | None,
+        inventory: Inventory | None,
+        context: AdmissionContext,
+        *,
+        whole: bool = False,
+    ) -> None:
+        """`whole`: where nothing is added, all that the patch taints is judged. Raises OutOfTime."""
+        self.unknown = ""
+        """Why that is not known; empty if it is."""
+        self.judged: tuple[DeviceTaintRule, ...] = ()
+        """The rules that say it; if it is not known, one for each taint."""
+        self.stored: tuple[DeviceTaintRule, ...] = ()
+        """The rules that will come of it, and act."""
+        self.nothing = False
+        """Whether the patch has taints, and no device has any of them now."""
+        self._check = partial(context.budget.check, "impact")
+        rates = usual_rates(context)
+        if not whole and old is not None and does_no_more(new, old, rates):
+            return
+        reach, before = self._reaches(new, old, inventory, context)
+        if self.unknown or inventory is None:
+            self.judged = nominal_rules(new)
+            return
+        if old is None:
+            self.judged = reach.rules
+        else:
+            self.judged = added_rules(new, reach, before, inventory.pools, rates)
+            if whole and not self.judged:
+                self.judged = reach.rules
+        self.nothing = bool(new.taints) and not reach.rules
+        known = {(each.meta.name, each.taint, each.effective_effect) for each in before.rules}
+        self.stored = tuple(
+            [
+                each
+                for each in reach.rules
+                if each.effective_effect in EFFECT_RANK
+                and (each.meta.name, each.taint, each.effective_effect) not in known
+            ]
+        )
+
+    def _reaches(
+        self,
+        new: ResourceSlicePatch,
+        old: ResourceSlicePatch | None,
+        inventory: Inventory | None,
+        context: AdmissionContext,
+    ) -> tuple[PatchReach, PatchReach]:
+        """What the patch taints, and what it did before."""
+        sight, go_on = context.sight, context.budget.lasting(REACH_SECONDS)
+        assert sight is not None
+        if inventory is None:
+            self.unknown = sight.unknown
+        elif context.patches.unknown:
+            self.unknown = context.patches.unknown
+        else:
+            reach = patch_reach(new, context.patches, inventory.pools, self._check, go_on)
+            self.unknown = reach.unknown
+            if not reach.unknown and old is not None:
+                return reach, patch_reach(old, context.patches, inventory.pools, self._check, go_on)
+            return reach, PatchReach()
+        return PatchReach(), PatchReach()
+
+
+class _PatchGuarding:
+    """One check of one patch."""
+
+    def __init__(
+        self,
+        new: ResourceSlicePatch,
+        old: ResourceSlicePatch | None,
+        request: AdmissionRequest,
+        context: AdmissionContext,
+    ) -> None:
+        self._new = new
+        self._old = old
+        self._request = request
+        self._context = context
+        self._settings: ImpactSettings = context.policy.impact
+        self._about = code_about(new, context)
+        self._code = CarriedCode(new, old, self._about, request, context)
+        self._evicts = any(each.effective_effect == NO_EXECUTE for each in nominal_rules(new))
+
+    def result(self) -> GuardFindings:
+        """Findings, the figures for the audit log, and what later reviews must count."""
+        sight, annotations = self._context.sight, dict[str, str]()
+        if sight is None:
+            return self._answer([], annotations)
+        findings = list(self._two_steps())
+        self._context.budget.check("impact")
+        addition = PatchAddition(self._new, self._old, sight.inventory, self._context, whole=self._code.is_new)
+        if addition.nothing:
+            text = "taints no device now: the filter selects none, or other patches take precedence on all of them"
+            findings.append(warn(FILTER, text))
+        if not addition.judged:
+            return self._answer([*findings, *self._needless_code(NOTHING)], annotations)
+        check = PatchCheck(addition.judged, self._request, self._context)
+        if addition.unknown or sight.inventory is None:
+            findings += self._unknown(check, addition.unknown)
+            annotations["impact"] = f"unknown: {addition.unknown}"
+            return self._answer(findings, annotations)
+        impact = check.impact(sight.inventory)
+        findings += self._measured(check, sight.inventory, impact, annotations)
+        assumed = AssumedPatch(addition.stored, check.names, impact) if check.acts else None
+        return self._answer(findings, annotations, assumed)
+
+    def _answer(
+        self, findings: list[Finding], annotations: dict[str, str], assumed: AssumedPatch | None = None
+    ) -> GuardFindings:
+        """The result, with refusals as warnings where the policy only warns or the glass may be broken; see `guard`."""
+        glass = breaks_glass(self._request, self._context)
+        enforced, forged = self._context.policy.mode is PolicyMode.ENFORCE, list(self._forged())
+        broke = glass and denied([*forged, *(findings if enforced else ())])
+        if broke:
+            annotations["impact"] = f"{annotations.get('impact', '')} {BREAK_GLASS}".lstrip()
+        kept = (*milder(findings, mild=glass or not enforced, turned_down=not glass), *milder(forged, mild=glass))
+        if not kept and not annotations:
+            return SILENT
+        # An untrusted caller could otherwise fill the window with rules that do not exist.
+        remembered = self._context.caller_trusted and not denied(kept)
+        return GuardFindings(kept, annotations, assumed if remembered else None, broke)
+
+    # --- what needs no inventory -----------------------------------------------------------------
+
+    def _two_steps(self) -> Iterator[Finding]:
+        if self._settings.two_step and self._evicts and self._old is None:
+            detail = 'must not evict yet: create the patch with effect "None", look at its status, and change it then'
+            yield deny(PATCH_TAINTS, detail)
+
+    def _forged(self) -> Iterator[Finding]:
+        if self._code.forgery and not (self._code.unchecked and self._context.offline):
+            yield (warn if self._code.unchecked else deny)(_CONFIRM, self._code.forgery)
+
+    def _unknown(self, check: PatchCheck, why: str) -> Iterator[Finding]:
+        """The impact is not known, so only the reasons that do not depend on it can be reported."""
+        if not check.acts:
+            return
+        misfit = self._code.misfit(NOTHING)
+        if misfit:
+            yield deny(_CONFIRM, misfit)
+        text = f"what it hits is not known: {why}"
+        reasons = check.reasons_unknown(why)
+        if reasons and not self._are_excused(reasons):
+            known = "".join(f"; {each.reason.text}" for each in check.reasons_known())
+            yield deny(FILTER, f"{text}{known}; try again in a while{glass_hint(self._settings)}")
+        else:
+            yield warn(FILTER, text)
+
+    def _are_excused(self, reasons: Iterable[PartReason]) -> bool:
+        """Whether the devices may be closed all the same. A new code is judged first, as with rules."""
+        return not self._code.is_new and all(each.excused for each in reasons)
+
+    # --- what does -------------------------------------------------------------------------------
+
+    def _measured(
+        self, check: PatchCheck, inventory: Inventory, impact: Impact, annotations: dict[str, str]
+    ) -> Iterator[Finding]:
+        shown = check.shown(inventory, impact)
+        reasons = check.reasons(inventory, impact)
+        over = [each.reason.short for each in reasons]
+        driver = next((each.reason.driver for each in reasons if each.reason.driver), "")
+        annotations["impact"] = annotation_of(shown, acts=check.acts, over=over, driver=driver)
+        figures = [warn(FILTER, text) for text in figures_of(shown, check.leading, in_tree=check.in_tree)]
+        if check.acts:
+            figures += [warn(FILTER, text) for text in self._windows(check, inventory, impact)]
+        hit = check.to_confirm(impact) if check.acts else NOTHING
+        fault = self._code.fault(hit)
+        if not reasons:
+            yield from [*figures, *self._needless_code(hit)]
+        elif fault is None:
+            annotations["impact"] += " confirmed"
+            yield from figures
+        elif self._are_excused(reasons):
+            annotations["impact"] += " softened"
+            yield from figures
+        else:
+            yield from self._refused(reasons, summary_of(shown, check.leading), hit, fault)
+
+    def _refused(
+        self, reasons: Iterable[PartReason], summary: str, hit: ImpactToConfirm, fault: str
+    ) -> Iterator[Finding]:
+        text = f"{summary}: {'; '.join(dict.fromkeys([each.reason.text for each in reasons]))}"
+        twice = self._settings.two_step and self._old is None
+        if (
+            not twice
+            and not self._code.is_new
+            and all_may_soften(reasons)
+            and any(each.part.is_literal for each in reasons)
+        ):
+            if self._context.policy.mode is not PolicyMode.ENFORCE:
+                yield warn(FILTER, f"{text}; with mode enforce it would become NoSchedule with {SOFTENED_KEYS}")
+                return
+            text += "; /mutate softens such taints, but did not answer, or there is one of that key with NoSchedule"
+        yield deny(FILTER, f"{text}; {way_out(self._about, hit, self._request, self._context, 'filter')}")
+        if self._code.text and not self._code.forgery:
+            yield deny(_CONFIRM, fault)
+
+    def _windows(self, check: PatchCheck, inventory: Inventory, impact: Impact) -> Iterator[str]:
+        taint = Taint.of_rule(check.leading, in_tree=check.in_tree)
+        return window_figures(impact, check.leading, taint, inventory, self._context, check.in_time)
+
+    def _needless_code(self, hit: ImpactToConfirm) -> Iterator[Finding]:
+        misfit = self._code.misfit(hit)
+        if misfit:
+            yield deny(_CONFIRM, f"{misfit}; the patch needs no code, so leave the annotation out")

@@ -1,0 +1,236 @@
+"""Rules of the patch controller: they may say a part of what a patch says, or close the hardware of another rule.
+
+The impact of a patch was judged when it was admitted, so these rules are not judged for theirs; instead they must be
+within the patch. Who else puts the controller's marks on a rule gains nothing by it, since only the account counts.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from webhook.admission.guard import SILENT, GuardFindings, deny, milder
+from webhook.admission.patch_guard import REACH_SECONDS
+from webhook.api.decode import Reader
+from webhook.api.meta import format_time
+from webhook.api.rules import (
+    CONFIRM_IMPACT,
+    EVICT,
+    EVICTIONS_PER_SECOND,
+    EXPIRES_AT,
+    HARDWARE,
+    HARDWARE_LABEL,
+    NOT_BEFORE,
+    PATCH_LABEL,
+    SCOPE,
+    SOFTENED_FROM,
+    DeviceSelector,
+    DeviceTaintRule,
+)
+from webhook.api.taints import NO_EXECUTE
+from webhook.api.written_rules import decode_origin
+from webhook.inventory.extent import names_of
+from webhook.inventory.hardware import siblings_in
+from webhook.inventory.patch_reach import nominal_rules, patch_reach
+from webhook.inventory.patching import Origin
+from webhook.inventory.published import DeviceId
+from webhook.inventory.rule_delta import narrower
+from webhook.inventory.scope import can_judge
+from webhook.inventory.steps import in_steps
+from webhook.policy.model import InTreeEvictor, PolicyMode
+from webhook.validation.meta import METADATA
+from webhook.validation.rules import SELECTOR, TAINT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from webhook.admission.context import AdmissionContext
+    from webhook.admission.review import AdmissionRequest
+    from webhook.api.field import Finding
+    from webhook.api.patches import ResourceSlicePatch
+    from webhook.api.written_rules import RuleOrigin
+    from webhook.inventory.state import Inventory
+    from webhook.inventory.steps import Check
+
+_OWNERS: Final = METADATA.child("ownerReferences")
+_LABELS: Final = METADATA.child("labels")
+_ANNOTATIONS: Final = METADATA.child("annotations")
+_ACTING: Final = (EVICT, SOFTENED_FROM, EVICTIONS_PER_SECOND, NOT_BEFORE, EXPIRES_AT, CONFIRM_IMPACT, SCOPE)
+"""Annotations that change what a rule does, or how much it may."""
+_RETRY: Final = "try again in a while"
+
+
+def is_written(new: object, request: AdmissionRequest, context: AdmissionContext) -> bool:
+    """Whether the patch controller writes a rule."""
+    return (
+        bool(context.patch_account) and request.username == context.patch_account and isinstance(new, DeviceTaintRule)
+    )
+
+
+def guard_written(
+    new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
+) -> GuardFindings:
+    """Refusals of a rule of the patch controller that is not what it was written for. Raises OutOfTime."""
+    sight, mode = context.sight, context.policy.mode
+    if sight is None or mode is PolicyMode.OFF:
+        return SILENT
+    origin = decode_origin(Reader.of(request.object, []))
+    if not origin.patch and not origin.rule:
+        text = "the patch controller may only write rules that a ResourceSlicePatch or a DeviceTaintRule controls"
+        findings = [deny(_OWNERS, text)]
+    elif sight.inventory is None:
+        findings = [deny(_OWNERS, f"cannot be checked: {sight.unknown}; {_RETRY}")]
+    else:
+        context.budget.check("impact")
+        written = _Written(new, old, origin, sight.inventory, context)
+        findings = list(written.for_patch() if origin.patch else written.for_hardware())
+    if not findings:
+        return SILENT
+    return GuardFindings(tuple(milder(findings, mild=mode is not PolicyMode.ENFORCE, turned_down=True)))
+
+
+class _Written:
+    """One rule of the patch controller, and what it says that it was written for."""
+
+    def __init__(
+        self,
+        new: DeviceTaintRule,
+        old: DeviceTaintRule | None,
+        origin: RuleOrigin,
+        inventory: Inventory,
+        context: AdmissionContext,
+    ) -> None:
+        self._new = new
+        self._old = old
+        self._origin = origin
+        self._inventory = inventory
+        self._context = context
+        self._check: Check = partial(context.budget.check, "impact")
+
+    # --- for a patch -----------------------------------------------------------------------------
+
+    def for_patch(self) -> Iterator[Finding]:
+        """Why it is no part of its patch."""
+        origin, patches = self._origin, self._context.patches
+        if patches.unknown:
+            yield deny(_OWNERS, f"cannot be checked: {patches.unknown}; {_RETRY}")
+            return
+        patch = patches.patches.get(origin.name)
+        if patch is None or not origin.uid or patch.meta.uid != origin.uid:
+            yield deny(_OWNERS, f"there is no ResourceSlicePatch {origin.name} with that UID")
+            return
+        if origin.of_patch != origin.uid:
+            yield deny(_LABELS.key(PATCH_LABEL), "must be the UID of the patch")
+        taint = self._new.taint
+        like = next(
+            (
+                each
+                for each in nominal_rules(patch)
+                if each.taint.key == taint.key and each.taint.effect == taint.effect
+            ),
+            None,
+        )
+        if like is None:
+            yield deny(TAINT, f"patch {origin.name} has no taint {taint.key}:{taint.effect}")
+            return
+        yield from self._like(like, f"patch {origin.name}")
+        yield from self._within(patch)
+
+    def _within(self, patch: ResourceSlicePatch) -> Iterator[Finding]:
+        """Whether the patch puts the taint on all devices that the rule selects."""
+        selector, name = self._new.selector, patch.meta.name
+        if selector is None or not can_judge(selector):
+            yield deny(SELECTOR, "must consist of names")
+            return
+        reach = patch_reach(
+            patch,
+            self._context.patches,
+            self._inventory.pools,
+            self._check,
+            self._context.budget.lasting(REACH_SECONDS),
+        )
+        if reach.unknown:
+            yield deny(SELECTOR, f"cannot be checked: {reach.unknown}; {_RETRY}")
+            return
+        own = patch.filter or DeviceSelector()
+        inside = can_judge(own) and narrower(selector, own)
+        if reach.won is None:
+            if not inside:
+                yield deny(SELECTOR, f"selects more than the filter of patch {name}")
+            return
+        won = frozenset(reach.won.get(Origin("taint", self._new.taint.key, self._new.taint.effect), ()))
+        selected = list(self._selected(selector))
+        beyond = next((each for each in selected if each not in won), None)
+        if beyond is not None:
+            text = f"device {beyond} has no such taint by patch {name}: its filter leaves it out, or another patch wins"
+            yield deny(SELECTOR, text)
+        elif not selected and not inside:
+            yield deny(SELECTOR, f"selects no published device, and is not within the names of patch {name}")
+
+    def _selected(self, selector: DeviceSelector) -> Iterator[DeviceId]:
+        """The published devices that the rule selects."""
+        pools = self._inventory.pools.selected(selector.driver, selector.pool)
+        for (driver, pool), found in in_steps(pools, self._check):
+            names = found.devices if selector.device is None else {selector.device} & found.devices.keys()
+            for device in names:
+                yield DeviceId(driver, pool, device)
+
+    # --- for the hardware of a rule --------------------------------------------------------------
+
+    def for_hardware(self) -> Iterator[Finding]:
+        """Why it does not close a part of the hardware that its rule is about."""
+        origin = self._origin
+        owner = self._inventory.rules.get(origin.name)
+        if owner is None or not origin.uid or owner.meta.uid != origin.uid or owner.deleting:
+            yield deny(_OWNERS, f"there is no DeviceTaintRule {origin.name} with that UID")
+            return
+        if owner.meta.annotations.get(SCOPE) != HARDWARE:
+            yield deny(_OWNERS, f"DeviceTaintRule {origin.name} has no annotation {SCOPE}: {HARDWARE}")
+        if origin.hardware_of != origin.uid:
+            yield deny(_LABELS.key(HARDWARE_LABEL), "must be the UID of the rule")
+        of_rule = {name: text for name, text in owner.meta.annotations.items() if name not in {SCOPE, CONFIRM_IMPACT}}
+        yield from self._like(owner, f"DeviceTaintRule {origin.name}", of_rule)
+        selector = self._new.selector
+        if selector is None or not can_judge(selector) or not (selector.driver and selector.pool and selector.device):
+            yield deny(SELECTOR, "must name a driver, a pool and a device")
+        elif selector.device not in self._on_hardware_of(owner, selector.driver, selector.pool):
+            yield deny(
+                SELECTOR, f"the device is on no hardware of which DeviceTaintRule {origin.name} selects a device"
+            )
+
+    def _on_hardware_of(self, owner: DeviceTaintRule, driver: str, name: str) -> Mapping[str, int]:
+        """The devices of a pool that are on the same hardware as one that the owner selects."""
+        pool, names = self._inventory.pools.get((driver, name)), names_of(owner.selector)
+        if pool is None or names.driver not in (None, driver) or names.pool not in (None, name):
+            return {}
+        given = pool.devices if names.device is None else {names.device} & pool.devices.keys()
+        return siblings_in(pool.newest, dict.fromkeys(given, 1), self._check)
+
+    @property
+    def _evicted_by_us(self) -> bool:
+        """Whether our worker is to evict pods for the rule, so that it goes by its annotations."""
+        in_tree = self._context.policy.in_tree_evictor is InTreeEvictor.ACTIVE
+        return EVICT in self._new.meta.annotations or (self._new.taint.effect == NO_EXECUTE and not in_tree)
+
+    # --- both ------------------------------------------------------------------------------------
+
+    def _like(
+        self, like: DeviceTaintRule, what: str, annotations: Mapping[str, str] | None = None
+    ) -> Iterator[Finding]:
+        """Whether it does no more than a rule like it on the same devices."""
+        new, old = self._new, self._old
+        if (new.taint.key, new.taint.value, new.taint.effect) != (like.taint.key, like.taint.value, like.taint.effect):
+            yield deny(TAINT, f"must be that of {what}")
+        if new.taint.extras is not None:
+            yield deny(TAINT, "must have no data, description or rate: those are annotations")
+        earliest, added = like.taint.time_added, new.taint.time_added
+        if earliest is not None and added is not None and added < earliest:
+            yield deny(TAINT.child("timeAdded"), f"must not be before {format_time(earliest)}, as {what} has it")
+        given = like.meta.annotations if annotations is None else annotations
+        for name in _ACTING:
+            text = new.meta.annotations.get(name)
+            if text is None and (name == EXPIRES_AT or not self._evicted_by_us):
+                continue  # it does less
+            stored = old is not None and text == old.meta.annotations.get(name)
+            if text != given.get(name) and not stored:
+                yield deny(_ANNOTATIONS.key(name), f"must be as {what} has it, or as it was stored")

@@ -1,0 +1,105 @@
+"""ResourceSlicePatches, followed for the guard of patches and of the rules that come of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
+
+from webhook.api.decode import Reader
+from webhook.api.meta import OWN_GROUP
+from webhook.api.patches import decode_patch
+from webhook.cluster.cache.discovery import ServedCollection
+from webhook.cluster.cache.freshness import doubt
+from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.settings import InventorySettings
+from webhook.inventory.filter_memo import FilterMemo
+from webhook.inventory.patch_reach import KnownPatches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.api.patches import ResourceSlicePatch
+    from webhook.cluster.cache.names import ClusterCache
+    from webhook.cluster.client.rest import Cluster
+    from webhook.inventory.state import Sight
+    from webhook.telemetry.metrics import Metrics
+
+_IDLE_SECONDS: Final = 0.2
+"""How often it is looked whether a review left something to do."""
+PATCH_VERSIONS: Final = ("v1alpha1",)
+"""Versions of our group in which patches are served."""
+
+
+class BarePatchWire(msgspec.Struct, frozen=True):
+    """A ResourceSlicePatch, whole: there are few, and a filter with unknown fields must be recognized as one."""
+
+    metadata: dict[str, Any]
+    spec: dict[str, Any] | None = None
+
+    def to_value(self) -> ResourceSlicePatch:
+        """As `api.patches.decode_patch` returns it."""
+        return decode_patch(Reader({"metadata": self.metadata, "spec": self.spec}, []))
+
+
+class PatchesInForce:
+    """A watch of patches, beside the one of device classes that `names` has.
+
+    Where the kind is not served there are no patches, and discovery is repeated every few seconds.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        names: ClusterCache,
+        *,
+        random: Callable[[], float],
+        metrics: Metrics | None = None,
+        settings: InventorySettings = InventorySettings(),  # noqa: B008 -- frozen
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`random` returns numbers in [0, 1), `clock` seconds that only go forward."""
+        self._names = names
+        self._memo = FilterMemo()
+        self._stale_seconds = settings.stale_seconds
+        self.reflector = Reflector(
+            cluster,
+            ServedCollection(cluster, OWN_GROUP, PATCH_VERSIONS, "resourceslicepatches"),
+            BarePatchWire,
+            random=random,
+            optional=True,
+            settings=settings.reflector,
+            metrics=metrics,
+            clock=clock,
+        )
+
+    def known(self) -> KnownPatches:
+        """The patches and classes, or why they are not known. Cheap enough for each review."""
+        unknown = self._doubt()
+        return KnownPatches(self.reflector.items, self._names.selectors, unknown, self._memo)
+
+    @property
+    def problem(self) -> str | None:
+        """Why patches are not current, with the server's error, or None."""
+        unknown, error = self._doubt(), self.reflector.error
+        return (f"{unknown} ({error})" if error else unknown) or None
+
+    async def run(self, sight: Callable[[], Sight]) -> NoReturn:
+        """Follows them, and goes on with filters that took a review too long; returns only when cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.reflector.run())
+            group.create_task(self._match(sight))
+        raise AssertionError("reflectors do not return")
+
+    async def _match(self, sight: Callable[[], Sight]) -> NoReturn:
+        while True:
+            inventory = sight().inventory
+            more = inventory is not None and self._memo.step(inventory.pools)
+            await asyncio.sleep(0 if more else _IDLE_SECONDS)
+
+    def _doubt(self) -> str:
+        classes = self._names.class_reflector
+        of_classes = doubt(classes, self._stale_seconds)
+        return doubt(self.reflector, self._stale_seconds, optional=True) or of_classes

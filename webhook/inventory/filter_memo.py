@@ -1,0 +1,152 @@
+"""Which devices filters with a class or CEL select, remembered pool by pool for as long as a pool stays as it is.
+
+To ask every device of a large cluster takes longer than a review may, so a question may end before it has an answer.
+What was found by then is kept; `step` goes on with it, and the next question has less left to do.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from webhook.expressions.drivers import drivers_of
+from webhook.inventory.device_filter import FailedSelectorError, satisfies, tests_of
+from webhook.inventory.device_selectors import PASS_STEPS, DeviceSelectors, SeenDevices
+from webhook.inventory.published import published_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from webhook.api.device_classes import DeviceClassSelectors
+    from webhook.api.rules import DeviceSelector
+    from webhook.api.slices import ResourceSlice
+    from webhook.inventory.device_filter import PlacedTest
+    from webhook.inventory.pools import Pool, PoolId, Pools
+    from webhook.inventory.published import PublishedDevice
+
+FILTERS_MOST: Final = 64
+"""Filters that are remembered; the one that was asked about longest ago is forgotten first."""
+DEVICES_AT_ONCE: Final = 16
+"""Usual selectors take some 50 microseconds for a device, with all that is made for it."""
+
+
+class _LimitedSelectors(DeviceSelectors):
+    @property
+    def used_up(self) -> bool:
+        """Whether evaluations failed because they took too long together."""
+        return self._budget.left < 0
+
+
+class FilterMemo:
+    """Filters, and what they select. One owner; nothing waits here."""
+
+    def __init__(self, steps: int = PASS_STEPS) -> None:
+        """`steps`: of all evaluations of a filter, until it was matched with every pool."""
+        self._steps = steps
+        self._filters: OrderedDict[tuple[DeviceSelector, tuple[str, ...]], _Matched] = OrderedDict()
+
+    def selected(
+        self,
+        selector: DeviceSelector,
+        classes: Mapping[str, DeviceClassSelectors],
+        pools: Pools,
+        go_on: Callable[[], bool],
+    ) -> Mapping[PoolId, frozenset[str]] | None:
+        """The devices that the filter selects, by pool; None if `go_on` said no before all were asked.
+
+        Also None where it takes too long at all. Raises: CannotFilterError.
+        """
+        compiles = _LimitedSelectors(self._steps, seen := SeenDevices())
+        tests = tests_of(selector, classes, compiles)
+        key = selector, tuple([each.expression for each in tests])
+        matched = self._filters.get(key)
+        if matched is None:
+            matched = self._filters[key] = _Matched(selector, tests, compiles, seen)
+            if len(self._filters) > FILTERS_MOST:
+                self._filters.popitem(last=False)
+        self._filters.move_to_end(key)
+        work = matched.work(pools)
+        while go_on():
+            if next(work, None) is None:
+                return matched.found()
+        return None
+
+    def step(self, pools: Pools) -> bool:
+        """Goes on a little with what a question has left; returns whether there was anything."""
+        for matched in self._filters.values():
+            if not matched.complete:
+                return matched.step(pools)
+        return False
+
+
+class _Matched:
+    """One filter. `complete`: nothing is left to do, or it cannot be done."""
+
+    def __init__(
+        self, selector: DeviceSelector, tests: tuple[PlacedTest, ...], compiles: _LimitedSelectors, seen: SeenDevices
+    ) -> None:
+        self._selector = selector
+        self._tests = tests
+        self._compiles = compiles
+        self._seen = seen
+        # Where the first selector rules a driver out, it is false for its devices.
+        self._drivers = drivers_of([tests[0].expression]) if tests else None
+        self._pools: dict[PoolId, tuple[list[ResourceSlice], frozenset[str]]] = {}
+        self._rest: Iterator[bool] | None = None
+        self.complete = False
+
+    def found(self) -> Mapping[PoolId, frozenset[str]] | None:
+        """What it selects; None if that takes too long."""
+        if self._compiles.used_up:
+            return None
+        return {identity: names for identity, (_, names) in self._pools.items() if names}
+
+    def step(self, pools: Pools) -> bool:
+        """As `FilterMemo.step`."""
+        if self._rest is None:
+            self._rest = self.work(pools)
+        if next(self._rest, None) is None:
+            self._rest = None
+        return True
+
+    def work(self, pools: Pools) -> Iterator[bool]:
+        """Asks every device of the pools that are not known as they are; a little at each step, until it ends."""
+        self.complete = False
+        there = [each for each in pools.selected(self._selector.driver, self._selector.pool) if self._concerns(*each)]
+        for identity in self._pools.keys() - {identity for identity, _ in there}:
+            del self._pools[identity]
+        for identity, pool in there:
+            newest, known = pool.newest, self._pools.get(identity)
+            if known is not None and len(known[0]) == len(newest) and all(map(_is, known[0], newest)):
+                continue
+            yield True
+            names: set[str] = set()
+            for number, device in enumerate(published_devices(identity, pool)):
+                if number % DEVICES_AT_ONCE == DEVICES_AT_ONCE - 1:
+                    yield True
+                if self._selects(device):
+                    names.add(device.address.device)
+            self._seen.forget()
+            if self._compiles.used_up:
+                break
+            self._pools[identity] = newest, frozenset(names)
+        self.complete = True
+        if not self._compiles.used_up:
+            self._compiles.renew()
+
+    def _concerns(self, identity: PoolId, pool: Pool) -> bool:
+        device = self._selector.device
+        return (self._drivers is None or identity[0] in self._drivers) and (device is None or device in pool.devices)
+
+    def _selects(self, device: PublishedDevice) -> bool:
+        wanted = self._selector.device
+        if wanted is not None and device.address.device != wanted:
+            return False
+        try:
+            return satisfies(device, self._tests)
+        except FailedSelectorError:
+            return False
+
+
+def _is(one: ResourceSlice, other: ResourceSlice) -> bool:
+    return one is other

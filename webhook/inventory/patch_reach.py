@@ -1,0 +1,263 @@
+"""What one patch taints beside the patches that there are, as the rules that say the same; and what an update adds.
+
+The guard asks this during a review, so only patches that can win over the one in question are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from webhook.api.meta import ObjectMeta
+from webhook.api.rules import DeviceSelector, DeviceTaintRule
+from webhook.inventory.covering import covering_selectors
+from webhook.inventory.device_filter import CannotFilterError
+from webhook.inventory.expansion import rules_of_taint
+from webhook.inventory.extent import Extent, names_of
+from webhook.inventory.filter_memo import FilterMemo
+from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
+from webhook.inventory.published import DeviceId
+from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, only_less
+from webhook.inventory.steps import in_steps, unchecked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from collections.abc import Set as AbstractSet
+
+    from webhook.api.device_classes import DeviceClassSelectors
+    from webhook.api.patches import ResourceSlicePatch
+    from webhook.api.taints import DeviceTaint
+    from webhook.inventory.pools import PoolId, Pools
+    from webhook.inventory.steps import Check
+
+_NOTHING: Final[frozenset[str]] = frozenset()
+_TOO_LONG: Final = "to evaluate its filter takes longer than a review may"
+
+
+class KnownPatches(NamedTuple):
+    """The patches and device classes that there are, by name; `unknown` says why that is not known (any more)."""
+
+    patches: Mapping[str, ResourceSlicePatch] = {}
+    classes: Mapping[str, DeviceClassSelectors] = {}
+    unknown: str = ""
+    memo: FilterMemo | None = None
+    """What filters select, from question to question."""
+
+
+class PatchReach(msgspec.Struct, frozen=True):
+    """The rules that say what a patch says about taints; with `unknown` there are none, and it says why.
+
+    `won` has the devices on which each taint counts, unless the rules have the very filter of the patch: then they
+    hold for devices that are yet to be published as well.
+    """
+
+    rules: tuple[DeviceTaintRule, ...] = ()
+    won: Mapping[Origin, tuple[DeviceId, ...]] | None = None
+    unknown: str = ""
+
+
+def always() -> bool:
+    """For callers that may take as long as they like."""
+    return True
+
+
+def patch_reach(
+    patch: ResourceSlicePatch,
+    known: KnownPatches,
+    pools: Pools,
+    check: Check = unchecked,
+    go_on: Callable[[], bool] = always,
+) -> PatchReach:
+    """What the patch taints in these pools, beside the other known patches. `check` may raise to stop.
+
+    Not known if `go_on` says no before every device was asked. A filter with fields that are not known here is taken
+    for every device, as in a rule. However many rules it takes, they are all there: a controller may have another
+    ceiling.
+    """
+    if _has_unknown_fields(patch):
+        return PatchReach(nominal_rules(patch))
+    rivals = [other for other in in_steps(known.patches.values(), check) if _may_win(other, patch)]
+    if _has_only_names(patch) and not rivals:
+        return PatchReach(nominal_rules(patch))
+    matching = _Matching(known, pools, check, go_on)
+    try:
+        selected = matching.selected(patch)
+    except CannotFilterError as error:
+        return PatchReach(unknown=str(error))
+    taken: dict[Origin, dict[PoolId, set[str]]] = {}
+    for rival in rivals if selected is not None else ():
+        theirs = matching.of_rival(rival)
+        if theirs is None:
+            selected = None
+            break
+        for origin in _origins(rival) & _origins(patch):
+            for identity, names in theirs.items():
+                taken.setdefault(origin, {}).setdefault(identity, set()).update(names)
+    if selected is None:
+        return PatchReach(unknown=_TOO_LONG)
+    return _reach(patch, pools, selected, taken)
+
+
+class _Matching:
+    """Which devices filters select, in one question."""
+
+    def __init__(self, known: KnownPatches, pools: Pools, check: Check, go_on: Callable[[], bool]) -> None:
+        self._known = known
+        self._pools = pools
+        self._check = check
+        self._go_on = go_on
+        self._memo = known.memo or FilterMemo()
+
+    def selected(self, patch: ResourceSlicePatch) -> Mapping[PoolId, AbstractSet[str]] | None:
+        """The devices of a patch by pool; None if that takes too long. Raises: CannotFilterError."""
+        selector = patch.filter or DeviceSelector()
+        if not _has_only_names(patch):
+            self._check()
+            return self._memo.selected(selector, self._known.classes, self._pools, self._go_on)
+        found = in_steps(self._pools.selected(selector.driver, selector.pool), self._check)
+        device = selector.device
+        return {
+            identity: pool.devices.keys() if device is None else {device} & pool.devices.keys()
+            for identity, pool in found
+        }
+
+    def of_rival(self, rival: ResourceSlicePatch) -> Mapping[PoolId, AbstractSet[str]] | None:
+        """Likewise; none where its filter cannot be judged, since it is not applied then."""
+        if _has_unknown_fields(rival):
+            return {}
+        try:
+            return self.selected(rival)
+        except CannotFilterError:
+            return {}
+
+
+def _reach(
+    patch: ResourceSlicePatch,
+    pools: Pools,
+    selected: Mapping[PoolId, AbstractSet[str]],
+    taken: Mapping[Origin, Mapping[PoolId, AbstractSet[str]]],
+) -> PatchReach:
+    """The rules for what is left of the devices where other patches take theirs."""
+    won: dict[Origin, tuple[DeviceId, ...]] = {}
+    selectors: list[tuple[DeviceTaint, tuple[DeviceSelector, ...]]] = []
+    count = sum([len(names) for names in selected.values()])
+    for taint in taints_of_patch(patch):
+        origin = Origin("taint", taint.key, taint.effect)
+        lost = taken.get(origin, {})
+        devices = tuple(
+            [
+                DeviceId(*identity, name)
+                for identity, names in sorted(selected.items())
+                for name in sorted(names - lost.get(identity, _NOTHING))
+            ]
+        )
+        won[origin] = devices
+        whole = _has_only_names(patch) and len(devices) == count
+        own = (patch.filter or DeviceSelector(),)
+        selectors.append((taint, own if whole else covering_selectors(pools, devices)))
+    return PatchReach(_rules(patch, selectors), won)
+
+
+def nominal_rules(patch: ResourceSlicePatch) -> tuple[DeviceTaintRule, ...]:
+    """A rule for each taint with the filter as it stands, for where it cannot be evaluated."""
+    selectors = (patch.filter or DeviceSelector(),)
+    return _rules(patch, [(taint, selectors) for taint in taints_of_patch(patch)])
+
+
+def added_rules(
+    new: ResourceSlicePatch,
+    reach: PatchReach,
+    before: PatchReach,
+    pools: Pools,
+    usual_rates: Iterable[float],
+) -> tuple[DeviceTaintRule, ...]:
+    """Of the rules of an updated patch those that act and do more than its rules did before.
+
+    A rule that has the patch's own filter counts as a whole if it is wider than before, as a rule of its own does. Of
+    a filter with a class or CEL only the devices count that are new.
+    """
+    rates, own = tuple(usual_rates), new.filter or DeviceSelector()
+    found: list[DeviceTaintRule] = []
+    for origin, rules in _by_taint(reach.rules).items():
+        like = [
+            each for each in before.rules if _is_no_more(structs.replace(rules[0], selector=each.selector), each, rates)
+        ]
+        if reach.won is None or (len(rules) == 1 and rules[0].selector == own):
+            found += [each for each in rules if not any(narrower(each.selector, was.selector) for was in like)]
+            continue
+        known = Extent([names_of(each.selector) for each in like])
+        fresh = [address for address in reach.won[origin] if not known.holds(*address)]
+        found += [structs.replace(rules[0], selector=each) for each in covering_selectors(pools, fresh)]
+    return tuple(found)
+
+
+def does_no_more(new: ResourceSlicePatch, old: ResourceSlicePatch, usual_rates: Iterable[float]) -> bool:
+    """Whether an update of a patch can only taint less, whatever devices and other patches there are."""
+    if new.priority > old.priority or not narrower(new.filter or DeviceSelector(), old.filter or DeviceSelector()):
+        return False
+    rates, were = tuple(usual_rates), [_without_devices(each) for each in nominal_rules(old)]
+    acting = [_without_devices(each) for each in nominal_rules(new) if each.effective_effect in EFFECT_RANK]
+    return all(any(_is_no_more(each, was, rates) for was in were) for each in acting)
+
+
+def _without_devices(rule: DeviceTaintRule) -> DeviceTaintRule:
+    return structs.replace(rule, selector=DeviceSelector())
+
+
+def _is_no_more(new: DeviceTaintRule, old: DeviceTaintRule, usual_rates: tuple[float, ...]) -> bool:
+    return only_less(new, old) and not asks_for_more(new, old, usual_rates)
+
+
+def _by_taint(rules: Iterable[DeviceTaintRule]) -> dict[Origin, list[DeviceTaintRule]]:
+    """The rules that act."""
+    found: dict[Origin, list[DeviceTaintRule]] = {}
+    for rule in rules:
+        if rule.effective_effect in EFFECT_RANK:
+            found.setdefault(Origin("taint", rule.taint.key, rule.taint.effect), []).append(rule)
+    return found
+
+
+def _has_unknown_fields(patch: ResourceSlicePatch) -> bool:
+    return patch.filter is not None and bool(patch.filter.unknown)
+
+
+def _has_only_names(patch: ResourceSlicePatch) -> bool:
+    return patch.filter is None or (patch.filter.device_class_name is None and not patch.filter.selectors)
+
+
+def _may_win(other: ResourceSlicePatch, patch: ResourceSlicePatch) -> bool:
+    """Whether the other may put the same taint on the same devices, and outranks the patch."""
+    return (
+        other.meta.name != patch.meta.name
+        and not _origins(other).isdisjoint(_origins(patch))
+        and _may_meet(other.filter or DeviceSelector(), patch.filter or DeviceSelector())
+        and by_precedence([patch, other])[0] is other
+    )
+
+
+def _origins(patch: ResourceSlicePatch) -> frozenset[Origin]:
+    return frozenset([Origin("taint", taint.key, taint.effect) for taint in patch.taints])
+
+
+def _may_meet(one: DeviceSelector, other: DeviceSelector) -> bool:
+    pairs = ((one.driver, other.driver), (one.pool, other.pool), (one.device, other.device))
+    return all(first is None or second is None or first == second for first, second in pairs)
+
+
+def _rules(
+    patch: ResourceSlicePatch, selectors: Iterable[tuple[DeviceTaint, tuple[DeviceSelector, ...]]]
+) -> tuple[DeviceTaintRule, ...]:
+    found = [
+        rule
+        for taint, each in selectors
+        for rule in rules_of_taint(patch.meta.name, taint, each, softened=patch.is_softened(taint))
+    ]
+    return tuple(
+        [
+            DeviceTaintRule(ObjectMeta(each.name, annotations=each.annotations), each.selector, each.taint)
+            for each in found
+        ]
+    )
