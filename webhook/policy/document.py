@@ -118,6 +118,7 @@ def _policy(document: dict[str, JSON], at: Path, builder: Builder, check: Check)
         tuple(profiles) or built_in.eviction,
         builder.breaker(document.get("breaker", {}), at.child("breaker")),
         builder.pause(document.get("pause"), at.child("pause")),
+        tuple([builder.reaction(raw, path) for path, raw in _entries(document, at, "reactions", check)]),
     )
 
 
