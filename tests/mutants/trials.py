@@ -31,6 +31,7 @@ PROPERTIES: Final = {
         *("guard", "confirmation", "defaulting", "policy_reviews", "shadows", "hostile", "explain", "window"),
         *("taint_rules", "stepwise"),
     ),
+    "patches": ("reactions",),
     "eviction": ("eviction", "tally", "windows"),
 }
 MORE: Final = {
@@ -54,6 +55,7 @@ MORE: Final = {
         *("tests/unit/test_cases.py", "tests/unit/server", "tests/unit/commands/audit/test_command.py"),
         "tests/unit/commands/explain/test_command.py",
     ),
+    "patches": ("tests/unit/policy/test_reactions.py",),
     "eviction": ("tests/unit/telemetry/test_eviction.py", "tests/unit/cluster/test_in_tree_probe.py"),
 }
 """Tests of other rooms in which most of a room's behaviour is seen."""

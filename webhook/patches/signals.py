@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from webhook.inventory.published import DeviceId
@@ -13,13 +14,13 @@ from webhook.policy.patterns import TextSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import datetime
 
     from webhook.api.taints import DeviceTaint
     from webhook.inventory.pools import Pools
     from webhook.inventory.steps import Check
     from webhook.policy.model import Reaction
 
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
 _POOLS_BETWEEN_CHECKS: Final = 10
 """Of a hundred devices each: as many as other loops look at."""
 
@@ -84,5 +85,5 @@ def _signals_of(taints: Iterable[DeviceTaint], matchers: Iterable[SignalMatcher]
     return signals
 
 
-def _earlier(signal: Signal) -> tuple[bool, float, str]:
-    return signal.since is None, 0.0 if signal.since is None else signal.since.timestamp(), signal.value
+def _earlier(signal: Signal) -> tuple[datetime, str]:
+    return signal.since or _LAST, signal.value

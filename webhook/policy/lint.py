@@ -9,13 +9,15 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.field import Finding, Path, Severity, forbidden, invalid, required
+from webhook.api.field import Finding, Path, Severity, forbidden, invalid
 from webhook.api.meta import format_time
+from webhook.api.names import OWN_NAMESPACE, PATCH_ACCOUNT
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.coverage import EarlierRules, covers
-from webhook.policy.lockout import denies_masters, untrusted
+from webhook.policy.lockout import denies_masters, service_account, untrusted
 from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
 from webhook.policy.patterns import TextSet
+from webhook.policy.reaction_lint import reaction_warnings
 from webhook.policy.schema import PHASE
 from webhook.policy.window_fit import minutes_text, needed_seconds
 
@@ -46,6 +48,7 @@ POLICY_LINTS: Final = MappingProxyType(
         "DT122": "window that is too short",
         "DT123": "reaction that evicts without a limit",
         "DT124": "reaction that twoStep prevents",
+        "DT125": "reaction that taint rules deny",
     }
 )
 MISREAD: Final = "DT113"
@@ -54,14 +57,17 @@ SOON: Final = timedelta(days=7)
 LONG: Final = timedelta(days=366)
 _UNBOUND: Final = "null lifts the limit: one rule may evict any number of pods; set pods, claims or devices"
 _TWO_STEPS: Final = "twoStep refuses rules created with NoExecute, so they are not softened; set twoStep: false"
-_UNLIMITED: Final = "must be set for a reaction that evicts: a driver that misreports would empty all of its devices"
-_NOT_CREATED: Final = "twoStep refuses rules that evict from the start, and so those of this reaction"
 _FORCED: Final = "deletes by force: the device is free for others while containers still use it; set 1 or more"
 _NOT_ALL: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
 
-def warnings(policy: Policy, at: Path, check: Callable[[str], None]) -> Iterator[Finding]:
-    """Advice on a policy that needs no clock. `check` is called between rules and may raise."""
+def warnings(
+    policy: Policy, at: Path, check: Callable[[str], None], namespace: str = OWN_NAMESPACE
+) -> Iterator[Finding]:
+    """Advice on a policy that needs no clock. `check` is called between rules and may raise.
+
+    `namespace` is the one with our own service accounts.
+    """
     yield from _rule_warnings(policy.rules, at.child("rules"), check)
     yield from _rule_warnings(policy.taint_rules, at.child("taintRules"), check)
     controller = untrusted(policy, at)
@@ -85,7 +91,7 @@ def warnings(policy: Policy, at: Path, check: Callable[[str], None]) -> Iterator
                 text = f"only eviction counts seconds, and effect is {toleration.effect}"
                 yield _warn("DT106", forbidden(where, text))
     yield from _number_warnings(policy, at)
-    yield from _reaction_warnings(policy, at.child("reactions"))
+    yield from reaction_warnings(policy, at.child("reactions"), service_account(namespace, PATCH_ACCOUNT))
 
 
 def _number_warnings(policy: Policy, at: Path) -> Iterator[Finding]:
@@ -135,14 +141,6 @@ def _time_warnings(exception: PolicyException, now: datetime, at: Path) -> Itera
         yield _warn("DT108", invalid(at, format_time(ends), "is within a week"))
     if ends - (exception.not_before or now) > LONG:
         yield _warn("DT109", invalid(at, format_time(ends), "is more than a year away: that is a rule, write one"))
-
-
-def _reaction_warnings(policy: Policy, at: Path) -> Iterator[Finding]:
-    for position, reaction in enumerate(policy.reactions):
-        if reaction.evicts and reaction.max_devices is None:
-            yield _warn("DT123", required(at.index(position).child("maxDevices"), _UNLIMITED))
-        if reaction.evicts and policy.impact.two_step:
-            yield _warn("DT124", forbidden(at.index(position).child("then"), _NOT_CREATED))
 
 
 def _rule_warnings(rules: Sequence[Rule], at: Path, check: Callable[[str], None]) -> Iterator[Finding]:

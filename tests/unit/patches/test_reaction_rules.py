@@ -177,6 +177,14 @@ def test_a_check_is_called_and_may_stop_the_pass() -> None:
         react(cluster.pools, (), cluster.reactions, NOW, stop)
 
 
+@pytest.mark.parametrize(("pools", "calls"), [(0, 0), (10, 1), (11, 2)])
+def test_a_check_is_called_between_pools(pools: int, calls: int) -> None:
+    called: list[None] = []
+    cluster = Cluster(*[make_slice({"gpu-0": ()}, pool=f"node-{number}") for number in range(pools)])
+    react(cluster.pools, (), cluster.reactions, NOW, lambda: called.append(None))
+    assert len(called) == calls
+
+
 def test_noted_rule_is_the_one_that_was_written() -> None:
     (rule,) = Cluster(SICK).look().write
     assert noted_on(stored(rule)) == rule

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.unit.policy.documents import errors_in, policy_of, warnings_in
+from tests.unit.policy.documents import (
+    AT,
+    errors_in,
+    make_document,
+    make_entry,
+    make_exception,
+    policy_of,
+    warnings_in,
+)
+from webhook.policy.document import load
 from webhook.policy.model import BUILTIN, Reaction, Share
 
 WHEN = {"driver": "gpu.example.com", "key": "gpu.example.com/xid"}
@@ -120,3 +129,98 @@ def test_reaction_that_two_steps_prevent_is_told(then: Any) -> None:
     text = "twoStep refuses rules that evict from the start, and so those of this reaction"
     assert warnings_in(reactions=reactions, impact={"twoStep": True}) == [f"DT124 reactions[1].then: {text}"]
     assert warnings_in(reactions=reactions) == []
+
+
+# --- taint rules ----------------------------------------------------------------------------------
+
+ACCOUNT = "system:serviceaccount:device-taint-webhook:device-taint-patch"
+OURS = {"serviceAccounts": ["device-taint-webhook/device-taint-patch"]}
+ANY_KEY = make_entry("no", "deny", {"taints": {"keys": ["devicetaint.io/*"]}})
+PATTERNS = {"keys": ["devicetaint.io/degraded"], "values": [""]}
+
+
+def denied(*rules: Any, then: Any = None, **fields: Any) -> list[str]:
+    reaction = make_reaction(then=then or {}, maxDevices=1)
+    return warnings_in(taintRules=[*rules, masters_may()], reactions=[reaction], **fields)
+
+
+def masters_may() -> Any:
+    """So that the policy locks out no one."""
+    return make_entry("masters", "allow", {"requesters": {"groups": ["system:masters"]}})
+
+
+def worker_may() -> Any:
+    match = {"requesters": {"serviceAccounts": ["device-taint-webhook/*-evict"]}, "taints": {"effects": ["None"]}}
+    return make_entry("worker", "allow", match)
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        pytest.param({"taints": {"keys": ["devicetaint.io/*"]}}, id="a pattern of the key"),
+        pytest.param({"taints": PATTERNS}, id="the key"),
+        pytest.param({"drivers": ["gpu.*"], "taints": PATTERNS}, id="the driver"),
+        pytest.param({"taints": {**PATTERNS, "effects": ["NoSchedule"]}}, id="the effect"),
+        pytest.param({"requesters": {"users": ["*"]}, "taints": PATTERNS}, id="all users"),
+    ],
+)
+def test_reaction_that_a_taint_rule_denies_is_told(match: Any) -> None:
+    text = f'taint rule "no" denies devicetaint.io/degraded to {ACCOUNT}, which writes its rules'
+    expected = [f"DT125 reactions[0]: {text}; let a rule before it allow that"]
+    deny = make_entry("no", "deny", match)
+    watching = make_entry("watch", "warn", match)
+    assert denied(worker_may(), deny) == expected
+    assert denied(worker_may(), watching, deny) == expected
+    assert denied(worker_may(), make_entry("yes", "allow", {**match, "requesters": OURS}), deny) == []
+    assert denied(worker_may(), watching) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        pytest.param(make_entry("no", "deny", {"taints": {"keys": ["other/*"]}}), False, id="another key"),
+        pytest.param(make_entry("no", "deny", {"taints": {"values": ["a"]}}), False, id="another value"),
+        pytest.param(make_entry("no", "deny", {"drivers": ["other"]}), False, id="another driver"),
+        pytest.param(make_entry("no", "deny", {"requesters": {"users": ["jane"]}}), False, id="another user"),
+        pytest.param(make_entry("no", "deny", {"pools": ["node-1"]}), False, id="some pools"),
+        pytest.param(make_entry("no", "deny", {**ANY_KEY["match"], "when": "taint.key != 'a'"}), False, id="sometimes"),
+        pytest.param(make_entry("no", "deny", {"taints": {"effects": ["NoExecute"]}}), False, id="another effect"),
+        pytest.param(make_entry("no", "deny", {"evict": True}), False, id="what evicts"),
+        pytest.param(ANY_KEY, True, id="it"),
+    ],
+)
+def test_reaction_that_a_taint_rule_may_let_pass_is_not_told(rule: Any, told: object) -> None:
+    found = [text for text in denied(worker_may(), rule) if text.startswith("DT125")]
+    assert bool(found) is told
+
+
+def test_reactions_that_evict_need_more_than_others() -> None:
+    for match in ({"evict": True}, {"taints": {"effects": ["NoExecute"]}}):
+        rule = make_entry("no", "deny", match)
+        assert [text[:5] for text in denied(worker_may(), rule, then=EVICTING)] == ["DT125"]
+        assert denied(worker_may(), rule) == []
+    assert [text[:5] for text in denied(worker_may(), ANY_KEY, then={"effect": "NoExecute"})] == ["DT125"]
+
+
+@pytest.mark.parametrize("pools", [{"pools": ["node-1"]}, {"when": "taint.key != 'a'"}], ids=str)
+def test_rule_that_allows_in_part_is_given_the_benefit_of_the_doubt(pools: Any) -> None:
+    allow = make_entry("yes", "allow", {"requesters": OURS, **pools})
+    assert denied(worker_may(), allow, ANY_KEY) == []
+
+
+def test_rule_that_an_exception_lifts_is_not_certain() -> None:
+    excused = make_exception(rules=["no"], match={"drivers": ["gpu.example.com"]})
+    assert denied(worker_may(), ANY_KEY, exceptions=[excused]) == []
+
+
+def test_account_is_that_of_the_namespace_of_the_installation() -> None:
+    worker = {"requesters": {"serviceAccounts": ["taints/*-evict"]}, "taints": {"effects": ["None"]}}
+    rules = [
+        make_entry("yes", "allow", {"requesters": OURS}),
+        make_entry("worker", "allow", worker),
+        masters_may(),
+        ANY_KEY,
+    ]
+    document = make_document(taintRules=rules, reactions=[make_reaction()])
+    (finding,) = load(document, AT, namespace="taints").warnings
+    assert "system:serviceaccount:taints:device-taint-patch" in finding.error.detail
