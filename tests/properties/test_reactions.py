@@ -268,8 +268,8 @@ def test_a_restart_between_two_writes_changes_nothing(
         result = two.cluster.look(two.seconds)
         for name in data.draw(st.lists(st.sampled_from(result.delete), unique=True)) if result.delete else ():
             del two.cluster.rules[name]
-        for rule in data.draw(st.lists(st.sampled_from(result.write), unique_by=id)) if result.write else ():
-            two.cluster.rules[rule.name] = stored(rule)
+        for write in data.draw(st.lists(st.sampled_from(result.write), unique_by=id)) if result.write else ():
+            two.cluster.rules[write.rule.name] = stored(write.rule, write.taint)
         settle(two.cluster, two.seconds)
         assert one.cluster.rules == two.cluster.rules
 
@@ -300,7 +300,7 @@ def test_every_rule_selects_one_device_and_may_come_of_the_policy(
     for event in history:
         world.do(event)
         result = world.cluster.go(world.seconds)
-        for rule in result.write:
+        for rule in (write.rule for write in result.write):
             assert may_come_of_reactions(stored(rule), world.cluster.reactions)
             assert rule.selector.driver == DRIVER
             assert DeviceId(DRIVER, *split(f"{rule.selector.pool}/{rule.selector.device}")) == rule.address

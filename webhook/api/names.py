@@ -8,6 +8,8 @@ PROGRAM: Final = "device-taint-webhook"
 """The program; also the Deployment of `serve`, its Service and service account, and both webhook configurations."""
 WORKER: Final = f"{PROGRAM}-evict"
 """The Deployment of `evict`, its service account and its lease."""
+PATCHER: Final = f"{PROGRAM}-patch"
+"""The Deployment of `patch`, its lease, and the field manager of the rules that it writes."""
 PATCH_ACCOUNT: Final = "device-taint-patch"
 """The service account of `patch`: the webhook knows the controller by it."""
 OWN_NAMESPACE: Final = PROGRAM

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -27,9 +27,10 @@ from webhook.policy.impact_limits import resolve_limit
 from webhook.policy.reactions import level_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from webhook.api.rules import DeviceTaintRule
+    from webhook.api.taints import DeviceTaint
     from webhook.inventory.pools import Pools
     from webhook.inventory.published import DeviceId
     from webhook.inventory.steps import Check
@@ -45,17 +46,30 @@ MOST_QUIET_SECONDS: Final = 3600.0
 _SECOND: Final = timedelta(seconds=1)
 
 
+class ReactionWrite(NamedTuple):
+    """A rule to create or to change.
+
+    `taint` is that of the rule, with the time that it has already, or now. `surplus`: the stored rule has something
+    that server-side apply would leave alone; a patch that sets the rest to null takes it away.
+    """
+
+    rule: ReactionRule
+    taint: DeviceTaint
+    creates: bool
+    surplus: bool = False
+
+
 class ReactionPass(msgspec.Struct, frozen=True):
     """What came of one pass.
 
-    `rules` are all rules that should be there, by name; `write` those of them that are not, or differ. `delete` are
-    names. Rules of pools that are not published may be in none of them: they stay as they are. `outcomes` are in the
-    order of the policy. After `next_seconds` another pass may come to another result without any event; None: it will
-    not.
+    `rules` are all rules that should be there, by name; `write` what has to be written for that, what creates first.
+    `delete` are names. Rules of pools that are not published may be in none of them: they stay as they are. `outcomes`
+    are in the order of the policy. After `next_seconds` another pass may come to another result without any event;
+    None: it will not.
     """
 
     rules: tuple[ReactionRule, ...]
-    write: tuple[ReactionRule, ...]
+    write: tuple[ReactionWrite, ...]
     delete: tuple[str, ...]
     outcomes: tuple[ReactionOutcome, ...]
     next_seconds: float | None
@@ -82,20 +96,28 @@ def react(
     as_stored = {noted.address: rule for rule, noted in stored}
     return ReactionPass(
         tuple(sorted(passing.rules.values(), key=lambda rule: rule.name)),
-        tuple(sorted(_to_write(passing.rules, as_stored), key=lambda rule: rule.name)),
+        tuple(sorted(_writes(passing.rules, as_stored, now), key=lambda each: (not each.creates, each.rule.name))),
         tuple(sorted([as_stored[address].meta.name for address in passing.over if not as_stored[address].deleting])),
         tuple([passing.outcome_of(reaction) for reaction in reactions]),
         passing.next_seconds,
     )
 
 
-def _to_write(
-    wanted: Mapping[DeviceId, ReactionRule], as_stored: Mapping[DeviceId, DeviceTaintRule]
-) -> Iterable[ReactionRule]:
+def _writes(
+    wanted: Mapping[DeviceId, ReactionRule], as_stored: Mapping[DeviceId, DeviceTaintRule], now: datetime
+) -> Iterator[ReactionWrite]:
+    """What has to be written; a rule that is being deleted is written once it is gone."""
     for address, rule in wanted.items():
         stored = as_stored.get(address)
-        if stored is None or not (stored.deleting or rule.is_stored_as(stored)):
-            yield rule
+        if stored is None:
+            yield ReactionWrite(rule, _timed(rule, None, now), creates=True)
+        elif not stored.deleting and not rule.is_stored_as(stored):
+            taint = _timed(rule, stored.taint.time_added, now)
+            yield ReactionWrite(rule, taint, creates=False, surplus=rule.has_surplus_in(stored))
+
+
+def _timed(rule: ReactionRule, added: datetime | None, now: datetime) -> DeviceTaint:
+    return structs.replace(rule.taint, time_added=added or now.replace(microsecond=0))
 
 
 def quiet_seconds(reaction: Reaction, returns: int) -> float:

@@ -11,10 +11,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import DESCRIPTION, EVICT, REACTION, REASONS, DeviceSelector
-from webhook.api.taints import DeviceTaint
+from webhook.api.taints import NO_SCHEDULE, DeviceTaint
 from webhook.inventory.published import DeviceId
 from webhook.policy.reactions import REACTION_KEY, ReactionLevel, level_of_rule
 
@@ -82,7 +83,7 @@ class ReactionRule(msgspec.Struct, frozen=True):
 
     @property
     def taint(self) -> DeviceTaint:
-        """Without a time, which the server sets."""
+        """Without a time."""
         return DeviceTaint(REACTION_KEY, "", self.level.effect)
 
     @property
@@ -99,18 +100,30 @@ class ReactionRule(msgspec.Struct, frozen=True):
     def is_stored_as(self, rule: DeviceTaintRule) -> bool:
         """Whether the stored rule of this name needs no write.
 
-        A rule that `/mutate` softened is what it should be: written again it would be softened again. An `/evict` that
-        was added by hand stays.
+        A rule that `/mutate` softened is what it should be: written again it would be softened again.
         """
-        annotations = rule.meta.annotations
-        wanted = self.taint
-        softened = self.level is ReactionLevel.EXECUTE and rule.softened
+        annotations, wanted = rule.meta.annotations, self.annotations
+        softened = self._is_softened_in(rule)
+        taint = DeviceTaint(REACTION_KEY, "", NO_SCHEDULE) if softened else self.taint
         return (
             rule.selector == self.selector
-            and (rule.taint.key, rule.taint.value) == (wanted.key, wanted.value)
-            and (rule.taint.effect == wanted.effect or softened)
-            and all(annotations.get(name) == text for name, text in self.annotations.items())
+            and structs.replace(rule.taint, time_added=None) == taint
+            and annotations.get(EVICT) == ("true" if softened else wanted.get(EVICT))
+            and all(annotations.get(name) == wanted[name] for name in (REASONS, DESCRIPTION))
         )
+
+    def has_surplus_in(self, rule: DeviceTaintRule) -> bool:
+        """Whether the stored rule of this name has what it should not have, and what others may have added.
+
+        Server-side apply would leave that alone.
+        """
+        selector = rule.selector or DeviceSelector()
+        names = DeviceSelector(selector.driver, selector.pool, selector.device)
+        evicts = EVICT in rule.meta.annotations and not self._is_softened_in(rule)
+        return selector != names or bool(rule.taint.value) or (evicts and EVICT not in self.annotations)
+
+    def _is_softened_in(self, rule: DeviceTaintRule) -> bool:
+        return self.level is ReactionLevel.EXECUTE and rule.softened
 
 
 def reaction_rule_name(address: DeviceId) -> str:

@@ -64,9 +64,14 @@ def make_reaction(**fields: Any) -> Reaction:
     return Reaction(**{"name": "xid", "driver": DRIVER, "key": KEY, **fields})
 
 
-def stored(rule: ReactionRule) -> DeviceTaintRule:
+def stored(rule: ReactionRule, taint: DeviceTaint | None = None) -> DeviceTaintRule:
     """The rule as the API server keeps it."""
-    return DeviceTaintRule(ObjectMeta(rule.name, annotations=dict(rule.annotations)), rule.selector, rule.taint)
+    meta = ObjectMeta(rule.name, annotations=dict(rule.annotations))
+    return DeviceTaintRule(meta, rule.selector, taint or rule.taint)
+
+
+def written(result: ReactionPass) -> tuple[ReactionRule, ...]:
+    return tuple([write.rule for write in result.write])
 
 
 def softened(rule: ReactionRule) -> DeviceTaintRule:
@@ -114,7 +119,7 @@ class Cluster:
     def carry_out(self, result: ReactionPass) -> None:
         for name in result.delete:
             del self.rules[name]
-        self.rules |= {rule.name: stored(rule) for rule in result.write}
+        self.rules |= {write.rule.name: stored(write.rule, write.taint) for write in result.write}
 
     @property
     def closed(self) -> set[str]:

@@ -18,6 +18,7 @@ from tests.unit.patches.reacting import (
     make_signal,
     make_slice,
     stored,
+    written,
 )
 from webhook.api.slices import SliceTaint
 from webhook.patches.reactions import quiet_seconds
@@ -45,7 +46,7 @@ def test_taint_that_lasted_gives_its_device_a_rule(seconds: float, lasted: bool)
 
 
 def test_the_rule_says_why_and_selects_one_device() -> None:
-    (rule,) = Cluster(SICK).look().write
+    (rule,) = written(Cluster(SICK).look())
     assert rule.name == reaction_rule_name(GPU)
     assert (rule.selector.driver, rule.selector.pool, rule.selector.device) == (DRIVER, "node-1", "gpu-0")
     assert (rule.taint.key, rule.taint.value, rule.taint.effect) == ("devicetaint.io/degraded", "", "NoSchedule")
@@ -71,7 +72,7 @@ def test_the_rule_says_why_and_selects_one_device() -> None:
 )
 def test_the_rule_does_what_the_reaction_says(fields: dict[str, object], level: ReactionLevel, effect: str) -> None:
     reaction = make_reaction(**fields)
-    (rule,) = Cluster(SICK, reactions=(reaction,)).look().write
+    (rule,) = written(Cluster(SICK, reactions=(reaction,)).look())
     assert (rule.level, rule.taint.effect) == (level, effect)
     assert rule.annotations.get("devicetaint.io/evict") == ("true" if level is ReactionLevel.EMPTY else None)
     assert may_come_of_reactions(stored(rule), [reaction])
@@ -132,7 +133,7 @@ def test_a_device_that_is_not_named_in_full_gets_no_rule(pool: str, device: str)
 def test_of_several_taints_of_one_key_the_first_counts() -> None:
     taints = (make_signal(None, "1"), make_signal(10, "2"), make_signal(400, "4"), make_signal(400, "3"))
     for order in (taints, taints[::-1]):
-        (rule,) = Cluster(make_slice({"gpu-0": order})).look().write
+        (rule,) = written(Cluster(make_slice({"gpu-0": order})).look())
         assert rule.reasons == (ReactionReason(XID, "3", ago(400)),)
 
 
@@ -156,12 +157,12 @@ def test_the_rule_goes_when_the_taint_has_been_gone_for_as_long() -> None:
     cluster.publish(WELL)
     result = cluster.go(10)
     assert result.next_seconds == MINUTES_5
-    assert result.write[0].reasons == (ReactionReason(XID, "48", ago(300), clear=NOW + timedelta(seconds=10)),)
+    assert result.write[0].rule.reasons == (ReactionReason(XID, "48", ago(300), clear=NOW + timedelta(seconds=10)),)
     assert (result.outcomes[0].active, result.outcomes[0].quiet) == (0, 1)
     late = cluster.go(10 + MINUTES_5 - 1)
     assert (late.write, late.delete, late.next_seconds) == ((), (), 1.0)
     gone = cluster.go(10 + MINUTES_5)
-    assert gone.delete == (result.write[0].name,)
+    assert gone.delete == (result.write[0].rule.name,)
     assert gone.rules == ()
     assert gone.outcomes[0].devices == 1  # until it is seen to be gone
     assert cluster.look(10 + MINUTES_5).outcomes[0].devices == 0
