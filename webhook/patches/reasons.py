@@ -107,7 +107,7 @@ class ReactionRule(msgspec.Struct, frozen=True):
         taint = DeviceTaint(REACTION_KEY, "", NO_SCHEDULE) if softened else self.taint
         return (
             rule.selector == self.selector
-            and structs.replace(rule.taint, time_added=None) == taint
+            and structs.replace(rule.taint, time_added=None, extras=None) == taint
             and annotations.get(EVICT) == ("true" if softened else wanted.get(EVICT))
             and all(annotations.get(name) == wanted[name] for name in (REASONS, DESCRIPTION))
         )

@@ -20,7 +20,7 @@ from tests.unit.patches.reacting import (
     written,
 )
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
-from webhook.api.taints import DeviceTaint
+from webhook.api.taints import DeviceTaint, TaintExtras
 from webhook.patches.reactions import react
 from webhook.patches.reasons import noted_on
 from webhook.policy.reactions import REACTION_KEY, ReactionLevel
@@ -201,6 +201,15 @@ def test_time_of_a_taint_stays() -> None:
     cluster.rules[write.rule.name] = structs.replace(kept, taint=structs.replace(kept.taint, time_added=None))
     (write,) = cluster.look(100).write
     assert write.taint.time_added == NOW + timedelta(seconds=100)
+
+
+def test_data_that_was_added_to_a_taint_is_no_reason_to_write() -> None:
+    """Released servers have no such fields."""
+    cluster = Cluster(SICK)
+    (write,) = cluster.go().write
+    taint = structs.replace(write.taint, extras=TaintExtras(data=1))
+    cluster.rules[write.rule.name] = structs.replace(cluster.rules[write.rule.name], taint=taint)
+    assert cluster.look().write == ()
 
 
 def test_what_creates_is_written_first() -> None:
