@@ -32,7 +32,7 @@ PROPERTIES: Final = {
         *("taint_rules", "stepwise"),
     ),
     "eviction": ("eviction", "tally", "windows"),
-    "patches": ("patch_index",),
+    "patches": ("patch_index", "reactions"),
 }
 MORE: Final = {
     "api": (
@@ -56,7 +56,11 @@ MORE: Final = {
         "tests/unit/commands/explain/test_command.py",
     ),
     "eviction": ("tests/unit/telemetry/test_eviction.py", "tests/unit/cluster/test_in_tree_probe.py"),
-    "patches": ("tests/unit/daemons/test_patch_controller.py", "tests/unit/cluster/test_patch_writer.py"),
+    "patches": (
+        "tests/unit/daemons/test_patch_controller.py",
+        "tests/unit/cluster/test_patch_writer.py",
+        "tests/unit/policy/test_reactions.py",
+    ),
 }
 """Tests of other rooms in which most of a room's behaviour is seen."""
 _FOLDERS: Final = ("webhook", "tests", "docs", "manifests", "monitoring", "pyproject.toml", "README.md", "CHANGELOG.md")

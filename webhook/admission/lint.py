@@ -17,7 +17,7 @@ from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import FieldError, Finding, Path, Severity, invalid
 from webhook.api.meta import OWN_GROUP
 from webhook.api.patches import ResourceSlicePatch
-from webhook.api.rules import RULE_ANNOTATIONS, DeviceTaintRule
+from webhook.api.rules import NOTED_ANNOTATIONS, RULE_ANNOTATIONS, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, QuietRequests, toleration_lists
@@ -140,7 +140,7 @@ def _rule(rule: DeviceTaintRule, now: datetime) -> Iterator[Finding]:
     yield from _taint(TAINT, structs.replace(rule.taint, effect=effect), now)
     yield from _extras(TAINT, rule.taint)
     for name in rule.meta.annotations:
-        if name.startswith(f"{OWN_GROUP}/") and name not in RULE_ANNOTATIONS:
+        if name.startswith(f"{OWN_GROUP}/") and name not in RULE_ANNOTATIONS | NOTED_ANNOTATIONS:
             path = METADATA.child("annotations").key(name)
             known = ", ".join(sorted(known.partition("/")[2] for known in RULE_ANNOTATIONS))
             yield advice("DT018", path, name, f"is not known here; known are {known}")

@@ -40,6 +40,12 @@ RULE_ANNOTATIONS: Final = frozenset(
         *(NOT_BEFORE, SCOPE),
     }
 )
+REACTION: Final = f"{OWN_GROUP}/reaction"
+"""Label, `"true"` on the rules of reactions."""
+REASONS: Final = f"{OWN_GROUP}/reasons"
+"""What our controller notes on a rule of a reaction, as JSON. It means nothing on other rules."""
+NOTED_ANNOTATIONS: Final = frozenset({REASONS})
+"""Annotations that only our controllers write and read."""
 NEVER: Final = datetime.max.replace(tzinfo=UTC)
 """What `/not-before` means if it is no time."""
 

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from webhook.api.field import FieldError, Path, duplicate, forbidden, invalid, required
-from webhook.api.taints import EXISTS, NO_EXECUTE
+from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE
 from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
 from webhook.policy.schema import PHASE
 from webhook.policy.windows import is_zone, schedule_fault
@@ -65,6 +65,7 @@ def policy_errors(policy: Policy, at: Path, check: Callable[[str], None]) -> Ite
             yield from _toleration_errors(toleration, path.child("tolerations").index(number))
     yield from _impact_errors(policy, at.child("impact"))
     yield from _eviction_errors(policy, at.child("eviction"))
+    yield from _reaction_errors(policy, at.child("reactions"))
     for position, profile in enumerate(policy.eviction):
         check(PHASE)
         windows = at.child("eviction").index(position).child("windows")
@@ -221,6 +222,17 @@ def _eviction_errors(policy: Policy, at: Path) -> Iterator[FieldError]:
         for profile in policy.eviction
     ]
     yield from _end_errors(ends, at, "namespaces, priority, podLabels and deviceClasses")
+
+
+def _reaction_errors(policy: Policy, at: Path) -> Iterator[FieldError]:
+    yield from _duplicates(policy.reactions, at, set())
+    for position, reaction in enumerate(policy.reactions):
+        then = at.index(position).child("then")
+        if reaction.evict and reaction.effect != NO_SCHEDULE:
+            yield forbidden(then.child("evict"), f"is for effect {NO_SCHEDULE}; {reaction.effect} evicts by itself")
+        if reaction.signal_effect != NONE and not reaction.evicts:
+            text = f"must evict: a taint with {reaction.signal_effect} keeps pods away by itself"
+            yield forbidden(then, f"{text}; set evict: true")
 
 
 def _window_errors(window: EvictionWindow, at: Path) -> Iterator[FieldError]:

@@ -71,7 +71,7 @@ def load(document: JSON, at: Path, check: Check = lambda _: None, namespace: str
         errors += islice(lockouts(policy, at, check, namespace), MAX_ERRORS)
     if errors:
         return Loaded(None, tuple(errors[:MAX_ERRORS]))
-    return Loaded(policy, (), tuple(warnings(policy, at, check)))
+    return Loaded(policy, (), tuple(warnings(policy, at, check, namespace)))
 
 
 def _with_off(document: dict[str, JSON]) -> dict[str, JSON]:
@@ -118,6 +118,7 @@ def _policy(document: dict[str, JSON], at: Path, builder: Builder, check: Check)
         tuple(profiles) or built_in.eviction,
         builder.breaker(document.get("breaker", {}), at.child("breaker")),
         builder.pause(document.get("pause"), at.child("pause")),
+        tuple([builder.reaction(raw, path) for path, raw in _entries(document, at, "reactions", check)]),
     )
 
 

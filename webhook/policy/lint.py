@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import Finding, Path, Severity, forbidden, invalid
 from webhook.api.meta import format_time
+from webhook.api.names import OWN_NAMESPACE, PATCH_ACCOUNT
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.coverage import EarlierRules, covers
-from webhook.policy.lockout import denies_masters, untrusted
+from webhook.policy.lockout import denies_masters, service_account, untrusted
 from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
 from webhook.policy.patterns import TextSet
+from webhook.policy.reaction_lint import reaction_warnings
 from webhook.policy.schema import PHASE
 from webhook.policy.window_fit import minutes_text, needed_seconds
 
@@ -44,6 +46,9 @@ POLICY_LINTS: Final = MappingProxyType(
         "DT114": "grace period of zero",
         "DT119": "softening that twoStep prevents",
         "DT122": "window that is too short",
+        "DT123": "reaction that evicts without a limit",
+        "DT124": "reaction that twoStep prevents",
+        "DT125": "reaction that taint rules deny",
     }
 )
 MISREAD: Final = "DT113"
@@ -56,8 +61,13 @@ _FORCED: Final = "deletes by force: the device is free for others while containe
 _NOT_ALL: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
 
-def warnings(policy: Policy, at: Path, check: Callable[[str], None]) -> Iterator[Finding]:
-    """Advice on a policy that needs no clock. `check` is called between rules and may raise."""
+def warnings(
+    policy: Policy, at: Path, check: Callable[[str], None], namespace: str = OWN_NAMESPACE
+) -> Iterator[Finding]:
+    """Advice on a policy that needs no clock. `check` is called between rules and may raise.
+
+    `namespace` is the one with our own service accounts.
+    """
     yield from _rule_warnings(policy.rules, at.child("rules"), check)
     yield from _rule_warnings(policy.taint_rules, at.child("taintRules"), check)
     controller = untrusted(policy, at)
@@ -81,6 +91,7 @@ def warnings(policy: Policy, at: Path, check: Callable[[str], None]) -> Iterator
                 text = f"only eviction counts seconds, and effect is {toleration.effect}"
                 yield _warn("DT106", forbidden(where, text))
     yield from _number_warnings(policy, at)
+    yield from reaction_warnings(policy, at.child("reactions"), service_account(namespace, PATCH_ACCOUNT))
 
 
 def _number_warnings(policy: Policy, at: Path) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from webhook.api.selectors import LabelRequirement
-from webhook.api.taints import DeviceToleration
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, NONE, DeviceToleration
 from webhook.expressions.engine import Expression
 
 API_VERSION: Final = "policy.devicetaint.io/v1alpha1"
@@ -285,6 +285,29 @@ class Pause(msgspec.Struct, frozen=True):
     why: str = ""
 
 
+class Reaction(msgspec.Struct, frozen=True):
+    """What follows if a taint lasts on a device in the slices of a driver: a rule for that device.
+
+    `key` and `value` are patterns; without a value any will do. `max_devices` bounds the driver's devices that have
+    rules of any reaction; None is no limit.
+    """
+
+    name: str
+    driver: str
+    key: str
+    value: str | None = None
+    signal_effect: str = NONE
+    for_seconds: float = 300.0
+    effect: str = NO_SCHEDULE
+    evict: bool = False
+    max_devices: int | Share | None = None
+
+    @property
+    def evicts(self) -> bool:
+        """Whether pods on the device are evicted."""
+        return self.evict or self.effect == NO_EXECUTE
+
+
 class Policy(msgspec.Struct, frozen=True):
     """A whole policy. `hash` identifies the document that it was made from: the first 12 hex digits of SHA-256."""
 
@@ -307,6 +330,7 @@ class Policy(msgspec.Struct, frozen=True):
     eviction: tuple[EvictionProfile, ...] = (EvictionProfile(),)
     breaker: BreakerSettings = BreakerSettings()
     pause: Pause | None = None
+    reactions: tuple[Reaction, ...] = ()
 
 
 BUILTIN: Final = Policy()

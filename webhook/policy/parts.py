@@ -30,6 +30,7 @@ from webhook.policy.model import (
     NamespaceMatch,
     Pause,
     PolicyException,
+    Reaction,
     RequesterMatch,
     Rule,
     Share,
@@ -225,6 +226,19 @@ class Builder:
     def pause(self, raw: Raw | None, at: Path) -> Pause | None:
         """The pause of evictions; None without one."""
         return None if raw is None else Pause(self._time(raw, at, "until") or _NEVER, raw.get("why", ""))
+
+    def reaction(self, raw: Raw, at: Path) -> Reaction:
+        """A reaction; one without a name has that of the taints it looks for."""
+        when, then = raw["when"], raw.get("then", {})
+        value = when.get("value")
+        given = _renamed(then, {"effect": "effect", "evict": "evict"})
+        given |= _renamed(when, {"effect": "signal_effect"})
+        if "for" in when:
+            given["for_seconds"] = self._seconds(when, at.child("when"), "for")
+        if "maxDevices" in raw:
+            given["max_devices"] = self._limit_above_zero(raw["maxDevices"], at.child("maxDevices"))
+        name = raw.get("name", when["key"] if value is None else f"{when['key']}={value}")
+        return Reaction(name, when["driver"], when["key"], value, **given)
 
     def _limit_above_zero(self, value: int | str | None, at: Path) -> int | Share | None:
         limit = _limit(value)

@@ -100,6 +100,7 @@ def test_defaults_that_the_schema_tells_are_those_of_the_model() -> None:
         "taintRulesOnSlices": built_in.taint_rules_on_slices,
         "exceptions": [],
         "defaultTolerations": [],
+        "reactions": [],
     }
 
 
@@ -294,14 +295,15 @@ def test_document_is_an_object(value: Any) -> None:
 
 def test_lists_at_the_top_may_be_left_empty() -> None:
     """A list whose entries are all commented out reads as null."""
-    assert errors_in(rules=None, taintRules=None, exceptions=None, defaultTolerations=None) == []
+    assert errors_in(rules=None, taintRules=None, exceptions=None, defaultTolerations=None, reactions=None) == []
 
 
 # --- bounds -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("name", "maximum"), [("rules", 2000), ("taintRules", 500), ("exceptions", 500), ("defaultTolerations", 100)]
+    ("name", "maximum"),
+    [("rules", 2000), ("taintRules", 500), ("exceptions", 500), ("defaultTolerations", 100), ("reactions", 32)],
 )
 def test_long_lists_are_refused_before_their_entries_are_looked_at(name: str, maximum: int) -> None:
     asked: list[str] = []

@@ -1,0 +1,283 @@
+"""Which devices have rules from the policy's reactions: slices, rules and the time in, the rules that should be out.
+
+One pass looks at everything and remembers nothing, so events may come in any order and any process may do the next
+pass. What has to outlast a pass is noted on the rules themselves (`reasons`).
+
+- A rule begins when a taint has lasted as long as the policy says, by its timeAdded.
+- A reason ends when its taint has been gone for its quiet time while the pool was published in full. A pool that is
+  not, or is gone, says nothing: its rules stay, and the quiet time begins again when it is back.
+- A taint that returns within the quiet time doubles the next one.
+- Above `maxDevices` a reaction neither adds a rule nor tightens one. What it did before stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from webhook.inventory.steps import in_steps, unchecked
+from webhook.patches.reaction_outcomes import OutcomeCounts, ReactionOutcome
+from webhook.patches.reasons import RETURNS_MAX, ReactionReason, ReactionRule, noted_on
+from webhook.patches.signals import SignalMatcher, signals_in
+from webhook.policy.impact_limits import resolve_limit
+from webhook.policy.reactions import level_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from webhook.api.rules import DeviceTaintRule
+    from webhook.api.taints import DeviceTaint
+    from webhook.inventory.pools import Pools
+    from webhook.inventory.published import DeviceId
+    from webhook.inventory.steps import Check
+    from webhook.patches.reasons import ReasonId
+    from webhook.patches.signals import Signal, Signals
+    from webhook.policy.model import Reaction
+    from webhook.policy.reactions import ReactionLevel
+
+LEAST_QUIET_SECONDS: Final = 60.0
+"""A taint is gone for at least that long before it is over, whatever the policy says about its beginning."""
+MOST_QUIET_SECONDS: Final = 3600.0
+"""Returns make no quiet time longer than this; only a longer `for` does."""
+_SECOND: Final = timedelta(seconds=1)
+
+
+class ReactionWrite(NamedTuple):
+    """A rule to create or to change.
+
+    `taint` is that of the rule, with the time that it has already, or now. `surplus`: the stored rule has something
+    that server-side apply would leave alone; a patch that sets the rest to null takes it away.
+    """
+
+    rule: ReactionRule
+    taint: DeviceTaint
+    creates: bool
+    surplus: bool = False
+
+
+class ReactionPass(msgspec.Struct, frozen=True):
+    """What came of one pass.
+
+    `rules` are all rules that should be there, by name; `write` what has to be written for that, what creates first.
+    `delete` are names. Rules of pools that are not published may be in none of them: they stay as they are. `outcomes`
+    are in the order of the policy. After `next_seconds` another pass may come to another result without any event;
+    None: it will not.
+    """
+
+    rules: tuple[ReactionRule, ...]
+    write: tuple[ReactionWrite, ...]
+    delete: tuple[str, ...]
+    outcomes: tuple[ReactionOutcome, ...]
+    next_seconds: float | None
+
+
+def react(
+    pools: Pools,
+    rules: Iterable[DeviceTaintRule],
+    reactions: Sequence[Reaction],
+    now: datetime,
+    check: Check = unchecked,
+) -> ReactionPass:
+    """The rules of reactions as they should be at this time.
+
+    `rules` may be all rules of the cluster. They have to include what the caller has written and its watch has not
+    shown yet; otherwise more than `maxDevices` may come of several passes. `check` is called now and then, and may
+    raise.
+    """
+    stored = [(rule, noted) for rule in rules if (noted := noted_on(rule)) is not None]
+    passing = _Pass(pools, reactions, signals_in(pools, reactions, check), now, [noted for _, noted in stored])
+    for _, noted in in_steps(sorted(stored, key=lambda each: each[1].address), check):
+        passing.go_on(noted)
+    passing.begin(check)
+    as_stored = {noted.address: rule for rule, noted in stored}
+    return ReactionPass(
+        tuple(sorted(passing.rules.values(), key=lambda rule: rule.name)),
+        tuple(sorted(_writes(passing.rules, as_stored, now), key=lambda each: (not each.creates, each.rule.name))),
+        tuple(sorted([as_stored[address].meta.name for address in passing.over if not as_stored[address].deleting])),
+        tuple([passing.outcome_of(reaction) for reaction in reactions]),
+        passing.next_seconds,
+    )
+
+
+def _writes(
+    wanted: Mapping[DeviceId, ReactionRule], as_stored: Mapping[DeviceId, DeviceTaintRule], now: datetime
+) -> Iterator[ReactionWrite]:
+    """What has to be written; a rule that is being deleted is written once it is gone."""
+    for address, rule in wanted.items():
+        stored = as_stored.get(address)
+        if stored is None:
+            yield ReactionWrite(rule, _timed(rule, None, now), creates=True)
+        elif not stored.deleting and not rule.is_stored_as(stored):
+            taint = _timed(rule, stored.taint.time_added, now)
+            yield ReactionWrite(rule, taint, creates=False, surplus=rule.has_surplus_in(stored))
+
+
+def _timed(rule: ReactionRule, added: datetime | None, now: datetime) -> DeviceTaint:
+    return structs.replace(rule.taint, time_added=added or now.replace(microsecond=0))
+
+
+def quiet_seconds(reaction: Reaction, returns: int) -> float:
+    """How long a taint has to be gone until it is over, if it came back that often before.
+
+    As long as it had to last, but at least a minute; doubled with each return, but not beyond an hour unless it is
+    longer than that to begin with.
+    """
+    least = max(reaction.for_seconds, LEAST_QUIET_SECONDS)
+    return min(least * float(2**returns), max(least, MOST_QUIET_SECONDS))
+
+
+class _Pass:
+    """One pass while it runs: first the devices that have rules, then those that are to get one."""
+
+    def __init__(
+        self,
+        pools: Pools,
+        reactions: Sequence[Reaction],
+        signals: Signals,
+        now: datetime,
+        noted: Iterable[ReactionRule],
+    ) -> None:
+        self._pools = pools
+        self._reactions = {reaction.name: reaction for reaction in reactions}
+        self._matchers = {reaction.name: SignalMatcher(reaction) for reaction in reactions}
+        self._signals = signals
+        self._now = now
+        self._noted = {rule.address: rule for rule in noted}
+        self._devices: dict[str, int] = Counter([address.driver for address in self._noted])
+        """Devices with rules of reactions by driver: those that were there, whatever becomes of them, and new ones."""
+        self._counts: dict[str, OutcomeCounts] = defaultdict(OutcomeCounts)
+        self.rules: dict[DeviceId, ReactionRule] = {}
+        self.over: list[DeviceId] = []
+        self.next_seconds: float | None = None
+
+    def go_on(self, noted: ReactionRule) -> None:
+        """A rule that is there: what is left of its reasons, and what has been added to them."""
+        address = noted.address
+        signals = self._signals.get(address, {})
+        pool = self._pools.get((address.driver, address.pool))
+        alive = pool is not None and pool.complete
+        kept = [each for reason in noted.reasons if (each := self._kept(reason, address, signals, alive=alive))]
+        due = self._due(signals, {reason.id for reason in kept})
+        # what the policy now wants of a reason, and its limit forbids, leaves the rule as it is
+        levels = [self._level(reason, address, noted.level) or noted.level for reason in kept]
+        rule = self._settled(address, kept, max(levels, default=None), due)
+        if rule is not None:
+            self.rules[address] = rule
+        elif noted.reasons or alive:
+            self.over.append(address)
+
+    def begin(self, check: Check) -> None:
+        """Rules for devices that have none, those whose taints have lasted longest first."""
+        fresh = [
+            (max(self._overdue(reason) for reason in due), address, due)
+            for address, signals in self._signals.items()
+            if address not in self._noted and (due := self._due(signals, set()))
+        ]
+        for _, address, due in in_steps(sorted(fresh, key=lambda each: (-each[0], each[1])), check):
+            rule = self._settled(address, [], None, due)
+            if rule is not None:
+                self._devices[address.driver] += 1
+                self.rules[address] = rule
+
+    def outcome_of(self, reaction: Reaction) -> ReactionOutcome:
+        """What one reaction has come to."""
+        devices = self._devices.get(reaction.driver, 0)
+        return self._counts[reaction.name].outcome(reaction, devices, self._limit(reaction))
+
+    # --- reasons ----------------------------------------------------------------------------------
+
+    def _kept(
+        self, reason: ReactionReason, address: DeviceId, signals: Mapping[ReasonId, Signal], *, alive: bool
+    ) -> ReactionReason | None:
+        """The reason as it is now; None if it is over."""
+        reaction = self._reactions.get(reason.id.reaction)
+        if (
+            reaction is None
+            or reaction.driver != address.driver
+            or not self._matchers[reaction.name].goes_by(reason.id.key, reason.value)
+        ):
+            return None  # the policy no longer says so
+        quiet = quiet_seconds(reaction, reason.returns)
+        signal = signals.get(reason.id)
+        counts = self._counts[reaction.name]
+        if signal is not None:
+            came_back = reason.clear is not None
+            if reason.clear and signal.since and (signal.since - reason.clear).total_seconds() >= quiet:
+                return None  # it had been over by then, even if no process was there to see
+            counts.active += 1
+            returns = min(reason.returns + came_back, RETURNS_MAX)
+            return ReactionReason(reason.id, signal.value, signal.since or reason.since, None, returns)
+        if not alive:
+            counts.unpublished += 1
+            return structs.replace(reason, clear=None)
+        this_second = self._now.replace(microsecond=0)
+        begun = this_second if this_second == self._now else this_second + _SECOND
+        clear = begun if reason.clear is None else min(reason.clear, begun)
+        left = quiet - (self._now - clear).total_seconds()
+        if left <= 0:
+            return None
+        self._again_in(left)
+        counts.quiet += 1
+        return structs.replace(reason, clear=clear)
+
+    def _due(self, signals: Mapping[ReasonId, Signal], known: set[ReasonId]) -> list[ReactionReason]:
+        """New reasons: taints that have lasted long enough. A taint without a time never has."""
+        due = []
+        for id_, signal in signals.items():
+            if id_ in known:
+                continue
+            counts = self._counts[id_.reaction]
+            if signal.since is None:
+                counts.waiting += 1
+                continue
+            reason = ReactionReason(id_, signal.value, signal.since)
+            overdue = self._overdue(reason)
+            if overdue < 0:
+                counts.waiting += 1
+                self._again_in(-overdue)
+            else:
+                due.append(reason)
+        return due
+
+    def _overdue(self, reason: ReactionReason) -> float:
+        """Seconds since the taint has lasted long enough; below zero before."""
+        return (self._now - reason.since).total_seconds() - self._reactions[reason.id.reaction].for_seconds
+
+    def _again_in(self, seconds: float) -> None:
+        self.next_seconds = seconds if self.next_seconds is None else min(self.next_seconds, seconds)
+
+    # --- limits -----------------------------------------------------------------------------------
+
+    def _settled(
+        self, address: DeviceId, kept: list[ReactionReason], level: ReactionLevel | None, due: list[ReactionReason]
+    ) -> ReactionRule | None:
+        """The device's rule; None without reasons. `level` is what the reasons that it had come to.
+
+        A new reason that would need more than its reaction may do is left out.
+        """
+        allowed = [(reason, each) for reason in due if (each := self._level(reason, address, level)) is not None]
+        for reason, _ in allowed:
+            self._counts[reason.id.reaction].active += 1
+        levels = [each for _, each in allowed] + ([] if level is None else [level])
+        reasons = sorted([*kept, *[reason for reason, _ in allowed]], key=lambda each: each.id)
+        return ReactionRule(address, max(levels), tuple(reasons)) if levels else None
+
+    def _level(self, reason: ReactionReason, address: DeviceId, reached: ReactionLevel | None) -> ReactionLevel | None:
+        """What the reason's reaction does to the device; None if its limit forbids it.
+
+        What the device's rule does already, `reached`, needs no room within the limit.
+        """
+        reaction = self._reactions[reason.id.reaction]
+        wanted, limit = level_of(reaction), self._limit(reaction)
+        devices = self._devices.get(reaction.driver, 0) + (address not in self._noted)
+        if limit is None or devices <= limit or (reached is not None and wanted <= reached):
+            return wanted
+        self._counts[reaction.name].hold_back(address)
+        return None
+
+    def _limit(self, reaction: Reaction) -> int | None:
+        return resolve_limit(reaction.max_devices, self._pools.device_count(reaction.driver))

@@ -1,0 +1,218 @@
+"""The rule that a device has from reactions, and why: the rule's own annotation holds all that has to outlast us.
+
+Reactions go by the slices and by these annotations, never by what a process has seen before. So a restart changes
+nothing, and one leader goes on where another one stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from webhook.api.meta import format_time, parse_time
+from webhook.api.rules import DESCRIPTION, EVICT, REACTION, REASONS, DeviceSelector
+from webhook.api.taints import NO_SCHEDULE, DeviceTaint
+from webhook.inventory.published import DeviceId
+from webhook.policy.reactions import REACTION_KEY, ReactionLevel, level_of_rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from webhook.api.rules import DeviceTaintRule
+
+REACTION_LABELS: Final = {REACTION: "true"}
+REASONS_MAX: Final = 16
+"""Reasons that are noted on a rule; a device rarely has two."""
+RETURNS_MAX: Final = 6
+"""Returns of a taint that are counted; after these no quiet time grows further."""
+_DESCRIPTION_BYTES: Final = 1024  # N-10
+_DIGEST_BYTES: Final = 8
+
+
+class ReasonId(NamedTuple):
+    """A reaction by its name, and the key of a taint that it goes by. The value may change."""
+
+    reaction: str
+    key: str
+
+
+class ReactionReason(msgspec.Struct, frozen=True):
+    """Why a device has its rule. Times are UTC, in full seconds.
+
+    `since` is the timeAdded of the taint. `clear` is since when the taint has been gone although its pool is published
+    in full; None while it is there, or while nothing is known of it. `returns` is how often it came back before it had
+    been gone for long enough, at most RETURNS_MAX.
+    """
+
+    id: ReasonId
+    value: str
+    since: datetime
+    clear: datetime | None = None
+    returns: int = 0
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        taint = f"{self.id.key}={self.value}" if self.value else self.id.key
+        return taint if self.id.reaction == self.id.key else f"{self.id.reaction} ({taint})"
+
+
+class ReactionRule(msgspec.Struct, frozen=True):
+    """The DeviceTaintRule that a device has from reactions; it selects that device and nothing else.
+
+    `reasons` are in the order of their ids.
+    """
+
+    address: DeviceId
+    level: ReactionLevel
+    reasons: tuple[ReactionReason, ...]
+
+    @property
+    def name(self) -> str:
+        """The same for the same device, whatever the reasons are."""
+        return reaction_rule_name(self.address)
+
+    @property
+    def selector(self) -> DeviceSelector:
+        """Driver, pool and device, always all three."""
+        return DeviceSelector(*self.address)
+
+    @property
+    def taint(self) -> DeviceTaint:
+        """Without a time."""
+        return DeviceTaint(REACTION_KEY, "", self.level.effect)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """By which the rules of reactions are found."""
+        return REACTION_LABELS
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """The reasons for us and for people, and what asks our worker to evict."""
+        found = {REASONS: _encoded(self), DESCRIPTION: _described(self.reasons)}
+        return found | ({EVICT: "true"} if self.level is ReactionLevel.EMPTY else {})
+
+    def is_stored_as(self, rule: DeviceTaintRule) -> bool:
+        """Whether the stored rule of this name needs no write.
+
+        A rule that `/mutate` softened is what it should be: written again it would be softened again.
+        """
+        annotations, wanted = rule.meta.annotations, self.annotations
+        softened = self._is_softened_in(rule)
+        taint = DeviceTaint(REACTION_KEY, "", NO_SCHEDULE) if softened else self.taint
+        return (
+            rule.selector == self.selector
+            and structs.replace(rule.taint, time_added=None, extras=None) == taint
+            and annotations.get(EVICT) == ("true" if softened else wanted.get(EVICT))
+            and all(annotations.get(name) == wanted[name] for name in (REASONS, DESCRIPTION))
+        )
+
+    def has_surplus_in(self, rule: DeviceTaintRule) -> bool:
+        """Whether the stored rule of this name has what it should not have, and what others may have added.
+
+        Server-side apply would leave that alone.
+        """
+        selector = rule.selector or DeviceSelector()
+        names = DeviceSelector(selector.driver, selector.pool, selector.device)
+        evicts = EVICT in rule.meta.annotations and not self._is_softened_in(rule)
+        return selector != names or bool(rule.taint.value) or (evicts and EVICT not in self.annotations)
+
+    def _is_softened_in(self, rule: DeviceTaintRule) -> bool:
+        return self.level is ReactionLevel.EXECUTE and rule.softened
+
+
+def reaction_rule_name(address: DeviceId) -> str:
+    """The name of the rule that a device has from reactions."""
+    digest = hashlib.blake2b("\n".join(address).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"reaction-{address.device}-{digest}"
+
+
+def noted_on(rule: DeviceTaintRule) -> ReactionRule | None:
+    """What a rule of a reaction says of itself; None for other rules, and for copies under another name.
+
+    Where the annotation cannot be read, the rule counts as one without reasons for the device that it selects.
+    """
+    text = rule.meta.annotations.get(REASONS)
+    if text is None:
+        return None
+    noted = _decoded(text) or _by_selector(rule)
+    return noted if noted is not None and noted.name == rule.meta.name else None
+
+
+def _by_selector(rule: DeviceTaintRule) -> ReactionRule | None:
+    selector = rule.selector or DeviceSelector()
+    if selector.driver is None or selector.pool is None or selector.device is None:
+        return None
+    return ReactionRule(DeviceId(selector.driver, selector.pool, selector.device), level_of_rule(rule), ())
+
+
+# --- as text --------------------------------------------------------------------------------------
+
+
+class _WrittenReason(msgspec.Struct, omit_defaults=True):
+    reaction: str
+    key: str
+    since: str
+    value: str = ""
+    clear: str = ""
+    returns: int = 0
+
+
+class _WrittenRule(msgspec.Struct, omit_defaults=True):
+    """The annotation. A device's name has no slash, nor has a driver's; a pool's may."""
+
+    device: str
+    effect: str
+    reasons: list[_WrittenReason]
+    evict: bool = False
+
+
+def _encoded(rule: ReactionRule) -> str:
+    reasons = [
+        _WrittenReason(
+            *(each.id.reaction, each.id.key, format_time(each.since), each.value),
+            "" if each.clear is None else format_time(each.clear),
+            each.returns,
+        )
+        for each in _bounded(rule.reasons)
+    ]
+    written = _WrittenRule(str(rule.address), rule.level.effect, reasons, rule.level is ReactionLevel.EMPTY)
+    return msgspec.json.encode(written).decode()
+
+
+def _bounded(reasons: Iterable[ReactionReason]) -> list[ReactionReason]:
+    """The reasons in the order of their ids; of too many, those that are still there, and then the oldest."""
+    kept = sorted(reasons, key=lambda each: (each.clear is not None, each.since, each.id))[:REASONS_MAX]
+    return sorted(kept, key=lambda each: each.id)
+
+
+def _described(reasons: Iterable[ReactionReason]) -> str:
+    text = "Degraded: " + ", ".join(each.text for each in _bounded(reasons))
+    return text.encode()[:_DESCRIPTION_BYTES].decode(errors="ignore")
+
+
+def _decoded(text: str) -> ReactionRule | None:
+    try:
+        written = msgspec.json.decode(text, type=_WrittenRule)
+    except (msgspec.MsgspecError, UnicodeError):  # half surrogates are no UTF-8
+        return None
+    driver, _, rest = written.device.partition("/")
+    pool, _, device = rest.rpartition("/")
+    reasons = [_read(each) for each in written.reasons]
+    if not (driver and pool and device) or None in reasons:
+        return None
+    level = ReactionLevel.of(written.effect, evict=written.evict)
+    return ReactionRule(DeviceId(driver, pool, device), level, tuple([each for each in reasons if each is not None]))
+
+
+def _read(written: _WrittenReason) -> ReactionReason | None:
+    since, clear = parse_time(written.since), parse_time(written.clear)
+    if since is None or (clear is None and written.clear):
+        return None
+    returns = min(max(written.returns, 0), RETURNS_MAX)
+    return ReactionReason(ReasonId(written.reaction, written.key), written.value, since, clear, returns)
