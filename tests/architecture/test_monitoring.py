@@ -19,6 +19,7 @@ from webhook.patches.status import REASONS
 from webhook.telemetry.audit import AuditMetrics
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.patches import PatchMetrics
+from webhook.telemetry.reactions import ReactionMetrics
 
 ROOT: Final = Path(__file__).parents[2]
 MONITORING: Final = ROOT / "manifests" / "components" / "monitoring"
@@ -49,6 +50,7 @@ def _series() -> set[str]:
     metrics.policy.candidate_load_success = True
     AuditMetrics(metrics.registry)
     PatchMetrics(metrics.registry, REASONS).watch(lambda: 0, lambda: 0, dict)
+    ReactionMetrics(metrics.registry)
     # As text: families without a sample yet have their names there too.
     exposition = metrics.exposition("")[0].decode() + generate_latest(World(Mode.OBSERVE).registry).decode()
     names = set()

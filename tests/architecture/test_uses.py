@@ -10,10 +10,6 @@ PACKAGE = ROOT / "webhook"
 # What a library calls by name, and what is ready for the part of the product that comes next.
 HOOKS = {
     "webhook/expressions/selectors/device.py": {"of_json"},  # the meaning of ResourceSlicePatch
-    "webhook/patches/reactions.py": {"react"},  # the daemon `patch`
-    "webhook/patches/reaction_outcomes.py": {"reason"},
-    "webhook/patches/reasons.py": {"labels"},
-    "webhook/policy/reactions.py": {"may_come_of_reactions"},  # the guard of the daemon's account
     "webhook/server/listener.py": {"handle_error"},
     "webhook/server/responses.py": {"write_eof"},
 }

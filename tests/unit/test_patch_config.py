@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from webhook.config.flags import ConfigError
@@ -33,6 +35,11 @@ def test_lease_is_our_own_unless_it_is_named() -> None:
         pytest.param(["--rules-per-patch=0"], "--rules-per-patch: Invalid value", id="no rule at all"),
         pytest.param(["--rules-per-patch=x"], "--rules-per-patch: Invalid value", id="no number"),
         pytest.param(["--leader-elect-lease=a/b"], "--leader-elect: Required value", id="lease without election"),
+        pytest.param(
+            ["--policy-file=a", "--policy-configmap=n/c"],
+            "--policy-file: Invalid value.*together with --policy-configmap",
+            id="two policies",
+        ),
     ],
 )
 def test_flags_that_cannot_be_used(flags: list[str], fault: str) -> None:
@@ -42,3 +49,13 @@ def test_flags_that_cannot_be_used(flags: list[str], fault: str) -> None:
 
 def test_one_rule_is_a_ceiling() -> None:
     assert parse_patch("x", ["--rules-per-patch", "1"], {}).rules_per_patch == 1
+
+
+def test_policy_is_that_of_the_installation_unless_it_is_named() -> None:
+    def policy(*flags: str) -> tuple[object, object]:
+        settings = parse_patch("x", list(flags), {"POD_NAMESPACE": "p"})
+        return settings.policy_file, settings.policy_config_map
+
+    assert policy() == (None, ("p", "device-taint-webhook-policy"))
+    assert policy("--policy-configmap=n/c") == (None, ("n", "c"))
+    assert policy("--policy-file=a.yaml") == (Path("a.yaml"), None)

@@ -38,6 +38,7 @@ from webhook.inventory.rule_delta import narrower
 from webhook.inventory.scope import can_judge
 from webhook.inventory.steps import in_steps
 from webhook.policy.model import InTreeEvictor, PolicyMode
+from webhook.policy.reactions import may_come_of_reactions
 from webhook.validation.meta import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
 
@@ -61,9 +62,15 @@ _RETRY: Final = "try again in a while"
 
 
 def is_written(new: object, request: AdmissionRequest, context: AdmissionContext) -> bool:
-    """Whether the patch controller writes a rule."""
+    """Whether the patch controller writes a rule for a patch or for hardware.
+
+    Nothing else was judged for a rule that may come of the policy's reactions, so such a rule is judged as any other.
+    """
     return (
-        bool(context.patch_account) and request.username == context.patch_account and isinstance(new, DeviceTaintRule)
+        bool(context.patch_account)
+        and request.username == context.patch_account
+        and isinstance(new, DeviceTaintRule)
+        and not may_come_of_reactions(new, context.policy.reactions)
     )
 
 

@@ -17,10 +17,10 @@ from webhook.cluster.client.errors import ClusterError, NotFound, Refused, is_ad
 from webhook.cluster.client.rest import path_of
 from webhook.cluster.events import EventType, ObjectReference
 from webhook.patches.stored import PATCH_API_VERSION, PATCH_KIND, PATCH_VERSION, RULE_KIND, RuleOwner, StoredRule
-from webhook.patches.writes import OWN_ANNOTATIONS
+from webhook.patches.writes import own_annotations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from webhook.api.rules import Condition
     from webhook.cluster.cache.discovery import Collection
@@ -55,15 +55,20 @@ class PatchWriter:
 
     async def apply_rule(self, write: RuleApply) -> WriteAnswer:
         """Creates or changes a rule."""
+        make = _replacement if write.surplus else _rule
+        return await self.put_rule(write.name, lambda version: make(write, version), merge=write.surplus)
+
+    async def put_rule(self, name: str, make: Callable[[str], dict[str, Any]], *, merge: bool) -> WriteAnswer:
+        """Sends what `make` returns for the served version: a rule to apply, or with `merge` a merge patch."""
         try:
             collection = await self._rules.path()
-            version = collection.split("/")[3]
-            path = f"{collection}/{quote(write.name, safe='')}"
-            if write.surplus:
+            obj = make(collection.split("/")[3])
+            path = f"{collection}/{quote(name, safe='')}"
+            if merge:
                 query = urlencode({"fieldManager": PATCHER})
-                answer = await self._cluster.patch(f"{path}?{query}", _replacement(write, version))
+                answer = await self._cluster.patch(f"{path}?{query}", obj)
             else:
-                answer = await self._cluster.apply(path, _rule(write, version), manager=PATCHER)
+                answer = await self._cluster.apply(path, obj, manager=PATCHER)
             return WriteAnswer(decode(_RULE, answer).to_value())
         except NotFound as error:
             self._rules.forget()
@@ -71,7 +76,7 @@ class PatchWriter:
         except ClusterError as error:
             return _answer(error)
         except msgspec.DecodeError as error:
-            return WriteAnswer(failed=f"the answer to writing rule {write.name} cannot be read: {error}")
+            return WriteAnswer(failed=f"the answer to writing rule {name} cannot be read: {error}")
 
     async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
         """Deletes the very rule that was read, in whatever version: its status changes all the time."""
@@ -157,7 +162,7 @@ def _replacement(write: RuleApply, version: str) -> dict[str, Any]:
     metadata, spec = rule["metadata"], rule["spec"]
     retired = {"deviceClassName": None, "selectors": None}
     others = dict.fromkeys((PATCH_LABEL, HARDWARE_LABEL))
-    no_annotations = dict.fromkeys(OWN_ANNOTATIONS)
+    no_annotations = dict.fromkeys(own_annotations(write.owner))
     return {
         "metadata": {
             "labels": {**others, **metadata["labels"]},

@@ -19,13 +19,23 @@ from webhook.config.flags import (
     flag_path,
     value_of,
 )
-from webhook.config.shared import CLUSTER, LOG_FORMAT, NAMESPACE, PROBES, namespace_of
+from webhook.config.shared import (
+    CLUSTER,
+    LOG_FORMAT,
+    NAMESPACE,
+    POLICY,
+    PROBES,
+    either_of,
+    followed_config_map,
+    namespace_of,
+)
 from webhook.config.texts import as_count, as_namespaced, as_rate, as_switch
 from webhook.inventory.expansion import RULES_MAX
 from webhook.server.settings import ListenerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path as FilePath
 
     from webhook.server.settings import Address
     from webhook.telemetry.logs import LogFormat
@@ -44,12 +54,14 @@ _PATCH_FLAGS: Final = (
     NAMESPACE,
     Flag("kube-api-qps", "requests per second to the API server; 0 for no limit", as_rate, "50", "N"),
     Flag("kube-api-burst", "burst size for requests to the API server", as_count, "100", "N"),
+    *POLICY,
     *PROBES,
     LOG_FORMAT,
     Flag("verbose", "log at level debug", as_switch, "false", short="-v"),
 )
 _PATCH_TEXT: Final = (
-    "Turns ResourceSlicePatches into DeviceTaintRules, and adds rules for the siblings of rules with /scope: hardware."
+    "Turns ResourceSlicePatches into DeviceTaintRules, adds rules for the siblings of rules with /scope: hardware, and"
+    " carries out the reactions of the policy."
 )
 _PATCH_END: Final = (
     f"Each flag can also be set in the environment, such as {ENVIRONMENT_PREFIX}RULES_PER_PATCH for --rules-per-patch."
@@ -72,6 +84,8 @@ class PatchSettings:
     request_burst: int
     lease: NamespacedName | None
     """None: this is the only process, and it leads."""
+    policy_file: FilePath | None
+    policy_config_map: NamespacedName | None
     health_address: Address | None
     metrics_address: Address | None
     log_format: LogFormat
@@ -95,15 +109,19 @@ def parse_patch(program: str, arguments: Sequence[str], environment: Mapping[str
         errors.append(required(flag_path("--leader-elect"), "must come with --leader-elect-lease"))
     if values["rules-per-patch"] == 0:
         errors.append(invalid(flag_path("--rules-per-patch"), "0", "must be at least 1"))
+    either_of("policy-file", "policy-configmap", values, errors)
     if errors:
         raise ConfigError(errors)
-    lease = values["leader-elect-lease"] or NamespacedName(namespace_of(values, environment), PATCHER)
+    namespace = namespace_of(values, environment)
+    lease = values["leader-elect-lease"] or NamespacedName(namespace, PATCHER)
     return PatchSettings(
         rules_per_patch=values["rules-per-patch"],
         cluster=ClusterSettings(kubeconfig=values["kubeconfig"], context=values["context"]),
         requests_per_second=values["kube-api-qps"],
         request_burst=values["kube-api-burst"],
         lease=lease if values["leader-elect"] else None,
+        policy_file=values["policy-file"],
+        policy_config_map=followed_config_map(values, namespace),
         health_address=values["health-probe-bind-address"],
         metrics_address=values["metrics-bind-address"],
         log_format=values["log-format"],

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path as FilePath
 
     from webhook.config.evict import EvictSettings
+    from webhook.config.patch import PatchSettings
     from webhook.config.serve import ServeSettings
 
 _SHOWN: Final = 16
@@ -25,12 +26,16 @@ _SHOWN: Final = 16
 
 def faults_of(settings: ServeSettings | EvictSettings) -> list[str]:
     """One line for each fault, with the flag and the file."""
-    found = []
-    if settings.policy_file is not None:
-        found += [f"--policy-file: {settings.policy_file}: {why}" for why in _policy_faults(settings.policy_file)]
+    found = policy_faults_of(settings)
     if settings.key_file is not None:
         found += [f"--key-file: {why}" for why in _key_faults(settings.key_file)]
     return found
+
+
+def policy_faults_of(settings: ServeSettings | EvictSettings | PatchSettings) -> list[str]:
+    """Likewise, of the policy file alone."""
+    path = settings.policy_file
+    return [] if path is None else [f"--policy-file: {path}: {why}" for why in _policy_faults(path)]
 
 
 def folder_faults(certificate_file: FilePath) -> list[str]:

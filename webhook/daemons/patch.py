@@ -20,23 +20,30 @@ from webhook.cluster.client.throttled import ThrottledCluster
 from webhook.cluster.events import EventWriter
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 from webhook.cluster.patch_writer import PatchWriter
+from webhook.cluster.reaction_writer import ReactionWriter
 from webhook.config.command_line import program
 from webhook.config.flags import ConfigError
 from webhook.config.patch import PatchSettings, parse_patch
+from webhook.daemons.input_files import policy_faults_of
 from webhook.daemons.patch_controller import ControllerParts, PatchController
-from webhook.daemons.wiring import cluster_credentials
+from webhook.daemons.policy_loader import PolicyLoader
+from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts
+from webhook.daemons.reaction_policy import ReactionPolicy
+from webhook.daemons.wiring import cluster_credentials, policy_stages, read_policy
 from webhook.flowcontrol.clock import boottime_seconds
 from webhook.flowcontrol.throttle import Throttle
 from webhook.patches.status import REASONS
+from webhook.policy.store import PolicyStore
 from webhook.runtime import Stage, Stages
 from webhook.server.listener import Listener
 from webhook.server.probes import Checks, exposition, health
 from webhook.telemetry import logs
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.patches import PatchMetrics
+from webhook.telemetry.reactions import ReactionMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from webhook.patches.stored import StoredPatch, StoredRule
 
@@ -48,11 +55,14 @@ _KNOWN: Final = (OSError, NoCredentials, LeadershipLost)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs until a signal. Returns 2 for unusable flags and no cluster."""
+    """Runs until a signal. Returns 2 for unusable flags and files, and no cluster."""
     try:
         settings = parse_patch(program(), arguments, os.environ)
+        faults = policy_faults_of(settings)
     except ConfigError as error:
-        sys.stderr.write("".join(f"{program('patch')}: {line}\n" for line in str(error).splitlines()))
+        faults = str(error).splitlines()
+    if faults:
+        sys.stderr.write("".join(f"{program('patch')}: {line}\n" for line in faults))
         return _USAGE
     logs.configure(settings.log_format, verbose=settings.verbose)
     logs.warn_of_variables(settings.unknown_variables)
@@ -88,9 +98,10 @@ class Patcher:
         self._cache = PatchCache(self._cluster, random=chance, metrics=self._metrics)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         events = EventWriter(self._cluster, instance=self._identity, now=_now)
+        writer = PatchWriter(self._cluster, self._cache.rule_collection, events)
         self._controller = PatchController(
             ControllerParts(
-                writer=PatchWriter(self._cluster, self._cache.rule_collection, events),
+                writer=writer,
                 metrics=self._patch_metrics,
                 ceiling=settings.rules_per_patch,
                 leads=self._leads,
@@ -102,15 +113,23 @@ class Patcher:
             )
         )
         self._subscribe(self._controller)
+        policies = PolicyStore()
+        self._policy_loader = PolicyLoader(policies, self._metrics.policy, read_policy)
+        self._keeper = self._new_keeper(ReactionWriter(writer, events, settings.policy_config_map), chance)
+        self._policy = ReactionPolicy(policies, self._keeper.observe_policy)
         self._checks = Checks()
         self._started = asyncio.Event()
 
     def stages(self) -> Stages:
         """All stages in start order; only the leader starts the last one."""
         self._checks.add("caches", lambda: self._cache.problem)
+        self._checks.add("policy", lambda: self._policy_loader.problem or self._policy.problem)
         self._metrics.watch_readiness(self._checks.problems)
         stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *self._listeners()]
         stages.append(Stage(name="cluster", start=self._cluster.open, stop=self._cluster.close))
+        # Patches do not wait for the policy: only reactions need it.
+        policy = policy_stages(self._cluster, self._settings, self._policy_loader, self._metrics)
+        stages += [Stage(name=each.name, work=each.work) for each in policy]
         # Before the lease, so that a standby has its caches and begins at once.
         stages.append(Stage(name="caches", work=self._cache.run, start=self._synced))
         stages += self._leadership()
@@ -161,7 +180,9 @@ class Patcher:
     async def _work(self) -> None:
         # The work of a stage begins before its start.
         await self._started.wait()
-        await self._controller.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._controller.run())
+            group.create_task(self._keeper.run())
 
     async def _end(self) -> None:
         self._patch_metrics.set_leader(leads=False)
@@ -169,6 +190,24 @@ class Patcher:
     def _leads(self) -> bool:
         """Whether this process may write: it has the lease, or needs none."""
         return self._leader is None or self._leader.holds
+
+    def _new_keeper(self, writer: ReactionWriter, chance: Callable[[], float]) -> ReactionKeeper:
+        """Hears of slices and rules after the controller."""
+        parts = ReactionParts(
+            writer=writer,
+            metrics=ReactionMetrics(self._metrics.registry),
+            writes=self._patch_metrics,
+            reactions=lambda: self._policy.reactions,
+            leads=self._leads,
+            current=lambda: self._cache.problem is None,
+            now=_now,
+            seconds=boottime_seconds,
+            random=chance,
+        )
+        keeper = ReactionKeeper(parts, self._controller)
+        self._cache.slices.subscribe(lambda _old, _new: keeper.wake())
+        self._cache.rules.subscribe(keeper.observe_rule)
+        return keeper
 
     def _subscribe(self, controller: PatchController) -> None:
         def on_class(old: StoredClass | None, new: StoredClass | None) -> None:

@@ -23,6 +23,7 @@ from webhook.patches.book import RuleBook
 from webhook.patches.index import PatchIndex
 from webhook.patches.notes import FaultNotes
 from webhook.patches.plans import OwnerPlan, plan_of
+from webhook.patches.refusals import RefusalCounts
 from webhook.patches.status import SELECTOR_FAILED, TOO_MANY_RULES, ExpansionOutcome, reason_of, status_of
 from webhook.patches.stored import StoredRule
 
@@ -42,8 +43,8 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS: Final = 0.5
 MOST_RETRY_SECONDS: Final = 60.0
-REFUSED_SECONDS: Final = 60.0
-"""Until what was refused is tried again: policies change, and nothing reports it."""
+UNSERVED_SECONDS: Final = 60.0
+"""Until rules of patches that may be gone are looked at again."""
 _LOOK_SECONDS: Final = 0.2
 _AT_ONCE: Final = 8
 """Requests to write rules of one owner in flight."""
@@ -116,6 +117,7 @@ class PatchController:
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
         self._notes = FaultNotes()
+        self._refusals = RefusalCounts()
         self._reasons: dict[str, str] = {}
         self._faults: dict[str, int] = {}
         self._crowded: set[str] = set()
@@ -298,8 +300,17 @@ class PatchController:
             self._queue.add_rate_limited(uid)
             return
         self._queue.forget(uid)
-        if refused or plan.waits:
-            self._queue.add_after(uid, REFUSED_SECONDS)
+        if refused:
+            self._queue.add_after(uid, self._refusals.refused(uid, self._version_of(uid)))
+            return
+        self._refusals.forget(uid)
+        if plan.waits:
+            self._queue.add_after(uid, UNSERVED_SECONDS)
+
+    def _version_of(self, uid: str) -> int:
+        """The generation of an owner; 0 if it is gone."""
+        owner = self.book.owner(uid)
+        return 0 if owner is None else owner.rule.generation if isinstance(owner, StoredRule) else owner.generation
 
     async def _report_patch(self, stored: StoredPatch, standing: Standing, refused: str, failed: str) -> str:
         """Writes the status if it has changed, and Events about faults; returns why the status was not written."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from webhook.cluster.events import EventRecorder
     from webhook.cluster.settings import ClusterSettings
     from webhook.config.evict import EvictSettings
+    from webhook.config.patch import PatchSettings
     from webhook.config.serve import ServeSettings
     from webhook.policy.document import Loaded
     from webhook.server.probes import Checks
@@ -220,7 +221,10 @@ def _key_stage(cluster: Cluster, name: NamespacedName, state: ReviewState, metri
 
 
 def policy_stages(
-    cluster: Cluster | None, settings: ServeSettings | EvictSettings, loader: PolicyLoader, metrics: Metrics
+    cluster: Cluster | None,
+    settings: ServeSettings | EvictSettings | PatchSettings,
+    loader: PolicyLoader,
+    metrics: Metrics,
 ) -> list[Stage]:
     """The stages that follow and read the policy; the last has started once the first document was read."""
 

@@ -83,6 +83,11 @@ class PatchIndex:
         return self._patches
 
     @property
+    def pools(self) -> Pools:
+        """All slices, also those of generations that are not there in full."""
+        return self._pools
+
+    @property
     def pending(self) -> int:
         """Pools to read, filters to match again, pools to match with a filter, and contests in pools."""
         matches = sum([len(filters) for filters in self._to_match.values()])

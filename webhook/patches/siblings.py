@@ -15,9 +15,11 @@ from webhook.api.rules import (
     DESCRIPTION,
     EVICTIONS_PER_SECOND,
     HARDWARE,
+    NOT_BEFORE,
     SCOPE,
     DeviceSelector,
 )
+from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.expansion import ExpandedRule, PatchExpansion, rule_name
 from webhook.inventory.hardware import siblings_in
 from webhook.inventory.rule_delta import EFFECT_RANK
@@ -61,7 +63,9 @@ def _rules(stored: StoredRule, index: PatchIndex) -> Iterator[ExpandedRule]:
     selector = rule.selector
     assert selector is not None
     assert selector.device is not None
-    kept = (DATA, DESCRIPTION, EVICTIONS_PER_SECOND)
+    # A sibling that evicts does so when its rule does; without evictions the annotation says nothing.
+    begins = (NOT_BEFORE,) if rule.taint.effect == NO_EXECUTE else ()
+    kept = (DATA, DESCRIPTION, EVICTIONS_PER_SECOND, *begins)
     annotations = {name: text for name, text in rule.meta.annotations.items() if name in kept}
     taint = structs.replace(rule.taint, extras=None)
     for identity in sorted([pool for pool, _ in index.fleet.named(selector)]):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.api.rules import DATA, DESCRIPTION, EVICTIONS_PER_SECOND, DeviceSelector
+from webhook.api.rules import DATA, DESCRIPTION, EVICTIONS_PER_SECOND, HARDWARE_LABEL, NOT_BEFORE, DeviceSelector
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from webhook.inventory.expansion import ExpandedRule
     from webhook.patches.stored import RuleOwner, StoredRule
 
-OWN_ANNOTATIONS: Final = (DATA, DESCRIPTION, EVICTIONS_PER_SECOND)
+_OF_PATCHES: Final = (DATA, DESCRIPTION, EVICTIONS_PER_SECOND)
+_OF_SIBLINGS: Final = (*_OF_PATCHES, NOT_BEFORE)
+
+
+def own_annotations(owner: RuleOwner) -> tuple[str, ...]:
+    """The annotations of an owner's rules that are as it says; others are left alone."""
+    return _OF_SIBLINGS if owner.label == HARDWARE_LABEL else _OF_PATCHES
 
 
 class RuleApply(NamedTuple):
@@ -96,7 +102,9 @@ def _is_as(known: StoredRule, wanted: RuleApply) -> bool:
         and structs.replace(rule.taint, extras=None) == wanted.taint
         and known.labels == {wanted.owner.label: wanted.owner.uid}
         and known.controller == wanted.owner
-        and all(rule.meta.annotations.get(name) == wanted.annotations.get(name) for name in OWN_ANNOTATIONS)
+        and all(
+            rule.meta.annotations.get(name) == wanted.annotations.get(name) for name in own_annotations(wanted.owner)
+        )
     )
 
 
@@ -107,7 +115,9 @@ def _has_surplus(known: StoredRule, wanted: RuleApply) -> bool:
         any(getattr(selector, field) is not None and getattr(wanted.selector, field) is None for field in fields)
         or bool(selector.selectors or selector.unknown)
         or bool(rule.taint.value and not wanted.taint.value)
-        or any(name in rule.meta.annotations and name not in wanted.annotations for name in OWN_ANNOTATIONS)
+        or any(
+            name in rule.meta.annotations and name not in wanted.annotations for name in own_annotations(wanted.owner)
+        )
         or known.labels.keys() - {wanted.owner.label} != set()
     )
 

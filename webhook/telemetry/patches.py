@@ -32,7 +32,7 @@ class PatchMetrics:
             self._patches.labels(reason)
         self._writes = Counter(
             f"{_PREFIX}_patch_rule_writes",
-            "DeviceTaintRules written for patches and for /scope, by what became of the request.",
+            "DeviceTaintRules written for patches, for /scope and for reactions, by what became of the request.",
             ["verb", "result"],
             registry=registry,
         )

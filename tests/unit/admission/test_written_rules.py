@@ -18,6 +18,7 @@ from webhook.api.rules import (
     EXPIRES_AT,
     NOT_BEFORE,
     PATCH_LABEL,
+    REACTION,
     SCOPE,
     SOFTENED_FROM,
 )
@@ -30,9 +31,11 @@ from webhook.policy.model import (
     InTreeEvictor,
     Policy,
     PolicyMode,
+    Reaction,
     Rule,
     Softening,
 )
+from webhook.policy.reactions import REACTION_KEY
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
@@ -324,3 +327,51 @@ def test_times_of_the_controller_are_left_as_they_are() -> None:
     rule = written(taint=early, annotations=marks)
     assert mutate(make_admission_request(rule, user=ACCOUNT), context).patch == ()
     assert mutate(make_admission_request(rule, user="dev"), context).patch != ()
+
+
+# --- rules of reactions ----------------------------------------------------------------------------
+
+
+REACTIONS: Final = (Reaction("xid", DRIVER, KEY),)
+
+
+def degraded(effect: str = "NoSchedule", **meta: Any) -> Any:
+    """A rule as a reaction makes it: no owner, one device by all its names."""
+    device = {"driver": DRIVER, "pool": "node-0", "device": "gpu-0"}
+    taint = make_taint(key=REACTION_KEY, effect=effect, value=None)
+    return make_rule(selector=device, taint=taint, meta={"name": "reaction-1", "labels": {REACTION: "true"}, **meta})
+
+
+def test_rule_of_a_reaction_is_judged_as_that_of_any_account() -> None:
+    assert judged(degraded(), impact=allowing(devices=1), reactions=REACTIONS).allowed
+    decision = judged(degraded(), impact=allowing(devices=0), reactions=REACTIONS)
+    [text] = [text for severity, text in told(decision) if severity == "deny"]
+    assert "the limit is 0 devices" in text
+
+
+@pytest.mark.parametrize(
+    ("rule", "reactions"),
+    [
+        pytest.param(degraded(), (), id="no reaction"),
+        pytest.param(degraded("NoExecute"), REACTIONS, id="more than the reaction does"),
+    ],
+)
+def test_rule_without_owner_that_no_reaction_asks_for_is_refused(rule: Any, reactions: Any) -> None:
+    assert faults(rule, impact=allowing(devices=9), reactions=reactions) == [NO_CONTROLLER]
+
+
+def test_taint_rules_apply_to_rules_of_reactions() -> None:
+    policy = Policy(taint_rules=(Rule("nobody", Action.DENY),), impact=allowing(devices=9), reactions=REACTIONS)
+    context = make_context(judge=Judge(policy), sight=Sight(racks()), patch_account=ACCOUNT, key=SECRET)
+    request = make_admission_request(degraded(), user=ACCOUNT)
+    assert policy_part(request, context).findings
+    assert not validate(request, context).allowed
+
+
+def test_rule_of_a_reaction_may_be_softened() -> None:
+    policy = Policy(
+        impact=ImpactSettings(limits=(ImpactLimits(soften=Softening.ALWAYS, pods=1),)),
+        reactions=(Reaction("xid", DRIVER, KEY, effect="NoExecute"),),
+    )
+    context = make_context(judge=Judge(policy), sight=Sight(racks()), patch_account=ACCOUNT, key=SECRET)
+    assert mutate(make_admission_request(degraded("NoExecute"), user=ACCOUNT), context).softened

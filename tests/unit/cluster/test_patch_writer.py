@@ -212,3 +212,10 @@ def test_warning_is_about_the_owner() -> None:
     regarding = {"apiVersion": "devicetaint.io/v1alpha1", "kind": "ResourceSlicePatch", "name": "firmware", "uid": "u1"}
     assert event["regarding"] == regarding
     assert warn(RuleOwner("DeviceTaintRule", "faulty", "u2"))["regarding"]["apiVersion"] == "resource.k8s.io/v1"
+
+
+def test_beginning_of_evictions_is_taken_away_from_siblings_alone() -> None:
+    owner = RuleOwner("DeviceTaintRule", "faulty", "u2")
+    for write, there in ((WRITE._replace(owner=owner, surplus=True), True), (WRITE._replace(surplus=True), False)):
+        _, [request] = asked(lambda writer, write=write: writer.apply_rule(write), Answer(STORED))  # type: ignore[misc]
+        assert ("devicetaint.io/not-before" in request.json["metadata"]["annotations"]) == there

@@ -42,7 +42,9 @@ def ended(*words: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     ],
 )
 @pytest.mark.parametrize(
-    "words", [["serve", "--standalone", "--cert-dir=."], ["evict", "--mode=delegated"]], ids=["serve", "evict"]
+    "words",
+    [["serve", "--standalone", "--cert-dir=."], ["evict", "--mode=delegated"], ["patch"]],
+    ids=["serve", "evict", "patch"],
 )
 def test_b2_a_policy_file_that_cannot_be_loaded_ends_the_start(
     words: list[str], content: bytes | None, why: str, folder: Path, capsys: pytest.CaptureFixture[str]

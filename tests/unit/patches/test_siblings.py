@@ -17,6 +17,7 @@ from webhook.api.rules import (
     EVICT,
     EVICTIONS_PER_SECOND,
     HARDWARE_LABEL,
+    NOT_BEFORE,
     SCOPE,
     CELSelector,
     DeviceSelector,
@@ -142,3 +143,14 @@ def test_book_knows_owners_by_uid() -> None:
     assert book.put_rule("faulty", None) == []
     assert book.put_rule("made", None) == ["w"]
     assert not book.rules
+
+
+@pytest.mark.parametrize(("effect", "copied"), [("NoExecute", True), ("NoSchedule", False)])
+def test_siblings_evict_when_their_rule_does(effect: str, copied: bool) -> None:  # noqa: FBT001 -- a row
+    stored = rule(
+        taint=structs.replace(TAINT, effect=effect),
+        annotations={SCOPE: "hardware", NOT_BEFORE: "2026-07-01T22:00:00Z"},
+    )
+    index = index_of([slice_of(part("full", "a"), part("half", "a"), pool="p")])
+    [made] = sibling_rules(stored, index, 1).rules
+    assert made.annotations == ({NOT_BEFORE: "2026-07-01T22:00:00Z"} if copied else {})

@@ -9,7 +9,16 @@ import pytest
 from msgspec import structs
 
 from webhook.api.meta import ObjectMeta
-from webhook.api.rules import DATA, EVICT, HARDWARE_LABEL, PATCH_LABEL, CELSelector, DeviceSelector, DeviceTaintRule
+from webhook.api.rules import (
+    DATA,
+    EVICT,
+    HARDWARE_LABEL,
+    NOT_BEFORE,
+    PATCH_LABEL,
+    CELSelector,
+    DeviceSelector,
+    DeviceTaintRule,
+)
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.expansion import ExpandedRule
 from webhook.patches.stored import RuleOwner, StoredRule, own_labels
@@ -146,3 +155,19 @@ def test_over_the_ceiling_those_stay_whose_taint_is_still_set() -> None:
 def test_labels_of_others_are_none_of_ours() -> None:
     assert own_labels(None) == {}
     assert own_labels({PATCH_LABEL: "u", HARDWARE_LABEL: "w", "x": "y"}) == {PATCH_LABEL: "u", HARDWARE_LABEL: "w"}
+
+
+def test_beginning_of_evictions_is_as_the_owner_says_for_siblings_alone() -> None:
+    """A rule of a patch may be postponed by hand: the patch says nothing about it."""
+    early, late = {NOT_BEFORE: "2026-07-01T22:00:00Z"}, {NOT_BEFORE: "2026-07-02T22:00:00Z"}
+    assert not writes([wanted()], stored(annotations=early))
+    owner = RuleOwner("DeviceTaintRule", "rule", "u")
+
+    def sibling_writes(annotations: Any, known: Any) -> list[tuple[bool, bool]]:
+        known = stored(annotations=known, labels={HARDWARE_LABEL: "u"}, controller=owner)
+        found = writes_for(owner, [wanted(annotations=annotations)], {"r": known}, [known], NOW)
+        return [(each.creates, each.surplus) for each in found.applies]
+
+    assert sibling_writes(early, early) == []
+    assert sibling_writes(early, late) == [(False, False)]
+    assert sibling_writes({}, late) == [(False, True)]

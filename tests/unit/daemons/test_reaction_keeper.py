@@ -1,0 +1,417 @@
+"""The rules of reactions as a process keeps them: what it writes, when it looks again, and what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+from prometheus_client import CollectorRegistry
+
+from tests.unit.patches.fake_cluster import NOW, FakeCluster
+from tests.unit.patches.reacting import DRIVER, KEY, make_reaction, make_slice
+from webhook.api.meta import ObjectMeta
+from webhook.api.rules import DESCRIPTION, DeviceTaintRule
+from webhook.api.taints import DeviceTaint
+from webhook.cluster.patch_writer import WriteAnswer
+from webhook.daemons import reaction_keeper
+from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts
+from webhook.inventory.published import DeviceId
+from webhook.patches.reasons import reaction_rule_name
+from webhook.patches.status import REASONS
+from webhook.patches.stored import StoredRule
+from webhook.telemetry.patches import PatchMetrics
+from webhook.telemetry.reactions import ReactionMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from webhook.patches.reactions import ReactionWrite
+    from webhook.policy.model import Reaction
+
+NOTHING_SECONDS = 0.15
+"""No write for that long: nothing is left that is not waiting."""
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes follow each other without a pause."""
+    monkeypatch.setattr(reaction_keeper, "PAUSE_SECONDS", 0.0)
+
+
+class ReactingCluster(FakeCluster):
+    """Stores what reactions write as well. The time stands still unless a scene moves it."""
+
+    def __init__(self, *reactions: Reaction) -> None:
+        super().__init__()
+        self.reactions: Sequence[Reaction] | None = reactions
+        self.refusing: Callable[[str], str] = lambda _: ""
+        self.failing: Callable[[str], str] = lambda _: ""
+        self.mangles = False
+        """Whether a webhook changes what is written."""
+        self.tries: list[str] = []
+        self.told: list[tuple[str, str, bool]] = []
+        self.seconds = 0.0
+        self.numbers = CollectorRegistry()
+        self.renew()
+
+    def renew(self) -> None:
+        """The keeper of another process."""
+        self.numbers = CollectorRegistry()
+        parts = ReactionParts(
+            writer=self,
+            metrics=ReactionMetrics(self.numbers),
+            writes=PatchMetrics(self.numbers, REASONS),
+            reactions=lambda: self.reactions,
+            leads=lambda: self.leads,
+            current=lambda: self.current,
+            now=lambda: self.now,
+            seconds=lambda: self.seconds,
+            random=lambda: 0.999,
+        )
+        self.keeper = ReactionKeeper(parts, self.controller)
+
+    async def write_reaction(self, write: ReactionWrite) -> WriteAnswer:
+        await asyncio.sleep(0)
+        name = write.rule.name
+        self.tries.append(f"{'create' if write.creates else 'change'} {write.rule.address.device}")
+        refused, failed = self.refusing(name), self.failing(name)
+        if refused or failed:
+            return WriteAnswer(refused=refused, failed=failed)
+        annotations = dict(write.rule.annotations) | ({DESCRIPTION: "mine"} if self.mangles else {})
+        meta = ObjectMeta(name, uid=f"uid-{name}", resource_version=self._version(), annotations=annotations)
+        stored = self.rules[name] = StoredRule(DeviceTaintRule(meta, write.rule.selector, write.taint))
+        self._report(lambda: self.seen(name, stored))
+        return WriteAnswer(stored)
+
+    async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
+        self.tries.append(f"delete {stored.rule.selector.device if stored.rule.selector else ''}")
+        name = stored.meta.name
+        if refused := self.refusing(name):
+            return WriteAnswer(refused=refused)
+        known = self.rules.pop(name)
+        self._report(lambda: self.seen(name, None, known))
+        return WriteAnswer()
+
+    async def report(self, reason: str, note: str, *, warns: bool) -> None:
+        self.told.append((reason, note, warns))
+
+    def seen(self, name: str, new: StoredRule | None, old: StoredRule | None = None) -> None:
+        self.controller.observe_rule(name, new)
+        self.keeper.observe_rule(old, new)
+
+    def withdraw(self) -> None:
+        """No slice is left."""
+        while self._slices:
+            self.controller.observe_slice(self._slices.popitem()[1], None)
+        self.keeper.wake()
+
+    def publish(self, pool: str = "node-1", count: int = 1, *, since: float | None = 300.0, **fields: Any) -> None:
+        """Devices, with a taint that was added so many seconds before NOW; None: without one."""
+        taint = () if since is None else (DeviceTaint(KEY, "48", "None", NOW - _seconds(since)),)
+        self.slices(make_slice({f"gpu-{at}": taint for at in range(count)}, pool, **fields))
+        self.keeper.wake()
+
+    def policy(self, *reactions: Reaction) -> None:
+        self.reactions = reactions
+        self.keeper.observe_policy()
+
+    def later(self, seconds: float) -> None:
+        self.now += _seconds(seconds)
+        self.seconds += seconds
+        self.keeper.wake()
+
+    @property
+    def closed(self) -> list[str]:
+        return sorted(str(each.rule.selector and each.rule.selector.device) for each in self.rules.values())
+
+    def number(self, series: str, **labels: str) -> float | None:
+        return self.numbers.get_sample_value(f"device_taint_webhook_{series}", labels)
+
+
+def _seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+def play(cluster: ReactingCluster, *scenes: Callable[[], object]) -> None:
+    """Lets the keeper work until nothing is tried any more, after each scene."""
+
+    async def run() -> None:
+        work = asyncio.create_task(cluster.keeper.run())
+        for scene in (lambda: None, *scenes):
+            scene()
+            seen = -1
+            while seen != len(cluster.tries):
+                seen = len(cluster.tries)
+                await asyncio.sleep(NOTHING_SECONDS)
+            assert not work.done()
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_taint_that_has_lasted_becomes_a_rule_and_the_rule_goes_after_the_quiet_time() -> None:
+    cluster = ReactingCluster(make_reaction())
+    cluster.publish(since=300)
+
+    def gone() -> None:
+        assert cluster.closed == ["gpu-0"]
+        assert cluster.number("reaction_reasons", reaction="xid", state="active") == 1
+        cluster.publish(since=None)
+
+    def quiet() -> None:
+        assert cluster.closed == ["gpu-0"]
+        cluster.later(299)
+
+    def over() -> None:
+        assert cluster.closed == ["gpu-0"]
+        assert cluster.number("reaction_reasons", reaction="xid", state="quiet") == 1
+        cluster.later(2)
+
+    play(cluster, gone, quiet, over)
+    assert cluster.closed == []
+    assert cluster.tries == ["create gpu-0", "change gpu-0", "delete gpu-0"]
+    for verb in ("create", "update", "delete"):
+        assert cluster.number("patch_rule_writes_total", verb=verb, result="done") == 1
+
+
+def test_it_looks_again_by_itself_when_a_taint_will_have_lasted() -> None:
+    cluster = ReactingCluster(make_reaction(for_seconds=300.0))
+    cluster.publish(since=299.9)
+
+    def time_passes() -> None:
+        assert cluster.tries == []
+        cluster.now += _seconds(1)  # and nothing reports it
+
+    cluster.now = NOW
+    play(cluster, time_passes)
+    assert cluster.closed == ["gpu-0"]
+
+
+def test_policy_decides_at_once() -> None:
+    cluster = ReactingCluster()
+    cluster.publish()
+    play(
+        cluster,
+        lambda: cluster.policy(make_reaction()),
+        lambda: _expect(cluster, "gpu-0"),
+        lambda: cluster.policy(make_reaction(effect="NoExecute")),
+        lambda: _expect(cluster, "gpu-0"),
+        cluster.policy,
+    )
+    assert cluster.closed == []
+    assert cluster.tries == ["create gpu-0", "change gpu-0", "delete gpu-0"]
+
+
+def _expect(cluster: ReactingCluster, *devices: str) -> None:
+    assert cluster.closed == list(devices)
+
+
+def test_rules_stay_while_no_policy_is_loaded() -> None:
+    """A broken policy is not one without reactions."""
+    cluster = ReactingCluster(make_reaction())
+    cluster.publish()
+
+    def restarted() -> None:
+        _expect(cluster, "gpu-0")
+        cluster.reactions = None
+        cluster.keeper.observe_policy()
+
+    play(cluster, restarted, lambda: cluster.publish(since=None), lambda: cluster.later(4000))
+    assert cluster.closed == ["gpu-0"]
+
+
+@pytest.mark.parametrize("why", ["leads", "current"])
+def test_process_that_may_not_write_writes_nothing_until_it_may(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reaction_keeper, "_LOOK_SECONDS", 0.01)
+    cluster = ReactingCluster(make_reaction())
+    setattr(cluster, why, False)
+    cluster.publish()
+
+    def may() -> None:
+        assert cluster.tries == []
+        setattr(cluster, why, True)  # and nothing reports it
+
+    play(cluster, may)
+    assert cluster.closed == ["gpu-0"]
+
+
+def test_lease_that_is_lost_ends_the_writes() -> None:
+    cluster = ReactingCluster(make_reaction())
+    cluster.publish(count=30)
+
+    def lose(_: str) -> str:
+        cluster.leads = False
+        return ""
+
+    cluster.refusing = lose
+    play(cluster)
+    assert len(cluster.tries) == 8
+
+
+def test_above_max_devices_nothing_more_is_made_although_the_watch_lags_behind() -> None:
+    cluster = ReactingCluster(make_reaction(max_devices=2))
+    cluster.lags = True
+    cluster.publish(count=3)
+    play(cluster, cluster.keeper.wake, cluster.catch_up)
+    assert cluster.closed == ["gpu-0", "gpu-1"]
+    assert cluster.number("reaction_reasons", reaction="xid", state="held_back") == 1
+    assert cluster.number("reaction_devices_max", reaction="xid") == 2
+    [(reason, note, warns)] = cluster.told
+    assert (reason, warns) == ("AboveMaxDevices", True)
+    assert note.startswith("reaction xid: 2 active, ")
+    assert note.endswith("maxDevices is 2, so nothing is done for 1: node-1/gpu-2")
+
+
+def test_events_tell_only_of_changes() -> None:
+    cluster = ReactingCluster(make_reaction(max_devices=1))
+    cluster.publish(count=2)
+    play(
+        cluster,
+        lambda: cluster.publish("node-2", 1),
+        lambda: cluster.policy(make_reaction(max_devices=5)),
+        lambda: cluster.publish("node-2", 2),
+    )
+    assert [(reason, warns) for reason, _, warns in cluster.told] == [
+        ("AboveMaxDevices", True), ("WithinMaxDevices", False),
+    ]  # fmt: skip
+    assert cluster.told[1][1].startswith("reaction xid: 3 active")
+
+
+def test_pool_that_is_not_published_keeps_its_rule() -> None:
+    cluster = ReactingCluster(make_reaction())
+    cluster.publish()
+    play(cluster, cluster.withdraw, lambda: cluster.later(10_000))
+    assert cluster.closed == ["gpu-0"]
+    assert cluster.number("reaction_reasons", reaction="xid", state="unpublished") == 1
+
+
+def test_refused_rule_is_tried_soon_and_then_each_minute_and_said_once() -> None:
+    cluster = ReactingCluster(make_reaction())
+    cluster.refusing = lambda _: "denied: no"
+    cluster.publish()
+    tries: list[int] = []
+
+    def after(seconds: float) -> Callable[[], None]:
+        def scene() -> None:
+            tries.append(len(cluster.tries))
+            cluster.later(seconds)
+
+        return scene
+
+    waits = (0.9, 0.1, 1.9, 0.1, 4, 8, 16, 32, 59, 1, 59, 1)
+    play(cluster, *map(after, waits), after(0))
+    assert tries == [1, 1, 2, 2, 3, 4, 5, 6, 7, 7, 8, 8, 9]
+    assert cluster.number("patch_rule_writes_total", verb="create", result="refused") == 9
+    assert cluster.number("reaction_rules_refused") == 1
+    assert [(reason, warns) for reason, _, warns in cluster.told] == [("RuleRefused", True)]
+    assert cluster.told[0][1].endswith("of a reaction was refused: denied: no")
+
+
+def test_refusal_is_over_when_the_rule_is_accepted_and_another_policy_tries_at_once() -> None:
+    cluster = ReactingCluster(make_reaction())
+    cluster.refusing = lambda _: "denied: no"
+    cluster.publish(count=2)
+
+    def allow() -> None:
+        assert cluster.number("reaction_rules_refused") == 2
+        assert "(and 1 more)" in cluster.told[0][1]
+        cluster.refusing = lambda _: ""
+        cluster.policy(make_reaction())
+
+    play(cluster, allow)
+    assert cluster.closed == ["gpu-0", "gpu-1"]
+    assert cluster.number("reaction_rules_refused") == 0
+
+
+def test_refused_deletion_waits_as_well() -> None:
+    cluster = ReactingCluster(make_reaction())
+    cluster.publish()
+
+    def refuse() -> None:
+        cluster.refusing = lambda _: "denied: no"
+        cluster.policy()
+
+    play(cluster, refuse, cluster.keeper.wake, lambda: cluster.later(1))
+    assert cluster.tries == ["create gpu-0", "delete gpu-0", "delete gpu-0"]
+
+
+def test_rule_that_a_webhook_changes_each_time_is_not_written_without_end() -> None:
+    cluster = ReactingCluster(make_reaction())
+    cluster.mangles = True
+    cluster.publish()
+    play(cluster, lambda: cluster.later(1), lambda: cluster.later(1))
+    assert cluster.tries == ["create gpu-0", "change gpu-0", "change gpu-0"][: len(cluster.tries)]
+    assert len(cluster.tries) <= 3
+
+
+def test_failures_of_all_writes_pause_and_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reaction_keeper, "_FIRST_RETRY_SECONDS", 0.01)
+    cluster = ReactingCluster(make_reaction())
+    failures = iter(["503", "503"])
+    cluster.failing = lambda _: next(failures, "")
+    cluster.publish()
+    play(cluster, lambda: cluster.later(1), lambda: cluster.later(2))
+    assert cluster.closed == ["gpu-0"]
+    assert cluster.number("patch_rule_writes_total", verb="create", result="failed") == 2
+    assert cluster.number("reaction_rules_refused") == 0
+    assert cluster.told == []
+
+
+def test_rule_that_fails_keeps_no_other_waiting() -> None:
+    cluster = ReactingCluster(make_reaction())
+    cluster.publish(count=40)
+    [first] = [name for name in _names() if "gpu-0-" in name]
+    cluster.failing = lambda name: "409" if name == first else ""
+    play(cluster)
+    assert len(cluster.rules) == 39
+
+
+def _names() -> list[str]:
+    return [reaction_rule_name(DeviceId(DRIVER, "node-1", f"gpu-{at}")) for at in range(40)]
+
+
+def test_rule_that_was_edited_or_deleted_is_put_back() -> None:
+    cluster = ReactingCluster(make_reaction())
+    cluster.publish()
+
+    def edit() -> None:
+        [(name, stored)] = cluster.rules.items()
+        taint = structs.replace(stored.rule.taint, effect="None")
+        meta = structs.replace(stored.rule.meta, resource_version=cluster._version())
+        edited = structs.replace(stored, rule=structs.replace(stored.rule, taint=taint, meta=meta))
+        cluster.rules[name] = edited
+        cluster.seconds += 5
+        cluster.seen(name, edited, stored)
+
+    def delete() -> None:
+        [(name, stored)] = cluster.rules.items()
+        assert stored.rule.taint.effect == "NoSchedule"
+        cluster.rules.clear()
+        cluster.seconds += 5
+        cluster.seen(name, None, stored)
+
+    play(cluster, edit, delete)
+    assert cluster.tries == ["create gpu-0", "change gpu-0", "create gpu-0"]
+
+
+def test_rules_of_others_are_no_reason_to_look() -> None:
+    cluster = ReactingCluster()
+    other = StoredRule(DeviceTaintRule(ObjectMeta("other"), None, DeviceTaint("k", "", "NoSchedule")))
+    cluster.keeper.observe_rule(None, other)
+    assert not cluster.keeper._changed.is_set()
+
+
+def test_another_process_goes_on_where_one_has_stopped() -> None:
+    cluster = ReactingCluster(make_reaction())
+    cluster.publish()
+    play(cluster)
+    cluster.restart()
+    cluster.renew()
+    play(cluster, lambda: cluster.later(100))
+    assert cluster.tries == ["create gpu-0"]

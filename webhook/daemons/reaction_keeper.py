@@ -1,0 +1,233 @@
+"""Keeps the DeviceTaintRules of the policy's reactions as they should be.
+
+It looks again at each change of slices, of rules of reactions and of the policy, and when a taint will have lasted, or
+been gone, for long enough. What is to be written is worked out again every few writes, so that no plan gets old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol
+
+from webhook.api.rules import REASONS
+from webhook.flowcontrol.backoff import Backoff
+from webhook.patches.reaction_outcomes import ABOVE_MAX_DEVICES, WITHIN_MAX_DEVICES
+from webhook.patches.reactions import react
+from webhook.patches.refusals import WriteAttempts
+from webhook.patches.status import RULE_REFUSED
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+    from datetime import datetime
+
+    from webhook.cluster.patch_writer import WriteAnswer
+    from webhook.daemons.patch_controller import PatchController
+    from webhook.patches.reactions import ReactionPass, ReactionWrite
+    from webhook.patches.reasons import ReactionRule
+    from webhook.patches.stored import StoredRule
+    from webhook.policy.model import Reaction
+    from webhook.telemetry.patches import PatchMetrics
+    from webhook.telemetry.reactions import ReactionMetrics
+
+log = logging.getLogger(__name__)
+
+PAUSE_SECONDS: Final = 0.2
+"""Between two looks at least."""
+_PAUSE_SHARE: Final = 4
+"""A pause is that many times as long as a pass took: at most a fifth of the time goes into passes."""
+_LOOK_SECONDS: Final = 0.5
+"""How often to ask whether reactions may be carried out now."""
+_FIRST_RETRY_SECONDS: Final = 0.5
+_MOST_RETRY_SECONDS: Final = 60.0
+_AT_ONCE: Final = 8
+"""Requests in flight."""
+_OF_ONE_PLAN: Final = 4 * _AT_ONCE
+"""Writes before the next plan."""
+
+
+class WritesReactions(Protocol):
+    """The port to the cluster: `cluster.reaction_writer`."""
+
+    async def write_reaction(self, write: ReactionWrite) -> WriteAnswer:
+        """Creates or changes a rule."""
+
+    async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
+        """Deletes a rule."""
+
+    async def report(self, reason: str, note: str, *, warns: bool) -> None:
+        """Writes an Event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReactionParts:
+    """What the keeper needs; `leads`, `current`, `now`, `seconds` and `random` are those of `ControllerParts`.
+
+    `reactions` are those of the policy in use, None while no policy is loaded.
+    """
+
+    writer: WritesReactions
+    metrics: ReactionMetrics
+    writes: PatchMetrics
+    reactions: Callable[[], Sequence[Reaction] | None]
+    leads: Callable[[], bool]
+    current: Callable[[], bool]
+    now: Callable[[], datetime]
+    seconds: Callable[[], float]
+    random: Callable[[], float]
+
+
+class _Step(NamedTuple):
+    """One write."""
+
+    verb: str
+    name: str
+    wanted: Hashable
+    act: Callable[[], Awaitable[WriteAnswer]]
+
+
+class ReactionKeeper:
+    """One event loop calls `observe_...` and `wake`, `run` works."""
+
+    def __init__(self, parts: ReactionParts, controller: PatchController) -> None:
+        """`controller` knows slices and rules, and has to know of each change before the keeper."""
+        self._parts = parts
+        self._controller = controller
+        self._changed = asyncio.Event()
+        self._attempts = WriteAttempts()
+        self._backoff = Backoff(_FIRST_RETRY_SECONDS, _MOST_RETRY_SECONDS, parts.random)
+        self._pass_seconds = 0.0
+        self._above: frozenset[str] = frozenset()
+        """Reactions that `maxDevices` held back the last time, by name."""
+        self._refused = False
+
+    def wake(self) -> None:
+        """Slices have changed."""
+        self._changed.set()
+
+    def observe_policy(self) -> None:
+        """Another policy is in use; what the last one's limits forbade may be allowed now."""
+        self._attempts.clear()
+        self.wake()
+
+    def observe_rule(self, old: StoredRule | None, new: StoredRule | None) -> None:
+        """A rule came, changed or went."""
+        if any(each is not None and REASONS in each.meta.annotations for each in (old, new)):
+            self.wake()
+
+    async def run(self) -> NoReturn:
+        """Works until it is cancelled."""
+        while True:
+            self._changed.clear()
+            seconds = await self._look()
+            await asyncio.sleep(max(PAUSE_SECONDS, _PAUSE_SHARE * self._pass_seconds))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
+
+    async def _look(self) -> float | None:
+        """Writes what is to be written; returns in how many seconds to look again although nothing has changed."""
+        self._attempts.expire(self._parts.seconds())
+        while True:
+            plan = self._plan()
+            if plan is None:
+                return _LOOK_SECONDS
+            steps = self._steps(plan)
+            now = self._parts.seconds()
+            waits = {each.name: self._attempts.left_seconds(each.name, each.wanted, now) for each in steps}
+            due = [each for each in steps if waits[each.name] <= 0][:_OF_ONE_PLAN]
+            if not due:
+                await self._report(plan, waits)
+                ends = [*waits.values(), *([] if plan.next_seconds is None else [plan.next_seconds])]
+                return min(ends, default=None)
+            if not await self._carry_out(due):
+                await self._report(plan, waits)
+                await asyncio.sleep(self._backoff.next_seconds())
+
+    def _plan(self) -> ReactionPass | None:
+        """What should be there as things are now; None if that is not known, or not for this process to write."""
+        parts, reactions = self._parts, self._parts.reactions()
+        if reactions is None or not parts.current() or not parts.leads():
+            return None
+        began = parts.seconds()
+        rules = [each.rule for each in self._controller.book.rules.values()]
+        plan = react(self._controller.index.pools, rules, reactions, parts.now())
+        self._pass_seconds = parts.seconds() - began
+        return plan
+
+    def _steps(self, plan: ReactionPass) -> list[_Step]:
+        """All writes of a plan, those that create first."""
+        writer, stored = self._parts.writer, self._controller.book.rules
+        writes = [
+            _Step(
+                "create" if each.creates else "update",
+                each.rule.name,
+                _essence(each.rule),
+                partial(writer.write_reaction, each),
+            )
+            for each in plan.write
+        ]
+        return writes + [_Step("delete", name, None, partial(writer.delete_rule, stored[name])) for name in plan.delete]
+
+    async def _carry_out(self, steps: Sequence[_Step]) -> bool:
+        """Whether the server took any of it, or at least answered with a refusal."""
+        answered = False
+        for at in range(0, len(steps), _AT_ONCE):
+            if not self._parts.leads():
+                break
+            some = steps[at : at + _AT_ONCE]
+            answers = await asyncio.gather(*[each.act() for each in some])
+            for step, answer in zip(some, answers, strict=True):
+                self._take_down(step, answer)
+                answered = answered or not answer.failed
+            if not answered:
+                return False
+        self._backoff.reset()
+        return True
+
+    def _take_down(self, step: _Step, answer: WriteAnswer) -> None:
+        """What was written counts at once, whatever the watch says yet: the next plan must not exceed `maxDevices`."""
+        result = "refused" if answer.refused else "failed" if answer.failed else "done"
+        self._parts.writes.count_write(step.verb, result)
+        fields = {"verb": step.verb, "rule": step.name}
+        if result == "done":
+            log.info("rule of a reaction written", extra=fields)
+        else:
+            log.warning("rule of a reaction not written", extra={**fields, "error": answer.refused or answer.failed})
+        self._attempts.tried(step.name, step.wanted, self._parts.seconds(), answer.refused)
+        if answer.stored is not None or (result == "done" and step.verb == "delete"):
+            self._controller.observe_rule(step.name, answer.stored)
+
+    # --- what users see --------------------------------------------------------------------------
+
+    async def _report(self, plan: ReactionPass, names: Iterable[str]) -> None:
+        """Figures, and an Event where one has changed from good to bad or back."""
+        refused = self._attempts.refused(names)
+        self._parts.metrics.show(plan.outcomes, len(refused))
+        before, self._above = (
+            self._above,
+            frozenset([each.name for each in plan.outcomes if each.reason == ABOVE_MAX_DEVICES]),
+        )
+        for each in plan.outcomes:
+            if (each.name in self._above) != (each.name in before):
+                await self._tell(each.reason, f"reaction {each.name}: {each.message}")
+        was_refused, self._refused = self._refused, bool(refused)
+        if refused and not was_refused:
+            name, why = min(refused.items())
+            more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+            await self._tell(RULE_REFUSED, f"rule {name} of a reaction{more} was refused: {why}")
+
+    async def _tell(self, reason: str, note: str) -> None:
+        warns = reason != WITHIN_MAX_DEVICES
+        log.log(
+            logging.WARNING if warns else logging.INFO, "reactions changed", extra={"reason": reason, "detail": note}
+        )
+        await self._parts.writer.report(reason, note, warns=warns)
+
+
+def _essence(rule: ReactionRule) -> Hashable:
+    """What a rule is about: two writes of it that differ in times alone are the same attempt."""
+    return rule.level, tuple([(reason.id, reason.value, reason.clear is None) for reason in rule.reasons])

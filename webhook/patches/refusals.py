@@ -1,0 +1,89 @@
+"""When writes that were refused are tried again: soon at first, as a webhook may not know yet what they are for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping
+
+MOST_SECONDS: Final = 60.0
+"""Policies change, and nothing reports it."""
+_DOUBLINGS_MOST: Final = 6
+"""2**6 seconds are more than a minute."""
+
+
+def again_seconds(times: int) -> float:
+    """The wait after that many refusals in a row, one at least: 1, 2, 4 ... seconds, then a minute."""
+    return min(2.0 ** min(times - 1, _DOUBLINGS_MOST), MOST_SECONDS)
+
+
+class _Refusal(NamedTuple):
+    version: Hashable
+    times: int
+
+
+class RefusalCounts:
+    """How often each thing was refused in a row as it is now; one that was changed begins with the short waits."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Refusal] = {}
+
+    def refused(self, key: str, version: Hashable) -> float:
+        """It was refused in this version; returns the seconds until it is to be tried again."""
+        known = self._known.get(key)
+        times = known.times + 1 if known is not None and known.version == version else 1
+        self._known[key] = _Refusal(version, times)
+        return again_seconds(times)
+
+    def forget(self, key: str) -> None:
+        """It was accepted, or is gone."""
+        self._known.pop(key, None)
+
+
+class _Attempt(NamedTuple):
+    wanted: Hashable
+    times: int
+    at: float
+    refused: str
+
+
+class WriteAttempts:
+    """What was written when, and what was refused.
+
+    The same again has to wait, also where it was accepted: a webhook may change what is written each time. Times are
+    seconds that only go forward.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Attempt] = {}
+
+    def tried(self, name: str, wanted: Hashable, seconds: float, refused: str = "") -> None:
+        """An attempt to give an object what is wanted of it was answered; `refused` is why not, if it was refused."""
+        known = self._current(name, wanted, seconds)
+        self._known[name] = _Attempt(wanted, known.times + 1 if known is not None else 1, seconds, refused)
+
+    def left_seconds(self, name: str, wanted: Hashable, seconds: float) -> float:
+        """How long it has to wait still; zero or less if it may be written."""
+        known = self._current(name, wanted, seconds)
+        return 0.0 if known is None else known.at + again_seconds(known.times) - seconds
+
+    def refused(self, names: Iterable[str]) -> Mapping[str, str]:
+        """Which of these were refused the last time, and why."""
+        return {name: known.refused for name in names if (known := self._known.get(name)) and known.refused}
+
+    def expire(self, seconds: float) -> None:
+        """Drops what is no longer tried."""
+        self._known = {name: each for name, each in self._known.items() if _is_recent(each, seconds)}
+
+    def clear(self) -> None:
+        """Everything may be tried at once, as what decides about it has changed."""
+        self._known.clear()
+
+    def _current(self, name: str, wanted: Hashable, seconds: float) -> _Attempt | None:
+        known = self._known.get(name)
+        return known if known is not None and known.wanted == wanted and _is_recent(known, seconds) else None
+
+
+def _is_recent(attempt: _Attempt, seconds: float) -> bool:
+    return seconds - attempt.at < 2 * MOST_SECONDS
