@@ -20,6 +20,12 @@ def test_reactions_are_not_known_before_a_policy_is() -> None:
     store.reject("line 1: no")
     assert policy.reactions is None, "none would delete all rules"
     assert policy.problem == "no policy could be loaded, so reactions wait: line 1: no"
+
+
+def test_first_policy_that_can_be_loaded_has_the_reactions() -> None:
+    store = PolicyStore()
+    policy = ReactionPolicy(store, lambda: None)
+    store.reject("no")
     store.use(JUDGE)
     assert policy.reactions == REACTIONS
     assert not policy.problem
