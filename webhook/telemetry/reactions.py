@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -14,21 +14,35 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry, Metric
 
-    from webhook.patches.reaction_outcomes import ReactionOutcome
-
 _STATES: Final = ("active", "quiet", "unpublished", "waiting", "held_back")
 """Fields of an outcome."""
+
+
+class ReactionFigures(Protocol):
+    """One reaction after a pass: `patches.reaction_outcomes.ReactionOutcome`."""
+
+    @property
+    def name(self) -> str:
+        """Of the reaction."""
+
+    @property
+    def devices(self) -> int:
+        """Of its driver, with rules of any reaction."""
+
+    @property
+    def limit(self) -> int | None:
+        """How many these may be; None is no limit."""
 
 
 class ReactionMetrics(Collector):
     """The outcomes of the last pass; none before the first, as on a process that does not lead."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._outcomes: Sequence[ReactionOutcome] = ()
+        self._outcomes: Sequence[ReactionFigures] = ()
         self._refused: int | None = None
         registry.register(self)
 
-    def show(self, outcomes: Sequence[ReactionOutcome], refused: int) -> None:
+    def show(self, outcomes: Sequence[ReactionFigures], refused: int) -> None:
         """The outcomes of a pass, and how many rules of reactions were refused the last time."""
         self._outcomes = outcomes
         self._refused = refused
