@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from tests.apiserver.guard.replicas import wait_synced
-from tests.apiserver.manifests.installing import MANIFESTS, write_registrations
+from tests.apiserver.manifests.installing import MANIFESTS, OWN_NAMESPACE, write_registrations
 from tests.apiserver.patches.values import COLLECTION, DEFINITION, VERSION
 from tests.apiserver.patching import PatchProcess
-from tests.apiserver.policy.stage import Stage, make_policy
+from tests.apiserver.policy.stage import Stage, hash_of, make_policy
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
 from tests.controlplane.client import path
@@ -380,3 +380,33 @@ def test_controller_writes_what_the_guard_has_admitted(expanding: Stage) -> None
 def _is_expanded(stage: Stage, name: str) -> bool:
     conditions = stage.client.get(f"{COLLECTION}/{name}").object.get("status", {}).get("conditions", [])
     return ("Expanded", "True") in [(each["type"], each["status"]) for each in conditions]
+
+
+def test_rules_of_reactions_are_judged_like_those_of_any_account(guarded: Stage) -> None:
+    """Seven devices are reported, five pods are the limit: two rules are refused, and the policy's Events say so."""
+    sick = {"key": "gpu.example.com/sick", "effect": "None"}
+    when = {"driver": DRIVER, "key": sick["key"], "for": "1s"}
+    reaction = {"name": "sick", "when": when, "then": {"effect": "NoExecute"}, "maxDevices": 9}
+    _ = guarded.write_policy(yaml.safe_dump({**POLICY, "reactions": [reaction]})).object
+    try:
+        for number in range(7):
+            devices = _slice(number)["spec"]["devices"]
+            devices[0]["taints"] = [sick]
+            _ = guarded.client.patch(f"{SLICES}/node-{number}", {"spec": {"devices": devices}}).object
+        kubeconfig = guarded.plane.kubeconfig_of(CONTROLLER, GROUPS)
+        with PatchProcess(guarded.plane, f"--namespace={OWN_NAMESPACE}", kubeconfig=kubeconfig) as process:
+            process.wait_for("working")
+
+            def refusals() -> list[str]:
+                return [each["note"] for each in guarded.policy_events() if each["reason"] == "RuleRefused"]
+
+            wait_until(lambda: bool(refusals()), "the policy's Events say so")
+            wait_until(lambda: len(guarded.client.get(RULES).items) == 5, "five devices are closed")
+            assert "the limit is 5 pods" in refusals()[0]
+    finally:
+        _ = guarded.write_policy(yaml.safe_dump(POLICY)).object
+        guarded.wait_policy(hash_of(POLICY))
+        for number in range(7):
+            _ = guarded.client.patch(
+                f"{SLICES}/node-{number}", {"spec": {"devices": _slice(number)["spec"]["devices"]}}
+            )
