@@ -383,7 +383,7 @@ def _is_expanded(stage: Stage, name: str) -> bool:
 
 
 def test_rules_of_reactions_are_judged_like_those_of_any_account(guarded: Stage) -> None:
-    """Seven devices are reported, five pods are the limit: two rules are refused, and the policy's Events say so."""
+    """Seven devices are reported, five pods are the limit: two rules are refused, and the log says so."""
     sick = {"key": "gpu.example.com/sick", "effect": "None"}
     when = {"driver": DRIVER, "key": sick["key"], "for": "1s"}
     reaction = {"name": "sick", "when": when, "then": {"effect": "NoExecute"}, "maxDevices": 9}
@@ -398,9 +398,11 @@ def test_rules_of_reactions_are_judged_like_those_of_any_account(guarded: Stage)
             process.wait_for("working")
 
             def refusals() -> list[str]:
-                return [each["note"] for each in guarded.policy_events() if each["reason"] == "RuleRefused"]
+                return [
+                    each["detail"] for each in process.lines("reactions changed") if each["reason"] == "RuleRefused"
+                ]
 
-            wait_until(lambda: bool(refusals()), "the policy's Events say so")
+            wait_until(lambda: bool(refusals()), "the log says so")
             wait_until(lambda: len(guarded.client.get(RULES).items) == 5, "five devices are closed")
             assert "the limit is 5 pods" in refusals()[0]
     finally:
