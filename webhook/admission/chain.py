@@ -27,6 +27,7 @@ from webhook.admission.impact_text import IMPACT
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
 from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
+from webhook.admission.slice_attributes import attribute_edits
 from webhook.admission.slice_guard import guard_slice
 from webhook.admission.softening import UNTOUCHED, softening_of
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
@@ -186,6 +187,8 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
         added = additions(subject.new, subject.old, request, context)
         edits += added.edits
         remarks = added.remarks
+    if isinstance(subject.new, ResourceSlice):
+        edits += attribute_edits(subject.new, subject.old, request, context)
     patch = patch_for(request.object, edits)
     if not patch:
         return _decision(list(remarks)) if remarks else ALLOWED

@@ -72,6 +72,12 @@ _SERVE_FLAGS: Final = (
         as_switch,
         "false",
     ),
+    Flag(
+        "slice-attributes",
+        "put attributes and capacity of ResourceSlicePatches into ResourceSlices: docs/patches.md",
+        as_switch,
+        "false",
+    ),
     *POLICY,
     Flag("key-file", "key that signs the authors of templates; instead of the Secret", as_file, None, "F"),
     Flag(
@@ -215,6 +221,7 @@ class ServeSettings:
     log_format: LogFormat
     verbose: bool
     watch_pods: bool = False
+    slice_attributes: bool = False
     client_names: tuple[str, ...] = ()
     """A client's certificate must have one of these; empty if no certificate is required."""
     trust_unauthenticated_callers: bool = False
@@ -251,6 +258,7 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
         log_format=values["log-format"],
         verbose=values["verbose"],
         watch_pods=values["watch-pods"],
+        slice_attributes=values["slice-attributes"],
         client_names=client_names,
         trust_unauthenticated_callers=values["trust-unauthenticated-callers"],
         tls_min_version=values["tls-min-version"],
@@ -282,9 +290,12 @@ def _sources(values: Mapping[str, Any], namespace: str, errors: list[FieldError]
             for name in ("kubeconfig", "context", "policy-configmap", "key-secret", "eviction-lease")
             if values[name] is not None
         )
-        if values["watch-pods"]:
-            detail = "may not be given together with --standalone"
-            errors.append(invalid(flag_path("--watch-pods"), True, detail))  # noqa: FBT003 -- a value
+        detail = "may not be given together with --standalone"
+        errors.extend(
+            invalid(flag_path(f"--{name}"), True, detail)  # noqa: FBT003 -- a value
+            for name in ("watch-pods", "slice-attributes")
+            if values[name]
+        )
     in_cluster = not standalone
     secret = key_secret(namespace) if in_cluster else None
     return {

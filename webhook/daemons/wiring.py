@@ -120,9 +120,21 @@ def _cluster_stages(
     checks.add("names", lambda: names.problem)
     stages.append(Stage(name="names", work=names.run, start=lambda: _names_synced(names)))
     stages.append(_inventory_stage(cluster, settings, state, metrics, checks))
+    if settings.slice_attributes:
+        stages.append(_slice_patches_stage(cluster, state, metrics, checks))
     if settings.eviction_lease is not None:
         stages.append(_worker_stage(cluster, settings.eviction_lease, state))
     return stages
+
+
+def _slice_patches_stage(cluster: Cluster, state: ReviewState, metrics: Metrics, checks: Checks) -> Stage:
+    """Patches for slices. No stage waits for them: until they are known, what is overridden stays so."""
+    from webhook.cluster.cache.slice_patches import SlicePatchCache  # noqa: PLC0415 -- as above
+
+    patches = SlicePatchCache(cluster, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
+    state.slice_patches = lambda: patches.current
+    checks.inform("patches", lambda: patches.problem)
+    return Stage(name="patches", work=patches.run)
 
 
 def _worker_stage(cluster: Cluster, name: NamespacedName, state: ReviewState) -> Stage:
