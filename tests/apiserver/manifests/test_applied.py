@@ -43,6 +43,7 @@ _COMPONENTS: Final = (
     "evict-without-delete",
     "default-tolerations",
     "patches",
+    "slice-attributes",
     "monitoring",
     "client-certificates",
     "host-network",
