@@ -27,7 +27,15 @@ class SlicePublisher:
     def __init__(self, kubeconfig: Path, folder: Path, driver: str, *pools: tuple[str, list[list[Any]]]) -> None:
         """`pools`: a name, and for each slice a list of devices. A second after slices change it looks again."""
         program = built(slice_publisher(), lambda text: print(text, file=sys.stderr)) / USER_AGENT
-        self._command = [program, "--kubeconfig", kubeconfig, "--driver", driver, "--sync-delay", "1s"]
+        self._command: list[str | Path] = [
+            program,
+            "--kubeconfig",
+            kubeconfig,
+            "--driver",
+            driver,
+            "--sync-delay",
+            "1s",
+        ]
         self._log = folder / f"{driver}.log"
         self._pools = pools
 

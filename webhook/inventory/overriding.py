@@ -36,7 +36,7 @@ from webhook.inventory.patching import Origin
 from webhook.inventory.published import qualified_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from webhook.inventory.patching import PatchedDevice
@@ -181,6 +181,21 @@ def overridden(
                 del settings[setting]
     devices = {device: rewriting.device(device, settings) for device, settings in wanted.items()}
     return Rewritten(devices, rewriting.annotation(2 * limit_bytes), tuple(refused))
+
+
+def changed_settings(new: ResourceSlice, result: Rewritten) -> Iterator[tuple[int, Setting, JSON]]:
+    """What is to be changed in a slice as it was sent: the position of the device, a setting, and its value or None.
+
+    A quantity that is only written in another way is not changed.
+    """
+    for position, (name, raw) in enumerate(written_devices(new)):
+        given, wanted = settings_of(raw), result.devices[name]
+        for setting in given:
+            if setting not in wanted:
+                yield position, setting, None
+        for setting, value in wanted.items():
+            if not same(setting.kind, given.get(setting), value):
+                yield position, setting, value
 
 
 def _set_by(kind: str, value: JSON) -> JSON:

@@ -99,6 +99,12 @@ class ReviewState:
         """Whether the policy in use softens rules."""
         return self.policies.state.active.policy.impact.softens
 
+    @property
+    def changes_slices(self) -> bool:
+        """Whether patches are to be put into slices, and there are any."""
+        patches = self.slice_patches()
+        return patches is not None and bool(patches.patches)
+
     def context(
         self,
         now: datetime,

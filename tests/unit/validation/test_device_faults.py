@@ -26,21 +26,24 @@ USES: Any = {"consumesCounters": [{"counterSet": "a", "counters": {"b": {"value"
                 "default": "2Gi", "validValues": ["2Gi"]}}}},
             "capacity[m].requestPolicy",
         ),
-        ({"attributes": {"a": {"int": "1"}}}, "attributes[a].int"),
+        ({"attributes": {f"a{number}": {"ints": [1, 2, 3, 4, 5]} for number in range(10)}}, "must not exceed 48"),
     ],
 )  # fmt: skip
 def test_device_that_no_server_would_take(device: Any, fault: str) -> None:
     for version, made in (("v1", make_device(**device)), ("v1beta1", make_basic_device(**device))):
-        found = device_faults(make_slice([], version=version))(made)
+        found = device_faults(make_slice([], version=version)["spec"])(made)
         assert (fault in " ".join(found)) if fault else found == []
 
 
 def test_attribute_that_the_slice_needs() -> None:
-    faults = device_faults(make_slice([make_device()], **PARTITION))
+    faults = device_faults(make_slice([make_device()], **PARTITION)["spec"])
     assert faults(make_device(**USES, attributes={"type": {"string": "half"}})) == []
     assert "it must be set" in " ".join(faults(make_device(**USES)))
+    faults = device_faults(make_slice([], version="v1beta1", **PARTITION)["spec"])
+    assert "it must be set" in " ".join(faults(make_basic_device(**USES)))
+    assert faults(make_basic_device(**USES, attributes={"type": {"string": "half"}})) == []
 
 
-def test_other_devices_and_the_name_of_the_slice_are_not_looked_at() -> None:
-    manifest = make_slice([make_device("Wrong"), make_device("Wrong")], meta={"generateName": "x-"})
-    assert device_faults(manifest)(make_device()) == []
+def test_other_devices_are_not_looked_at() -> None:
+    manifest = make_slice([make_device("Wrong"), make_device("Wrong")])
+    assert device_faults(manifest["spec"])(make_device()) == []
