@@ -230,6 +230,33 @@ def test_serve_follows_pods_with_what_component_watch_pods_grants(cluster: Contr
     assert {right for right in tried if not any(right.covers(each) for each in asked_for(token.events()))} == set()
 
 
+def test_serve_follows_patches_with_what_component_slice_attributes_grants(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    more = ["components/patches", "components/slice-attributes"]
+    documents = rendered(
+        cluster.assets, overlay_of(tmp_path / "mine", base=f"overlays/{SERVED_OVERLAY}", components=more)
+    )
+    (definition,) = [each for each in documents if each["kind"] == "CustomResourceDefinition"]
+    _ = cluster.client.create(path("apiextensions.k8s.io/v1", "customresourcedefinitions"), definition).object
+    _grant(cluster, documents, SERVE)
+    token = Token(cluster, SERVE)
+    server = Server(cluster, token, "--slice-attributes")
+    try:
+        with server.process:
+            wait_until(lambda: ("resourceslicepatches", "watch") in _verbs(token), "patches are followed")
+            wait_until(lambda: "device_taint_webhook_inventory_synced 1.0" in server.process.metrics(), "the inventory")
+    finally:
+        server.remove()
+        cluster.client.delete(url(definition))
+    assert refused(token.events()) == []
+    added = rights_of(documents, SERVE) - rights_of(rendered(cluster.assets, f"overlays/{SERVED_OVERLAY}"), SERVE)
+    assert {(right.resource, right.verb) for right in added} == {
+        ("resourceslicepatches", verb) for verb in ("list", "watch")
+    }
+    assert {right for right in added if not any(right.covers(each) for each in asked_for(token.events()))} == set()
+
+
 def _verbs(token: Token) -> set[tuple[str, str]]:
     return {(right.resource, right.verb) for right in asked_for(token.events())}
 

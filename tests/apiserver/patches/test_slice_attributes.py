@@ -165,6 +165,43 @@ def test_webhook_that_was_down_is_made_up_for(stage: SliceStage, driver: str, tm
         assert stage.devices(driver)["gpu-0"]["model"] == {"string": "h100"}
 
 
+def test_patch_that_wins_decides_for_each_attribute(stage: SliceStage, driver: str, tmp_path: Path) -> None:
+    """P-11 to P-13; and P-15: filters see what the driver publishes, though the slice says otherwise."""
+    by_model = {"driver": driver, "selectors": [{"cel": {"expression": _has_model(driver)}}]}
+    with publisher(stage, tmp_path, driver, [device(), {"name": "gpu-1"}]):
+        stage.settled(driver)
+        stage.put("older", **sets(driver, model=None, a={"int": 1}))
+        younger = sets(driver, model={"string": "y"}, a={"int": 2}, b={"int": 2})
+        _ = stage.client.create(COLLECTION, _patch("younger", younger)).object
+        high = {**sets(driver, a={"int": 3}), "filter": by_model, "priority": 1}
+        _ = stage.client.create(COLLECTION, _patch("high", high)).object
+        stage.touch_until(driver, lambda: stage.devices(driver)["gpu-0"].get(f"{driver}/a") == {"int": 3})
+        stage.settled(driver)
+        first, second = stage.devices(driver).values()
+        memory = {"memory": {"value": "40Gi"}}
+        assert first == {f"{driver}/a": {"int": 3}, f"{driver}/b": {"int": 2}, **memory}
+        assert second == {f"{driver}/a": {"int": 1}, f"{driver}/b": {"int": 2}}
+        assert stage.client.delete(f"{COLLECTION}/younger").ok
+        assert stage.client.delete(f"{COLLECTION}/high").ok
+        stage.take("older", driver)
+        stage.settled(driver)
+        assert stage.devices(driver) == {"gpu-0": {"model": MODEL, **memory}, "gpu-1": {}}
+
+
+def test_patch_that_would_make_a_slice_invalid_is_not_carried_out(
+    stage: SliceStage, driver: str, tmp_path: Path
+) -> None:
+    """The server would refuse the slice, and its driver would lose its devices."""
+    full = {"name": "gpu-0", "attributes": {f"a{number}": {"int": number} for number in range(32)}}
+    with publisher(stage, tmp_path, driver, [full, device("gpu-1")]):
+        stage.settled(driver)
+        stage.put("more", **sets(driver, healthy={"bool": False}))
+        stage.settled(driver)
+        first, second = stage.devices(driver).values()
+        assert (len(first), second[f"{driver}/healthy"]) == (32, {"bool": False})
+        stage.take("more", driver)
+
+
 def test_removed_attribute_makes_a_claim_unschedulable_until_the_patch_is_gone(
     stage: SliceStage, driver: str, tmp_path: Path
 ) -> None:
@@ -182,6 +219,26 @@ def test_removed_attribute_makes_a_claim_unschedulable_until_the_patch_is_gone(
         assert stage.settled(driver).count("driver create") == 1
 
 
+def test_selector_that_reads_a_removed_attribute_fails_for_the_whole_claim(
+    stage: SliceStage, driver: str, tmp_path: Path
+) -> None:
+    """Kubernetes does not go on to the next device, which has the attribute."""
+    with publisher(stage, tmp_path, driver, [device("gpu-0"), device("gpu-1")]):
+        stage.settled(driver)
+        stage.put("first", **{**sets(driver, model=None), "filter": {"driver": driver, "device": "gpu-0"}})
+        _make_pod(stage, "plain", driver, f"device.attributes['{driver}'].model == 'a100'")
+        wait_until(lambda: "no such key: model" in str(_pod(stage, "plain")["status"]), "the selector fails")
+        assert _node_of(stage, "plain") == ""
+        _make_pod(stage, "careful", driver)
+        wait_until(lambda: _node_of(stage, "careful") == "node-0", "the other device")
+        stage.take("first", driver)
+        wait_until(lambda: _node_of(stage, "plain") == "node-0", "the pod is scheduled")
+
+
+def _has_model(driver: str) -> str:
+    return f"has(device.attributes['{driver}'].model)"
+
+
 def _patch(name: str, devices: Json) -> Json:
     return {
         "apiVersion": "devicetaint.io/v1alpha1",
@@ -191,13 +248,14 @@ def _patch(name: str, devices: Json) -> Json:
     }
 
 
-def _make_pod(stage: SliceStage, name: str, driver: str) -> None:
+def _make_pod(stage: SliceStage, name: str, driver: str, expression: str = "") -> None:
     """One that claims a device of the driver by its model."""
     client, group = stage.client, "resource.k8s.io/v1"
     device_class = {"apiVersion": group, "kind": "DeviceClass", "metadata": {"name": f"{name}-class"}, "spec": {}}
     device_class["spec"] = {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]}
     _ = client.create(path(group, "deviceclasses"), device_class).object
-    selector = {"cel": {"expression": f"device.attributes['{driver}'].?model.orValue('') == 'a100'"}}
+    careful = f"device.attributes['{driver}'].?model.orValue('') == 'a100'"
+    selector = {"cel": {"expression": expression or careful}}
     request = {"deviceClassName": f"{name}-class", "selectors": [selector]}
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}
     claim = {"apiVersion": group, "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
