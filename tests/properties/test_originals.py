@@ -121,7 +121,10 @@ class World:
             self.stored = sent
             return
         result = self.rewrite(sent, same_spec=self.stored is not None and _devices(self.stored) == devices)
-        self.stored = _stored(sent, result)
+        before, self.stored = self.stored, _stored(sent, result)
+        twice = overridden(arrived(self.stored, before, self.now), self.wanted, ["p", "q"], self.now)
+        assert _equal(dict(twice.devices), self.expected), "in the same review"
+        assert twice.annotation == result.annotation
         assert _equal(_devices(self.stored), self.expected)
         again = self.rewrite(self.stored, same_spec=True)
         assert (again.annotation, again.refused) == (result.annotation, ())

@@ -80,6 +80,8 @@ class Arrived(msgspec.Struct, frozen=True):
     touched: bool
     published: Mapping[str, Settings]
     kept: Mapping[str, Kept]
+    former: Mapping[str, Kept]
+    """What was known before this was sent."""
 
     @property
     def devices(self) -> tuple[dict[str, JSON], ...]:
@@ -133,15 +135,16 @@ def arrived(new: ResourceSlice, stored: ResourceSlice | None, now: datetime, *, 
     known = known or kept_in(theirs)
     published: dict[str, Settings] = {}
     kept: dict[str, Kept] = {}
+    former: dict[str, Kept] = {}
     for name, raw in written_devices(new):
         sent = settings_of(raw)
-        of_device = {setting: value.as_of(now) for setting, value in known.get(name, {}).items()}
+        former[name] = of_device = {setting: value.as_of(now) for setting, value in known.get(name, {}).items()}
         published[name] = published_settings(sent, of_device)
         kept[name] = {
             setting: _learned(setting, value, sent, published[name], touched=touched)
             for setting, value in of_device.items()
         }
-    return Arrived(new, touched, published, kept)
+    return Arrived(new, touched, published, kept, former)
 
 
 def _learned(setting: Setting, value: Overridden, sent: Settings, published: Settings, *, touched: bool) -> Overridden:
@@ -281,31 +284,46 @@ class _Rewriting:
 
     def device(self, device: str, wanted: Mapping[Setting, Override]) -> Settings:
         """The settings of a device."""
-        published, known = self._found.published[device], self._found.kept[device]
+        found = self._found
+        published, known, former = found.published[device], found.kept[device], found.former[device]
         settings = dict(published)
         kept = self._kept[device] = {}
         for setting in [*known, *[each for each in wanted if each not in known]]:
             override = wanted.get(setting)
-            value = self._next(setting, known.get(setting) or Overridden(published.get(setting)), override)
+            new = Overridden(published.get(setting))
+            value = self._next(setting, known.get(setting, new), former.get(setting, new), override)
             if value is not None:
                 kept[setting] = value
             if override is not None:
                 put(settings, setting, override.value)
         return settings
 
-    def _next(self, setting: Setting, value: Overridden, override: Override | None) -> Overridden | None:
+    def _next(
+        self, setting: Setting, value: Overridden, former: Overridden, override: Override | None
+    ) -> Overridden | None:
         """What is known of a value once this is stored; None if nothing need be."""
         now = UNSET if override is None else override.value
         if self._found.touched:
             value = structs.replace(value, now=now)
         else:
             sent = UNSET if override is None or same(setting.kind, now, value.was) else now
-            before = value.before
-            if before is not UNSET and sent is not UNSET and same(setting.kind, before, sent):
-                before = UNSET
-            value = Overridden(value.was, now, sent, before, 0 if before is UNSET else self._now)
+            before, since = self._before(setting.kind, sent, value, former)
+            value = Overridden(value.was, now, sent, before, since)
         own = now is UNSET or same(setting.kind, now, value.was)
         return None if own and value.sent is UNSET and value.before is UNSET else value
+
+    def _before(
+        self, kind: str, sent: JSON, value: Overridden, former: Overridden
+    ) -> tuple[dict[str, JSON] | UnsetType | None, int]:
+        """What the driver has if this answer is lost, and since when that may be; nothing if it is its own.
+
+        That it is answered what it sent shows nothing: another webhook may have us look at our own answer again.
+        """
+        if value.before is UNSET:
+            return UNSET, 0
+        if not same(kind, value.before, sent):
+            return value.before, self._now
+        return (UNSET, 0) if same(kind, former.before, sent) else (former.before, former.since)
 
     def annotation(self, limit_bytes: int) -> str:
         """What is known, as far as there is room; what is overridden now always fits."""

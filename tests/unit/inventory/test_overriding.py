@@ -104,7 +104,28 @@ def test_driver_may_send_the_override_before_the_last() -> None:
     stage.send(A, overrides(B))
     assert stage.send(B, overrides(C), touch=True) == (C, Overridden(A, C, B))
     assert stage.send(B, overrides(C)) == (C, Overridden(A, C, C, B, SECONDS))
+    assert stage.send(C, overrides(C)) == (C, Overridden(A, C, C, B, SECONDS)), "it may be our own answer"
+    stage.now = LATER
     assert stage.send(C, overrides(C)) == (C, Overridden(A, C, C))
+
+
+def test_override_that_comes_back_is_known_once() -> None:
+    stage = Stage()
+    stage.send(A, overrides(B))
+    stage.send(B, overrides(C), touch=True)
+    stage.send(B, overrides(C))
+    assert stage.send(C, overrides(B), touch=True) == (B, Overridden(A, B, C, B, SECONDS))
+    assert stage.send(B, overrides(B)) == (B, Overridden(A, B, B))
+
+
+def test_second_look_in_a_review_keeps_the_time_of_the_first() -> None:
+    stage = Stage()
+    stage.send(A, overrides(B))
+    stage.send(B, overrides(C), touch=True)
+    stage.send(B, overrides(C))
+    stage.now += timedelta(seconds=9)
+    assert stage.send(C, overrides(C)) == (C, Overridden(A, C, C, B, SECONDS))
+    assert stage.send(B, overrides(C)) == (C, Overridden(A, C, C, B, SECONDS + 9)), "a retry"
 
 
 def test_tombstone_stays_until_the_driver_has_its_own_value_again() -> None:
