@@ -101,16 +101,24 @@ def kept_in(annotation: str | None) -> dict[str, dict[Setting, Overridden]]:
 
     None, and what cannot be read at all, holds nothing.
     """
+    devices = {name: _kept_of(raw) for name, raw in _items(_decoded(annotation).get("devices"))}
+    return {name: kept for name, kept in devices.items() if kept}
+
+
+def rewrites_in(annotation: str | None) -> int:
+    """How often a slice with this annotation was rewritten, as far as it says."""
+    found = _decoded(annotation).get("rewrites")
+    return found if isinstance(found, int) else 0
+
+
+def _decoded(annotation: str | None) -> dict[str, JSON]:
     if not annotation:
         return {}
     try:
         found = msgspec.json.decode(annotation.encode())
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return {}
-    if not isinstance(found, dict) or found.get("version") != _VERSION:
-        return {}
-    devices = {name: _kept_of(raw) for name, raw in _items(found.get("devices"))}
-    return {name: kept for name, kept in devices.items() if kept}
+    return found if isinstance(found, dict) and found.get("version") == _VERSION else {}
 
 
 def _kept_of(raw: JSON) -> dict[Setting, Overridden]:
@@ -146,13 +154,14 @@ def _is_value(kind: str, value: dict[str, JSON] | UnsetType | None) -> bool:
     return element is not None and isinstance(given, list) and all(isinstance(each, element) for each in given)
 
 
-def annotation_of(kept: Mapping[str, Kept]) -> str:
+def annotation_of(kept: Mapping[str, Kept], rewrites: int = 0) -> str:
     """The annotation that holds this; empty if there is nothing to hold."""
     devices: dict[str, Any] = {}
     for device, settings in kept.items():
         for (kind, name), value in settings.items():
             devices.setdefault(device, {}).setdefault(kind, {})[name] = value
-    return _encoder.encode({"version": _VERSION, "devices": devices}).decode() if devices else ""
+    counted = {"rewrites": rewrites} if rewrites else {}
+    return _encoder.encode({"version": _VERSION, "devices": devices, **counted}).decode() if devices else ""
 
 
 def written_devices(value: ResourceSlice) -> list[tuple[str, dict[str, JSON]]]:

@@ -27,6 +27,7 @@ from webhook.inventory.originals import (
     kept_in,
     published_settings,
     put,
+    rewrites_in,
     same,
     settings_of,
     with_settings,
@@ -80,8 +81,8 @@ class Arrived(msgspec.Struct, frozen=True):
     touched: bool
     published: Mapping[str, Settings]
     kept: Mapping[str, Kept]
-    former: Mapping[str, Kept]
-    """What was known before this was sent."""
+    rewrites: int = 0
+    """How often the slice was rewritten so far."""
 
     @property
     def devices(self) -> tuple[dict[str, JSON], ...]:
@@ -126,7 +127,8 @@ def arrived(new: ResourceSlice, stored: ResourceSlice | None, now: datetime, *, 
 
     A driver never sends what is stored already. The annotation comes with what is sent, as drivers change what they
     have read; one without is that of what is stored. If it differs from that, this slice was rewritten before: in the
-    same review, by another webhook's doing, or before it was copied.
+    same request, for another entry of ours or by another webhook's doing, or before it was copied. So that it differs,
+    each rewriting is counted in it.
     """
     mine, theirs = new.meta.annotations.get(ORIGINALS), stored.meta.annotations.get(ORIGINALS) if stored else None
     known = kept_in(mine)
@@ -135,16 +137,15 @@ def arrived(new: ResourceSlice, stored: ResourceSlice | None, now: datetime, *, 
     known = known or kept_in(theirs)
     published: dict[str, Settings] = {}
     kept: dict[str, Kept] = {}
-    former: dict[str, Kept] = {}
     for name, raw in written_devices(new):
         sent = settings_of(raw)
-        former[name] = of_device = {setting: value.as_of(now) for setting, value in known.get(name, {}).items()}
+        of_device = {setting: value.as_of(now) for setting, value in known.get(name, {}).items()}
         published[name] = published_settings(sent, of_device)
         kept[name] = {
             setting: _learned(setting, value, sent, published[name], touched=touched)
             for setting, value in of_device.items()
         }
-    return Arrived(new, touched, published, kept, former)
+    return Arrived(new, touched, published, kept, rewrites_in(mine) or rewrites_in(theirs))
 
 
 def _learned(setting: Setting, value: Overridden, sent: Settings, published: Settings, *, touched: bool) -> Overridden:
@@ -183,7 +184,11 @@ def overridden(
             for setting in [each for each, override in settings.items() if override.patch == patch]:
                 del settings[setting]
     devices = {device: rewriting.device(device, settings) for device, settings in wanted.items()}
-    return Rewritten(devices, rewriting.annotation(2 * limit_bytes), tuple(refused))
+    result = Rewritten(devices, rewriting.annotation(found.rewrites, 2 * limit_bytes), tuple(refused))
+    given = found.value.meta.annotations.get(ORIGINALS, "")
+    if result.annotation == given and next(changed_settings(found.value, result), None) is None:
+        return result
+    return result._replace(annotation=rewriting.annotation(found.rewrites + 1, 2 * limit_bytes))
 
 
 def changed_settings(new: ResourceSlice, result: Rewritten) -> Iterator[tuple[int, Setting, JSON]]:
@@ -284,50 +289,33 @@ class _Rewriting:
 
     def device(self, device: str, wanted: Mapping[Setting, Override]) -> Settings:
         """The settings of a device."""
-        found = self._found
-        published, known, former = found.published[device], found.kept[device], found.former[device]
+        published, known = self._found.published[device], self._found.kept[device]
         settings = dict(published)
         kept = self._kept[device] = {}
         for setting in [*known, *[each for each in wanted if each not in known]]:
             override = wanted.get(setting)
-            new = Overridden(published.get(setting))
-            value = self._next(setting, known.get(setting, new), former.get(setting, new), override)
+            value = self._next(setting, known.get(setting, Overridden(published.get(setting))), override)
             if value is not None:
                 kept[setting] = value
             if override is not None:
                 put(settings, setting, override.value)
         return settings
 
-    def _next(
-        self, setting: Setting, value: Overridden, former: Overridden, override: Override | None
-    ) -> Overridden | None:
+    def _next(self, setting: Setting, value: Overridden, override: Override | None) -> Overridden | None:
         """What is known of a value once this is stored; None if nothing need be."""
         now = UNSET if override is None else override.value
         if self._found.touched:
             value = structs.replace(value, now=now)
         else:
             sent = UNSET if override is None or same(setting.kind, now, value.was) else now
-            before, since = self._before(setting.kind, sent, value, former)
-            value = Overridden(value.was, now, sent, before, since)
+            before = UNSET if same(setting.kind, value.before, sent) else value.before
+            value = Overridden(value.was, now, sent, before, 0 if before is UNSET else self._now)
         own = now is UNSET or same(setting.kind, now, value.was)
         return None if own and value.sent is UNSET and value.before is UNSET else value
 
-    def _before(
-        self, kind: str, sent: JSON, value: Overridden, former: Overridden
-    ) -> tuple[dict[str, JSON] | UnsetType | None, int]:
-        """What the driver has if this answer is lost, and since when that may be; nothing if it is its own.
-
-        That it is answered what it sent shows nothing: another webhook may have us look at our own answer again.
-        """
-        if value.before is UNSET:
-            return UNSET, 0
-        if not same(kind, value.before, sent):
-            return value.before, self._now
-        return (UNSET, 0) if same(kind, former.before, sent) else (former.before, former.since)
-
-    def annotation(self, limit_bytes: int) -> str:
+    def annotation(self, rewrites: int, limit_bytes: int) -> str:
         """What is known, as far as there is room; what is overridden now always fits."""
-        text = annotation_of(self._kept)
+        text = annotation_of(self._kept, rewrites)
         if len(text.encode()) <= limit_bytes:
             return text
         return annotation_of(
@@ -338,5 +326,6 @@ class _Rewriting:
                     if value.now is not UNSET
                 }
                 for device, kept in self._kept.items()
-            }
+            },
+            rewrites,
         )

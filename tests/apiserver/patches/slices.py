@@ -11,6 +11,7 @@ import yaml
 from tests.apiserver.manifests.installing import MANIFESTS, REGISTRATIONS, overlay_of, rendered
 from tests.apiserver.patches.values import COLLECTION, DEFINITION, patch
 from tests.apiserver.policy.stage import Stage
+from tests.controlplane.assets import EXAMPLE_DRIVER
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.slice_publisher import USER_AGENT
@@ -110,7 +111,7 @@ class SliceStage(Stage):
     def writes(self, driver: str) -> list[str]:
         """Writes of the driver's slices that changed something, as far as the audit log has them, in order.
 
-        `driver create`, `driver update`, `touch`, or what else it was.
+        `driver create` and `driver update`, with the name of its program if it is not the usual one; else `touch`.
         """
         found: list[str] = []
         seen: dict[str, str] = {}
@@ -126,8 +127,9 @@ class SliceStage(Stage):
             if seen.get(name) == version:
                 continue  # nothing came of it
             seen[name] = version
-            by_driver = event.get("userAgent", "").startswith(USER_AGENT)
-            found.append(f"driver {event['verb']}" if by_driver else "touch")
+            program = event.get("userAgent", "").partition("/")[0]
+            who = {USER_AGENT: "driver", EXAMPLE_DRIVER: EXAMPLE_DRIVER}.get(program)
+            found.append(f"{who} {event['verb']}" if who else "touch")
         return found
 
     def settled(self, driver: str) -> list[str]:

@@ -89,11 +89,13 @@ def test_patch_is_carried_out_with_two_writes_a_slice_and_taken_back_with_two(
 def test_driver_s_own_changes_and_restarts_are_kept_under_a_patch(
     stage: SliceStage, driver: str, tmp_path: Path
 ) -> None:
-    with publisher(stage, tmp_path, driver, [device()]) as library:
+    """With a taint, two entries have us look at each write, one after the other."""
+    taint = {"taints": [{"key": "example.com/slow", "effect": "NoSchedule"}]}
+    with publisher(stage, tmp_path, driver, [device() | taint]) as library:
         stage.settled(driver)
         stage.put("p2", **sets(driver, model={"string": "other"}))
         stage.settled(driver)
-        library.publish(("pool", [[device(model={"string": "h100"})]]))
+        library.publish(("pool", [[device(model={"string": "h100"}) | taint]]))
         stage.settled(driver)
         assert stage.devices(driver)["gpu-0"]["model"] == {"string": "other"}
         library.restart()

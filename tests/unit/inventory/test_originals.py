@@ -22,6 +22,7 @@ from webhook.inventory.originals import (
     kept_in,
     published_settings,
     put,
+    rewrites_in,
     same,
     settings_of,
     with_settings,
@@ -57,7 +58,14 @@ def test_annotation_is_read_as_it_was_written() -> None:
 
 
 def test_nothing_needs_no_annotation() -> None:
-    assert annotation_of({}) == annotation_of({"gpu-0": {}}) == ""
+    assert annotation_of({}) == annotation_of({"gpu-0": {}}, 3) == ""
+
+
+def test_rewritings_are_counted_in_the_annotation() -> None:
+    kept = {"gpu-0": {MODEL: Overridden(ONE, TWO)}}
+    assert "rewrites" not in annotation_of(kept)
+    assert [rewrites_in(each) for each in (annotation_of(kept, 3), annotation_of(kept), "x", None)] == [3, 0, 0, 0]
+    assert rewrites_in(annotation_of(kept, 3).replace("3", '"3"')) == 0
 
 
 @pytest.mark.parametrize(
