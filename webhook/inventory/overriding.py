@@ -184,11 +184,12 @@ def overridden(
             for setting in [each for each, override in settings.items() if override.patch == patch]:
                 del settings[setting]
     devices = {device: rewriting.device(device, settings) for device, settings in wanted.items()}
-    result = Rewritten(devices, rewriting.annotation(found.rewrites, 2 * limit_bytes), tuple(refused))
+    kept = rewriting.kept(2 * limit_bytes)
+    result = Rewritten(devices, annotation_of(kept, found.rewrites), tuple(refused))
     given = found.value.meta.annotations.get(ORIGINALS, "")
     if result.annotation == given and next(changed_settings(found.value, result), None) is None:
         return result
-    return result._replace(annotation=rewriting.annotation(found.rewrites + 1, 2 * limit_bytes))
+    return result._replace(annotation=annotation_of(kept, found.rewrites + 1))
 
 
 def changed_settings(new: ResourceSlice, result: Rewritten) -> Iterator[tuple[int, Setting, JSON]]:
@@ -271,9 +272,7 @@ def _beyond(
                 taken[override.patch] += values + len(device) + len(setting.name) + _ENTRY_BYTES
     total, beyond = sum(taken.values()), []
     for patch in reversed(ranking):
-        if total <= limit_bytes:
-            break
-        if patch in taken:
+        if total > limit_bytes and patch in taken:
             total -= taken[patch]
             beyond.append(patch)
     return beyond
@@ -313,19 +312,15 @@ class _Rewriting:
         own = now is UNSET or same(setting.kind, now, value.was)
         return None if own and value.sent is UNSET and value.before is UNSET else value
 
-    def annotation(self, rewrites: int, limit_bytes: int) -> str:
+    def kept(self, limit_bytes: int) -> Mapping[str, Kept]:
         """What is known, as far as there is room; what is overridden now always fits."""
-        text = annotation_of(self._kept, rewrites)
-        if len(text.encode()) <= limit_bytes:
-            return text
-        return annotation_of(
-            {
-                device: {
-                    setting: structs.replace(value, before=UNSET, since=0)
-                    for setting, value in kept.items()
-                    if value.now is not UNSET
-                }
-                for device, kept in self._kept.items()
-            },
-            rewrites,
-        )
+        if len(annotation_of(self._kept).encode()) <= limit_bytes:
+            return self._kept
+        return {
+            device: {
+                setting: structs.replace(value, before=UNSET, since=0)
+                for setting, value in kept.items()
+                if value.now is not UNSET
+            }
+            for device, kept in self._kept.items()
+        }

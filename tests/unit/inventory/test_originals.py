@@ -138,6 +138,12 @@ def test_other_entries_are_read(entry: Any, kind: str) -> None:
     assert (name, setting) == ("gpu-0", Setting(kind, "model"))
 
 
+def test_entry_that_is_wrong_takes_no_other_with_it() -> None:
+    entries = {"wrong": 1, "model": {"now": None}}
+    text = json.dumps({"version": 1, "devices": {"gpu-0": {"attributes": entries}, "gpu-1": {"attributes": entries}}})
+    assert kept_in(text) == {name: {MODEL: Overridden(None, None)} for name in ("gpu-0", "gpu-1")}
+
+
 def test_echoes_are_what_the_driver_may_have_adopted() -> None:
     value = Overridden(ONE, TWO, THREE, None)
     assert [value.echoes(each, ATTRIBUTES) for each in (ONE, TWO, THREE, None, {"int": 4})] == [

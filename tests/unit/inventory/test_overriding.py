@@ -24,7 +24,16 @@ from webhook.inventory.originals import (
     rewrites_in,
     with_settings,
 )
-from webhook.inventory.overriding import Override, Refusal, Rewritten, arrived, overridden, overrides_of
+from webhook.inventory.overriding import (
+    ORIGINALS_MAX_BYTES,
+    Override,
+    Refusal,
+    Rewritten,
+    arrived,
+    changed_settings,
+    overridden,
+    overrides_of,
+)
 from webhook.inventory.patching import Origin
 
 if TYPE_CHECKING:
@@ -365,7 +374,7 @@ def test_patches_of_low_precedence_are_refused_first() -> None:
         return ["too much"] if "capacity" in device else []
 
     found = arrived(sliced({MODEL: A}), None, NOW)
-    result = overridden(found, wanted, ["high", "unrelated", "low"], NOW, faults)
+    result = overridden(found, wanted, ["high", "low", "unrelated"], NOW, faults)
     assert (result.devices, result.refused) == ({"gpu-0": {MODEL: B}}, (Refusal("low", "gpu-0", "too much"),))
     result = overridden(found, wanted, ["high", "low"], NOW, refusing(B))
     assert result.devices == {"gpu-0": {MODEL: A}}
@@ -414,7 +423,18 @@ def test_tombstones_give_way_where_there_is_no_room() -> None:
     assert kept(len(annotation) // 2 - 1) == {MODEL: Overridden(A, B, C)}
 
 
+def test_what_is_to_be_changed_in_a_slice_as_it_was_sent() -> None:
+    value = slice_of(
+        {"name": "gpu-0", "attributes": {"model": A, "gone": A}, "capacity": {"room": {"value": "1024Mi"}}},
+        {"name": "gpu-1", "attributes": {"model": A}},
+    )
+    gone, new = Setting(ATTRIBUTES, "gone"), Setting(ATTRIBUTES, "new")
+    devices = {"gpu-0": {MODEL: A, ROOM: {"value": "1Gi"}}, "gpu-1": {MODEL: B, new: C}}
+    assert list(changed_settings(value, Rewritten(devices, "", ()))) == [(0, gone, None), (1, MODEL, B), (1, new, C)]
+
+
 def test_originals_may_take_64_kibibytes() -> None:
+    assert ORIGINALS_MAX_BYTES == 65536
     names = [f"n{number}" for number in range(32)]
     devices: list[dict[str, Any]] = [
         {"name": f"gpu-{number}", "attributes": {name: {"string": "x" * 64} for name in names}} for number in range(128)
