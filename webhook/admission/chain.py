@@ -29,6 +29,7 @@ from webhook.admission.lint import lint
 from webhook.admission.patch_guard import guard_patch
 from webhook.admission.patch_softening import softening_of_patch
 from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
+from webhook.admission.slice_attributes import attribute_edits
 from webhook.admission.slice_guard import guard_slice
 from webhook.admission.softening import UNTOUCHED, softening_of
 from webhook.admission.written_rules import guard_written, is_written
@@ -202,6 +203,8 @@ def _mutated(subject: _Subject, request: AdmissionRequest, context: AdmissionCon
         added = additions(subject.new, subject.old, request, context)
         edits += added.edits
         remarks = added.remarks
+    if isinstance(subject.new, ResourceSlice):
+        edits += attribute_edits(subject.new, subject.old, request, context)
     patch = patch_for(request.object, edits)
     if not patch:
         return _decision(list(remarks)) if remarks else ALLOWED

@@ -123,6 +123,8 @@ def _cluster_stages(
     if settings.watch_patches:
         stages.append(_patch_stage(cluster, names, state, metrics, checks))
     state.patch_account = settings.patch_account
+    if settings.slice_attributes:
+        stages.append(_slice_patches_stage(cluster, state, metrics, checks))
     if settings.eviction_lease is not None:
         stages.append(_worker_stage(cluster, settings.eviction_lease, state))
     return stages
@@ -138,6 +140,16 @@ def _patch_stage(cluster: Cluster, names: ClusterCache, state: ReviewState, metr
     sight = state.sight
     assert sight is not None  # the stage of the inventory comes first
     return Stage(name="patches", work=lambda: patches.run(sight))
+
+
+def _slice_patches_stage(cluster: Cluster, state: ReviewState, metrics: Metrics, checks: Checks) -> Stage:
+    """Patches for slices. No stage waits for them: until they are known, what is overridden stays so."""
+    from webhook.cluster.cache.slice_patches import SlicePatchCache  # noqa: PLC0415 -- as above
+
+    patches = SlicePatchCache(cluster, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
+    state.slice_patches = lambda: patches.current
+    checks.inform("slice patches", lambda: patches.problem)
+    return Stage(name="slice patches", work=patches.run)
 
 
 def _worker_stage(cluster: Cluster, name: NamespacedName, state: ReviewState) -> Stage:

@@ -131,6 +131,24 @@ def test_lease_of_the_worker_is_read_while_the_policy_softens(tmp_path: Path) ->
         world.visited(visit)
 
 
+def test_patches_for_slices_are_read_if_asked_for(tmp_path: Path) -> None:
+    """Reviews do not wait for them: until they are known, slices stay as they are."""
+    for flags in ((), ("--slice-attributes",)):
+        world = World(tmp_path, *flags)
+
+        async def visit(peer: Peer, world: World = world, flags: tuple[str, ...] = flags) -> None:
+            await until(world.ready.is_set, "readiness", SECONDS)
+            if not flags:
+                assert world.state.slice_patches() is None
+                assert "slice patches" not in dict(world.checks.notes())
+                return
+            await until(lambda: (known := world.state.slice_patches()) is not None and known.known, "them", SECONDS)
+            assert dict(world.checks.notes())["slice patches"] is None
+            assert any(request.path == "/apis/devicetaint.io/v1alpha1" for request in peer.requests)
+
+        world.visited(visit)
+
+
 class DevicePeer(ApiPeer):
     """One that also answers for what else `serve` reads."""
 
