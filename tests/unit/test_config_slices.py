@@ -10,7 +10,9 @@ from webhook.config.serve import parse_serve
 
 def test_slices_are_changed_only_if_asked_for() -> None:
     assert not parse_serve("serve", ["--cert-dir=/certs"], {}).slice_attributes
-    assert parse_serve("serve", ["--cert-dir=/certs", "--slice-attributes"], {}).slice_attributes
+    assert not parse_serve("serve", ["--cert-dir=/certs"], {}).watch_patches
+    settings = parse_serve("serve", ["--cert-dir=/certs", "--slice-attributes"], {})
+    assert (settings.slice_attributes, settings.watch_patches) == (True, True)
 
 
 def test_patches_are_objects_of_a_cluster() -> None:

@@ -14,6 +14,7 @@ from webhook.api.names import OWN_NAMESPACE, POLICY_NAME, WORKER
 from webhook.config.serve import parse_serve
 from webhook.daemons.wiring import review_state_stages
 from webhook.inventory.gangs import Gang
+from webhook.inventory.slice_patches import SlicePatches
 from webhook.policy.model import Policy
 from webhook.runtime import Stage, Stages, side_by_side
 from webhook.server.probes import Checks
@@ -131,19 +132,25 @@ def test_lease_of_the_worker_is_read_while_the_policy_softens(tmp_path: Path) ->
         world.visited(visit)
 
 
-def test_patches_for_slices_are_read_if_asked_for(tmp_path: Path) -> None:
-    """Reviews do not wait for them: until they are known, slices stay as they are."""
-    for flags in ((), ("--slice-attributes",)):
-        world = World(tmp_path, *flags)
+class ClassesServed(World):
+    """Its server has device classes."""
 
-        async def visit(peer: Peer, world: World = world, flags: tuple[str, ...] = flags) -> None:
+    def answer(self, request: Request) -> Reply:
+        if request.path == "/apis/resource.k8s.io/v1":
+            return Answer({"resources": [{"name": "deviceclasses"}]})
+        return super().answer(request)
+
+
+def test_patches_are_put_into_slices_only_if_that_is_asked_for(tmp_path: Path) -> None:
+    """Reviews do not wait for them: until they are known, slices stay as they are."""
+    for flag in ("--watch-patches", "--slice-attributes"):
+        world = ClassesServed(tmp_path, flag)
+
+        async def visit(peer: Peer, world: World = world, flag: str = flag) -> None:
             await until(world.ready.is_set, "readiness", SECONDS)
-            if not flags:
-                assert world.state.slice_patches() is None
-                assert "slice patches" not in dict(world.checks.notes())
-                return
-            await until(lambda: (known := world.state.slice_patches()) is not None and known.known, "them", SECONDS)
-            assert dict(world.checks.notes())["slice patches"] is None
+            await until(lambda: not world.state.patches().unknown, "them", SECONDS)
+            found = world.state.slice_patches()
+            assert found == (SlicePatches() if flag == "--slice-attributes" else None)
             assert any(request.path == "/apis/devicetaint.io/v1alpha1" for request in peer.requests)
 
         world.visited(visit)
