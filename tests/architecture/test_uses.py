@@ -9,8 +9,6 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "webhook"
 # What a library calls by name, and what is ready for the part of the product that comes next.
 HOOKS = {
-    "webhook/cluster/slice_toucher.py": {"SliceToucher", "want"},  # the controller of patches
-    "webhook/inventory/slice_work.py": {"slice_work"},  # likewise
     "webhook/expressions/selectors/device.py": {"of_json"},  # the meaning of ResourceSlicePatch
     "webhook/server/listener.py": {"handle_error"},
     "webhook/server/responses.py": {"write_eof"},

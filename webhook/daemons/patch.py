@@ -20,13 +20,16 @@ from webhook.cluster.client.throttled import ThrottledCluster
 from webhook.cluster.events import EventWriter
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 from webhook.cluster.patch_writer import PatchWriter
+from webhook.cluster.slice_toucher import SliceToucher
 from webhook.config.command_line import program
 from webhook.config.flags import ConfigError
 from webhook.config.patch import PatchSettings, parse_patch
 from webhook.daemons.patch_controller import ControllerParts, PatchController
+from webhook.daemons.slice_keeper import KeeperParts, SliceKeeper
 from webhook.daemons.wiring import cluster_credentials
 from webhook.flowcontrol.clock import boottime_seconds
 from webhook.flowcontrol.throttle import Throttle
+from webhook.patches.applied import AppliedAttributes
 from webhook.patches.status import REASONS
 from webhook.runtime import Stage, Stages
 from webhook.server.listener import Listener
@@ -36,7 +39,7 @@ from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.patches import PatchMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from webhook.patches.stored import StoredPatch, StoredRule
 
@@ -88,6 +91,7 @@ class Patcher:
         self._cache = PatchCache(self._cluster, random=chance, metrics=self._metrics)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         events = EventWriter(self._cluster, instance=self._identity, now=_now)
+        self._keeper = self._new_keeper() if settings.slice_attributes else None
         self._controller = PatchController(
             ControllerParts(
                 writer=PatchWriter(self._cluster, self._cache.rule_collection, events),
@@ -99,9 +103,12 @@ class Patcher:
                 now=_now,
                 seconds=boottime_seconds,
                 random=chance,
+                applied=(lambda _: AppliedAttributes()) if self._keeper is None else self._keeper.applied,
             )
         )
         self._subscribe(self._controller)
+        if self._keeper is not None:
+            self._subscribe_keeper(self._keeper)
         self._checks = Checks()
         self._started = asyncio.Event()
 
@@ -161,7 +168,10 @@ class Patcher:
     async def _work(self) -> None:
         # The work of a stage begins before its start.
         await self._started.wait()
-        await self._controller.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._controller.run())
+            if self._keeper is not None:
+                group.create_task(self._keeper.run())
 
     async def _end(self) -> None:
         self._patch_metrics.set_leader(leads=False)
@@ -190,3 +200,35 @@ class Patcher:
         self._cache.classes.subscribe(on_class)
         self._cache.patches.subscribe(on_patch)
         self._cache.rules.subscribe(on_rule)
+
+    # --- attributes and capacity in slices -------------------------------------------------------
+
+    def _new_keeper(self) -> SliceKeeper:
+        cache, chance = self._cache, random.random  # noqa: TID251 -- the shell's
+        return SliceKeeper(
+            KeeperParts(
+                toucher=SliceToucher(self._cluster, cache.slice_collection, random=chance, clock=boottime_seconds),
+                # A server that is starting may not have the kind yet: its patches are not gone.
+                current=lambda: cache.problem is None and cache.patches_served and self._leads(),
+                report=self._report,
+                now=_now,
+            )
+        )
+
+    def _report(self, patches: Collection[str]) -> None:
+        self._controller.look_at_patches(patches)
+
+    def _subscribe_keeper(self, keeper: SliceKeeper) -> None:
+        def on_class(old: StoredClass | None, new: StoredClass | None) -> None:
+            either = new or old
+            assert either is not None
+            keeper.observe_class(either.meta.name, new.selectors if new else None)
+
+        def on_patch(old: StoredPatch | None, new: StoredPatch | None) -> None:
+            either = new or old
+            assert either is not None
+            keeper.observe_patch(either.meta.name, new)
+
+        self._cache.slices.subscribe(keeper.observe_slice)
+        self._cache.classes.subscribe(on_class)
+        self._cache.patches.subscribe(on_patch)

@@ -19,6 +19,7 @@ from webhook.inventory.steps import unchecked
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from webhook.api.slices import ResourceSlice
     from webhook.inventory.device_filter import CompilesSelectors
     from webhook.inventory.overriding import Arrived, DeviceOverrides
     from webhook.inventory.steps import Check
@@ -49,13 +50,20 @@ class SlicePatches(msgspec.Struct, frozen=True):
         """
         if not self.known:
             return found.unchanged
-        if not self.patches:
+        patches = [each for each in self.patches if self.may_concern(each, found.value)]
+        if not patches:
             return {}
         pools = Pools()
         meta = ObjectMeta(found.value.meta.name)
         pools.apply(None, structs.replace(found.value, meta=meta, raw_devices=list(found.devices)))
-        effective = effective_devices(pools, self.patches, self.classes, compiles, check)
+        effective = effective_devices(pools, patches, self.classes, compiles, check)
         return {address.device: overrides_of(device) for address, device in effective.devices.items()}
+
+    @staticmethod
+    def may_concern(patch: ResourceSlicePatch, value: ResourceSlice) -> bool:
+        """Whether a patch may select devices of a slice, by the names of driver and pool."""
+        selector = patch.filter
+        return selector is None or (selector.driver in (None, value.driver) and selector.pool in (None, value.pool))
 
     @property
     def ranking(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -45,6 +46,31 @@ def test_filters_see_what_the_driver_publishes() -> None:
     patch = patch_of(cel=["n > 2"], device_class_name="high", attributes={N: None})
     patches = SlicePatches.of([patch], class_of("high", "n > 0"))
     assert patches.overrides(arrived(value, None, NOW), by_number) == {"gpu-0": {ORIGIN: Override(None, "patch")}}
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        pytest.param({"anything": True}, True, id="no filter"),
+        pytest.param({}, True, id="no names"),
+        pytest.param({"driver": DRIVER, "pool": "node-0"}, True, id="its names"),
+        pytest.param({"driver": "other.example.com"}, False, id="another driver"),
+        pytest.param({"pool": "node-1"}, False, id="another pool"),
+        pytest.param({"driver": DRIVER, "pool": "node-1"}, False, id="another pool of the driver"),
+    ],
+)
+def test_patch_that_names_another_driver_or_pool_is_not_evaluated(names: Any, expected: Any) -> None:
+    patch = patch_of(attributes={N: 7}, cel=["n > 0"], **names)
+    value = slice_of({"name": "gpu-0", "attributes": {"n": {"int": 1}}})
+    compiled: list[str] = []
+
+    def compiles(expression: str) -> Any:
+        compiled.append(expression)
+        return by_number(expression)
+
+    assert SlicePatches.may_concern(patch, value) == expected
+    found = SlicePatches.of([patch], {}).overrides(arrived(value, None, NOW), compiles)
+    assert (bool(found), bool(compiled)) == (expected, expected and "anything" not in names)
 
 
 def test_without_patches_nothing_is_set() -> None:
