@@ -7,6 +7,7 @@ is worked out beside the event loop, a few slices at a time; `/mutate` does the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
@@ -110,11 +111,12 @@ class SliceKeeper:
 
     async def _keep(self) -> NoReturn:
         while True:
-            self._news.clear()
-            if self._parts.current():
+            current = self._parts.current()
+            if current:
+                self._news.clear()
                 await self._pass()
             await asyncio.sleep(self._parts.pause_seconds)
-            if self._parts.current():
+            if current:
                 await self._wait()
 
     async def _wait(self) -> None:
@@ -124,10 +126,9 @@ class SliceKeeper:
         if at is not None:
             until = max(0.0, (at - self._parts.now()).total_seconds())
             seconds = until if seconds is None else min(until, seconds)
-        try:
-            await asyncio.wait_for(self._news.wait(), seconds)
-        except TimeoutError:
-            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
 
     async def _pass(self) -> None:
         """Looks at all slices that have to be, and has those written that are not as they should be."""

@@ -94,15 +94,17 @@ class World:
         while True:
             await asyncio.sleep(0.001)
             for name in sorted(self.wanted) if self.answers else ():
-                self.touched.append(name)
-                self.store(self._mutated(self.slices[name]))
+                value = self._mutated(self.slices[name])
+                if value != self.slices[name]:  # else the server says nothing of it
+                    self.touched.append(name)
+                    self.store(value)
                 self.wanted -= {name}
 
     def _mutated(self, value: ResourceSlice) -> ResourceSlice:
         patches = SlicePatches.of([each.patch for each in self.patches.values()], self.classes)
         found = arrived(value, value, self.now, same_spec=True)
         result = overridden(found, patches.overrides(found, DeviceSelectors()), patches.ranking, self.now)
-        raw = [with_settings(device, result.devices[name]) for name, device in written_devices(value)]
+        raw: Any = [with_settings(device, result.devices[name]) for name, device in written_devices(value)]
         annotations = {ORIGINALS: result.annotation} if result.annotation else {}
         meta = ObjectMeta(value.meta.name, annotations=annotations)
         return structs.replace(value, raw_devices=raw, meta=meta)

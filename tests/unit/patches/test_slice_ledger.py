@@ -57,11 +57,10 @@ def worked(
 
 def test_slices_are_taken_a_few_at_a_time_and_each_once() -> None:
     found = SliceLedger()
-    assert not found.open
     for value in (*SLICES.values(), SLICES["a"]):
         found.apply_slice(None, value)
-    assert [each.meta.name for each in found.take(2)] == ["a", "b"]
     assert found.open
+    assert [each.meta.name for each in found.take(2)] == ["a", "b"]
     assert taken(found) == ["c"]
 
 
@@ -88,10 +87,10 @@ def test_patch_has_the_slices_looked_at_that_it_may_concern(names: Any, expected
     found = ledger()
     found.apply_patch("patch", sets(**names))
     assert taken(found) == expected
-    assert found.patches.ranking == ("patch",)
+    assert list(found.patches.ranking) == ["patch"]
     found.apply_patch("patch", None)
     assert taken(found) == expected
-    assert found.patches.ranking == ()
+    assert list(found.patches.ranking) == []
 
 
 def test_patch_that_moves_concerns_both_places() -> None:
