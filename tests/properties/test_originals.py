@@ -25,6 +25,7 @@ from webhook.inventory.originals import (
     same,
     settings_of,
     with_settings,
+    written_devices,
 )
 from webhook.inventory.overriding import Arrived, Override, arrived, overridden
 from webhook.inventory.patching import Origin
@@ -203,7 +204,7 @@ def _stored(sent: ResourceSlice, result: Rewritten) -> ResourceSlice:
 
 
 def _devices(value: ResourceSlice) -> dict[str, Device]:
-    return {device["name"]: settings_of(device) for device in value.raw_devices}
+    return {name: settings_of(device) for name, device in written_devices(value)}
 
 
 def _equal(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -44,9 +44,10 @@ class SliceStage(Stage):
         collection = path("apiextensions.k8s.io/v1", "customresourcedefinitions")
         _ = self.client.create(collection, definition, field_validation="Strict").object
         wait_until(lambda: self.client.get(COLLECTION).ok, "patches are served")
-        done = self.plane.kubectl("apply", "-f", MANIFESTS / "components/slice-attributes/access.yaml")
-        assert done.code == 0, done
-        components = ["components/patches", "components/slice-attributes"]
+        components = ["components/patches", "components/patch-controller", "components/slice-attributes"]
+        for component in components:
+            done = self.plane.kubectl("apply", "-f", MANIFESTS / component / "access.yaml")
+            assert done.code == 0, done
         documents = rendered(self.plane.assets, overlay_of(self._folder / "mine", components=components))
         found = [each for each in documents if each["kind"] in REGISTRATIONS]
         (self._folder / "registrations.yaml").write_text(yaml.safe_dump_all(found))
