@@ -194,6 +194,8 @@ def test_patches_are_reported_when_something_else_has_become_of_them() -> None:
     assert found.next_time == NOW
     worked(found, "a", patch=1, touch=True)
     assert found.take_changed() == {"patch"}
+    worked(found, "a", patch=2, touch=True)
+    assert found.take_changed() == {"patch"}
     worked(found, "a", Refusal("other", None, "large"))
     assert found.take_changed() == {"patch", "other"}
     worked(found, "a")
