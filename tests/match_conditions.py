@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 MANIFESTS: Final = Path(__file__).parents[1] / "manifests"
-_ADDED: Final = ("default-tolerations/entry.yaml", "patches/mutating-entry.yaml", "patches/validating-entry.yaml")
+_ADDED: Final = (
+    "default-tolerations/entry.yaml",
+    "patches/mutating-entry.yaml",
+    "patches/validating-entry.yaml",
+    "slice-attributes/entry.yaml",
+)
 
 
 class Entry(NamedTuple):

@@ -150,6 +150,12 @@ def selectors() -> GoProgram:
     return GoProgram(f"selectors-{_pinned(module, 'k8s.io/dynamic-resource-allocation')}", module)
 
 
+def slice_publisher() -> GoProgram:
+    """A driver that does nothing but publish slices, by the library of Kubernetes."""
+    module = _HERE / "slicepublisher"
+    return GoProgram(f"slicepublisher-{_pinned(module, 'k8s.io/dynamic-resource-allocation')}", module)
+
+
 def _job_set() -> GoProgram:
     module, name = _HERE / "jobset", "sigs.k8s.io/jobset"
     webhook = "config/components/webhook"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PROPERTIES: Final = {
     "api": ("versions", "formats", "hostile", "wire_structs"),
     "expressions": ("expressions",),
-    "inventory": ("inventory", "inventory_scan", "guard"),
+    "inventory": ("inventory", "inventory_scan", "guard", "originals"),
     "policy": ("policy", "policy_documents", "policy_reviews", "shadows", "explain", "taint_rules", "windows"),
     "validation": ("formats", "versions", "hostile"),
     "admission": (

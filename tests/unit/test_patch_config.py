@@ -18,6 +18,8 @@ def test_without_flags_it_leads_and_keeps_to_the_documented_limits() -> None:
     assert settings.metrics_address is not None
     assert (settings.health_address.port, settings.metrics_address.port) == (8081, 8080)
     assert not settings.verbose
+    assert not settings.slice_attributes
+    assert parse_patch("x", ["--slice-attributes"], {}).slice_attributes
 
 
 def test_lease_is_our_own_unless_it_is_named() -> None:

@@ -11,7 +11,6 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 from msgspec import structs
 
 from webhook.admission.additions import additions
@@ -26,9 +25,11 @@ from webhook.admission.guard import GuardFindings, guard
 from webhook.admission.impact_text import IMPACT
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
+from webhook.admission.managed_fields import owners_as_stored
 from webhook.admission.patch_guard import guard_patch
 from webhook.admission.patch_softening import softening_of_patch
 from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
+from webhook.admission.slice_attributes import attribute_edits
 from webhook.admission.slice_guard import guard_slice
 from webhook.admission.softening import UNTOUCHED, softening_of
 from webhook.admission.written_rules import guard_written, is_written
@@ -46,13 +47,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from webhook.admission.context import AdmissionContext
-    from webhook.admission.defaulting import Edit
     from webhook.admission.review import AdmissionRequest
     from webhook.admission.softening import SofteningResult
     from webhook.api.field import JSON
     from webhook.policy.model import Action
 
-_encoder: Final = msgspec.json.Encoder(order="deterministic")
 _WRITES: Final = frozenset({"CREATE", "UPDATE"})
 _STATUS: Final = "status"
 MAX_FINDINGS: Final = 1000
@@ -202,6 +201,8 @@ def _mutated(subject: _Subject, request: AdmissionRequest, context: AdmissionCon
         added = additions(subject.new, subject.old, request, context)
         edits += added.edits
         remarks = added.remarks
+    if isinstance(subject.new, ResourceSlice):
+        edits += attribute_edits(subject.new, subject.old, request, context)
     patch = patch_for(request.object, edits)
     if not patch:
         return _decision(list(remarks)) if remarks else ALLOWED
@@ -219,31 +220,9 @@ def _softened(
     annotations = {"decision": "softened", "policy-hash": context.policy.hash}
     if softening.impact:
         annotations[IMPACT] = softening.impact
-    edits = [*softening.edits, *(_owners_as_stored(request) if softening.repeated else ())]
+    edits = [*softening.edits, *(owners_as_stored(request) if softening.repeated else ())]
     patch = patch_for(request.object, edits)
     return Decision(softening.remarks, patch, annotations, softened=not softening.repeated)
-
-
-def _owners_as_stored(request: AdmissionRequest) -> Iterator[Edit]:
-    """The stored managedFields, if those of the request differ only in their times and so in their order.
-
-    Server-side apply sees NoExecute where NoSchedule is stored, and writes a new time for its author. The API server
-    takes that back where nothing else has changed, but not if entries of others lie between the two times.
-    """
-    new, old = (_managed_fields(value) for value in (request.object, request.old_object))
-    if new != old and _without_times(new) == _without_times(old):
-        yield ("metadata", "managedFields"), old
-
-
-def _managed_fields(value: JSON) -> list[Any]:
-    meta = value.get("metadata") if isinstance(value, dict) else None
-    fields = meta.get("managedFields") if isinstance(meta, dict) else None
-    return fields if isinstance(fields, list) else []
-
-
-def _without_times(entries: list[Any]) -> list[bytes]:
-    kept = [{**each, "time": None} if isinstance(each, dict) else each for each in entries]
-    return sorted(map(_encoder.encode, kept))
 
 
 def explain(request: AdmissionRequest, context: AdmissionContext) -> Explanation:

@@ -14,6 +14,7 @@ from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gang_impact import KnownPods
 from webhook.inventory.impact import Impact
 from webhook.inventory.patch_reach import KnownPatches
+from webhook.inventory.slice_patches import SlicePatches
 from webhook.inventory.state import Sight
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.document import Loaded
@@ -134,6 +135,8 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     """The devices on which rules began to act within that window."""
     victims_at_once: tuple[Impact, ...] = ()
     """Those of `victims` whose rule has effect NoExecute, which the in-tree controller carries out at once."""
+    slice_patches: SlicePatches | None = None
+    """The patches that change attributes and capacity in slices; None where that was not asked for."""
     recently_had: Callable[[str, str, tuple[str, str, str]], bool] = lambda _driver, _pool, _taint: False
     """Whether a pool of a driver had a NoExecute taint (device, key, value) in the last ten minutes."""
     read_policy: Callable[[str, Path, Callable[[str], None]], Loaded] | None = None

@@ -98,6 +98,7 @@ class PatchWriter:
             "status": {
                 "observedGeneration": status.observed_generation,
                 "selectedDevices": status.selected_devices,
+                "patchedDevices": status.patched_devices,
                 "taintedDevices": status.tainted_devices,
                 "rules": status.rules,
                 "conditions": [_condition(each) for each in status.conditions],

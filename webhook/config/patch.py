@@ -48,6 +48,12 @@ _PATCH_FLAGS: Final = (
         str(RULES_MAX),
         "N",
     ),
+    Flag(
+        "slice-attributes",
+        "have slices written again where attributes and capacity of patches are missing: docs/patches.md",
+        as_switch,
+        "false",
+    ),
     Flag("leader-elect", "act only while holding the lease", as_switch, "false"),
     Flag("leader-elect-lease", f"the lease (default {PATCHER} in --namespace)", as_namespaced, None, "NS/NAME"),
     *CLUSTER,
@@ -90,6 +96,7 @@ class PatchSettings:
     metrics_address: Address | None
     log_format: LogFormat
     verbose: bool
+    slice_attributes: bool = False
     listener: ListenerSettings = field(default_factory=ListenerSettings)
     unknown_variables: Mapping[str, str] = field(default_factory=dict)
     """As for `serve`."""
@@ -126,5 +133,6 @@ def parse_patch(program: str, arguments: Sequence[str], environment: Mapping[str
         metrics_address=values["metrics-bind-address"],
         log_format=values["log-format"],
         verbose=values["verbose"],
+        slice_attributes=values["slice-attributes"],
         unknown_variables=unknown_variables(environment, (flag.variable for flag in _PATCH_FLAGS)),
     )

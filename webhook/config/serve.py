@@ -85,6 +85,12 @@ _SERVE_FLAGS: Final = (
         "",
         "ACCOUNT",
     ),
+    Flag(
+        "slice-attributes",
+        "put attributes and capacity of patches into ResourceSlices: docs/patches.md; implies --watch-patches",
+        as_switch,
+        "false",
+    ),
     *POLICY,
     Flag("key-file", "key that signs the authors of templates; instead of the Secret", as_file, None, "F"),
     Flag(
@@ -231,6 +237,7 @@ class ServeSettings:
     watch_patches: bool = False
     patch_account: str = ""
     """The user name of the patch controller; empty if there is none."""
+    slice_attributes: bool = False
     client_names: tuple[str, ...] = ()
     """A client's certificate must have one of these; empty if no certificate is required."""
     trust_unauthenticated_callers: bool = False
@@ -267,8 +274,9 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
         log_format=values["log-format"],
         verbose=values["verbose"],
         watch_pods=values["watch-pods"],
-        watch_patches=values["watch-patches"] or bool(values["patch-account"]),
+        watch_patches=values["watch-patches"] or values["slice-attributes"] or bool(values["patch-account"]),
         patch_account=_user_name(values["patch-account"], namespace),
+        slice_attributes=values["slice-attributes"],
         client_names=client_names,
         trust_unauthenticated_callers=values["trust-unauthenticated-callers"],
         tls_min_version=values["tls-min-version"],
@@ -307,7 +315,7 @@ def _sources(values: Mapping[str, Any], namespace: str, errors: list[FieldError]
         )
         errors.extend(
             invalid(flag_path(f"--{name}"), values[name], "may not be given together with --standalone")
-            for name in ("watch-pods", "watch-patches", "patch-account")
+            for name in ("watch-pods", "watch-patches", "patch-account", "slice-attributes")
             if values[name]
         )
     in_cluster = not standalone

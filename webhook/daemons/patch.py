@@ -21,6 +21,7 @@ from webhook.cluster.events import EventWriter
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 from webhook.cluster.patch_writer import PatchWriter
 from webhook.cluster.reaction_writer import ReactionWriter
+from webhook.cluster.slice_toucher import SliceToucher
 from webhook.config.command_line import program
 from webhook.config.flags import ConfigError
 from webhook.config.patch import PatchSettings, parse_patch
@@ -29,9 +30,11 @@ from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.daemons.policy_loader import PolicyLoader
 from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts
 from webhook.daemons.reaction_policy import ReactionPolicy
+from webhook.daemons.slice_keeper import KeeperParts, SliceKeeper
 from webhook.daemons.wiring import cluster_credentials, policy_stages, read_policy
 from webhook.flowcontrol.clock import boottime_seconds
 from webhook.flowcontrol.throttle import Throttle
+from webhook.patches.applied import AppliedAttributes
 from webhook.patches.status import REASONS
 from webhook.policy.store import PolicyStore
 from webhook.runtime import Stage, Stages
@@ -43,7 +46,7 @@ from webhook.telemetry.patches import PatchMetrics
 from webhook.telemetry.reactions import ReactionMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from webhook.patches.stored import StoredPatch, StoredRule
 
@@ -99,6 +102,7 @@ class Patcher:
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         events = EventWriter(self._cluster, instance=self._identity, now=_now)
         writer = PatchWriter(self._cluster, self._cache.rule_collection, events)
+        self._keeper = self._new_keeper() if settings.slice_attributes else None
         self._controller = PatchController(
             ControllerParts(
                 writer=writer,
@@ -110,13 +114,16 @@ class Patcher:
                 now=_now,
                 seconds=boottime_seconds,
                 random=chance,
+                applied=(lambda _: AppliedAttributes()) if self._keeper is None else self._keeper.applied,
             )
         )
         self._subscribe(self._controller)
         policies = PolicyStore()
         self._policy_loader = PolicyLoader(policies, self._metrics.policy, read_policy)
-        self._keeper = self._new_keeper(ReactionWriter(writer, events, settings.policy_config_map), chance)
-        self._policy = ReactionPolicy(policies, self._keeper.observe_policy)
+        self._reactions = self._new_reactions(ReactionWriter(writer, events, settings.policy_config_map), chance)
+        self._policy = ReactionPolicy(policies, self._reactions.observe_policy)
+        if self._keeper is not None:
+            self._subscribe_keeper(self._keeper)
         self._checks = Checks()
         self._started = asyncio.Event()
 
@@ -182,7 +189,9 @@ class Patcher:
         await self._started.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._controller.run())
-            group.create_task(self._keeper.run())
+            group.create_task(self._reactions.run())
+            if self._keeper is not None:
+                group.create_task(self._keeper.run())
 
     async def _end(self) -> None:
         self._patch_metrics.set_leader(leads=False)
@@ -191,7 +200,7 @@ class Patcher:
         """Whether this process may write: it has the lease, or needs none."""
         return self._leader is None or self._leader.holds
 
-    def _new_keeper(self, writer: ReactionWriter, chance: Callable[[], float]) -> ReactionKeeper:
+    def _new_reactions(self, writer: ReactionWriter, chance: Callable[[], float]) -> ReactionKeeper:
         """Hears of slices and rules after the controller."""
         parts = ReactionParts(
             writer=writer,
@@ -229,3 +238,35 @@ class Patcher:
         self._cache.classes.subscribe(on_class)
         self._cache.patches.subscribe(on_patch)
         self._cache.rules.subscribe(on_rule)
+
+    # --- attributes and capacity in slices -------------------------------------------------------
+
+    def _new_keeper(self) -> SliceKeeper:
+        cache, chance = self._cache, random.random  # noqa: TID251 -- the shell's
+        return SliceKeeper(
+            KeeperParts(
+                toucher=SliceToucher(self._cluster, cache.slice_collection, random=chance, clock=boottime_seconds),
+                # A server that is starting may not have the kind yet: its patches are not gone.
+                current=lambda: cache.problem is None and cache.patches_served and self._leads(),
+                report=self._report,
+                now=_now,
+            )
+        )
+
+    def _report(self, patches: Collection[str]) -> None:
+        self._controller.look_at_patches(patches)
+
+    def _subscribe_keeper(self, keeper: SliceKeeper) -> None:
+        def on_class(old: StoredClass | None, new: StoredClass | None) -> None:
+            either = new or old
+            assert either is not None
+            keeper.observe_class(either.meta.name, new.selectors if new else None)
+
+        def on_patch(old: StoredPatch | None, new: StoredPatch | None) -> None:
+            either = new or old
+            assert either is not None
+            keeper.observe_patch(either.meta.name, new)
+
+        self._cache.slices.subscribe(keeper.observe_slice)
+        self._cache.classes.subscribe(on_class)
+        self._cache.patches.subscribe(on_patch)

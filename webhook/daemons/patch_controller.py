@@ -19,6 +19,7 @@ from webhook.cluster.cache.wire import is_newer
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.device_selectors import SharedSelectors
+from webhook.patches.applied import AppliedAttributes
 from webhook.patches.book import RuleBook
 from webhook.patches.index import PatchIndex
 from webhook.patches.notes import FaultNotes
@@ -72,6 +73,8 @@ class ControllerParts:
 
     `patches_served`: whether a patch that is not known is gone.
 
+    `applied`: what the status of a patch should say about slices.
+
     `random` returns numbers in [0, 1), `seconds` seconds that only go forward, `now` the time in UTC.
     """
 
@@ -84,6 +87,7 @@ class ControllerParts:
     now: Callable[[], datetime]
     seconds: Callable[[], float]
     random: Callable[[], float]
+    applied: Callable[[StoredPatch], AppliedAttributes] = lambda _: AppliedAttributes()
 
 
 def _is_news(known: StoredRule, new: StoredRule) -> bool:
@@ -159,6 +163,11 @@ class PatchController:
         concerned = self.book.put_rule(name, new)
         if known is None or new is None or _in_question(known) != _in_question(new):
             self._look_at(concerned)
+
+    def look_at_patches(self, names: Iterable[str]) -> None:
+        """The status of these patches may have to say something else."""
+        patches = self.book.patches
+        self._look_at([patches[name].meta.uid for name in names if name in patches])
 
     def _look_at(self, uids: Iterable[str]) -> None:
         for uid in uids:
@@ -315,7 +324,7 @@ class PatchController:
     async def _report_patch(self, stored: StoredPatch, standing: Standing, refused: str, failed: str) -> str:
         """Writes the status if it has changed, and Events about faults; returns why the status was not written."""
         uid = stored.meta.uid
-        outcome = ExpansionOutcome(len(self.book.owned(uid)), refused, failed)
+        outcome = ExpansionOutcome(len(self.book.owned(uid)), refused, failed, self._parts.applied(stored))
         status = status_of(stored, standing, self._parts.ceiling, outcome, self._parts.now())
         self._reasons[uid] = reason_of(status.conditions)
         self._faults[uid] = sum([each.devices for each in standing.faults])

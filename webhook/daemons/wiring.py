@@ -122,19 +122,31 @@ def _cluster_stages(
     stages.append(Stage(name="names", work=names.run, start=lambda: _names_synced(names)))
     stages.append(_inventory_stage(cluster, settings, state, metrics, checks))
     if settings.watch_patches:
-        stages.append(_patch_stage(cluster, names, state, metrics, checks))
+        stages.append(_patch_stage(cluster, settings, names, state, metrics, checks))
     state.patch_account = settings.patch_account
     if settings.eviction_lease is not None:
         stages.append(_worker_stage(cluster, settings.eviction_lease, state))
     return stages
 
 
-def _patch_stage(cluster: Cluster, names: ClusterCache, state: ReviewState, metrics: Metrics, checks: Checks) -> Stage:
-    """The patches. No stage waits for them: until they are known, reviews that need them say so."""
+def _patch_stage(
+    cluster: Cluster,
+    settings: ServeSettings,
+    names: ClusterCache,
+    state: ReviewState,
+    metrics: Metrics,
+    checks: Checks,
+) -> Stage:
+    """The patches. No stage waits for them.
+
+    Until they are known, reviews that need them say so, and what they have set in slices stays.
+    """
     from webhook.cluster.cache.known_patches import PatchesInForce  # noqa: PLC0415 -- for --watch-patches alone
 
     patches = PatchesInForce(cluster, names, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
     state.patches = patches.known
+    if settings.slice_attributes:
+        state.slice_patches = patches.for_slices
     checks.inform("patches", lambda: patches.problem)
     sight = state.sight
     assert sight is not None  # the stage of the inventory comes first

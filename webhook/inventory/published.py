@@ -12,6 +12,17 @@ import msgspec
 
 from webhook.api.field import JSON
 from webhook.api.taints import DeviceTaint
+from webhook.inventory.originals import (
+    ATTRIBUTES,
+    CAPACITY,
+    ORIGINALS,
+    content_of,
+    kept_in,
+    published_settings,
+    settings_of,
+    with_settings,
+    written_devices,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,15 +57,18 @@ class PublishedDevice(msgspec.Struct, frozen=True):
 
 
 def published_devices(identity: PoolId, pool: Pool) -> Iterator[PublishedDevice]:
-    """The devices of a pool's newest generation, each name once, with the taints that the slices put on them."""
+    """The devices of a pool's newest generation, each name once, with the taints that the slices put on them.
+
+    What patches override in the slices themselves is not published (P-15): there the driver's own values count.
+    """
     driver, name = identity
     raw = {device: content for value in pool.newest for device, content in _contents(value)}
     for device, taints in pool.devices.items():
         content = raw.get(device, {})
         yield PublishedDevice(
             DeviceId(driver, name, device),
-            _qualified(driver, _entries(content, "attributes")),
-            _qualified(driver, [(name, _capacity(value)) for name, value in _entries(content, "capacity")]),
+            _qualified(driver, _entries(content, ATTRIBUTES)),
+            _qualified(driver, [(name, _capacity(value)) for name, value in _entries(content, CAPACITY)]),
             taints,
             content.get("allowMultipleAllocations") is True,
         )
@@ -62,12 +76,12 @@ def published_devices(identity: PoolId, pool: Pool) -> Iterator[PublishedDevice]
 
 def _contents(value: ResourceSlice) -> Iterator[tuple[str, dict[str, JSON]]]:
     """Each device's name and what stands in it, a level deeper in v1beta1; nothing where that was not kept."""
-    raw = value.raw_devices
-    if isinstance(raw, bytes):  # kept as it came, which takes a tenth of the memory
-        raw = msgspec.json.decode(raw)
-    for device, entry in zip(value.devices, raw if isinstance(raw, list) else [], strict=False):
-        content = entry.get("basic", entry) if isinstance(entry, dict) else None
-        yield device.name, content if isinstance(content, dict) else {}
+    overridden = kept_in(value.meta.annotations.get(ORIGINALS))
+    for name, raw in written_devices(value):
+        content = content_of(raw)
+        if name in overridden:
+            content = with_settings(content, published_settings(settings_of(content), overridden[name]))
+        yield name, content
 
 
 def _entries(content: Mapping[str, JSON], field: str) -> list[tuple[str, JSON]]:
@@ -81,8 +95,13 @@ def _qualified(driver: str, entries: list[tuple[str, JSON]]) -> dict[str, JSON]:
     Of a name that is given both with and without the driver's domain the former counts.
     """
     found = [(name, value) for name, value in entries if isinstance(value, dict)]
-    short = {f"{driver}/{name}": value for name, value in found if "/" not in name}
+    short = {qualified_name(driver, name): value for name, value in found if "/" not in name}
     return short | {name: value for name, value in found if "/" in name}
+
+
+def qualified_name(driver: str, name: str) -> str:
+    """The name of an attribute or capacity with its domain."""
+    return name if "/" in name else f"{driver}/{name}"
 
 
 def _capacity(value: JSON) -> JSON:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from webhook.api.rules import DeviceSelector
+from webhook.inventory.originals import ORIGINALS
 from webhook.inventory.pools import Pool, Pools
 from webhook.inventory.published import published_devices
 from webhook.patches.contests import Contests, origins_of
@@ -289,7 +290,7 @@ class PatchIndex:
 
 def _contents(view: Iterable[ResourceSlice]) -> list[object]:
     """What filters and hardware scopes see of slices."""
-    return [(each.raw_devices, each.counter_sets, each.devices) for each in view]
+    return [(each.raw_devices, each.counter_sets, each.devices, each.meta.annotations.get(ORIGINALS)) for each in view]
 
 
 def _same_meaning(old: ResourceSlicePatch, new: ResourceSlicePatch) -> bool:

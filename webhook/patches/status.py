@@ -1,4 +1,4 @@
-"""The status of a patch: counts, and the conditions `Expanded` and `Evaluated`."""
+"""The status of a patch: counts, and the conditions `Expanded`, `Evaluated` and `AttributesApplied`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import structs
 
 from webhook.api.rules import Condition
+from webhook.patches.applied import AppliedAttributes
 from webhook.patches.stored import PatchStatus
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class ExpansionOutcome(NamedTuple):
     """A webhook's, a policy's or the server's own message; empty if nothing was refused."""
     failed: str = ""
     """An error that may pass."""
+    applied: AppliedAttributes = AppliedAttributes()
+    """What has become of attributes and capacity; a condition that the status has already stays as it is."""
 
 
 def status_of(
@@ -45,12 +48,21 @@ def status_of(
     complete = standing.needed <= ceiling and not outcome.refused and not outcome.failed
     known = {each.type: each for each in stored.status.conditions}
     conditions = [_expanded(standing, ceiling, outcome), _evaluated(standing)]
+    patched, applied = outcome.applied
+    if applied is not None:
+        conditions.append(applied)
     return PatchStatus(
         stored.generation,
         standing.selected,
         standing.tainted if complete else 0,
         outcome.rules,
-        tuple([_dated(each, known.get(each.type), stored.generation, now) for each in conditions]),
+        tuple(
+            [
+                each if each is known.get(each.type) else _dated(each, known.get(each.type), stored.generation, now)
+                for each in conditions
+            ]
+        ),
+        patched,
     )
 
 

@@ -37,6 +37,7 @@ class PatchStatus(msgspec.Struct, frozen=True):
     tainted_devices: int = 0
     rules: int = 0
     conditions: tuple[Condition, ...] = ()
+    patched_devices: int = 0
 
 
 class StoredPatch(msgspec.Struct, frozen=True):

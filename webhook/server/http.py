@@ -216,7 +216,9 @@ class Reviews:
     async def _decide_small(self, route: _Route, body: bytes, request: AdmissionRequest, budget: Budget) -> Outcome:
         """What comes of a review that was read. Raises Shed, and OutOfTurn for a claim or template that costs much."""
         if request.resource == CONFIG_MAPS:
-            return await self._decide_document(route, body, request, budget)
+            return await self._decide_apart(self._documents, route, body, request, budget)
+        if route.decide is mutate and _is_slice(request) and self._state.changes_slices:
+            return await self._decide_apart(self._lane, route, body, request, budget)
         try:
             return await self._decide_here(route, request, budget)
         except OutOfTurn:
@@ -250,13 +252,15 @@ class Reviews:
             return outcome
         return await self._decide_here(route._replace(decide=partial(validate, ruled=ruled)), request, budget)
 
-    async def _decide_document(self, route: _Route, body: bytes, request: AdmissionRequest, budget: Budget) -> Outcome:
-        """What comes of a policy document, which takes longer to read than others should wait."""
+    async def _decide_apart(
+        self, lane: Lane, route: _Route, body: bytes, request: AdmissionRequest, budget: Budget
+    ) -> Outcome:
+        """What comes of what takes longer than others should wait: a policy document, selectors on many devices."""
 
         def work() -> Outcome:
             return self._decide(route, request, budget, self._state.names, on_loop=False)
 
-        return await _run_in(self._documents, work, body, budget)
+        return await _run_in(lane, work, body, budget)
 
     async def _decide_in_cluster(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
         state = self._state

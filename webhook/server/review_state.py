@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from webhook.admission.context import Budget
     from webhook.api.field import Path
     from webhook.inventory.gang_impact import KnownPods
+    from webhook.inventory.slice_patches import SlicePatches
     from webhook.inventory.state import Sight
     from webhook.policy.document import Loaded
     from webhook.policy.model import Policy
@@ -88,6 +89,8 @@ class ReviewState:
     """Rules that began to act, or were allowed, a moment ago."""
     worker_problem: Callable[[], str] = lambda: ""
     """Why no eviction worker acts on `/evict` now, as far as that is known; empty if one does."""
+    slice_patches: Callable[[], SlicePatches | None] = lambda: None
+    """The patches that change slices, as far as they are known now; None where that was not asked for."""
     recent_taints: RecentTaints = field(default_factory=lambda: RecentTaints(time.monotonic))
     """Taints that slices had until a moment ago."""
 
@@ -101,6 +104,12 @@ class ReviewState:
     def softens(self) -> bool:
         """Whether the policy in use softens rules."""
         return self.policies.state.active.policy.impact.softens
+
+    @property
+    def changes_slices(self) -> bool:
+        """Whether patches are to be put into slices, and there are any."""
+        patches = self.slice_patches()
+        return patches is not None and bool(patches.patches)
 
     def context(
         self,
@@ -133,6 +142,7 @@ class ReviewState:
             victims=() if sight is None else self.assumed_rules.victims(window),
             victims_at_once=() if sight is None else self.assumed_rules.victims_at_once(window),
             closed=() if sight is None else self.assumed_rules.closed(window),
+            slice_patches=self.slice_patches(),
             recently_had=self.recent_taints.had,
             read_policy=self.read_policy,
             budget=budget,

@@ -50,20 +50,11 @@ _NO_PLACE: Final = (
 def device_errors(device: Node, name: str, release: Release, *, per_device: bool) -> Iterator[FieldError]:
     """A device, whose name v1beta1 has a level above the rest. `per_device`: each says on which nodes it is."""
     yield from each_invalid(device.at("name"), name, dns1123_label(name))
-    attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
-    count = len(attributes) + len(capacity)
-    if count > ATTRIBUTES_AND_CAPACITIES_MAX:
-        detail = f"the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"
-        yield invalid(device.path, count, detail)
-    values = sum(sum(len((each or {}).get(name) or ()) for name in _LISTS) or 1 for each in attributes.values())
-    if values > ATTRIBUTE_VALUES_MAX:
-        yield invalid(
-            device.path, values, f"the total number of attribute values must not exceed {ATTRIBUTE_VALUES_MAX}"
-        )
+    yield from count_errors(device)
     for key, attribute in device.items("attributes"):
         yield from qualified_name(key_path(device.at("attributes"), key, release), key)
         yield from _attribute_errors(attribute, Path(device.at("attributes"), f"[{key}]"), release)
-    yield from _capacity_errors(device, release)
+    yield from capacity_errors(device, release)
     yield from list_errors(
         device,
         "consumesCounters",
@@ -75,6 +66,20 @@ def device_errors(device: Node, name: str, release: Release, *, per_device: bool
     yield from _place_errors(device, per_device=per_device)
     yield from _binding_errors(device, release)
     yield from _node_resource_errors(device)
+
+
+def count_errors(device: Node) -> Iterator[FieldError]:
+    """How many attributes and capacities there are."""
+    attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
+    count = len(attributes) + len(capacity)
+    if count > ATTRIBUTES_AND_CAPACITIES_MAX:
+        detail = f"the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"
+        yield invalid(device.path, count, detail)
+    values = sum(sum(len((each or {}).get(name) or ()) for name in _LISTS) or 1 for each in attributes.values())
+    if values > ATTRIBUTE_VALUES_MAX:
+        yield invalid(
+            device.path, values, f"the total number of attribute values must not exceed {ATTRIBUTE_VALUES_MAX}"
+        )
 
 
 def _attribute_errors(attribute: Node, written: Path, release: Release) -> Iterator[FieldError]:
@@ -113,7 +118,8 @@ def _version_errors(path: Path, text: str) -> Iterator[FieldError]:
     yield from _size_errors(path, text)
 
 
-def _capacity_errors(device: Node, release: Release) -> Iterator[FieldError]:
+def capacity_errors(device: Node, release: Release) -> Iterator[FieldError]:
+    """The names of capacities, and how much of each a request may take."""
     shared = device.get("allowMultipleAllocations") is True
     for key, capacity in device.items("capacity"):
         yield from qualified_name(key_path(device.at("capacity"), key, release), key)

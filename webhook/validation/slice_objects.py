@@ -53,7 +53,7 @@ def slice_spec_errors(spec: Node, version: str, release: Release) -> Iterator[Fi
         "name",
     )
     if spec.has("partitionTypeAttribute"):
-        yield from _partition_type_errors(spec, version, release)
+        yield from partition_type_errors(spec, version, release)
     yield from _skipped_operation_errors(spec, release)
 
 
@@ -119,7 +119,7 @@ def _has_list_attributes(device: Node) -> bool:
     return any(attribute.has(name) for _, attribute in device.items("attributes") for name in _LISTS)
 
 
-def _partition_type_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:
+def partition_type_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:
     """The attribute by which partitions of hardware are distinguished (1.37, alpha)."""
     path, name = spec.at("partitionTypeAttribute"), spec.text("partitionTypeAttribute")
     yield from fully_qualified_name(path, name, release)

@@ -44,6 +44,7 @@ _COMPONENTS: Final = (
     "default-tolerations",
     "patches",
     "patch-controller",
+    "slice-attributes",
     "monitoring",
     "client-certificates",
     "host-network",

@@ -37,6 +37,7 @@ MORE: Final = tuple(
         "evict-delegated",
         "default-tolerations",
         "patches",
+        "slice-attributes",
         "monitoring",
         "client-certificates",
         "host-network",
@@ -101,6 +102,9 @@ def _assert_whole(documents: list[Json], certificates: str) -> None:
     assert pod["hostNetwork"] is True
     ports = {each["name"]: each["hostPort"] for each in container["ports"]}
     assert ports == ports_of(settings)
+    # slice-attributes
+    assert settings.slice_attributes
+    assert "slice-attributes.mutate.devicetaint.io" in _entries(documents)
     # watch-pods
     assert settings.watch_pods
     assert ("ClusterRoleBinding", "device-taint-webhook-watch-pods") in _ids(documents)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.apiserver.accounts import RBAC_KINDS, Token, asked_for, refused, rights_of, wait_granted
-from tests.apiserver.manifests.installing import OWN_NAMESPACE, environment_of, rendered
+from tests.apiserver.manifests.installing import OWN_NAMESPACE, environment_of, overlay_of, rendered
 from tests.apiserver.patches.closing import RULES, ClosingFleet
 from tests.apiserver.patches.values import COLLECTION
 from tests.apiserver.patching import PatchProcess
@@ -19,12 +19,16 @@ from webhook.config.patch import parse_patch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
+    from tests.apiserver.manifests.installing import Json
     from tests.controlplane.assets import Assets
+    from webhook.config.patch import PatchSettings
 
 pytestmark = pytest.mark.apiserver
 
 OVERLAY: Final = "overlays/patch-controller"
+SERVE_ACCOUNT: Final = "device-taint-webhook"
 _WRITES: Final = {"create", "update", "patch", "delete", "deletecollection"}
 
 
@@ -76,13 +80,26 @@ def _asked(token: Token) -> set[tuple[str, str]]:
     return {(each.resource, each.verb) for each in asked_for(token.events())}
 
 
+def _deployment(documents: list[Json]) -> Json:
+    (found,) = [each for each in documents if (each["kind"], each["metadata"]["name"]) == ("Deployment", PATCHER)]
+    return found
+
+
+def _container(documents: list[Json]) -> Json:
+    container: Json
+    (container,) = _deployment(documents)["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def _settings(documents: list[Json]) -> PatchSettings:
+    container = _container(documents)
+    return parse_patch("x", container["args"][1:], environment_of(_deployment(documents), container))
+
+
 def test_patch_takes_its_flags(assets: Assets) -> None:
     documents = rendered(assets, OVERLAY)
-    (deployment,) = [each for each in documents if (each["kind"], each["metadata"]["name"]) == ("Deployment", PATCHER)]
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    verb, *flags = container["args"]
-    settings = parse_patch("x", flags, environment_of(deployment, container))
-    assert verb == "patch"
+    container, settings = _container(documents), _settings(documents)
+    assert container["args"][0] == "patch"
     assert settings.lease == (OWN_NAMESPACE, PATCHER)
     assert settings.health_address is not None
     assert settings.metrics_address is not None
@@ -102,3 +119,16 @@ def test_controller_may_write_rules_and_statuses_and_nothing_else(assets: Assets
     }
     (named,) = {(each.namespace, each.name) for each in rights if each.resource == "leases" and each.verb == "update"}
     assert named == (OWN_NAMESPACE, PATCHER)
+
+
+def test_slices_are_written_only_with_component_slice_attributes(assets: Assets, tmp_path: Path) -> None:
+    """That `patch` puts the right to use, and needs no other, is shown beside the tests of patches."""
+    before = rendered(assets, OVERLAY)
+    documents = rendered(
+        assets, overlay_of(tmp_path / "mine", base=OVERLAY, components=["components/slice-attributes"])
+    )
+    added = rights_of(documents, PATCH_ACCOUNT) - rights_of(before, PATCH_ACCOUNT)
+    assert {(each.resource, each.verb) for each in added} == {("resourceslices", "patch")}
+    assert rights_of(documents, SERVE_ACCOUNT) == rights_of(before, SERVE_ACCOUNT)
+    assert not _settings(before).slice_attributes
+    assert _settings(documents).slice_attributes

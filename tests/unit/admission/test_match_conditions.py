@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from celpy.adapter import json_to_cel
+from msgspec import structs
 
-from tests.builders import kind_of, make_admission_request, make_context, make_rule
+from tests.builders import kind_of, make_admission_request, make_context, make_patch, make_rule
 from tests.cases.corpus import cases
 from tests.match_conditions import asked, entries, holds, with_meta
 from tests.unit.admission.guarding import SECRET, fleet
@@ -21,8 +22,11 @@ from webhook.admission.chain import mutate, validate
 from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.admission.decision import ALLOWED
 from webhook.admission.review import AdmissionRequest
+from webhook.api.decode import Reader
+from webhook.api.patches import decode_patch
 from webhook.api.taints import DeviceToleration
 from webhook.commands.shared.policy_files import read_policy
+from webhook.inventory.slice_patches import SlicePatches
 from webhook.inventory.state import Sight
 from webhook.policy.model import Action, DefaultTolerations, ImpactLimits, ImpactSettings, Policy, Rule, UnknownAuthor
 from webhook.policy.vap.export import export
@@ -49,10 +53,19 @@ GENEROUS: Final[dict[str, Any]] = {
     "default_tolerations": (DefaultTolerations("all", (DeviceToleration("example.com/soon", "Exists", "", "", None),)),)
 }
 SIGHT: Final = Sight(inventory_of(*fleet()))
-BASE: Final = tuple(each for each in entries() if not each.name.startswith("default-tolerations."))
+PATCH: Final = make_patch(filter_={}, attributes={"example.com/set": {"bool": True}})
+BASE: Final = tuple(
+    each for each in entries() if not each.name.startswith(("default-tolerations.", "slice-attributes."))
+)
 CONTEXTS: Final = (
     (BASE, make_context(key=SECRET, sight=SIGHT, **STRICT)),
-    (entries(), make_context(key=SECRET, sight=SIGHT, **GENEROUS)),
+    (
+        entries(),
+        structs.replace(
+            make_context(key=SECRET, sight=SIGHT, **GENEROUS),
+            slice_patches=SlicePatches.of([decode_patch(Reader.of(PATCH, []))], {}),
+        ),
+    ),
 )
 """Which entries are registered, and what is judged by."""
 FEW: Final = 6
@@ -70,6 +83,7 @@ ANNOTATIONS: Final[tuple[tuple[Json | None, Json | None], ...]] = (
     (None, {"devicetaint.io/evictions-per-second": "-1"}),
     (None, {"devicetaint.io/mistyped": "x"}),
     ({"devicetaint.io/defaulted-tolerations": "{}"}, None),
+    (None, {"devicetaint.io/originals": "{}"}),
 )
 """Before and after."""
 

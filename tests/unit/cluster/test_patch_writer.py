@@ -173,7 +173,7 @@ def test_deletion_is_of_the_rule_that_was_read() -> None:
 def test_status_is_applied_to_the_very_patch() -> None:
     patch = StoredPatch(ResourceSlicePatch(ObjectMeta("firmware", uid="u1"), None), 3)
     condition = Condition("Expanded", "True", "Expanded", "fine", 3, NOW)
-    wanted = PatchStatus(3, 5, 4, 2, (condition,))
+    wanted = PatchStatus(3, 5, 4, 2, (condition,), 1)
     answer, [request] = asked(lambda writer: writer.write_status(patch, wanted), Answer({}))
     assert answer == WriteAnswer()
     assert request.path == "/apis/devicetaint.io/v1alpha1/resourceslicepatches/firmware/status"
@@ -182,6 +182,7 @@ def test_status_is_applied_to_the_very_patch() -> None:
     assert request.json["status"] == {
         "observedGeneration": 3,
         "selectedDevices": 5,
+        "patchedDevices": 1,
         "taintedDevices": 4,
         "rules": 2,
         "conditions": [

@@ -13,6 +13,7 @@ from tests.unit.inventory.patched import DRIVER, class_of, slice_of
 from tests.unit.patches.fake_cluster import CLOSED, NOW, START, FakeCluster, gpu, part, play, scoped
 from webhook.api.rules import DATA, HARDWARE_LABEL, PATCH_LABEL, Condition, DeviceSelector
 from webhook.api.taints import TaintExtras
+from webhook.patches.applied import AppliedAttributes
 from webhook.patches.stored import RuleOwner
 
 BIG: Final = 'device.attributes["gpu.example.com"].memory > 40'
@@ -422,3 +423,20 @@ def test_refusals_of_an_owner_begin_again_with_its_next_generation() -> None:
     play(cluster, *again)
     assert [seconds for uid, seconds in waits if uid == stored.meta.uid] == [1, 2, 4, 1, 2]
     assert [seconds for uid, seconds in waits if uid == "uid-faulty"] == [1, 2, 1]
+
+
+def test_what_has_become_of_attributes_is_in_the_status_when_it_is_reported() -> None:
+    cluster = two_pools()
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+
+    def applied() -> None:
+        assert "AttributesApplied" not in cluster.conditions("one")
+        condition = Condition("AttributesApplied", "False", "DeviceInvalid", "full")
+        cluster.applied = lambda stored: AppliedAttributes(4, condition if stored.meta.name == "one" else None)
+        cluster.log.clear()
+        cluster.controller.look_at_patches(["one", "gone"])
+
+    play(cluster, applied)
+    assert cluster.conditions("one")["AttributesApplied"] == ("False", "DeviceInvalid", "full")
+    assert cluster.patches["one"].status.patched_devices == 4
+    assert cluster.log == ["status one"]

@@ -14,6 +14,7 @@ from webhook.api.names import OWN_NAMESPACE, POLICY_NAME, WORKER
 from webhook.config.serve import parse_serve
 from webhook.daemons.wiring import review_state_stages
 from webhook.inventory.gangs import Gang
+from webhook.inventory.slice_patches import SlicePatches
 from webhook.policy.model import Policy
 from webhook.runtime import Stage, Stages, side_by_side
 from webhook.server.probes import Checks
@@ -127,6 +128,30 @@ def test_lease_of_the_worker_is_read_while_the_policy_softens(tmp_path: Path) ->
             asked = [request.path for request in peer.requests if "/leases/" in request.path]
             lease = f"/apis/coordination.k8s.io/v1/namespaces/{OWN_NAMESPACE}/leases/{WORKER}"
             assert set(asked) == ({lease} if limits else set())
+
+        world.visited(visit)
+
+
+class ClassesServed(World):
+    """Its server has device classes."""
+
+    def answer(self, request: Request) -> Reply:
+        if request.path == "/apis/resource.k8s.io/v1":
+            return Answer({"resources": [{"name": "deviceclasses"}]})
+        return super().answer(request)
+
+
+def test_patches_are_put_into_slices_only_if_that_is_asked_for(tmp_path: Path) -> None:
+    """Reviews do not wait for them: until they are known, slices stay as they are."""
+    for flag in ("--watch-patches", "--slice-attributes"):
+        world = ClassesServed(tmp_path, flag)
+
+        async def visit(peer: Peer, world: World = world, flag: str = flag) -> None:
+            await until(world.ready.is_set, "readiness", SECONDS)
+            await until(lambda: not world.state.patches().unknown, "them", SECONDS)
+            found = world.state.slice_patches()
+            assert found == (SlicePatches() if flag == "--slice-attributes" else None)
+            assert any(request.path == "/apis/devicetaint.io/v1alpha1" for request in peer.requests)
 
         world.visited(visit)
 

@@ -10,7 +10,9 @@ from msgspec import structs
 from tests.unit.inventory.patched import DRIVER, at, pools_of, slice_of
 from webhook.api.decode import Reader
 from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
+from webhook.api.meta import ObjectMeta
 from webhook.api.rules import CELSelector
+from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.inventory.published import PublishedDevice, published_devices
 
 
@@ -70,6 +72,23 @@ def test_capacity_may_be_the_quantity_itself_as_in_old_versions() -> None:
 def test_only_true_allows_multiple_allocations(value: Any) -> None:
     [device] = published(slice_of({"name": "gpu-0", "allowMultipleAllocations": value}))
     assert not device.allow_multiple_allocations
+
+
+@pytest.mark.parametrize("below", [lambda content: content, lambda content: {"basic": content}])
+def test_values_of_patches_in_the_slice_are_not_published(below: Any) -> None:
+    """P-15: filters see what the driver says."""
+    content = {"attributes": {"n": {"int": 7}, "m": {"int": 3}}, "capacity": {"c": {"value": "8Gi"}}}
+    value = slice_of({"name": "gpu-0", **below(content)}, {"name": "gpu-1", **below(content)})
+    kept = {
+        Setting("attributes", "n"): Overridden({"int": 1}, {"int": 7}),
+        Setting("attributes", "gone"): Overridden({"int": 2}, None),
+        Setting("capacity", "c"): Overridden(None, {"value": "8Gi"}),
+    }
+    meta = ObjectMeta(annotations={ORIGINALS: annotation_of({"gpu-0": kept})})
+    first, second = published(structs.replace(value, meta=meta))
+    given = {f"{DRIVER}/n": {"int": 7}, f"{DRIVER}/m": {"int": 3}}
+    assert first == PublishedDevice(at("gpu-0"), {**given, f"{DRIVER}/n": {"int": 1}, f"{DRIVER}/gone": {"int": 2}})
+    assert second == PublishedDevice(at("gpu-1"), given, {f"{DRIVER}/c": {"value": "8Gi"}})
 
 
 def test_newest_generation_counts_and_taints_beside_the_devices_are_theirs() -> None:

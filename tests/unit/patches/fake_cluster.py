@@ -18,6 +18,7 @@ from webhook.api.rules import SCOPE, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.cluster.patch_writer import WriteAnswer
 from webhook.daemons.patch_controller import ControllerParts, PatchController
+from webhook.patches.applied import AppliedAttributes
 from webhook.patches.status import REASONS
 from webhook.patches.stored import StoredPatch, StoredRule
 from webhook.telemetry.patches import PatchMetrics
@@ -49,6 +50,7 @@ class FakeCluster:
         self.fails: Callable[[RuleApply], str] = lambda _: ""
         self.after_apply: Callable[[str], object] = lambda _: None
         """Called with a rule's name when it was written, before the controller has the answer."""
+        self.applied: Callable[[StoredPatch], AppliedAttributes] = lambda _: AppliedAttributes()
         self.after_delete: Callable[[str], object] = lambda _: None
         self.leads = True
         self.current = True
@@ -73,8 +75,12 @@ class FakeCluster:
             now=lambda: self.now,
             seconds=lambda: asyncio.get_running_loop().time() if _in_loop() else 0.0,
             random=lambda: 0.999,
+            applied=self._applied,
         )
         return PatchController(parts)
+
+    def _applied(self, stored: StoredPatch) -> AppliedAttributes:
+        return self.applied(stored)
 
     def restart(self) -> None:
         """Another process begins, with caches that have all that is stored."""

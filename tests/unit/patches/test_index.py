@@ -13,6 +13,7 @@ from tests.unit.patches.indexed import ByNumber, drained, index_of
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.device_selectors import SharedSelectors
+from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.inventory.pools import Pool
 from webhook.inventory.published import published_devices
 from webhook.patches.faults import FaultTally
@@ -303,3 +304,18 @@ def test_steps_that_are_used_up_are_faults_of_that_filter_only() -> None:
         standing = standing_of(index, name, 100)
         assert sum(each.devices for each in standing.faults) + standing.selected == 3
         assert standing.faults
+
+
+def test_driver_s_own_value_that_changes_under_an_override_counts() -> None:
+    """The devices in the slice stay as they are: only the annotation says what the driver publishes."""
+    index = index_of([_overridden(1)], patch_of(cel=["n > 1"], taints=[TAINT]))
+    assert places(index) == []
+    index.apply_slice(_overridden(1), _overridden(2))
+    drained(index)
+    assert places(index) == [(None, None)]
+
+
+def _overridden(was: int) -> Any:
+    kept = {"d0": {Setting("attributes", "n"): Overridden({"int": was}, {"int": 0})}}
+    value = numbered(0)
+    return structs.replace(value, meta=structs.replace(value.meta, annotations={ORIGINALS: annotation_of(kept)}))

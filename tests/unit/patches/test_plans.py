@@ -113,13 +113,13 @@ def test_patch_that_is_new_has_no_status() -> None:
 
 
 def test_patch_with_a_status() -> None:
-    status = {"observedGeneration": 4, "selectedDevices": 3, "taintedDevices": 2, "rules": 1}
+    status = {"observedGeneration": 4, "selectedDevices": 3, "taintedDevices": 2, "rules": 1, "patchedDevices": 5}
     conditions = [{"type": "Expanded", "status": "True", "reason": "Expanded", "message": "m"}]
     found = PatchWire(
         manifest(generation=5, deletionTimestamp="2026-01-01T00:00:00Z"), {}, {**status, "conditions": conditions}
     ).to_value()
     assert (found.generation, found.deleting) == (5, True)
-    assert structs.replace(found.status, conditions=()) == PatchStatus(4, 3, 2, 1)
+    assert structs.replace(found.status, conditions=()) == PatchStatus(4, 3, 2, 1, (), 5)
     assert [each.type for each in found.status.conditions] == ["Expanded"]
 
 

@@ -10,11 +10,13 @@ from msgspec import structs
 
 from tests.unit.inventory.patched import at, patch_of
 from tests.unit.patches.fake_cluster import NOW, START
+from webhook.api.rules import Condition
+from webhook.patches.applied import AppliedAttributes
 from webhook.patches.faults import FaultTally, summed_faults
 from webhook.patches.notes import FaultNotes
 from webhook.patches.standing import Standing
 from webhook.patches.status import ExpansionOutcome, reason_of, status_of
-from webhook.patches.stored import StoredPatch
+from webhook.patches.stored import PatchStatus, StoredPatch
 
 STORED: Final = StoredPatch(patch_of("one"), 7)
 FINE: Final = Standing((), 2, 5, 4, (), "")
@@ -79,6 +81,26 @@ def test_time_is_that_of_the_last_change_of_the_status() -> None:
     undated = tuple([structs.replace(each, last_transition_time=None) for each in earlier.status.conditions])
     odd = structs.replace(earlier, status=structs.replace(earlier.status, conditions=undated))
     assert {each.last_transition_time for each in status(stored=odd).conditions} == {START}
+
+
+def test_attributes_are_a_third_condition_and_a_count() -> None:
+    fine = Condition("AttributesApplied", "True", "AttributesApplied", "m")
+    found = status(applied=AppliedAttributes(3, fine))
+    assert found.patched_devices == 3
+    assert [each.type for each in found.conditions] == ["Expanded", "Evaluated", "AttributesApplied"]
+    dated = structs.replace(fine, observed_generation=7, last_transition_time=START)
+    assert found.conditions[2] == dated
+    none = status()
+    assert (none.patched_devices, len(none.conditions)) == (0, 2)
+
+
+def test_condition_of_attributes_that_is_not_looked_at_again_stays_that_of_its_generation() -> None:
+    fine = Condition("AttributesApplied", "True", "AttributesApplied", "m", 6, START)
+    earlier = structs.replace(STORED, status=PatchStatus(conditions=(fine,)))
+    kept = status(stored=earlier, applied=AppliedAttributes(3, fine))
+    assert kept.conditions[2] is fine
+    later = status(stored=earlier, applied=AppliedAttributes(3, structs.replace(fine, last_transition_time=None)))
+    assert later.conditions[2] == structs.replace(fine, observed_generation=7)
 
 
 @pytest.mark.parametrize(("size", "shown"), [(2000, "x" * 2000), (2001, f"{'x' * 1997}...")])

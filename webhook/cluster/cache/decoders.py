@@ -31,6 +31,7 @@ from webhook.api.taints import DeviceTaint, DeviceToleration, decode_taints, dec
 from webhook.cluster.cache.object_meta import OwnerReference, controller_of, object_meta
 from webhook.cluster.cache.shared_lists import REMEMBERED_ENTRIES, SharedLists
 from webhook.cluster.cache.wire import ObjectIdentity
+from webhook.inventory.originals import ORIGINALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -271,20 +272,35 @@ _SLICE_SPEC: Final = msgspec.json.Decoder(_SliceSpec)
 _CONTENTS: Final = msgspec.json.Decoder(_Contents)
 
 
+class _SliceAnnotations(msgspec.Struct, frozen=True, gc=False):
+    originals: str | None = msgspec.field(name=ORIGINALS, default=None)
+
+
+class _SliceMeta(ObjectIdentity, frozen=True, gc=False):
+    annotations: _SliceAnnotations | None = None
+
+
 class WholeSliceWire(msgspec.Struct, frozen=True, gc=False):
     """A ResourceSlice of any version, for those who look at attributes and capacity."""
 
-    metadata: ObjectIdentity
+    metadata: _SliceMeta
     spec: msgspec.Raw = _NOTHING
 
     def to_value(self) -> ResourceSlice:
         """As SliceWire's; `raw_devices` are the bytes, a tenth of what the values would take.
 
-        Raises: msgspec.DecodeError.
+        Of the annotations it has ORIGINALS. Raises: msgspec.DecodeError.
         """
-        if not bytes(self.spec):
-            return _slice(self.metadata, _SliceSpec())
-        return _slice(self.metadata, _SLICE_SPEC.decode(self.spec), bytes(_CONTENTS.decode(self.spec).devices) or None)
+        if bytes(self.spec):
+            raw = bytes(_CONTENTS.decode(self.spec).devices) or None
+            found = _slice(self.metadata, _SLICE_SPEC.decode(self.spec), raw)
+        else:
+            found = _slice(self.metadata, _SliceSpec())
+        originals = self.metadata.annotations.originals if self.metadata.annotations else None
+        if originals is None:
+            return found
+        meta = msgspec.structs.replace(found.meta, annotations={ORIGINALS: originals})
+        return msgspec.structs.replace(found, meta=meta)
 
 
 # --- rules --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""ResourceSlicePatches, followed for the guard of patches and of the rules that come of them."""
+"""ResourceSlicePatches, followed for the guard of patches and of their rules, and for what they set in slices."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import InventorySettings
 from webhook.inventory.filter_memo import FilterMemo
 from webhook.inventory.patch_reach import KnownPatches
+from webhook.inventory.slice_patches import SlicePatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,11 +75,24 @@ class PatchesInForce:
             metrics=metrics,
             clock=clock,
         )
+        self._for_slices: SlicePatches | None = None
+        self.reflector.subscribe(self._changed)
+        names.class_reflector.subscribe(self._changed)
 
     def known(self) -> KnownPatches:
         """The patches and classes, or why they are not known. Cheap enough for each review."""
         unknown = self._doubt()
         return KnownPatches(self.reflector.items, self._names.selectors, unknown, self._memo)
+
+    def for_slices(self) -> SlicePatches:
+        """Those that change slices; not `known` while `known` says why. Likewise cheap, and for any thread."""
+        if self._doubt():
+            return SlicePatches(known=False)
+        found = self._for_slices
+        if found is None:
+            patches, classes = tuple(self.reflector.items.values()), dict(self._names.selectors)
+            found = self._for_slices = SlicePatches.of(patches, classes)
+        return found
 
     @property
     def problem(self) -> str | None:
@@ -98,6 +112,9 @@ class PatchesInForce:
             inventory = sight().inventory
             more = inventory is not None and self._memo.step(inventory.pools)
             await asyncio.sleep(0 if more else _IDLE_SECONDS)
+
+    def _changed(self, _old: object, _new: object) -> None:
+        self._for_slices = None
 
     def _doubt(self) -> str:
         classes = self._names.class_reflector

@@ -78,6 +78,7 @@ class PatchWire(msgspec.Struct, frozen=True):
                 status.integer("taintedDevices") or 0,
                 status.integer("rules") or 0,
                 tuple([decode_condition(each) for each in status.each("conditions")]),
+                status.integer("patchedDevices") or 0,
             ),
         )
 
@@ -121,9 +122,8 @@ class PatchCache:
 
         small = replace(common, page_size=settings.slice_page_size)
         self.rule_collection = ServedCollection(cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
-        self.slices: Reflector[ResourceSlice] = follow(
-            ServedCollection(cluster, GROUP, SERVED_VERSIONS, "resourceslices"), WholeSliceWire, settings=small
-        )
+        self.slice_collection = ServedCollection(cluster, GROUP, SERVED_VERSIONS, "resourceslices")
+        self.slices: Reflector[ResourceSlice] = follow(self.slice_collection, WholeSliceWire, settings=small)
         self.classes: Reflector[StoredClass] = follow(
             ServedCollection(cluster, GROUP, SERVED_VERSIONS, "deviceclasses"), DeviceClassWire
         )

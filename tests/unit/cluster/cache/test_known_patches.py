@@ -23,8 +23,10 @@ from webhook.cluster.cache.decoders import SliceWire, WholeSliceWire
 from webhook.cluster.cache.known_patches import PatchesInForce
 from webhook.cluster.cache.names import ClusterCache
 from webhook.cluster.settings import InventorySettings, ReflectorSettings
+from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.inventory.pools import Pool
 from webhook.inventory.published import published_devices
+from webhook.inventory.slice_patches import SlicePatches
 from webhook.inventory.state import Inventory, Sight
 
 if TYPE_CHECKING:
@@ -168,6 +170,41 @@ def test_classes_that_are_not_read_leave_patches_unknown() -> None:
     run(test())
 
 
+def setting(name: str, **fields: Any) -> Any:
+    return make_patch(meta=patch(name)["metadata"], attributes={f"{DRIVER}/healthy": {"bool": False}}, **fields)
+
+
+def test_patches_for_slices_are_those_that_set_something_the_one_that_wins_first() -> None:
+    async def test() -> None:
+        some = [setting("a"), setting("b", priority=1), patch("c")]
+        async with following(GPU, patches=some) as bench:
+            assert bench.cache.for_slices() == SlicePatches(known=False)
+            await bench.until_known()
+            found = bench.cache.for_slices()
+            assert (found.known, found.ranking) == (True, ("b", "a"))
+            assert found.classes["gpu"].selectors == (CELSelector('device.driver == "gpu.example.com"'),)
+            assert bench.cache.for_slices() is found
+            await bench.peer.until_watched(f"{PATCHES}/resourceslicepatches")
+            await bench.peer.say_on(f"{PATCHES}/resourceslicepatches", event("DELETED", setting("a")))
+            await until(lambda: bench.cache.for_slices().ranking == ("b",), "it is gone")
+            await bench.peer.say_on(
+                "/apis/resource.k8s.io/v1/deviceclasses", event("DELETED", device_class("gpu", version=12))
+            )
+            await until(lambda: not bench.cache.for_slices().classes, "the class is gone")
+            assert found.classes.keys() == {"gpu"}, "a thread may look at it"
+
+    run(test())
+
+
+def test_patches_for_slices_are_not_known_without_the_classes() -> None:
+    async def test() -> None:
+        async with following(patches=[setting("a")], served=False) as bench:
+            await until(lambda: bool(bench.cache.known().patches), "the patches")
+            assert bench.cache.for_slices() == SlicePatches(known=False)
+
+    run(test())
+
+
 def test_filter_that_took_a_review_too_long_is_gone_on_with() -> None:
     async def test() -> None:
         async with following() as bench:
@@ -209,6 +246,21 @@ def test_selectors_see_of_a_kept_slice_what_they_see_of_the_whole(version: str) 
     assert seen(kept) == seen(decode_slice(Reader.of(manifest, [])))
     assert kept.devices == plain.devices
     assert plain.raw_devices is None
+
+
+def test_slice_that_was_patched_is_seen_as_its_driver_publishes_it() -> None:
+    """P-15. Of the annotations only that one is kept."""
+    kept = {"gpu-0": {Setting("attributes", "model"): Overridden({"string": "h"}, {"string": "a"})}}
+    manifest = attributed("v1")
+    manifest["metadata"]["annotations"] = {ORIGINALS: annotation_of(kept), "other": "x"}
+    value = msgspec.json.decode(json.dumps(manifest), type=WholeSliceWire).to_value()
+    assert value.meta.annotations == {ORIGINALS: annotation_of(kept)}
+    assert value.meta.name == manifest["metadata"]["name"]
+    models = [each.attributes.get(f"{DRIVER}/model") for each in seen(value)]
+    assert models == [{"string": "h"}, {"string": "a"}, None, None]
+    del manifest["spec"]
+    bare = msgspec.json.decode(json.dumps(manifest), type=WholeSliceWire).to_value()
+    assert (bare.devices, list(bare.meta.annotations)) == ((), [ORIGINALS])
 
 
 def seen(value: ResourceSlice) -> list[Any]:

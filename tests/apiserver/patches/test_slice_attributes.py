@@ -1,0 +1,287 @@
+"""Attributes and capacity of patches in slices, under a driver with the real library and the real scheduler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.apiserver.patches.slices import SliceStage
+from tests.apiserver.patches.values import COLLECTION
+from tests.apiserver.policy.stage import RestartablePlane
+from tests.conftest import _assets, _keeping_logs_of_failures
+from tests.controlplane import versions
+from tests.controlplane.client import path
+from tests.controlplane.processes import wait_until
+from tests.controlplane.slice_publisher import SlicePublisher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+Json = dict[str, Any]
+
+pytestmark = pytest.mark.apiserver
+
+NAMESPACE: Final = "claims"
+MODEL: Final = {"string": "a100"}
+
+
+@pytest.fixture(scope="module")
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SliceStage]:
+    assets = _assets(request, "kube-scheduler")
+    if versions.minor(assets.version) < 34:
+        pytest.skip("drivers publish v1")
+    with RestartablePlane(assets, scheduler=True, audit=True) as plane:
+        for _ in _keeping_logs_of_failures(request, plane):
+            plane.add_node("node-0")
+            stage = SliceStage(plane, tmp_path_factory.mktemp("registrations"))
+            stage.begin()
+            stage.create("v1", "Namespace", NAMESPACE)
+            yield stage
+            stage.stop_webhook()
+
+
+@pytest.fixture
+def driver(request: pytest.FixtureRequest) -> str:
+    """One of its own for each test."""
+    return f"{request.node.name.removeprefix('test_').replace('_', '-')[:40].rstrip('-')}.example.com"
+
+
+def publisher(stage: SliceStage, folder: Path, driver: str, *slices: list[Json]) -> SlicePublisher:
+    return SlicePublisher(stage.plane.kubeconfig, folder, driver, ("pool", list(slices)))
+
+
+def device(name: str = "gpu-0", memory: str = "40Gi", **attributes: Any) -> Json:
+    return {"name": name, "attributes": {"model": MODEL, **attributes}, "capacity": {"memory": {"value": memory}}}
+
+
+def sets(driver: str, **values: Any) -> Json:
+    """The fields of a patch: None removes an attribute."""
+    attributes = {f"{driver}/{name}": {"null": {}} if value is None else value for name, value in values.items()}
+    return {"filter": {"driver": driver}, "attributes": attributes}
+
+
+def test_patch_is_carried_out_with_two_writes_a_slice_and_taken_back_with_two(
+    stage: SliceStage, driver: str, tmp_path: Path
+) -> None:
+    """The touch, and the driver's own, by which it adopts what is stored; nothing comes after that."""
+    with publisher(stage, tmp_path, driver, [device()]) as library:
+        assert stage.settled(driver) == ["driver create"]
+        fields = sets(driver, model=None, healthy={"bool": False})
+        stage.put("p1", **fields, capacity={f"{driver}/memory": {"value": "8192Mi"}})
+        patched = {"gpu-0": {f"{driver}/healthy": {"bool": False}, "memory": {"value": "8Gi"}}}
+        assert stage.devices(driver) == patched
+        assert stage.settled(driver) == ["driver create", "touch", "driver update"]
+        assert stage.devices(driver) == patched
+        assert library.dropped == 1
+        stage.take("p1", driver)
+        published = {"gpu-0": {"model": MODEL, "memory": {"value": "40Gi"}}}
+        assert stage.devices(driver) == published
+        assert stage.settled(driver)[3:] == ["touch", "driver update"]
+        assert stage.devices(driver) == published
+        assert (library.dropped, stage.slices(driver)[0]["metadata"]["generation"]) == (2, 3)
+        library.publish(("pool", [[device(memory="41Gi")]]))
+        wait_until(lambda: stage.originals(driver) == [None], "the annotation is gone")
+        assert stage.devices(driver) == {"gpu-0": {"model": MODEL, "memory": {"value": "41Gi"}}}
+
+
+def test_driver_s_own_changes_and_restarts_are_kept_under_a_patch(
+    stage: SliceStage, driver: str, tmp_path: Path
+) -> None:
+    """With a taint, two entries have us look at each write, one after the other."""
+    taint = {"taints": [{"key": "example.com/slow", "effect": "NoSchedule"}]}
+    with publisher(stage, tmp_path, driver, [device() | taint]) as library:
+        stage.settled(driver)
+        stage.put("p2", **sets(driver, model={"string": "other"}))
+        stage.settled(driver)
+        library.publish(("pool", [[device(model={"string": "h100"}) | taint]]))
+        stage.settled(driver)
+        assert stage.devices(driver)["gpu-0"]["model"] == {"string": "other"}
+        library.restart()
+        assert stage.settled(driver)[-1] == "driver update"
+        assert stage.devices(driver)["gpu-0"]["model"] == {"string": "other"}
+        stage.take("p2", driver)
+        stage.settled(driver)
+        assert stage.devices(driver)["gpu-0"]["model"] == {"string": "h100"}
+
+
+def test_new_value_of_a_patch_is_not_taken_for_the_driver_s(stage: SliceStage, driver: str, tmp_path: Path) -> None:
+    """The driver sends the old one once more, because that is what it has adopted."""
+    with publisher(stage, tmp_path, driver, [device()]):
+        stage.settled(driver)
+        stage.put("p3", **sets(driver, model={"string": "one"}))
+        stage.settled(driver)
+        changed = {"spec": {"devices": {"attributes": {f"{driver}/model": {"string": "two"}}}}}
+        assert stage.client.patch(f"{COLLECTION}/p3", changed).ok
+        stage.touch_until(driver, lambda: stage.devices(driver)["gpu-0"]["model"] == {"string": "two"})
+        assert stage.settled(driver)[3:] == ["touch", "driver update"]
+        assert stage.devices(driver)["gpu-0"]["model"] == {"string": "two"}
+        stage.take("p3", driver)
+        stage.settled(driver)
+        assert stage.devices(driver)["gpu-0"]["model"] == MODEL
+
+
+def test_pool_of_several_slices_converges(stage: SliceStage, driver: str, tmp_path: Path) -> None:
+    """The library bumps the pool's generation where more than one slice differs, and writes all of them."""
+    slices = [[device(f"gpu-{number}")] for number in range(3)]
+    with publisher(stage, tmp_path, driver, *slices):
+        stage.settled(driver)
+        stage.put("p4", **sets(driver, model=None))
+        writes = stage.settled(driver)
+        assert writes == ["driver create"] * 3 + ["touch"] * 3 + ["driver update"] * 3
+        assert {each["spec"]["pool"]["generation"] for each in stage.slices(driver)} == {2}
+        assert all("model" not in each for each in stage.devices(driver).values())
+        stage.take("p4", driver)
+        stage.settled(driver)
+        assert all(each["model"] == MODEL for each in stage.devices(driver).values())
+
+
+def test_slice_that_is_created_under_a_patch_is_patched_at_once(stage: SliceStage, driver: str, tmp_path: Path) -> None:
+    _ = stage.client.create(COLLECTION, _patch("p5", sets(driver, model=None))).object
+    with publisher(stage, tmp_path, f"warm-{driver}", [device()]):
+        pass  # by now our server has heard of the patch
+    with publisher(stage, tmp_path, driver, [device()]) as library:
+        assert stage.settled(driver) == ["driver create"]
+        assert "model" not in stage.devices(driver)["gpu-0"]
+        assert library.dropped == 1
+        stage.take("p5", driver)
+        stage.settled(driver)
+        assert stage.devices(driver)["gpu-0"]["model"] == MODEL
+
+
+def test_webhook_that_was_down_is_made_up_for(stage: SliceStage, driver: str, tmp_path: Path) -> None:
+    """Meanwhile slices are stored as drivers send them: nothing of a driver waits for us."""
+    with publisher(stage, tmp_path, driver, [device()]) as library:
+        stage.settled(driver)
+        stage.put("p6", **sets(driver, model={"string": "other"}))
+        stage.settled(driver)
+        stage.stop_webhook()
+        library.publish(("pool", [[device(model={"string": "h100"})]]))
+        wait_until(lambda: stage.devices(driver)["gpu-0"]["model"] == {"string": "h100"}, "the driver has its way")
+        stage.come_back()
+        stage.touch_until(driver, lambda: stage.devices(driver)["gpu-0"]["model"] == {"string": "other"})
+        stage.settled(driver)
+        stage.take("p6", driver)
+        stage.settled(driver)
+        assert stage.devices(driver)["gpu-0"]["model"] == {"string": "h100"}
+
+
+def test_patch_that_wins_decides_for_each_attribute(stage: SliceStage, driver: str, tmp_path: Path) -> None:
+    """P-11 to P-13; and P-15: filters see what the driver publishes, though the slice says otherwise."""
+    by_model = {"driver": driver, "selectors": [{"cel": {"expression": _has_model(driver)}}]}
+    with publisher(stage, tmp_path, driver, [device(), {"name": "gpu-1"}]):
+        stage.settled(driver)
+        stage.put("older", **sets(driver, model=None, a={"int": 1}))
+        younger = sets(driver, model={"string": "y"}, a={"int": 2}, b={"int": 2})
+        _ = stage.client.create(COLLECTION, _patch("younger", younger)).object
+        high = {**sets(driver, a={"int": 3}), "filter": by_model, "priority": 1}
+        _ = stage.client.create(COLLECTION, _patch("high", high)).object
+        stage.touch_until(driver, lambda: stage.devices(driver)["gpu-0"].get(f"{driver}/a") == {"int": 3})
+        stage.settled(driver)
+        first, second = stage.devices(driver).values()
+        memory = {"memory": {"value": "40Gi"}}
+        assert first == {f"{driver}/a": {"int": 3}, f"{driver}/b": {"int": 2}, **memory}
+        assert second == {f"{driver}/a": {"int": 1}, f"{driver}/b": {"int": 2}}
+        assert stage.client.delete(f"{COLLECTION}/younger").ok
+        assert stage.client.delete(f"{COLLECTION}/high").ok
+        stage.take("older", driver)
+        stage.settled(driver)
+        assert stage.devices(driver) == {"gpu-0": {"model": MODEL, **memory}, "gpu-1": {}}
+
+
+def test_patch_that_would_make_a_slice_invalid_is_not_carried_out(
+    stage: SliceStage, driver: str, tmp_path: Path
+) -> None:
+    """The server would refuse the slice, and its driver would lose its devices."""
+    full = {"name": "gpu-0", "attributes": {f"a{number}": {"int": number} for number in range(32)}}
+    with publisher(stage, tmp_path, driver, [full, device("gpu-1")]):
+        stage.settled(driver)
+        stage.put("more", **sets(driver, healthy={"bool": False}))
+        stage.settled(driver)
+        first, second = stage.devices(driver).values()
+        assert (len(first), second[f"{driver}/healthy"]) == (32, {"bool": False})
+        stage.take("more", driver)
+
+
+def test_removed_attribute_makes_a_claim_unschedulable_until_the_patch_is_gone(
+    stage: SliceStage, driver: str, tmp_path: Path
+) -> None:
+    """P-8, P-18: without a restart of the driver; and what is allocated stays allocated."""
+    with publisher(stage, tmp_path, driver, [device("gpu-0"), device("gpu-1")]):
+        _make_pod(stage, "before", driver)
+        wait_until(lambda: _node_of(stage, "before") == "node-0", "a pod on a device")
+        stage.put("p7", **sets(driver, model=None))
+        stage.settled(driver)
+        _make_pod(stage, "after", driver)
+        wait_until(lambda: "Unschedulable" in _reasons(stage, "after"), "the pod cannot be scheduled")
+        assert _allocated(stage, "before")
+        stage.take("p7", driver)
+        wait_until(lambda: _node_of(stage, "after") == "node-0", "the pod is scheduled")
+        assert stage.settled(driver).count("driver create") == 1
+
+
+def test_selector_that_reads_a_removed_attribute_fails_for_the_whole_claim(
+    stage: SliceStage, driver: str, tmp_path: Path
+) -> None:
+    """Kubernetes does not go on to the next device, which has the attribute."""
+    with publisher(stage, tmp_path, driver, [device("gpu-0"), device("gpu-1")]):
+        stage.settled(driver)
+        stage.put("first", **{**sets(driver, model=None), "filter": {"driver": driver, "device": "gpu-0"}})
+        _make_pod(stage, "plain", driver, f"device.attributes['{driver}'].model == 'a100'")
+        wait_until(lambda: "no such key: model" in str(_pod(stage, "plain")["status"]), "the selector fails")
+        assert _node_of(stage, "plain") == ""
+        _make_pod(stage, "careful", driver)
+        wait_until(lambda: _node_of(stage, "careful") == "node-0", "the other device")
+        stage.take("first", driver)
+        wait_until(lambda: _node_of(stage, "plain") == "node-0", "the pod is scheduled")
+
+
+def _has_model(driver: str) -> str:
+    return f"has(device.attributes['{driver}'].model)"
+
+
+def _patch(name: str, devices: Json) -> Json:
+    return {
+        "apiVersion": "devicetaint.io/v1alpha1",
+        "kind": "ResourceSlicePatch",
+        "metadata": {"name": name},
+        "spec": {"devices": devices},
+    }
+
+
+def _make_pod(stage: SliceStage, name: str, driver: str, expression: str = "") -> None:
+    """One that claims a device of the driver by its model."""
+    client, group = stage.client, "resource.k8s.io/v1"
+    device_class = {"apiVersion": group, "kind": "DeviceClass", "metadata": {"name": f"{name}-class"}, "spec": {}}
+    device_class["spec"] = {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]}
+    _ = client.create(path(group, "deviceclasses"), device_class).object
+    careful = f"device.attributes['{driver}'].?model.orValue('') == 'a100'"
+    selector = {"cel": {"expression": expression or careful}}
+    request = {"deviceClassName": f"{name}-class", "selectors": [selector]}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}
+    claim = {"apiVersion": group, "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
+    _ = client.create(path(group, "resourceclaims", namespace=NAMESPACE), claim).object
+    pod_spec = {
+        "containers": [{"name": "main", "image": "none"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod_spec}
+    wait_until(lambda: client.create(path("v1", "pods", namespace=NAMESPACE), pod).ok, f"pod {name}")
+
+
+def _pod(stage: SliceStage, name: str) -> Json:
+    return stage.client.get(path("v1", "pods", namespace=NAMESPACE, name=name)).object
+
+
+def _node_of(stage: SliceStage, name: str) -> str:
+    return str(_pod(stage, name)["spec"].get("nodeName", ""))
+
+
+def _reasons(stage: SliceStage, name: str) -> set[str]:
+    return {each.get("reason", "") for each in _pod(stage, name)["status"].get("conditions", ())}
+
+
+def _allocated(stage: SliceStage, name: str) -> bool:
+    claim = stage.client.get(path("resource.k8s.io/v1", "resourceclaims", namespace=NAMESPACE, name=name)).object
+    return "allocation" in claim.get("status", {})

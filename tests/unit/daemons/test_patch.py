@@ -1,0 +1,54 @@
+"""What the process of the patch controller is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.unit.inventory.patched import DRIVER, class_of, patch_of, slice_of
+from webhook.api.meta import ObjectMeta
+from webhook.cluster.cache.patches import StoredClass
+from webhook.config.patch import parse_patch
+from webhook.daemons.patch import Patcher
+from webhook.patches.stored import StoredPatch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def patcher(folder: Path, *arguments: str) -> Patcher:
+    return Patcher(parse_patch("patch", [f"--kubeconfig={folder / 'kubeconfig'}", *arguments], {}))
+
+
+def test_slices_are_left_alone_unless_that_is_asked_for(tmp_path: Path) -> None:
+    assert patcher(tmp_path)._keeper is None
+    assert patcher(tmp_path)._controller._parts.applied(StoredPatch(patch_of())) == (0, None)
+
+
+def test_what_the_caches_tell_reaches_the_keeper_and_the_controller(tmp_path: Path) -> None:
+    process = patcher(tmp_path, "--slice-attributes")
+    cache, keeper = process._cache, process._keeper
+    assert keeper is not None
+    value = slice_of("gpu-0", name="s")
+    patch = StoredPatch(patch_of("one", device_class_name="gpu", attributes={f"{DRIVER}/n": 7}))
+    [(_, gpu)] = class_of("gpu", "true").items()
+    gpus = StoredClass(ObjectMeta("gpu"), gpu)
+    cache.slices._store.upsert(value)
+    cache.patches._store.upsert(patch)
+    cache.classes._store.upsert(gpus)
+    ledger = keeper._ledger
+    assert ledger.take(9) == [value]
+    assert (ledger.patches.patches, ledger.patches.classes) == ((patch.patch,), {"gpu": gpu})
+    assert process._controller.index.patches == {"one": patch.patch}
+    cache.patches._store.delete(patch)
+    cache.classes._store.delete(gpus)
+    assert (ledger.patches.patches, ledger.patches.classes) == ((), {})
+
+
+def test_process_that_has_not_read_everything_writes_no_slice(tmp_path: Path) -> None:
+    process = patcher(tmp_path, "--slice-attributes")
+    assert process._keeper is not None
+    assert not process._keeper._parts.current()
+    waiting = process._controller.waiting
+    process._controller.observe_patch("one", StoredPatch(patch_of("one")))
+    process._keeper._parts.report(["one", "gone"])
+    assert process._controller.waiting == waiting + 1

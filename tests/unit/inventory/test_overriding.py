@@ -1,0 +1,448 @@
+"""What becomes of a slice that its driver, or the controller, writes. `semantics.md` P-8 to P-10, P-15, P-18."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+
+from tests.builders import NOW
+from tests.unit.inventory.patched import DRIVER, at, effective, patch_of, pools_of, slice_of
+from tests.unit.inventory.values import taint
+from webhook.api.meta import ObjectMeta
+from webhook.inventory.originals import (
+    ATTRIBUTES,
+    CAPACITY,
+    ORIGINALS,
+    RETRY,
+    Overridden,
+    Setting,
+    annotation_of,
+    kept_in,
+    rewrites_in,
+    with_settings,
+)
+from webhook.inventory.overriding import (
+    ORIGINALS_MAX_BYTES,
+    Override,
+    Refusal,
+    Rewritten,
+    arrived,
+    changed_settings,
+    overridden,
+    overrides_of,
+)
+from webhook.inventory.patching import Origin
+
+if TYPE_CHECKING:
+    from webhook.api.slices import ResourceSlice
+
+MODEL = Setting(ATTRIBUTES, "model")
+FULL = Setting(ATTRIBUTES, f"{DRIVER}/model")
+ROOM = Setting(CAPACITY, "room")
+MODEL_ORIGIN = Origin("attribute", f"{DRIVER}/model")
+ROOM_ORIGIN = Origin("capacity", f"{DRIVER}/room")
+A, B, C = ({"string": letter} for letter in "abc")
+ORIGINAL, PATCHED = {"int": 1}, {"int": 7}
+LATER = NOW + RETRY
+SECONDS = int(NOW.timestamp())
+
+
+def sliced(settings: dict[Setting, Any], annotation: str = "", name: str = "gpu-0") -> ResourceSlice:
+    value = slice_of(with_settings({"name": name}, settings))
+    return structs.replace(value, meta=ObjectMeta("s", annotations={ORIGINALS: annotation} if annotation else {}))
+
+
+def overrides(value: Any, patch: str = "p") -> dict[str, dict[Origin, Override]]:
+    return {"gpu-0": {MODEL_ORIGIN: Override(value, patch)}}
+
+
+def stored_of(result: Rewritten) -> ResourceSlice:
+    devices = {name: with_settings({"name": name}, settings) for name, settings in result.devices.items()}
+    meta = ObjectMeta("s", annotations={ORIGINALS: result.annotation} if result.annotation else {})
+    return structs.replace(slice_of(*devices.values()), meta=meta)
+
+
+class Stage:
+    """A slice that is written again and again."""
+
+    def __init__(self) -> None:
+        self.stored: ResourceSlice | None = None
+        self.now = NOW
+
+    def send(self, value: Any, wanted: Any = None, *, touch: bool = False) -> tuple[Any, Overridden | None]:
+        """A write of the driver with this model, and what is stored of it: the model, and what is kept."""
+        annotation = self.stored.meta.annotations.get(ORIGINALS, "") if self.stored else ""
+        sent = sliced({} if value is None else {MODEL: value}, annotation)
+        found = arrived(sent, self.stored, self.now, same_spec=touch)
+        result = overridden(found, wanted or {}, ["p"], self.now)
+        self.stored = stored_of(result)
+        kept = kept_in(result.annotation)
+        return result.devices["gpu-0"].get(MODEL), kept.get("gpu-0", {}).get(MODEL)
+
+
+def test_driver_s_write_is_overridden_and_its_value_kept() -> None:
+    assert Stage().send(A, overrides(B)) == (B, Overridden(A, B, B))
+
+
+def test_echo_is_not_the_driver_s_own() -> None:
+    stage = Stage()
+    stage.send(A, overrides(B))
+    assert stage.send(B, overrides(B)) == (B, Overridden(A, B, B))
+    assert stage.send(C, overrides(B)) == (B, Overridden(C, B, B))
+
+
+def test_removed_attribute_is_kept_and_its_absence_an_echo() -> None:
+    """P-8."""
+    stage = Stage()
+    assert stage.send(A, overrides(None)) == (None, Overridden(A, None, None))
+    assert stage.send(None, overrides(None)) == (None, Overridden(A, None, None))
+    assert stage.send(None) == (A, Overridden(A, before=None, since=SECONDS))
+
+
+def test_touch_applies_a_new_patch_and_knows_that_the_driver_has_its_own() -> None:
+    stage = Stage()
+    assert stage.send(A) == (A, None)
+    assert stage.send(A, overrides(B), touch=True) == (B, Overridden(A, B))
+    assert stage.send(B, touch=True) == (A, None)
+
+
+def test_driver_may_send_the_override_before_the_last() -> None:
+    stage = Stage()
+    stage.send(A, overrides(B))
+    assert stage.send(B, overrides(C), touch=True) == (C, Overridden(A, C, B))
+    assert stage.send(B, overrides(C)) == (C, Overridden(A, C, C, B, SECONDS))
+    assert stage.send(C, overrides(C)) == (C, Overridden(A, C, C))
+
+
+def test_override_that_comes_back_is_known_once() -> None:
+    stage = Stage()
+    stage.send(A, overrides(B))
+    stage.send(B, overrides(C), touch=True)
+    stage.send(B, overrides(C))
+    assert stage.send(C, overrides(B), touch=True) == (B, Overridden(A, B, C, B, SECONDS))
+    assert stage.send(B, overrides(B)) == (B, Overridden(A, B, B))
+
+
+def test_tombstone_stays_until_the_driver_has_its_own_value_again() -> None:
+    stage = Stage()
+    stage.send(A, overrides(B))
+    assert stage.send(B, touch=True) == (A, Overridden(A, sent=B))
+    assert stage.send(A, touch=True) == (A, Overridden(A, sent=B))
+    assert stage.send(B) == (A, Overridden(A, before=B, since=SECONDS))
+    assert stage.send(B) == (A, Overridden(A, before=B, since=SECONDS)), "the answer was lost"
+    assert stage.send(A) == (A, None)
+
+
+def test_driver_s_fresh_value_ends_a_tombstone() -> None:
+    stage = Stage()
+    stage.send(A, overrides(B))
+    stage.send(B, touch=True)
+    assert stage.send(C) == (C, None)
+
+
+def test_answered_tombstone_is_dropped_after_a_while() -> None:
+    """Else what the driver finds out by itself would be taken for an echo for ever."""
+    stage = Stage()
+    stage.send(A, overrides(B))
+    stage.send(B, touch=True)
+    stage.send(B)
+    stage.now = LATER - timedelta(seconds=1)
+    assert stage.send(A, touch=True) == (A, Overridden(A, before=B, since=SECONDS))
+    stage.now = LATER
+    assert stage.send(B) == (B, None)
+
+
+def test_touch_drops_it_too() -> None:
+    stage = Stage()
+    stage.send(A, overrides(B))
+    stage.send(B, touch=True)
+    stage.send(B)
+    stage.now = LATER
+    assert stage.send(A, touch=True) == (A, None)
+
+
+def test_value_that_came_while_the_webhook_was_down_is_fresh() -> None:
+    stage = Stage()
+    stage.send(A, overrides(B))
+    assert stage.stored is not None
+    stage.stored = sliced({MODEL: C}, stage.stored.meta.annotations[ORIGINALS])
+    assert stage.send(C, overrides(B), touch=True) == (B, Overridden(C, B, B))
+
+
+def test_override_by_the_driver_s_own_value_needs_no_annotation() -> None:
+    stage = Stage()
+    assert stage.send(A, overrides(A)) == (A, None)
+    assert stage.send(B, overrides(A)) == (A, Overridden(B, A, A))
+    assert stage.send(A, overrides(B), touch=True) == (B, Overridden(B, B, A))
+
+
+def test_device_that_its_driver_took_away_is_forgotten() -> None:
+    stage = Stage()
+    stage.send(A, overrides(B))
+    sent = sliced({MODEL: A}, stage.stored.meta.annotations[ORIGINALS] if stage.stored else "", name="gpu-1")
+    result = overridden(arrived(sent, stage.stored, NOW), overrides(B), ["p"], NOW)
+    assert result == Rewritten({"gpu-1": {MODEL: A}}, "", ())
+
+
+# --- where the annotation comes from -------------------------------------------------------------
+
+KEPT = annotation_of({"gpu-0": {MODEL: Overridden(A, B, B)}})
+OTHER = annotation_of({"gpu-0": {MODEL: Overridden(C, B, B)}})
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored", "original", "touched"),
+    [
+        pytest.param(KEPT, KEPT, A, False, id="as stored"),
+        pytest.param("", KEPT, A, False, id="taken away"),
+        pytest.param("nonsense", KEPT, A, False, id="overwritten"),
+        pytest.param(OTHER, KEPT, C, True, id="rewritten a moment ago"),
+        pytest.param(KEPT, None, A, True, id="a copy is created"),
+        pytest.param("", None, B, False, id="the driver creates it"),
+        pytest.param("nonsense", None, B, False, id="with something else in the annotation"),
+    ],
+)
+def test_annotation_is_that_of_what_is_sent_if_there_is_one(
+    sent: str,
+    stored: str | None,
+    original: Any,
+    touched: bool,  # noqa: FBT001 -- a column
+) -> None:
+    before = None if stored is None else sliced({MODEL: B}, stored)
+    found = arrived(sliced({MODEL: B}, sent), before, NOW)
+    assert (found.published, found.touched) == ({"gpu-0": {MODEL: original}}, touched)
+
+
+def test_rewriting_twice_in_one_review_is_rewriting_once() -> None:
+    for first in (sliced({MODEL: A}), sliced({MODEL: B}, KEPT)):
+        stored = first if first.meta.annotations else None
+        once = overridden(arrived(first, stored, NOW), overrides(C), ["p"], NOW)
+        again = overridden(arrived(stored_of(once), stored, NOW), overrides(C), ["p"], NOW)
+        assert again == once
+        assert once.devices == {"gpu-0": {MODEL: C}}
+
+
+def test_second_look_in_a_request_learns_nothing_of_the_driver() -> None:
+    """Though what is kept is the same: the first look has put back what the driver sent while we were down."""
+    stored = sliced({MODEL: B}, annotation_of({"gpu-0": {MODEL: Overridden(A, sent=B)}}))
+    once = overridden(arrived(stored, stored, NOW, same_spec=True), {}, [], NOW)
+    twice = overridden(arrived(stored_of(once), stored, NOW), {}, [], NOW)
+    assert (twice, kept_in(twice.annotation)) == (once, {"gpu-0": {MODEL: Overridden(A, sent=B)}})
+
+
+def test_rewriting_is_counted_only_if_something_is_changed() -> None:
+    stage = Stage()
+    for value, wanted, count in [(A, B, 1), (B, B, 1), (A, B, 2), (B, C, 3), (C, C, 4), (C, C, 4)]:
+        stage.send(value, overrides(wanted))
+        assert stage.stored is not None
+        assert rewrites_in(stage.stored.meta.annotations[ORIGINALS]) == count
+
+
+def test_count_goes_on_where_a_driver_leaves_the_annotation_out() -> None:
+    stored = sliced({MODEL: B}, annotation_of({"gpu-0": {MODEL: Overridden(A, B, B)}}, 7))
+    result = overridden(arrived(sliced({MODEL: B}), stored, NOW), overrides(B), ["p"], NOW)
+    assert rewrites_in(result.annotation) == 8
+
+
+def test_same_specification_is_a_touch() -> None:
+    value = sliced({MODEL: B}, KEPT)
+    assert [arrived(value, value, NOW, same_spec=same).touched for same in (True, False)] == [True, False]
+
+
+def test_devices_as_the_driver_publishes_them() -> None:
+    found = arrived(sliced({MODEL: B, ROOM: {"value": "1"}}, KEPT), None, NOW)
+    assert found.devices == ({"name": "gpu-0", "attributes": {"model": A}, "capacity": {"room": {"value": "1"}}},)
+
+
+def test_overrides_in_force_are_kept_while_those_of_today_are_not_known() -> None:
+    kept = {
+        MODEL: Overridden(A, None),
+        ROOM: Overridden(None, {"value": "1Gi", "requestPolicy": {}}),
+        Setting(ATTRIBUTES, "x.example/gone"): Overridden(A, sent=B),
+        Setting(ATTRIBUTES, "x.example/there"): Overridden(A, B),
+    }
+    found = arrived(sliced({}, annotation_of({"gpu-0": kept})), None, NOW)
+    assert found.unchanged == {
+        "gpu-0": {
+            MODEL_ORIGIN: Override(None, ""),
+            ROOM_ORIGIN: Override("1Gi", ""),
+            Origin("attribute", "x.example/there"): Override(B, ""),
+        }
+    }
+
+
+# --- names and capacities ------------------------------------------------------------------------
+
+
+def settings_after(
+    settings: dict[Setting, Any], device: dict[Origin, Override], annotation: str = ""
+) -> dict[Setting, Any]:
+    found = arrived(sliced(settings, annotation), None, NOW)
+    return dict(overridden(found, {"gpu-0": device}, ["p"], NOW).devices["gpu-0"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        pytest.param({MODEL: A}, {MODEL: B}, id="without a domain"),
+        pytest.param({FULL: A}, {FULL: B}, id="with a domain"),
+        pytest.param({MODEL: A, FULL: C}, {MODEL: B, FULL: B}, id="both"),
+        pytest.param({}, {FULL: B}, id="new"),
+        pytest.param(
+            {Setting(ATTRIBUTES, "other.example/model"): A},
+            {Setting(ATTRIBUTES, "other.example/model"): A, FULL: B},
+            id="of another domain",
+        ),
+        pytest.param({Setting(CAPACITY, "model"): {"value": "1"}},
+                     {Setting(CAPACITY, "model"): {"value": "1"}, FULL: B}, id="a capacity of that name"),
+    ],
+)  # fmt: skip
+def test_override_has_the_name_that_the_driver_writes(
+    settings: dict[Setting, Any], expected: dict[Setting, Any]
+) -> None:
+    assert settings_after(settings, {MODEL_ORIGIN: Override(B, "p")}) == expected
+
+
+def test_both_names_are_removed() -> None:
+    assert settings_after({MODEL: A, FULL: C}, {MODEL_ORIGIN: Override(None, "p")}) == {}
+
+
+def test_driver_that_begins_to_write_the_name_itself_has_it_once() -> None:
+    kept = annotation_of({"gpu-0": {FULL: Overridden(None, B, B)}})
+    assert settings_after({FULL: B, MODEL: A}, {MODEL_ORIGIN: Override(C, "p")}, kept) == {MODEL: C}
+
+
+def test_removing_what_is_not_there_leaves_no_trace() -> None:
+    found = arrived(sliced({}), None, NOW)
+    assert overridden(found, overrides(None), ["p"], NOW) == Rewritten({"gpu-0": {}}, "", ())
+
+
+def test_capacity_keeps_what_else_the_driver_says_about_it() -> None:
+    """P-9."""
+    policy = {"requestPolicy": {"default": "1Gi"}}
+    room = {ROOM_ORIGIN: Override("8Gi", "p")}
+    assert settings_after({ROOM: {"value": "4Gi", **policy}}, room) == {ROOM: {"value": "8Gi", **policy}}
+    assert settings_after({}, room) == {Setting(CAPACITY, f"{DRIVER}/room"): {"value": "8Gi"}}
+
+
+def test_quantity_that_the_server_spells_otherwise_is_an_echo() -> None:
+    kept = annotation_of({"gpu-0": {ROOM: Overridden({"value": "4Gi"}, {"value": "1024Mi"}, {"value": "1024Mi"})}})
+    assert settings_after({ROOM: {"value": "1Gi"}}, {}, kept) == {ROOM: {"value": "4Gi"}}
+
+
+def test_overrides_of_a_patched_device() -> None:
+    patch = patch_of(
+        attributes={f"{DRIVER}/n": None, f"{DRIVER}/m": 5}, capacity={f"{DRIVER}/room": "8Gi"}, taints=[taint()]
+    )
+    value = slice_of({"name": "gpu-0", "attributes": {"n": ORIGINAL}, "capacity": {"room": {"value": "1", "x": {}}}})
+    device = effective(pools_of(value), patch).devices[at("gpu-0")]
+    assert overrides_of(device) == {
+        Origin("attribute", f"{DRIVER}/n"): Override(None, "patch"),
+        Origin("attribute", f"{DRIVER}/m"): Override({"int": 5}, "patch"),
+        ROOM_ORIGIN: Override("8Gi", "patch"),
+    }
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+def refusing(*values: Any) -> Any:
+    """Devices whose model is one of these are wrong."""
+    return lambda device: ["no such model"] if device.get("attributes", {}).get("model") in values else []
+
+
+def test_patch_that_makes_a_device_invalid_is_refused_there() -> None:
+    value = slice_of({"name": "gpu-0", "attributes": {"model": A}}, {"name": "gpu-1", "attributes": {"model": C}})
+    wanted = {name: {MODEL_ORIGIN: Override(B, "p")} for name in ("gpu-0", "gpu-1")}
+
+    def faults(device: dict[str, Any]) -> list[str]:
+        return ["second", "first"] if device["name"] == "gpu-0" and device["attributes"]["model"] == B else []
+
+    result = overridden(arrived(value, None, NOW), wanted, ["p"], NOW, faults)
+    assert result.devices == {"gpu-0": {MODEL: A}, "gpu-1": {MODEL: B}}
+    assert result.refused == (Refusal("p", "gpu-0", "first"),)
+    assert kept_in(result.annotation) == {"gpu-1": {MODEL: Overridden(C, B, B)}}
+
+
+def test_patches_of_low_precedence_are_refused_first() -> None:
+    wanted = {"gpu-0": {MODEL_ORIGIN: Override(B, "high"), ROOM_ORIGIN: Override("8Gi", "low")}}
+
+    def faults(device: dict[str, Any]) -> list[str]:
+        return ["too much"] if "capacity" in device else []
+
+    found = arrived(sliced({MODEL: A}), None, NOW)
+    result = overridden(found, wanted, ["high", "low", "unrelated"], NOW, faults)
+    assert (result.devices, result.refused) == ({"gpu-0": {MODEL: B}}, (Refusal("low", "gpu-0", "too much"),))
+    result = overridden(found, wanted, ["high", "low"], NOW, refusing(B))
+    assert result.devices == {"gpu-0": {MODEL: A}}
+    assert [each.patch for each in result.refused] == ["low", "high"]
+
+
+def test_fault_of_the_driver_s_own_is_no_reason() -> None:
+    found = arrived(sliced({MODEL: A}), None, NOW)
+    result = overridden(found, overrides(B), ["p"], NOW, lambda _: ["wrong from the start"])
+    assert (result.devices, result.refused) == ({"gpu-0": {MODEL: B}}, ())
+
+
+def test_originals_that_do_not_fit_refuse_the_last_patch() -> None:
+    wanted = {"gpu-0": {MODEL_ORIGIN: Override(B, "high"), ROOM_ORIGIN: Override("8Gi", "low")}}
+    sent = sliced({MODEL: A, ROOM: {"value": "1Gi"}})
+    model = len('{"string":"a"}') + 2 * len('{"string":"b"}') + len("gpu-0") + len("model") + 64
+    room = len('{"value":"1Gi"}') + 2 * len('{"value":"8Gi"}') + len("gpu-0") + len("room") + 64
+
+    def result(limit: int) -> Rewritten:
+        return overridden(arrived(sent, None, NOW), wanted, ["high", "low"], NOW, limit_bytes=limit)
+
+    assert result(model + room).refused == ()
+    refused = result(model + room - 1)
+    assert refused.refused == (Refusal("low", None, f"the originals would take more than {model + room - 1} bytes"),)
+    assert refused.devices == {"gpu-0": {MODEL: B, ROOM: {"value": "1Gi"}}}
+    assert len(result(model).refused) == 1
+    assert [each.patch for each in result(model - 1).refused] == ["low", "high"]
+    assert result(model - 1).devices == {"gpu-0": {MODEL: A, ROOM: {"value": "1Gi"}}}
+
+
+def test_value_that_stays_takes_no_room() -> None:
+    found = arrived(sliced({MODEL: A}), None, NOW)
+    assert overridden(found, overrides(A), ["p"], NOW, limit_bytes=1).refused == ()
+
+
+def test_tombstones_give_way_where_there_is_no_room() -> None:
+    tombstones = {Setting(ATTRIBUTES, f"x{number}"): Overridden(A, sent=B) for number in range(9)}
+    annotation = annotation_of({"gpu-0": {**tombstones, MODEL: Overridden(A, B, C, A, SECONDS)}})
+    value = sliced({MODEL: C, **dict.fromkeys(tombstones, A)}, annotation)
+    found = arrived(value, value, NOW, same_spec=True)
+
+    def kept(limit: int) -> Any:
+        return kept_in(overridden(found, overrides(B), ["p"], NOW, limit_bytes=limit).annotation)["gpu-0"]
+
+    assert len(kept(len(annotation) // 2 + 10)) == 10
+    assert kept(len(annotation) // 2 - 1) == {MODEL: Overridden(A, B, C)}
+
+
+def test_what_is_to_be_changed_in_a_slice_as_it_was_sent() -> None:
+    value = slice_of(
+        {"name": "gpu-0", "attributes": {"model": A, "gone": A}, "capacity": {"room": {"value": "1024Mi"}}},
+        {"name": "gpu-1", "attributes": {"model": A}},
+    )
+    gone, new = Setting(ATTRIBUTES, "gone"), Setting(ATTRIBUTES, "new")
+    devices = {"gpu-0": {MODEL: A, ROOM: {"value": "1Gi"}}, "gpu-1": {MODEL: B, new: C}}
+    assert list(changed_settings(value, Rewritten(devices, "", ()))) == [(0, gone, None), (1, MODEL, B), (1, new, C)]
+
+
+def test_originals_may_take_64_kibibytes() -> None:
+    assert ORIGINALS_MAX_BYTES == 65536
+    names = [f"n{number}" for number in range(32)]
+    devices: list[dict[str, Any]] = [
+        {"name": f"gpu-{number}", "attributes": {name: {"string": "x" * 64} for name in names}} for number in range(128)
+    ]
+    device = {Origin("attribute", f"{DRIVER}/{name}"): Override(None, name) for name in names}
+    wanted = {each["name"]: device for each in devices}
+    result = overridden(arrived(slice_of(*devices), None, NOW), wanted, names, NOW)
+    size = len(result.annotation)
+    assert 32 * 1024 < size <= 64 * 1024
+    assert {each.patch for each in result.refused} == set(names[-len(result.refused) :])
+    assert 0 < len(result.refused) < len(names)

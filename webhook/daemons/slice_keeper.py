@@ -1,0 +1,174 @@
+"""Keeps attributes and capacity of patches in the slices: has those written again that are not as they should be.
+
+What is to be written follows from each slice alone, so a change costs a look at the slices that it may concern. That
+is worked out beside the event loop, a few slices at a time; `/mutate` does the writing (`cluster.slice_toucher`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+
+from webhook.inventory.device_selectors import DeviceSelectors
+from webhook.inventory.slice_work import SliceWork, slice_work
+from webhook.patches.applied import ATTRIBUTES_APPLIED, AppliedAttributes
+from webhook.patches.slice_ledger import SliceLedger
+from webhook.validation.device_faults import device_faults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from datetime import datetime
+
+    from webhook.api.device_classes import DeviceClassSelectors
+    from webhook.api.slices import ResourceSlice
+    from webhook.inventory.slice_patches import SlicePatches
+    from webhook.patches.stored import StoredPatch
+
+AT_ONCE: Final = 16
+"""Slices that are worked out together."""
+PAUSE_SECONDS: Final = 1.0
+"""From one pass to the next, so that a patch that many slices come in for has its status written once a second."""
+PENDING_SECONDS: Final = 5.0
+"""How often it is looked why slices are still to be written."""
+SLICE_STEPS: Final = 2_000_000
+"""Of all CEL evaluations for a slice together, as in a review."""
+
+
+class TouchesSlices(Protocol):
+    """The port to the cluster: `cluster.slice_toucher`."""
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Why slices could not be written, by name."""
+
+    def want(self, names: Collection[str]) -> None:
+        """All slices that are to be written."""
+
+    async def run(self) -> NoReturn:
+        """Writes them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeeperParts:
+    """What the keeper needs. `current`: whether this process may write, and knows enough to.
+
+    `report` is called with names of patches of which something else has become. `now`: the time in UTC.
+    `pause_seconds`: from one pass to the next.
+    """
+
+    toucher: TouchesSlices
+    current: Callable[[], bool]
+    report: Callable[[Collection[str]], None]
+    now: Callable[[], datetime]
+    pause_seconds: float = PAUSE_SECONDS
+
+
+class SliceKeeper:
+    """One event loop calls `observe_...`, `run` works."""
+
+    def __init__(self, parts: KeeperParts) -> None:
+        self._parts = parts
+        self._ledger = SliceLedger()
+        self._news = asyncio.Event()
+        self._problems: dict[str, str] = {}
+        self._complete = False
+        """Whether every slice was looked at since the last change."""
+        self._asked: set[str] = set()
+        """Patches that were asked about while it was not."""
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def observe_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        """A slice came, changed or went."""
+        self._ledger.apply_slice(old, new)
+        self._wake()
+
+    def observe_class(self, name: str, new: DeviceClassSelectors | None) -> None:
+        """A DeviceClass came, changed or, if it is None, went."""
+        self._ledger.apply_class(name, new)
+        self._wake()
+
+    def observe_patch(self, name: str, new: StoredPatch | None) -> None:
+        """Likewise for a patch. One that is being deleted counts until it is gone, as in `/mutate`."""
+        self._ledger.apply_patch(name, None if new is None else new.patch)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._ledger.open:
+            self._complete = False
+        self._news.set()
+
+    # --- the work --------------------------------------------------------------------------------
+
+    async def run(self) -> NoReturn:
+        """Works until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._parts.toucher.run())
+            group.create_task(self._keep())
+        raise AssertionError("the loops do not return")
+
+    async def _keep(self) -> NoReturn:
+        while True:
+            current = self._parts.current()
+            if current:
+                self._news.clear()
+                await self._pass()
+            await asyncio.sleep(self._parts.pause_seconds)
+            if current:
+                await self._wait()
+
+    async def _wait(self) -> None:
+        """Until something changes, or a time has come."""
+        seconds = PENDING_SECONDS if self._ledger.touch or self._ledger.open else None
+        at = self._ledger.next_time
+        if at is not None:
+            until = max(0.0, (at - self._parts.now()).total_seconds())
+            seconds = until if seconds is None else min(until, seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+
+    async def _pass(self) -> None:
+        """Looks at all slices that have to be, and has those written that are not as they should be."""
+        ledger, parts = self._ledger, self._parts
+        ledger.wake(parts.now())
+        while ledger.open and parts.current():
+            some = ledger.take(AT_ONCE)
+            works = await asyncio.to_thread(_works, some, ledger.patches, parts.now())
+            for value, work in zip(some, works, strict=True):
+                ledger.put(value, work)
+            parts.toucher.want(ledger.touch)
+        if ledger.open:
+            return
+        self._complete = True
+        parts.toucher.want(ledger.touch)
+        problems = dict(parts.toucher.problems)
+        others = [name for name in {*problems, *self._problems} if problems.get(name) != self._problems.get(name)]
+        self._problems = problems
+        changed = {*ledger.take_changed(), *ledger.pending(others), *self._asked}
+        self._asked.clear()
+        if changed:
+            parts.report(changed)
+
+    # --- what users see --------------------------------------------------------------------------
+
+    def applied(self, stored: StoredPatch) -> AppliedAttributes:
+        """What its status should say; what it says now, while slices are being looked at."""
+        name = stored.meta.name
+        if not self._complete:
+            self._asked.add(name)
+            said = [each for each in stored.status.conditions if each.type == ATTRIBUTES_APPLIED]
+            return AppliedAttributes(stored.status.patched_devices, said[0] if said else None)
+        if not self._ledger.sets(name):
+            return AppliedAttributes()
+        found = self._ledger.of(name)
+        return AppliedAttributes(found.patched, found.condition(self._problems))
+
+
+def _works(slices: list[ResourceSlice], patches: SlicePatches, now: datetime) -> list[SliceWork]:
+    """Of each slice by itself."""
+    return [
+        slice_work([each], patches, DeviceSelectors(SLICE_STEPS), now, lambda _: device_faults({})) for each in slices
+    ]

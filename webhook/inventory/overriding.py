@@ -1,0 +1,326 @@
+"""What becomes of a ResourceSlice that is written: its driver's values, and the overrides of patches on top.
+
+`arrived` finds out what the driver means, `overridden` what is to be stored. Both are functions of what is written,
+what is stored, and an annotation (see `originals`): the driver may keep what it is answered, and send it again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType, structs
+
+from webhook.api.field import JSON
+from webhook.api.slices import ResourceSlice
+from webhook.inventory.originals import (
+    ATTRIBUTES,
+    CAPACITY,
+    ORIGINALS,
+    Kept,
+    Overridden,
+    Setting,
+    Settings,
+    annotation_of,
+    kept_in,
+    published_settings,
+    put,
+    rewrites_in,
+    same,
+    settings_of,
+    with_settings,
+    written_devices,
+)
+from webhook.inventory.patching import Origin
+from webhook.inventory.published import qualified_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from webhook.inventory.patching import PatchedDevice
+
+ORIGINALS_MAX_BYTES: Final = 64 * 1024
+"""Of originals of values that are overridden now. What is kept for a while after that comes on top, up to as much."""
+_ORIGINS: Final = {ATTRIBUTES: "attribute", CAPACITY: "capacity"}
+_KINDS: Final = {origin: kind for kind, origin in _ORIGINS.items()}
+_ENTRY_BYTES: Final = 64
+"""Of the annotation, for what stands around the values of an entry."""
+_encoder: Final = msgspec.json.Encoder()
+
+
+class Override(NamedTuple):
+    """What the patch that wins sets: an attribute's JSON, None to remove it, or a capacity's quantity."""
+
+    value: JSON
+    patch: str
+
+
+DeviceOverrides = Mapping[Origin, Override]
+Faults = Callable[[dict[str, JSON]], Collection[str]]
+"""What an API server would refuse in a device as it is written in the slice."""
+
+
+class Refusal(NamedTuple):
+    """A patch that is not carried out: on one device, or on the whole slice."""
+
+    patch: str
+    device: str | None
+    reason: str
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    """A slice as it was sent, and what its driver publishes, by device.
+
+    `touched`: its driver did not send it, so it says nothing of what the driver has adopted.
+    """
+
+    value: ResourceSlice
+    touched: bool
+    published: Mapping[str, Settings]
+    kept: Mapping[str, Kept]
+    rewrites: int = 0
+    """How often the slice was rewritten so far."""
+
+    @property
+    def devices(self) -> tuple[dict[str, JSON], ...]:
+        """Each device as its driver publishes it."""
+        return tuple([with_settings(raw, self.published[name]) for name, raw in written_devices(self.value)])
+
+    @property
+    def unchanged(self) -> dict[str, dict[Origin, Override]]:
+        """The overrides that are in force, as long as those of today are not known."""
+        driver = self.value.driver
+        return {
+            device: {
+                Origin(_ORIGINS[kind], qualified_name(driver, name)): Override(_set_by(kind, value.now), "")
+                for (kind, name), value in kept.items()
+                if not isinstance(value.now, UnsetType)
+            }
+            for device, kept in self.kept.items()
+        }
+
+
+class Rewritten(NamedTuple):
+    """What to store: the settings of each device, the annotation (empty: none), and what is not carried out."""
+
+    devices: Mapping[str, Settings]
+    annotation: str
+    refused: tuple[Refusal, ...]
+
+
+def overrides_of(device: PatchedDevice) -> dict[Origin, Override]:
+    """What patches set on a device."""
+    found: dict[Origin, Override] = {}
+    for origin, patch in device.origins.items():
+        if origin.kind == "attribute":
+            found[origin] = Override(device.attributes.get(origin.name), patch)
+        elif origin.kind == "capacity":
+            found[origin] = Override(device.capacity[origin.name]["value"], patch)
+    return found
+
+
+def arrived(new: ResourceSlice, stored: ResourceSlice | None, now: datetime, *, same_spec: bool = False) -> Arrived:
+    """What is sent, and what the driver means by it. `same_spec`: the specification is what is stored.
+
+    A driver never sends what is stored already. The annotation comes with what is sent, as drivers change what they
+    have read; one without is that of what is stored. If it differs from that, this slice was rewritten before: in the
+    same request, for another entry of ours or by another webhook's doing, or before it was copied. So that it differs,
+    each rewriting is counted in it.
+    """
+    mine, theirs = new.meta.annotations.get(ORIGINALS), stored.meta.annotations.get(ORIGINALS) if stored else None
+    known = kept_in(mine)
+    rewritten = bool(known) and mine != theirs
+    touched = same_spec or rewritten
+    known = known or kept_in(theirs)
+    published: dict[str, Settings] = {}
+    kept: dict[str, Kept] = {}
+    for name, raw in written_devices(new):
+        sent = settings_of(raw)
+        of_device = {setting: value.as_of(now) for setting, value in known.get(name, {}).items()}
+        published[name] = published_settings(sent, of_device)
+        kept[name] = {
+            setting: _learned(setting, value, sent, published[name], touched=touched)
+            for setting, value in of_device.items()
+        }
+    return Arrived(new, touched, published, kept, rewrites_in(mine) or rewrites_in(theirs))
+
+
+def _learned(setting: Setting, value: Overridden, sent: Settings, published: Settings, *, touched: bool) -> Overridden:
+    """What is known of a value by what was sent. What the driver sends it has; what it had before is gone."""
+    was = published.get(setting)
+    if touched:
+        return structs.replace(value, was=was)
+    given = sent.get(setting)
+    return Overridden(was, value.now, before=UNSET if same(setting.kind, given, was) else given)
+
+
+def overridden(
+    found: Arrived,
+    overrides: Mapping[str, DeviceOverrides],
+    ranking: Sequence[str],
+    now: datetime,
+    faults: Faults = lambda _: (),
+    limit_bytes: int = ORIGINALS_MAX_BYTES,
+) -> Rewritten:
+    """What to store of a slice under the overrides of its devices. `ranking`: names of patches, the first wins most.
+
+    Where the overrides would make a device invalid, or where the originals would take too much room, patches are
+    refused, the last ones first. Another patch that sets the same does not take their place.
+    """
+    rewriting = _Rewriting(found, now)
+    raw = dict(written_devices(found.value))
+    wanted: dict[str, dict[Setting, Override]] = {}
+    refused: list[Refusal] = []
+    for device, published in found.published.items():
+        by_name = _by_written_name(found.value.driver, published, overrides.get(device, {}))
+        wanted[device], reasons = _valid(raw[device], published, by_name, ranking, faults)
+        refused += [Refusal(patch, device, reason) for patch, reason in reasons.items()]
+    for patch in _beyond(wanted, found, ranking, limit_bytes):
+        refused.append(Refusal(patch, None, f"the originals would take more than {limit_bytes} bytes"))
+        for settings in wanted.values():
+            for setting in [each for each, override in settings.items() if override.patch == patch]:
+                del settings[setting]
+    devices = {device: rewriting.device(device, settings) for device, settings in wanted.items()}
+    kept = rewriting.kept(2 * limit_bytes)
+    result = Rewritten(devices, annotation_of(kept, found.rewrites), tuple(refused))
+    given = found.value.meta.annotations.get(ORIGINALS, "")
+    if result.annotation == given and next(changed_settings(found.value, result), None) is None:
+        return result
+    return result._replace(annotation=annotation_of(kept, found.rewrites + 1))
+
+
+def changed_settings(new: ResourceSlice, result: Rewritten) -> Iterator[tuple[int, Setting, JSON]]:
+    """What is to be changed in a slice as it was sent: the position of the device, a setting, and its value or None.
+
+    A quantity that is only written in another way is not changed.
+    """
+    for position, (name, raw) in enumerate(written_devices(new)):
+        given, wanted = settings_of(raw), result.devices[name]
+        for setting in given:
+            if setting not in wanted:
+                yield position, setting, None
+        for setting, value in wanted.items():
+            if not same(setting.kind, given.get(setting), value):
+                yield position, setting, value
+
+
+def _set_by(kind: str, value: JSON) -> JSON:
+    """What a patch set so that this came of it."""
+    return value["value"] if kind == CAPACITY and value is not None else value
+
+
+def _by_written_name(driver: str, published: Settings, overrides: DeviceOverrides) -> dict[Setting, Override]:
+    """What overrides make of the settings that have their names, with or without the driver's domain.
+
+    A setting that the driver does not have gets its full name, unless it would be removed.
+    """
+    written: dict[Origin, list[Setting]] = defaultdict(list)
+    for setting in published:
+        written[Origin(_ORIGINS[setting.kind], qualified_name(driver, setting.name))].append(setting)
+    found: dict[Setting, Override] = {}
+    for origin, override in overrides.items():
+        kind = _KINDS[origin.kind]
+        for setting in written.get(origin, [Setting(kind, origin.name)]):
+            value = override.value
+            if kind == CAPACITY:  # what else the driver says about it, such as its request policy, stays
+                value = {**(published.get(setting) or {}), "value": value}
+            found[setting] = Override(value, override.patch)
+    return found
+
+
+def _valid(
+    raw: dict[str, JSON],
+    published: Settings,
+    wanted: dict[Setting, Override],
+    ranking: Sequence[str],
+    faults: Faults,
+) -> tuple[dict[Setting, Override], dict[str, str]]:
+    """The overrides that leave the device valid, and why the others are refused, by patch."""
+    refused: dict[str, str] = {}
+    left = dict(wanted)
+    known: set[str] | None = None
+    for patch in reversed(ranking) if left else ():
+        settings = dict(published)
+        for setting, override in left.items():
+            put(settings, setting, override.value)
+        found = set(faults(with_settings(raw, settings)))
+        if not found:
+            break
+        known = set(faults(with_settings(raw, published))) if known is None else known
+        new = sorted(found - known)
+        if not new:
+            break
+        remaining = {setting: override for setting, override in left.items() if override.patch != patch}
+        if len(remaining) < len(left):
+            left, refused[patch] = remaining, new[0]
+    return left, refused
+
+
+def _beyond(
+    wanted: Mapping[str, Mapping[Setting, Override]], found: Arrived, ranking: Sequence[str], limit_bytes: int
+) -> list[str]:
+    """The patches whose originals do not fit, by what they take at most: so it does not change with what is kept."""
+    taken: dict[str, int] = defaultdict(int)
+    for device, settings in wanted.items():
+        for setting, override in settings.items():
+            was = found.published[device].get(setting)
+            if not same(setting.kind, was, override.value):
+                values = len(_encoder.encode(was)) + 2 * len(_encoder.encode(override.value))
+                taken[override.patch] += values + len(device) + len(setting.name) + _ENTRY_BYTES
+    total, beyond = sum(taken.values()), []
+    for patch in reversed(ranking):
+        if total > limit_bytes and patch in taken:
+            total -= taken[patch]
+            beyond.append(patch)
+    return beyond
+
+
+class _Rewriting:
+    """Puts overrides into a slice, and keeps what is needed to take them out again."""
+
+    def __init__(self, found: Arrived, now: datetime) -> None:
+        self._found = found
+        self._now = int(now.timestamp())
+        self._kept: dict[str, dict[Setting, Overridden]] = {}
+
+    def device(self, device: str, wanted: Mapping[Setting, Override]) -> Settings:
+        """The settings of a device."""
+        published, known = self._found.published[device], self._found.kept[device]
+        settings = dict(published)
+        kept = self._kept[device] = {}
+        for setting in [*known, *[each for each in wanted if each not in known]]:
+            override = wanted.get(setting)
+            value = self._next(setting, known.get(setting, Overridden(published.get(setting))), override)
+            if value is not None:
+                kept[setting] = value
+            if override is not None:
+                put(settings, setting, override.value)
+        return settings
+
+    def _next(self, setting: Setting, value: Overridden, override: Override | None) -> Overridden | None:
+        """What is known of a value once this is stored; None if nothing need be."""
+        now = UNSET if override is None else override.value
+        if self._found.touched:
+            value = structs.replace(value, now=now)
+        else:
+            sent = UNSET if override is None or same(setting.kind, now, value.was) else now
+            before = UNSET if same(setting.kind, value.before, sent) else value.before
+            value = Overridden(value.was, now, sent, before, 0 if before is UNSET else self._now)
+        own = now is UNSET or same(setting.kind, now, value.was)
+        return None if own and value.sent is UNSET and value.before is UNSET else value
+
+    def kept(self, limit_bytes: int) -> Mapping[str, Kept]:
+        """What is known, as far as there is room; what is overridden now always fits."""
+        if len(annotation_of(self._kept).encode()) <= limit_bytes:
+            return self._kept
+        return {
+            device: {
+                setting: structs.replace(value, before=UNSET, since=0)
+                for setting, value in kept.items()
+                if value.now is not UNSET
+            }
+            for device, kept in self._kept.items()
+        }
