@@ -63,10 +63,12 @@ class World:
 
 
 def _work(values: list[ResourceSlice], patches: SlicePatches) -> SliceWork:
-    """One name cannot be set: what it makes of a device would be refused."""
-    return slice_work(
-        values, patches, by_number, NOW, lambda _: lambda device: ["no"] if len(device.get("capacity", ())) > 1 else []
-    )
+    """Devices with more than one attribute are refused."""
+    return slice_work(values, patches, by_number, NOW, lambda _: _faults)
+
+
+def _faults(device: dict[str, Any]) -> list[str]:
+    return ["no"] if len(device.get("attributes", ())) > 1 else []
 
 
 @given(slices(), _history, st.lists(st.sampled_from((0, 1, 99)), min_size=1, max_size=8))
