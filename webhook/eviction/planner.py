@@ -244,6 +244,7 @@ class Planner:
             plan = scheduled.get(uid)
             if plan is not None:
                 self.enqueue(plan, now)
+                self._core.ready.retry(uid)  # what it is parked for may have blocked others of a unit that is no more
 
     def _apply(self, changes: Changes) -> None:
         """Puts changed plans into their queues, and removes dropped ones from them."""

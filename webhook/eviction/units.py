@@ -31,8 +31,8 @@ class Unit(msgspec.Struct, eq=False, gc=False):
     """When the last of them is due."""
     priority: int
     """The highest of its pods."""
-    place: str
-    """What identifies it in limits: one of its gangs, else one of its claims."""
+    links: tuple[str, ...]
+    """The gangs and shared claims of its pods, gangs last. The last one identifies it in limits."""
     deciding: tuple[PodPlan, ...]
     """Of all pods that wait for the same, apart from their due times, the one that is due last."""
     alike: bool
@@ -41,6 +41,11 @@ class Unit(msgspec.Struct, eq=False, gc=False):
     """The pod whose request failed last, if any."""
     retry_at: float = 0.0
     """When that pod is tried again, and the others with it, in monotonic seconds."""
+
+    @property
+    def place(self) -> str:
+        """What identifies it in limits: one of its gangs, else one of its claims."""
+        return self.links[-1]
 
 
 class Units:
@@ -66,8 +71,8 @@ class Units:
         self._gangs: dict[str, dict[str, None]] = {}
         """Planned pods, by uid, of each gang."""
         self._units: dict[str, Unit] = {}
-        self._linked: dict[str, dict[str, None]] = {}
-        """Pods of units, by uid, by the gang or claim that links them."""
+        self._linked: dict[str, dict[Unit, None]] = {}
+        """Units by each of their links; the waves of a gang are several."""
         self.dissolved: set[str] = set()
         """Pods, by uid, whose unit was dissolved: what they wait for may have changed."""
 
@@ -97,22 +102,10 @@ class Units:
             del members[plan.uid]
             if not members:
                 del self._gangs[plan.gang]
-        self._leave(plan)
-        self.dissolved.discard(plan.uid)
-
-    def _leave(self, plan: PodPlan) -> None:
-        """The unit of the pod is formed again without it. Other waves of its gang stay as they are."""
         unit = self._units.get(plan.uid)
-        if unit is None:
-            return
-        for each in unit.plans:
-            if self._units.get(each.uid) is unit:
-                del self._units[each.uid]
-                self.dissolved.add(each.uid)
-        for link in (plan.gang, *claim_keys(plan.pod)):
-            linked = self._linked.get(link)
-            if linked is not None and linked.pop(plan.uid, ...) is None and not linked:
-                del self._linked[link]
+        if unit is not None:  # other waves of its gang stay as they are
+            self._end(unit)
+        self.dissolved.discard(plan.uid)
 
     def dissolve(self, plan: PodPlan) -> None:
         """Units that the pod belongs to, or may belong to now, are formed again when they are asked for."""
@@ -120,9 +113,18 @@ class Units:
         if plan.uid in self._units or self._inventory.shares(plan.key):
             links += claim_keys(plan.pod)
         for link in links:
-            for uid in self._linked.pop(link, ()):
-                if self._units.pop(uid, None) is not None:
-                    self.dissolved.add(uid)
+            for unit in tuple(self._linked.get(link, ())):
+                self._end(unit)
+
+    def _end(self, unit: Unit) -> None:
+        for each in unit.plans:
+            del self._units[each.uid]
+            self.dissolved.add(each.uid)
+        for link in unit.links:
+            units = self._linked[link]
+            del units[unit]
+            if not units:
+                del self._linked[link]
 
     def retry_later(self, plan: PodPlan, at: float) -> None:
         """The request for a planned pod failed. Its unit waits until this time, in monotonic seconds, to try again."""
@@ -135,6 +137,10 @@ class Units:
     def _form(self, plan: PodPlan) -> Unit:
         members, links, tight = self._connected(plan)
         if tight:
+            for each in members:  # some were linked to fewer pods before
+                unit = self._units.get(each.uid)
+                if unit is not None:
+                    self._end(unit)
             return self._register(members, links)
         formed: Unit | None = None
         for wave in _waves(tuple([each for each in members if each.uid not in self._units]), plan):
@@ -150,14 +156,14 @@ class Units:
             members,
             max([due_of(each) for each in deciding]),
             max([each.pod.priority for each in members]),
-            links[-1],
+            tuple(links),
             deciding,
             alike=not more and first.pod.hold is None and not _completes(first),
         )
         for each in members:
             self._units[each.uid] = unit
         for link in links:
-            self._linked.setdefault(link, {}).update(dict.fromkeys([each.uid for each in members]))
+            self._linked.setdefault(link, {})[unit] = None
         return unit
 
     def _connected(self, plan: PodPlan) -> tuple[tuple[PodPlan, ...], list[str], bool]:

@@ -11,6 +11,8 @@ Several: TypeAlias = tuple[str, ...] | dict[str, None]
 """Names in the order in which they were added."""
 _FEW: Final = 8
 """A tuple is copied with each change, which costs about as much as a dict up to this length."""
+_FEW_AGAIN: Final = 4
+"""A dict keeps the memory of all names that it ever had; less than _FEW, so that no key goes to and fro."""
 
 
 def add_name(index: dict[str, Several], key: str, name: str) -> Several:
@@ -29,6 +31,8 @@ def remove_name(index: dict[str, Several], key: str, name: str) -> Several:
     if isinstance(known, dict):
         del known[name]
         left: Several = known
+        if len(known) <= _FEW_AGAIN:
+            left = index[key] = tuple(known)
     else:
         left = index[key] = tuple([each for each in known if each != name])
     if not left:

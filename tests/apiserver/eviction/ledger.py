@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tests.controlplane.assets import Assets
     from tests.controlplane.client import Client
+    from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 
@@ -239,9 +240,9 @@ class Ward(evicting.Ward):
 class Deceived(EvictProcess):
     """`evict` in mode replacement, with a wall clock of its own; `arguments` are added."""
 
-    def __init__(self, plane: RestartablePlane, *arguments: str) -> None:
+    def __init__(self, plane: ControlPlane, *arguments: str, policy: str = POLICY) -> None:
         kubeconfig = plane.kubeconfig_of(OUR_USER, ["system:masters"])
-        super().__init__(plane, "replacement", "--in-tree=absent", *arguments, policy=POLICY, kubeconfig=kubeconfig)
+        super().__init__(plane, "replacement", "--in-tree=absent", *arguments, policy=policy, kubeconfig=kubeconfig)
 
     def _program(self) -> list[str]:
         self.shift(0.0)

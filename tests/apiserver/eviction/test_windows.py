@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import datetime, timedelta
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.apiserver.evicting import EvictProcess, Ward
 from tests.apiserver.eviction.bench import SOON_SECONDS, now
+from tests.apiserver.eviction.ledger import Deceived
 from tests.apiserver.eviction.play import NO_CEILING, OUR_USER
 from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness
 from tests.conftest import _assets
@@ -22,7 +24,7 @@ from webhook.api.meta import format_time
 from webhook.api.rules import NOT_BEFORE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 
@@ -30,7 +32,9 @@ PODS: Final = 6
 IN_THE_WINDOW: Final = 2
 """The next one would go 45 s later, when the window is almost over, and the last ones in the next window."""
 LORD_HOWE: Final = ZoneInfo("Australia/Lord_Howe")
+BERLIN: Final = ZoneInfo("Europe/Berlin")
 LATER: Final = timedelta(seconds=15)
+WINDOW: Final = timedelta(minutes=1)
 POLICY: Final = """
 apiVersion: policy.devicetaint.io/v1alpha1
 kind: DeviceTaintPolicy
@@ -47,6 +51,25 @@ eviction:
   action: skip
 - {{perOwnerUnavailable: null, windows: [{{schedule: "* * * * *", duration: 1m}}]}}
 """
+
+CHANGING: Final = """
+apiVersion: policy.devicetaint.io/v1alpha1
+kind: DeviceTaintPolicy
+inTreeEvictor: absent
+eviction:
+- namespaces: {{names: ["{skipped}"]}}
+  windows: [{{schedule: "30 2 * * *", duration: 1m, zone: Europe/Berlin}}]
+  perOwnerUnavailable: null
+  rate: 100
+  burst: 100
+- namespaces: {{names: ["{twice}"]}}
+  windows: [{{schedule: "45 1 * * *", duration: 1m, zone: Australia/Lord_Howe}}]
+  perOwnerUnavailable: null
+  rate: 100
+  burst: 100
+- {{}}
+"""
+"""Half past two is skipped in spring; a quarter to two comes twice in autumn, half an hour apart."""
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +133,88 @@ def _check(plane: ControlPlane, soon: Ward, closed: Ward, skipped: Ward, dated: 
     assert evictions(witness, closed) == []
     assert evictions(witness, skipped) == []
     assert len(soon.present()) == PODS - len(gone)
+
+
+def test_window_whose_start_clocks_skip_opens_after_the_gap(plane: ControlPlane) -> None:
+    """ADR 19; the worker's clock is set to just before clocks change in Berlin."""
+    opens = _next_change(BERLIN, forward=True)
+    with Ward(plane.client) as ward, _changing(plane, skipped=ward) as worker:
+        worker.set_clock(opens - timedelta(seconds=40))
+        rule = ward.taint()
+        _wait_told(ward, {ward.name: rule}, f"that opens at {opens.astimezone(BERLIN).isoformat()}")
+        left = worker.wait_left(ward)
+    assert all(opens <= each < opens + WINDOW for each in left)
+
+
+def test_window_whose_start_comes_twice_opens_once_and_plans_wait_for_the_next_day(plane: ControlPlane) -> None:
+    """ADR 19; the worker's clock is set to between the two, when clocks change on Lord Howe Island."""
+    change = _next_change(LORD_HOWE, forward=False)
+    again = change + timedelta(minutes=15)
+    opens = (again.astimezone(LORD_HOWE) + timedelta(days=1)).astimezone(UTC)
+    assert f"{again.astimezone(LORD_HOWE):%H:%M}" == f"{opens.astimezone(LORD_HOWE):%H:%M}" == "01:45"
+    with Ward(plane.client) as ward, _changing(plane, twice=ward) as worker:
+        worker.set_clock(again - timedelta(seconds=40))
+        rule = ward.taint()
+        text = f"{PODS} waiting for a window that opens at {opens.astimezone(LORD_HOWE).isoformat()}"
+        _wait_told(ward, {ward.name: rule}, text)
+        while worker.now() < again + timedelta(seconds=10):
+            time.sleep(0.5)
+        assert evictions(worker.witness, ward) == []
+        worker.set_clock(opens - timedelta(seconds=10))
+        left = worker.wait_left(ward)
+    assert all(opens <= each < opens + WINDOW for each in left)
+
+
+class Clocked(Deceived):
+    """`evict` by policy CHANGING, whose clock can be set; a ward that is not named has no pods."""
+
+    def __init__(self, plane: ControlPlane, wards: Mapping[str, Ward]) -> None:
+        names = {name: wards[name].name if name in wards else "unused" for name in ("skipped", "twice")}
+        super().__init__(plane, policy=CHANGING.format(**names) + NO_CEILING)
+        self.witness = Witness(plane.folder / "audit.log", OUR_USER)
+        self._ahead = timedelta()
+
+    def set_clock(self, time: datetime) -> None:
+        """Sets the clock of the process."""
+        self._ahead = time - now()
+        self.shift(self._ahead.total_seconds())
+
+    def now(self) -> datetime:
+        """What the process takes for now."""
+        return now() + self._ahead
+
+    def wait_left(self, ward: Ward) -> list[datetime]:
+        """When the pods of the ward were evicted, by the clock of the process, once all of them were."""
+        wait_until(lambda: len(evictions(self.witness, ward)) == PODS, "all are evicted", seconds=90, every=0.2)
+        return [each + self._ahead for each in evictions(self.witness, ward)]
+
+
+@contextmanager
+def _changing(plane: ControlPlane, **wards: Ward) -> Iterator[Clocked]:
+    """A worker, and pods in the wards, which are no longer there when the worker has ended."""
+    for ward in wards.values():
+        for number in range(PODS):
+            ward.admit(f"pod-{number}")
+    with Clocked(plane, wards) as process:
+        process.wait_working()
+        yield process
+
+
+def _next_change(zone: ZoneInfo, *, forward: bool) -> datetime:
+    """When clocks change next in that direction, at least two days from now."""
+    step = timedelta(minutes=30)
+    at = now().replace(minute=0, second=0, microsecond=0) + timedelta(days=2)
+    while True:
+        gained = _offset(at + step, zone) - _offset(at, zone)
+        at += step
+        if gained and (gained > timedelta()) is forward:
+            return at
+
+
+def _offset(at: datetime, zone: ZoneInfo) -> timedelta:
+    offset = at.astimezone(zone).utcoffset()
+    assert offset is not None
+    return offset
 
 
 def _next_minute() -> datetime:

@@ -44,3 +44,12 @@ def test_few_names_take_little_memory_and_many_are_not_copied() -> None:
     assert index["key"] is names
     assert remove_name(index, "key", "n0") is names
     assert list(names) == [*(f"n{each}" for each in range(1, 9)), "more"]
+
+
+def test_names_that_are_few_again_are_a_tuple_again() -> None:
+    index = with_names(100)
+    names = index["key"]
+    for number in range(95):
+        assert remove_name(index, "key", f"n{number}") is names
+    assert remove_name(index, "key", "n95") == ("n96", "n97", "n98", "n99")
+    assert index == {"key": ("n96", "n97", "n98", "n99")}

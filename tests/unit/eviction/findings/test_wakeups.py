@@ -159,7 +159,7 @@ def test_no_pod_waits_without_a_reason_behind_a_budget(seed: int) -> None:
     assert Turmoil(seed, shares=True, readiness=True, budgets=True).stalled() == ""
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [*range(30), 6016])
 def test_no_pod_waits_without_a_reason_for_pods_that_it_goes_with(seed: int) -> None:
     """H5: this holds with gangs, PodGroups and shared claims."""
     assert Turmoil(seed, shares=True, readiness=True, budgets=True, together=True).stalled() == ""
