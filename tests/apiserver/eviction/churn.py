@@ -57,6 +57,7 @@ class Churn:
 
     def __init__(self, client: Client, seed: int, write_policy: Callable[[Json], None]) -> None:
         self._client = client
+        self.seed = seed
         self._random = random.Random(seed)
         self._set_policy = write_policy
         self._number = 0
@@ -69,6 +70,8 @@ class Churn:
         self.paused = False
         self.created: dict[str, int] = {}
         """How many objects of each sort were created."""
+        self.changes: list[tuple[datetime, datetime, str]] = []
+        """What was done, and between which times."""
         self._operations = self._weighed()
 
     @property
@@ -102,6 +105,7 @@ class Churn:
         start = now()
         operation()
         end = now()
+        self.changes.append((start, end, operation.__name__))
         for pod in self.pods.values():
             pod.follow(self._due(pod), start, end)
 

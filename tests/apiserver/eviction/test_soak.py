@@ -29,7 +29,7 @@ from tests.controlplane import versions
 from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tests.apiserver.eviction.witness import Deletion
     from tests.controlplane.assets import Assets
@@ -199,8 +199,20 @@ def test_no_pod_is_evicted_that_no_taint_hits_or_that_is_held(soak: Soak) -> Non
     slack = timedelta(seconds=NOTICED_SECONDS)
     granted = [each for each in soak.deletions if each.code < 300]
     pods = soak.churn.all_pods
-    wrong = [(each.at, pods[each.uid]) for each in granted if not pods[each.uid].could_go(each.at, slack)]
-    assert wrong == []
+    wrong = [each for each in granted if not pods[each.uid].could_go(each.at, slack)]
+    assert not wrong, "\n".join(line for each in wrong for line in _story(soak, each))
+
+
+def _story(soak: Soak, deletion: Deletion) -> Iterator[str]:
+    """What was done shortly before a pod was evicted, and which pods of its namespace were evicted then."""
+    pods, around = soak.churn.all_pods, timedelta(seconds=15)
+    yield f"seed {soak.churn.seed}: at {deletion.at} {pods[deletion.uid]}"
+    for start, end, name in soak.churn.changes:
+        if abs(start - deletion.at) < around:
+            yield f"  {start} to {end} {name}"
+    for each in soak.deletions:
+        if each.pod[0] == deletion.pod[0] and abs(each.at - deletion.at) < around:
+            yield f"  {each.at} {each.code} {pods[each.uid]}"
 
 
 def test_nothing_due_is_left(soak: Soak) -> None:
