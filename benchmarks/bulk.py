@@ -35,6 +35,8 @@ _TOLERATIONS: Final[tuple[list[dict[str, Any]], ...]] = (
 )
 _BATCH: Final = 100
 """Writes in one transaction; etcd takes 128."""
+_BATCH_BYTES: Final = 1_000_000
+"""And it takes 2 MiB."""
 
 
 class EtcdWriter:
@@ -53,11 +55,14 @@ class EtcdWriter:
     def write(self, objects: Iterable[dict[str, Any]]) -> None:
         """All of them, in batches. Raises: BenchmarkError."""
         batch: list[dict[str, Any]] = []
+        size = 0
         for obj in objects:
-            batch.append({"requestPut": {"key": _encoded(_key(obj)), "value": _encoded(json.dumps(obj))}})
-            if len(batch) == _BATCH:
+            value = _encoded(json.dumps(obj))
+            if batch and (len(batch) == _BATCH or size + len(value) > _BATCH_BYTES):
                 self._send(batch)
-                batch = []
+                batch, size = [], 0
+            batch.append({"requestPut": {"key": _encoded(_key(obj)), "value": value}})
+            size += len(value)
         if batch:
             self._send(batch)
 

@@ -53,10 +53,11 @@ LOOP_SECONDS: Final = 0.15
 """The longest that anything else waits for the loop."""
 _MODELS: Final = ("a100", "h100", "l4", "mi300")
 _TICK_SECONDS: Final = 0.001
+_CREATED: Final = "2026-07-01T00:00:00Z"
 
 
-def slice_of(pool: int, generation: int = 1, firmware: int = 0) -> ResourceSlice:
-    """As the watch brings it. `firmware`: of the first device."""
+def slice_manifest(pool: int, firmware: int = 0) -> dict[str, Any]:
+    """The one slice of a pool. `firmware`: of its first device."""
     devices = [
         {
             "name": f"gpu-{at}",
@@ -74,19 +75,28 @@ def slice_of(pool: int, generation: int = 1, firmware: int = 0) -> ResourceSlice
         }
         for at in range(DEVICES)
     ]
-    manifest = {
-        "metadata": {"name": f"s-{pool}", "uid": f"u-{pool}", "resourceVersion": str(generation)},
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"s-{pool}", "uid": f"u-{pool}", "creationTimestamp": _CREATED},
         "spec": {
             "driver": DRIVER,
             "nodeName": f"node-{pool}",
-            "pool": {"name": f"node-{pool}", "generation": generation, "resourceSliceCount": 1},
+            "pool": {"name": f"node-{pool}", "generation": 1, "resourceSliceCount": 1},
             "devices": devices,
         },
     }
+
+
+def slice_of(pool: int, generation: int = 1, firmware: int = 0) -> ResourceSlice:
+    """As the watch brings it."""
+    manifest = slice_manifest(pool, firmware)
+    manifest["metadata"]["resourceVersion"] = str(generation)
+    manifest["spec"]["pool"]["generation"] = generation
     return msgspec.json.decode(json.dumps(manifest).encode(), type=WholeSliceWire).to_value()
 
 
-def patch_of(number: int) -> StoredPatch:
+def patch_manifest(number: int) -> dict[str, Any]:
     """Of ten patches seven have a class and CEL of their own; two have names; one takes precedence over others."""
     own = f'device.attributes["{DRIVER}"]'
     key, priority = f"example.com/k{number}", 0
@@ -101,11 +111,19 @@ def patch_of(number: int) -> StoredPatch:
     else:
         key, priority = "example.com/shared", number
         selects = {"driver": DRIVER, "device": f"gpu-{number % 8}"}
-    taint = {"key": key, "effect": "NoSchedule", "timeAdded": "2026-07-01T00:00:00Z"}
-    manifest = {
-        "metadata": {"name": f"p-{number}", "uid": f"p-{number}", "creationTimestamp": "2026-07-01T00:00:00Z"},
+    taint = {"key": key, "effect": "NoSchedule", "timeAdded": _CREATED}
+    return {
+        "apiVersion": "devicetaint.io/v1alpha1",
+        "kind": "ResourceSlicePatch",
+        "metadata": {"name": f"p-{number}"},
         "spec": {"devices": {"filter": selects, "priority": priority, "taints": [taint]}},
     }
+
+
+def patch_of(number: int) -> StoredPatch:
+    """Likewise, as the watch brings it."""
+    manifest = patch_manifest(number)
+    manifest["metadata"] |= {"uid": f"p-{number}", "creationTimestamp": _CREATED}
     return StoredPatch(decode_patch(Reader.of(manifest, [])), 1)
 
 
