@@ -105,6 +105,7 @@ benchmark-scale: setup ## impact in a cluster of 100,000 devices and claims, and
 	@$(BIN)/python -m benchmarks.cluster
 	@$(BIN)/python -m benchmarks.eviction_plan
 	@$(BIN)/python -m benchmarks.patches
+	@$(BIN)/python -m benchmarks.patched_cluster
 
 .PHONY: benchmark-stalls
 benchmark-stalls: setup ## what small claims wait for beside sixteen of 2 MB; fails above 5 times the idle p99

@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.request import urlopen
 
-import yaml
-
 from benchmarks.bulk import EtcdWriter
 from benchmarks.cluster import Usage
 from benchmarks.gobinaries import BenchmarkError
@@ -45,7 +43,6 @@ _PATCHES: Final = path("devicetaint.io/v1alpha1", "resourceslicepatches")
 _RULES: Final = path("resource.k8s.io/v1", "devicetaintrules")
 _SLICES: Final = path("resource.k8s.io/v1", "resourceslices")
 _CLASSES: Final = path("resource.k8s.io/v1", "deviceclasses")
-_DEFINITIONS: Final = path("apiextensions.k8s.io/v1", "customresourcedefinitions")
 _DEFINITION: Final = ROOT / "manifests" / "components" / "patches" / "definition.yaml"
 _LABEL: Final = "devicetaint.io/patch"
 _ARGUMENTS: Final = ("--leader-elect", "--leader-elect-lease=default/patch")
@@ -204,7 +201,9 @@ def _fill(plane: ControlPlane, patches: int) -> None:
     _say(f"{POOLS:,} slices and {patches} patches")
     with EtcdWriter(plane.folder) as etcd:
         etcd.write(slice_manifest(pool) for pool in range(POOLS))
-    _ = plane.client.create(_DEFINITIONS, yaml.safe_load(_DEFINITION.read_text())).object
+    applied = plane.kubectl("apply", "-f", _DEFINITION)
+    if applied.code:
+        raise BenchmarkError(applied.stderr)
     wait_until(lambda: plane.client.get(_PATCHES).ok, "patches are served")
     wait_until(lambda: len(plane.client.get(_SLICES, resourceVersion="0").items) == POOLS, "slices are read")
     chosen = {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]}

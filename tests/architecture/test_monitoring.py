@@ -49,7 +49,9 @@ def _series() -> set[str]:
     metrics.watch_key(lambda: True)
     metrics.policy.candidate_load_success = True
     AuditMetrics(metrics.registry)
-    PatchMetrics(metrics.registry, REASONS).watch(lambda: 0, lambda: 0, dict)
+    patches = PatchMetrics(metrics.registry, REASONS)
+    patches.watch(lambda: 0, lambda: 0, dict)
+    patches.watch_slices(lambda: 0)
     ReactionMetrics(metrics.registry)
     # As text: families without a sample yet have their names there too.
     exposition = metrics.exposition("")[0].decode() + generate_latest(World(Mode.OBSERVE).registry).decode()

@@ -124,6 +124,8 @@ class Patcher:
         self._policy = ReactionPolicy(policies, self._reactions.observe_policy)
         if self._keeper is not None:
             self._subscribe_keeper(self._keeper)
+            keeper = self._keeper
+            self._patch_metrics.watch_slices(lambda: keeper.pending)
         self._checks = Checks()
         self._started = asyncio.Event()
 

@@ -95,6 +95,11 @@ class SliceKeeper:
         self._ledger.apply_patch(name, None if new is None else new.patch)
         self._wake()
 
+    @property
+    def pending(self) -> int:
+        """How many slices are not as patches say, if this process writes them."""
+        return len(self._ledger.touch) if self._parts.current() else 0
+
     def _wake(self) -> None:
         if self._ledger.open:
             self._complete = False

@@ -62,6 +62,14 @@ class PatchMetrics:
         for reason in self._reasons:
             self._patches.labels(reason).set_function(partial(_count_of, reasons, reason))
 
+    def watch_slices(self, pending: Callable[[], float]) -> None:
+        """What is asked at each scrape where attributes of patches are written: slices that do not have them yet."""
+        Gauge(
+            f"{_PREFIX}_patch_slices_pending",
+            "ResourceSlices that are to be written because of attributes or capacity of patches.",
+            registry=self._registry,
+        ).set_function(pending)
+
     def count_write(self, verb: str, result: str) -> None:
         """One request to write a rule answered."""
         self._writes.labels(verb, result).inc()

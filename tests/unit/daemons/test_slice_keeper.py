@@ -197,6 +197,9 @@ def test_status_says_which_slices_are_still_to_be_written_and_why() -> None:
         lambda: world.said() == AppliedAttributes(0, said),
     )
     assert {"patch"} in world.reported
+    assert world.keeper.pending == 3
+    world.is_current = False
+    assert world.keeper.pending == 0, "a standby writes none"
 
 
 def test_status_stays_as_it_is_while_slices_are_looked_at_and_is_asked_for_afterwards() -> None:
