@@ -133,6 +133,7 @@ def _slice_specs(draw: st.DrawFn) -> tuple[list[Json], Json]:
         _some(
             taints=_lists(_some(device=_names, taint=right_taints)),
             sharedCounters=_lists(_some(name=_names) | st.none(), 2),
+            partitionTypeAttribute=st.sampled_from(("gpu.example.com/type", "")),
         )
     )
     pool = draw(_some(name=_names, generation=st.integers(0, 3), resourceSliceCount=st.integers(0, 3)))

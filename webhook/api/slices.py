@@ -65,6 +65,8 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
     slice_taints: tuple[SliceTaint, ...] = ()
     distinct_taints: tuple[DeviceTaint, ...] = ()
     """Every taint of a device, once: what holds for these holds for the hundreds that repeat them."""
+    partition_type: str | None = None
+    """The attribute by which partitions are told apart (`partitionTypeAttribute`, 1.37): they must have it."""
     raw_devices: JSON | bytes = None
     """All of the devices as they were written; bytes are JSON that is not read yet."""
 
@@ -88,6 +90,7 @@ def decode_slice(reader: Reader) -> ResourceSlice:
         counter_sets=_names(spec.raw.get("sharedCounters"), "name"),
         slice_taints=tuple([_decode_slice_taint(each) for each in spec.each("taints")]),
         distinct_taints=tuple({id(taint): taint for device in devices for taint in device.taints}.values()),
+        partition_type=spec.optional_text("partitionTypeAttribute"),
         raw_devices=spec.raw.get("devices"),
     )
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.slices import ResourceSlice
+    from webhook.inventory.overriding import Faults
     from webhook.inventory.slice_patches import SlicePatches
     from webhook.patches.stored import StoredPatch
 
@@ -174,6 +175,10 @@ class SliceKeeper:
 
 def _works(slices: list[ResourceSlice], patches: SlicePatches, now: datetime) -> list[SliceWork]:
     """Of each slice by itself."""
-    return [
-        slice_work([each], patches, DeviceSelectors(SLICE_STEPS), now, lambda _: device_faults({})) for each in slices
-    ]
+    return [slice_work([each], patches, DeviceSelectors(SLICE_STEPS), now, _faults_of) for each in slices]
+
+
+def _faults_of(value: ResourceSlice) -> Faults:
+    """As `/mutate` finds them, so that it is not asked for what it will not do."""
+    named = {} if value.partition_type is None else {"partitionTypeAttribute": value.partition_type}
+    return device_faults({"driver": value.driver, **named})

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def device_faults(spec: dict[str, JSON]) -> Callable[[dict[str, JSON]], list[str]]:
     """For the `spec` of a slice of the right types: what would be wrong with it by such a change of a device.
 
-    Values are right by themselves: they come from a patch or from a driver. Of the `spec` the name of the attribute
-    matters by which partitions are distinguished; where that is not known, as in a cache, it is not looked at.
+    Values are right by themselves: they come from a patch or from a driver. Of the `spec` only `driver` and
+    `partitionTypeAttribute` matter.
     """
     named = spec.get("partitionTypeAttribute") is not None
 

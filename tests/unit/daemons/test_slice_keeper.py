@@ -166,6 +166,23 @@ def test_slices_are_written_for_a_new_a_changed_and_a_removed_patch() -> None:
     assert world.reported[0] == {"patch"}
 
 
+def test_attribute_that_tells_partitions_apart_is_not_removed() -> None:
+    """`/mutate` leaves such a patch out, so no write would change the slice."""
+    world = World()
+    world.answers = False
+    counters = [{"counterSet": "card", "counters": {"memory": {"value": "1"}}}]
+    device = {"name": "gpu-0", "consumesCounters": counters, "attributes": {"kind": {"string": "half"}}}
+    world.store(slice_of(device, name="a", partitionTypeAttribute=f"{DRIVER}/kind"))
+    world.patch(attributes={f"{DRIVER}/kind": None})
+
+    def invalid() -> bool:
+        condition = world.said().condition
+        return condition is not None and condition.reason == "DeviceInvalid" and "must be set" in condition.message
+
+    play(world, invalid)
+    assert world.wanted == frozenset()
+
+
 def test_slice_that_its_driver_writes_while_no_webhook_answers_is_put_right() -> None:
     world = patched("a", "b")
     play(

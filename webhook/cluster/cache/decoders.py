@@ -235,6 +235,7 @@ class _SliceSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     devices: tuple[_Device, ...] | None = None
     shared_counters: tuple[_CounterSet | None, ...] | None = None
     taints: msgspec.Raw = _NOTHING
+    partition_type_attribute: str | None = None
 
 
 class SliceWire(msgspec.Struct, frozen=True, gc=False):
@@ -260,6 +261,7 @@ def _slice(metadata: ObjectIdentity, spec: _SliceSpec, raw_devices: bytes | None
         has_devices=spec.devices is not None,
         counter_sets=_shared_names([each.name if each else "" for each in spec.shared_counters or ()]),
         slice_taints=_slice_taints.of(spec.taints),
+        partition_type=None if spec.partition_type_attribute is None else intern(spec.partition_type_attribute),
         raw_devices=raw_devices,
     )
 
