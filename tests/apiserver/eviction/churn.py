@@ -49,7 +49,7 @@ RULES_MOST: Final = 10
 POOLS_MOST: Final = 8
 NAMESPACES: Final = 5
 _PAUSES_SECONDS: Final = 3.0
-"""More than a worker needs to read another policy, even on a slow machine."""
+"""More than a request takes that is under way when a pause begins."""
 
 
 class Churn:
@@ -387,7 +387,7 @@ class Churn:
             policy_of(choose(PROFILES), choose(BREAKERS), limit=choose([None, None, 3]), pause=self.paused)
         )
         if self.paused:
-            time.sleep(_PAUSES_SECONDS)  # a pod that is created before the worker has read it may still go
+            time.sleep(_PAUSES_SECONDS)
 
     # --- the end ---------------------------------------------------------------------------------
 

@@ -82,7 +82,8 @@ class Sized(EvictProcess):
     def __init__(self, plane: RestartablePlane) -> None:
         kubeconfig = plane.kubeconfig_of(OUR_USER, ["system:masters"])
         arguments = ("--in-tree=absent", "--kube-api-qps=1000", "--kube-api-burst=2000")
-        super().__init__(plane, "replacement", *arguments, policy=json.dumps(LENIENT), kubeconfig=kubeconfig)
+        self._in_use = json.dumps(LENIENT)
+        super().__init__(plane, "replacement", *arguments, policy=self._in_use, kubeconfig=kubeconfig)
 
     def _program(self) -> list[str]:
         program, *_ = super()._program()
@@ -93,9 +94,14 @@ class Sized(EvictProcess):
         return self.folder / "sizes.json"
 
     def write_policy(self, policy: Json) -> None:
-        part = self.folder / "policy.part"
-        part.write_text(json.dumps(policy))
-        part.replace(self.folder / "policy.yaml")
+        """Returns once it is in use, however busy the machine is."""
+        text = json.dumps(policy)
+        if text == self._in_use:
+            return
+        loaded = len(self.lines("policy in use"))
+        self.set_policy(text)
+        wait_until(lambda: len(self.lines("policy in use")) > loaded, "the policy in use", every=0.2)
+        self._in_use = text
 
     def sizes(self) -> Sizes:
         self._file.unlink(missing_ok=True)
