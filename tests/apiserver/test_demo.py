@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.controlplane.assets import Assets
 
 DEMO = (sys.executable, "-m", "tests.demo")
-IN_A_CLUSTER: Final = 24
+IN_A_CLUSTER: Final = 26
 """Chapters."""
 WITHOUT_ONE: Final = 14
 _LINES: Final = 60
@@ -81,13 +81,17 @@ def test_demo_tells_its_story_with_a_real_control_plane(assets: Assets) -> None:
         "evicts 6 pods in 1 namespace: 4 at once, 2 after 1 h (rule impact)",
         " pods evicted; 2 pods pending in 1 namespace; 1 held; next due",
         "EvictionCancelled",
+        "cards-2/gpu-1 taint card.example.com/firmware:NoExecute - old",
+        "selects 3 devices in 2 pools; evicts 3 pods in 1 namespace, all at once (rule impact)",
+        "resourceslicepatch.devicetaint.io/old-firmware created",
+        "statefulset.apps/chat 1/4",
         "configmap/device-taint-webhook-policy created",
         'no rule allows "test-admin" in namespace "production" a toleration of key',
         "allowed by an exception until",
         "burn-in-gpu-",
         '{"username":"test-admin","groups":["system:masters","system:authenticated"]',
         'The ConfigMap "device-taint-webhook-policy" is invalid: * data[policy.yaml].rules[0].action: Unsupported',
-        "9 errors, 4 warnings; skipped: 25 of other kinds (exit code 1)",
+        "9 errors, 4 warnings; skipped: 29 of other kinds (exit code 1)",
     ):
         assert expected in text
     assert re.search(r"training/serve-1 - 0 node-[12]/gpu-", text), "on whichever node the scheduler put it"
@@ -111,7 +115,7 @@ def test_demo_without_go_and_control_plane_says_so_and_asks_our_server(tmp_path:
         "there is no Go to build it: install Go",
         "HTTP 200: refused with 422 Invalid * spec.devices.requests[0].exactly.tolerations[0].operator: Invalid value:",
         "HTTP 200: refused with 403 Forbidden * spec.devices.requests[0].exactly.tolerations[0]: Forbidden: no rule",
-        "9 errors, 4 warnings; skipped: 25 of other kinds (exit code 1)",
+        "9 errors, 4 warnings; skipped: 29 of other kinds (exit code 1)",
         "without a control plane. Next:",
         "install Go 1.26 or newer",
     ):

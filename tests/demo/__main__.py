@@ -148,6 +148,7 @@ def _close(terminal: Terminal, ending: str, *, keep: bool) -> None:
     terminal.entry("docs/policy.md", "a policy of your own, step by step")
     terminal.entry("docs/admission.md", "everything it says, and what to do about it")
     terminal.entry("docs/eviction.md", "what the worker does, and what holds it back")
+    terminal.entry("docs/patches.md", "taints by device class and CEL")
     terminal.entry("manifests/README.md", "what is registered, and what happens while it is down")
     terminal.entry(".venv/bin/device-taint-webhook check DIR", "judge your own manifests")
 

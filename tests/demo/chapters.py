@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.demo.eviction import EVICTION
 from tests.demo.impact import IMPACT
+from tests.demo.patches import PATCHES
 from tests.demo.scenes import Chapter, Step
 from tests.demo.softening import SOFTENING
 
@@ -178,6 +179,7 @@ IN_A_CLUSTER = (
     *IMPACT,
     *EVICTION,
     *SOFTENING,
+    *PATCHES,
     Chapter(
         title=_POLICY,
         steps=(

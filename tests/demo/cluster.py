@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from tests.apiserver.manifests.installing import write_registrations
 from tests.controlplane import versions
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import Process, free_port
@@ -26,7 +27,7 @@ from tests.demo.telling import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Mapping
     from pathlib import Path
 
     from tests.controlplane.assets import Assets
@@ -36,12 +37,16 @@ MANIFESTS = ROOT / "manifests"
 _VALIDATING = "validating"
 _INSTALLED = (
     *(f"base/{name}.yaml" for name in ("namespace", "access", "key")),
-    *(f"components/{name}/access.yaml" for name in ("evict", "evict-acting")),
+    *(f"components/{name}/access.yaml" for name in ("evict", "evict-acting", "patches", "patch-controller")),
+    "components/patches/definition.yaml",
 )
+_REGISTERED = "patches"
+"""The overlay whose webhook configurations call us."""
 _NODES = ("node-1", "node-2")
 _NAMESPACE = "device-taint-webhook"
 _ACCOUNT = f"system:serviceaccount:{_NAMESPACE}:device-taint-webhook"
 _EVICTOR = "device-taint-webhook-evict"
+_PATCHER = "device-taint-patch"
 _FOLLOWED_SECONDS = 600
 _CALL_SECONDS = 30
 """The most that an API server waits. As shipped it is 3 or 5, and on a busy machine a call may take longer."""
@@ -51,10 +56,13 @@ _ACCOUNT_GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{_NAMESPAC
 class Cluster:
     """A control plane and our server, both running."""
 
-    def __init__(self, plane: ControlPlane, webhook: WebhookProcess, evictor: Process, evictor_metrics: str) -> None:
+    def __init__(
+        self, plane: ControlPlane, webhook: WebhookProcess, workers: Mapping[str, Process], evictor_metrics: str
+    ) -> None:
+        """`workers` are our other processes, by name."""
         self.plane = plane
         self.webhook = webhook
-        self._evictor = evictor
+        self._workers = workers
         self._evictor_metrics = evictor_metrics
         self.story = story_for(plane.server_version, plane.folder / "story")
         (self.story / "admin.kubeconfig").write_bytes(plane.kubeconfig.read_bytes())
@@ -63,7 +71,8 @@ class Cluster:
     def register(self) -> None:
         """Has the API server call our server. Raises: NotReadyError."""
         where = self.webhook.base_url, self.webhook.ca_pem
-        register(self.plane, MANIFESTS, *where, timeout_seconds=_CALL_SECONDS)
+        file = write_registrations(self.plane.assets, _REGISTERED, self.plane.folder)
+        register(self.plane, self.plane.folder, *where, files=[file], timeout_seconds=_CALL_SECONDS)
         self._before = calls(self.plane)
 
     def calls(self) -> tuple[int, int]:
@@ -75,7 +84,7 @@ class Cluster:
     @property
     def processes(self) -> dict[str, Process]:
         """All that runs, by name."""
-        return {**self.plane.processes, "webhook": self.webhook.process, "evict": self._evictor}
+        return {**self.plane.processes, "webhook": self.webhook.process, **self._workers}
 
     @property
     def metrics_addresses(self) -> dict[str, str]:
@@ -117,15 +126,20 @@ def started(assets: Assets, terminal: Terminal) -> Iterator[Cluster]:
             f"starting etcd, kube-apiserver {assets.version}, kube-controller-manager and kube-scheduler"
         ):
             plane = stack.enter_context(ControlPlane(assets, controllers=[], scheduler=True, kwok=True))
-        with terminal.task("installing our manifests, starting webhook and eviction worker as their service accounts"):
+        with terminal.task("installing our manifests, starting webhook and controllers as their service accounts"):
             _install(plane)
             for node in _NODES:
                 plane.add_node(node)
             kubeconfig = plane.kubeconfig_of(_ACCOUNT, _ACCOUNT_GROUPS)
-            webhook = stack.enter_context(WebhookProcess(f"--kubeconfig={kubeconfig}", plane.proof, standalone=False))
+            arguments = (f"--kubeconfig={kubeconfig}", f"--patch-account={_PATCHER}", plane.proof)
+            webhook = stack.enter_context(WebhookProcess(*arguments, standalone=False))
             evictor_metrics = f"127.0.0.1:{free_port()}"
-            evictor = stack.enter_context(_evictor(plane, evictor_metrics))
-        yield Cluster(plane, webhook, evictor, evictor_metrics)
+            delegated = ("--mode=delegated", f"--metrics-bind-address={evictor_metrics}")
+            workers = {
+                "evict": stack.enter_context(_worker(plane, "evict", _EVICTOR, *delegated)),
+                "patch": stack.enter_context(_worker(plane, "patch", _PATCHER, "--metrics-bind-address=0")),
+            }
+        yield Cluster(plane, webhook, workers, evictor_metrics)
 
 
 def tell(stage: Cluster, terminal: Terminal) -> None:
@@ -135,7 +149,9 @@ def tell(stage: Cluster, terminal: Terminal) -> None:
     terminal.title(BEFORE.title)
     teller.act(BEFORE)
     terminal.blank()
-    with terminal.task(f"registering it by manifests/base/*-webhook.yaml, with {_CALL_SECONDS} s for each call"):
+    with terminal.task(
+        f"registering it as manifests/overlays/{_REGISTERED} does, with {_CALL_SECONDS} s for each call"
+    ):
         stage.register()
     teller.tell(IN_A_CLUSTER)
 
@@ -152,15 +168,15 @@ def story_for(version: str, folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _evictor(plane: ControlPlane, metrics: str) -> Iterator[Process]:
-    """`evict --mode delegated`, at work. Its log is in the control plane's folder."""
+def _worker(plane: ControlPlane, name: str, account: str, *arguments: str) -> Iterator[Process]:
+    """A command of ours that works without being called, at work. Its log is in the control plane's folder."""
     command = [
-        *(sys.executable, "-m", "webhook", "evict", "--mode=delegated", "--leader-elect"),
-        f"--kubeconfig={plane.kubeconfig_of_account(_NAMESPACE, _EVICTOR)}",
-        *("--health-probe-bind-address=0", f"--metrics-bind-address={metrics}"),
+        *(sys.executable, "-m", "webhook", name, "--leader-elect", "--health-probe-bind-address=0"),
+        f"--kubeconfig={plane.kubeconfig_of_account(_NAMESPACE, account)}",
+        *arguments,
     ]
-    log = plane.folder / "evict.log"
-    process = Process("evict", command, log, environment=our_environment())
+    log = plane.folder / f"{name}.log"
+    process = Process(name, command, log, environment=our_environment())
     try:
         process.wait_ready(lambda: '"working"' in log.read_text(), seconds=180)
         yield process
@@ -174,3 +190,6 @@ def _install(plane: ControlPlane) -> None:
     done = plane.kubectl("apply", *files)
     if done.code != 0:
         raise StoryError(f"the manifests cannot be installed: {done.stderr}")
+    served = plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=2m")
+    if served.code != 0:
+        raise StoryError(f"patches are not served: {served.stderr}")

@@ -207,6 +207,7 @@ def test_every_file_of_the_story_is_told_in_both_ways() -> None:
         *("namespaces.yaml", "fleet.yaml", "all-gpus.yaml"),
         *("rack.yaml", "spare-rack.yaml", "firmware.yaml", "health-operator.yaml", "hot-gpus.yaml"),
         *("jobs.yaml", "spare-server.yaml", "hot-server.yaml"),
+        *("cards.yaml", "old-firmware.yaml", "memory-test.yaml"),
     }
 
 
