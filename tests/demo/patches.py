@@ -12,8 +12,8 @@ _FOUND = ("3 in 2 pools", "evicted   3 pods", "2 DeviceTaintRules", "cards-1/gpu
 _NOT_FOUND = ("cards-1/gpu-1", "gpu-2")
 _BUG_REMARK = "`preview` changes nothing. It prints each device before and after, and each pod that would be evicted."
 _APPLIED = (
-    "The webhook answers with what the patch hits. Our controller makes DeviceTaintRules of it, which go when the "
-    "patch is deleted."
+    "The webhook answers a dry run with what the patch would hit. Once the patch is stored, our controller makes "
+    "DeviceTaintRules of it, which go when the patch is deleted."
 )
 _HITS = "selects 3 devices in 2 pools; evicts 3 pods in 1 namespace"
 _COUNTS = "old-firmware   large                       3          3 "
@@ -51,8 +51,11 @@ PATCHES = (
         title=_APPLIED,
         steps=(
             Step(
-                command="kubectl apply -f old-firmware.yaml", ripe="evicts 3 pods", says=(_HITS, "old-firmware created")
+                command="kubectl apply -f old-firmware.yaml --dry-run=server",
+                says=(_HITS, "old-firmware created (server dry run)"),
+                again=True,
             ),
+            Step(command="kubectl apply -f old-firmware.yaml", says=(_HITS, "old-firmware created")),
             Step(command="kubectl get rsp", says=(_COUNTS,), again=True),
             Step(command=_SELECTORS, says=_SELECTED),
             Step(command=_PODS, says=("1/4", "Pending", "Running"), never=("Terminating",), again=True),
