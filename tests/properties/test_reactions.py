@@ -274,7 +274,7 @@ def test_a_restart_between_two_writes_changes_nothing(
         assert one.cluster.rules == two.cluster.rules
 
 
-@given(histories, policies, st.floats(0.0, 1.0, exclude_max=True))
+@given(histories, policies, st.floats(0.0, 0.999))  # times have microseconds: nearer to 1 they are the same
 def test_nothing_happens_before_the_time_of_the_next_pass(
     history: list[Event], reactions: tuple[Reaction, ...], part: float
 ) -> None:
