@@ -15,6 +15,7 @@ from webhook.inventory.matching import selects
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tests.controlplane.client import Client
     from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
@@ -192,3 +193,13 @@ class ClosingFleet:
 
 def large(fleet: ClosingFleet) -> Any:
     return [{"cel": {"expression": LARGE.format(driver=fleet.driver)}}]
+
+
+def wait_younger(client: Client, stored: Json) -> None:
+    """Returns when a patch that is created now is younger: an API server keeps full seconds."""
+
+    def younger() -> bool:
+        tried = client.create(COLLECTION, patch({}, "tried"), dry_run=True).object
+        return bool(tried["metadata"]["creationTimestamp"] > stored["metadata"]["creationTimestamp"])
+
+    wait_until(younger, "another second", every=0.2)

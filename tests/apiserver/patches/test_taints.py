@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.apiserver.patches.closing import KEY, SOON_SECONDS, ClosingFleet, large
+from tests.apiserver.patches.closing import KEY, SOON_SECONDS, ClosingFleet, large, wait_younger
 from tests.apiserver.patches.values import COLLECTION, patch
 from tests.conftest import FAKE_NODES
 from tests.controlplane.processes import wait_until
@@ -39,16 +39,6 @@ def everywhere(value: str) -> dict[str, str]:
     return dict.fromkeys(FAKE_NODES, value)
 
 
-def wait_younger(fleet: ClosingFleet, stored: Json) -> None:
-    """Returns when what is created now is younger: an API server keeps full seconds."""
-
-    def younger() -> bool:
-        tried = fleet.client.create(COLLECTION, patch({}, "tried"), dry_run=True).object
-        return bool(tried["metadata"]["creationTimestamp"] > stored["metadata"]["creationTimestamp"])
-
-    wait_until(younger, "another second", every=0.2)
-
-
 # --- which patch sets them -----------------------------------------------------------------------
 
 
@@ -56,9 +46,9 @@ def test_highest_priority_wins_and_then_the_older_patch(fleet: ClosingFleet) -> 
     """P-11, P-22. Names say the contrary of ages. Of the patch that loses a taint its others stay."""
     first = fleet.patch("c-below-zero", [valued("below-zero")], priority=-1, driver=fleet.driver)
     wait_values(fleet, everywhere("below-zero"))
-    wait_younger(fleet, first)
+    wait_younger(fleet.client, first)
     older = fleet.patch("b-older", [valued("older")], driver=fleet.driver)
-    wait_younger(fleet, older)
+    wait_younger(fleet.client, older)
     more = [valued("y", OTHER), valued("y", KEY, "None")]
     younger = fleet.patch("a-younger", [valued("younger"), *more], priority=0, driver=fleet.driver)
     assert younger["metadata"]["creationTimestamp"] > older["metadata"]["creationTimestamp"]
