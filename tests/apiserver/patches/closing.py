@@ -45,7 +45,7 @@ class ClosingFleet:
 
     # --- devices ---------------------------------------------------------------------------------
 
-    def publish(self, node: str, generation: int = 1, *, part: str = "", parts: int = 1, **memory: int) -> None:
+    def publish(self, node: str, generation: int = 1, part: str = "", parts: int = 1, /, **memory: int) -> None:
         """Four devices, two of them large, unless it is said how large which is; one has no size at all.
 
         `part`: the end of the slice's name, where the pool has more of them.
@@ -127,7 +127,7 @@ class ClosingFleet:
 
     # --- patches ---------------------------------------------------------------------------------
 
-    def patch(self, name: str, taints: Any = None, *, priority: int | None = None, **selects: Any) -> Json:
+    def patch(self, name: str, taints: Any = None, priority: int | None = None, /, **selects: Any) -> Json:
         """Creates a patch, or changes it; its taint is NoSchedule unless given."""
         devices: Json = {"filter": selects, "taints": taints or [{"key": KEY, "effect": "NoSchedule"}]}
         body = patch(devices if priority is None else {**devices, "priority": priority}, name)

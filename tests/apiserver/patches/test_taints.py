@@ -44,20 +44,20 @@ def everywhere(value: str) -> dict[str, str]:
 
 def test_highest_priority_wins_and_then_the_older_patch(fleet: ClosingFleet) -> None:
     """P-11, P-22. Names say the contrary of ages. Of the patch that loses a taint its others stay."""
-    first = fleet.patch("c-below-zero", [valued("below-zero")], priority=-1, driver=fleet.driver)
+    first = fleet.patch("c-below-zero", [valued("below-zero")], -1, driver=fleet.driver)
     wait_values(fleet, everywhere("below-zero"))
     wait_younger(fleet.client, first)
     older = fleet.patch("b-older", [valued("older")], driver=fleet.driver)
     wait_younger(fleet.client, older)
     more = [valued("y", OTHER), valued("y", KEY, "None")]
-    younger = fleet.patch("a-younger", [valued("younger"), *more], priority=0, driver=fleet.driver)
+    younger = fleet.patch("a-younger", [valued("younger"), *more], 0, driver=fleet.driver)
     assert younger["metadata"]["creationTimestamp"] > older["metadata"]["creationTimestamp"]
     kept = (OTHER, "y", "NoSchedule"), (KEY, "y", "None")
     wait_values(fleet, everywhere("older"), *kept)
     fleet.patch("b-older", [valued("changed")], driver=fleet.driver)
     wait_values(fleet, everywhere("changed"), *kept)
     node, other = FAKE_NODES
-    fleet.patch("d-high", [valued("high")], priority=1, driver=fleet.driver, pool=node)
+    fleet.patch("d-high", [valued("high")], 1, driver=fleet.driver, pool=node)
     wait_values(fleet, {node: "high", other: "changed"}, *kept)
     for patch_name, left in (("d-high", "changed"), ("b-older", "younger")):
         fleet.drop(patch_name)
@@ -122,12 +122,12 @@ def test_taint_holds_for_the_device_of_that_name_whether_there_is_one_and_whiche
 ) -> None:
     """N-4, N-6, where such taints are rules: the device comes later, in the second slice of its pool."""
     node = FAKE_NODES[0]
-    fleet.publish(node, 2, parts=2, **{"gpu-0": 80})
+    fleet.publish(node, 2, "", 2, **{"gpu-0": 80})
     stored = fleet.patch("early", driver=fleet.driver, pool=node, device="gpu-9")
     fleet.wait_expanded(stored)
     assert len(fleet.rules(stored["metadata"]["uid"])) == 1
     assert fleet.taints() == {}
-    fleet.publish(node, 2, part="-b", parts=2, **{"gpu-9": 80})
+    fleet.publish(node, 2, "-b", 2, **{"gpu-9": 80})
     assert fleet.taints() == {(node, "gpu-9"): [(KEY, "", "NoSchedule")]}
     assert fleet.wait_for_devices(fleet.pod(node)) == {(node, "gpu-0")}
     waiting = fleet.pod(node)
