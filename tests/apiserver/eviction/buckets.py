@@ -22,11 +22,19 @@ BURST: Final = 10
 
 
 def ten_go_at_once_and_the_others_one_a_second(stage: Stage) -> None:
-    """N-13; with those of other rules beside it N-15."""
+    """N-13, N-23; with those of other rules of the same key beside it N-15."""
     ground = stage.ground("slow")
     ground.crowd(25, seconds=3)
     due = ground.taint(rate=1) + timedelta(seconds=3)
     check_rate(ground.wait_gone(25, seconds=120), due, 1)
+
+
+def rate_is_ten_a_second_where_neither_rule_nor_profile_says(stage: Stage) -> None:
+    """N-11, and a burst of ten."""
+    ground = stage.ground("default-rate")
+    ground.crowd(40, seconds=10)
+    due = ground.taint() + timedelta(seconds=10)
+    check_rate(ground.wait_gone(40, seconds=120), due, 10)
 
 
 def highest_of_several_rates_wins(stage: Stage) -> None:

@@ -21,6 +21,7 @@ from tests.apiserver.eviction.buckets import (
     changed_rule_starts_no_fresh_burst,
     changed_taint_of_a_slice_starts_no_fresh_burst,
     highest_of_several_rates_wins,
+    rate_is_ten_a_second_where_neither_rule_nor_profile_says,
     rule_that_is_deleted_keeps_those_that_still_wait,
     ten_go_at_once_and_the_others_one_a_second,
 )
@@ -54,6 +55,7 @@ FAST: Final = {"rate": 1000, "burst": 1000, "perOwnerUnavailable": None}
 PROFILES: Final[Mapping[str, Json]] = {
     "budget": {"rate": 10, "burst": 100, "maxPerMinute": 10},
     "changed-slice": {"rate": 1, "burst": 10, "perOwnerUnavailable": None},
+    "default-rate": {"perOwnerUnavailable": None},
     "few": FAST | {"perNamespace": 2},
     "few-here": FAST | {"overall": 3},
     "few-there": FAST | {"overall": 3},
@@ -346,6 +348,7 @@ LAST: Final = events_that_wait_are_written_at_the_end
 """Likewise, and once more before that: right after it the first worker ends."""
 WITHIN: Final = (
     ten_go_at_once_and_the_others_one_a_second,
+    rate_is_ten_a_second_where_neither_rule_nor_profile_says,
     highest_of_several_rates_wins,
     changed_rule_starts_no_fresh_burst,
     changed_taint_of_a_slice_starts_no_fresh_burst,
