@@ -1,4 +1,4 @@
-"""The corpus, judged by a real API server. tests/cases/README.md says what stands in a case.
+"""The corpus, judged by a real API server, alone and with our webhook. tests/cases/README.md says what a case holds.
 
 On another release than the default (ENVTEST_K8S_VERSION) the cases are those that tell that release's verdict.
 """
@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from tests.apiserver.comparison import defaulted
 from tests.apiserver.stored import write
-from tests.cases.corpus import NOW, each_case, told, with_sets
+from tests.cases.corpus import NEWEST_MINOR, NOW, each_case, told, with_sets
 from tests.controlplane import arguments, versions
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
+from tests.controlplane.registration import registered
+from tests.controlplane.webhook_process import WebhookProcess
 from webhook.api.meta import parse_time
 from webhook.validation.kinds import BY_KIND
 
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
+MANIFESTS = Path(__file__).parents[2] / "manifests"
 MINOR = versions.minor(os.environ.get("ENVTEST_K8S_VERSION") or versions.DEFAULT)
 
 
@@ -108,7 +113,10 @@ def test_api_server_says_of_a_case_what_its_header_says(case: Case, server: Cont
 
 @each_case(lambda case: on_this_release(case) and case.sets is not None and not case.ours)
 def test_api_server_sets_what_the_header_says(case: Case, server: ControlPlane) -> None:
-    answer = ask(server, case)
+    check_sets(case, ask(server, case))
+
+
+def check_sets(case: Case, answer: Answer) -> None:
     expected = with_sets(case.object, case.sets or {}, NOW)
     for (where, mine), (_, theirs) in zip(defaulted(expected), defaulted(answer.reply.object), strict=True):
         if mine == NOW:
@@ -126,3 +134,65 @@ def test_api_server_refuses_fields_that_nobody_has_when_asked_to_be_strict(case:
     reply = ask(server, case, field_validation="Strict").reply
     assert (reply.code, reply.reason) == (400, "BadRequest"), reply.message
     assert [field for field in case.strict if f'unknown field "{field}"' not in reply.message] == []
+
+
+def of_no_release(case: Case) -> bool:
+    """It has fields of a design that was never released, in a kind and version that is."""
+    if case.kind.kind == "DeviceTaintRule":
+        here = case.kind.version in versions.rule_versions(f"1.{MINOR}.0")
+    else:
+        here = case.kind.kind == "ResourceSlice" and case.kind.version != "v1alpha3"
+    return here and not case.served and case.operation == "CREATE"
+
+
+@each_case(of_no_release)
+def test_api_server_drops_fields_that_were_never_released(case: Case, server: ControlPlane) -> None:
+    """N-1 to N-12, N-26: whatever is in them; it warns, and refuses them only when asked to be strict."""
+    reply = ask(server, case).reply
+    dropped = set(re.findall(r'unknown field "([^"]+)"', " ".join(reply.warnings)))
+    assert dropped, reply.warnings
+    assert not any(has(reply.object, field) for field in dropped)
+    assert all(has(case.object, field) for field in dropped)
+    strict = ask(server, case, field_validation="Strict").reply
+    assert (strict.code, set(re.findall(r'unknown field "([^"]+)"', strict.message))) == (400, dropped)
+
+
+def has(obj: Any, field: str) -> bool:
+    """Whether an object has a field, by its path in warnings, such as `spec.devices[0].taints`."""
+    for step in re.findall(r"[^.\[\]]+", field):
+        if isinstance(obj, list):
+            obj = obj[int(step)]
+        elif step in obj:
+            obj = obj[step]
+        else:
+            return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def beside_us(server: ControlPlane) -> Iterator[ControlPlane]:
+    """The same server, with our webhook registered as shipped; what it judges alone stands above."""
+    if MINOR != NEWEST_MINOR:
+        pytest.skip("our process judges by the rules of the newest release")
+    with WebhookProcess() as webhook, registered(server, MANIFESTS, webhook.base_url, webhook.ca_pem):
+        yield server
+
+
+def told_by_us(case: Case) -> bool:
+    """What we add to the verdict of servers, and what came from designs that were never released."""
+    ours = case.ours or case.warnings != () or any(each.startswith("N-") for each in case.ids)
+    return on_this_release(case) and ours and case.strict == ()  # fields that the server drops do not come to us
+
+
+@each_case(told_by_us)
+def test_users_are_told_what_we_decide_otherwise_or_warn_of(case: Case, beside_us: ControlPlane) -> None:
+    """N-9 to N-12, N-22, L-7, L-8: the whole way, through the API server."""
+    answer = ask(beside_us, case)
+    reply = answer.reply
+    assert told({(cause.field, cause.reason) for cause in reply.causes}) == tuple(dict.fromkeys(case.errors)), reply
+    assert reply.ok == case.allowed, reply.message
+    assert not case.ours or reply.ok or "denied the request" in reply.message
+    if reply.ok:
+        assert sorted(set(re.findall(r"\bDT\d{3}\b", " ".join(reply.warnings)))) == sorted(set(case.warnings))
+        if case.sets is not None and "D-2" not in case.ids:  # there the server was first, and has set the time
+            check_sets(case, answer)

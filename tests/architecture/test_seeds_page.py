@@ -6,11 +6,19 @@ import ast
 import re
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
+from tests.apiserver.eviction.test_manners import NAMES as PLAYED
+from tests.apiserver.test_cases import of_no_release, on_this_release, told_by_us
+from tests.cases.corpus import cases
 from tests.unit.test_semantics import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.cases.corpus import Case
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "seeds.md").read_text()
@@ -21,6 +29,20 @@ REQUIREMENTS: Final = {
     "Taints and tolerations of nodes": {"A": 15},
 }
 """By document: how many requirements there are of each letter, counted from 1."""
+REAL: Final = ("apiserver/", "controlplane/")
+"""Folders of tests on a real control plane."""
+SCENARIOS: Final = "apiserver/eviction/buckets.py::"
+ONLY_IN_FILES: Final = {
+    "N-1": "released servers have no list of taints beside the devices",
+    "N-2": "likewise, so there is nothing that could exclude devices",
+}
+"""Of designs that were never released, what cannot be seen in a cluster, and why."""
+CASES_OF: Final[Mapping[str, Callable[[Case], bool]]] = {
+    "apiserver/test_cases.py::test_api_server_says_of_a_case_what_its_header_says": on_this_release,
+    "apiserver/test_cases.py::test_api_server_drops_fields_that_were_never_released": of_no_release,
+    "apiserver/test_cases.py::test_users_are_told_what_we_decide_otherwise_or_warn_of": told_by_us,
+}
+"""Tests of the corpus on a real API server, by the cases that each takes."""
 _ROW: Final = re.compile(r"^\| ([A-Z]-[0-9]+) \| (.+) \| (.+) \| (.+) \|(.*) \|$", re.MULTILINE)
 
 
@@ -90,6 +112,24 @@ def _tests_in(file: str) -> set[str]:
     if not path.is_file():
         return set()
     return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.id[0] in "NP"], ids=lambda row: row.id)
+def test_what_was_never_released_is_shown_on_a_real_control_plane_or_cannot_be(row: Requirement) -> None:
+    real = [name for name in row.tests if name.startswith(REAL)]
+    assert bool(real) != (row.id in ONLY_IN_FILES)
+    assert row.differs or real
+
+
+@each_row
+def test_cases_and_scenarios_of_a_row_are_run_where_it_says(row: Requirement) -> None:
+    known = {f"cases/{case.path}.yaml": case for case in cases()}
+    cited = [known[name] for name in row.tests if name in known]
+    for name in row.tests:
+        if name in CASES_OF:
+            assert any(CASES_OF[name](case) for case in cited), f"{name} takes none of its cases"
+        if name.startswith(SCENARIOS):
+            assert name.removeprefix(SCENARIOS) in PLAYED
 
 
 @each_row

@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.apiserver.evicting import stays
-from tests.apiserver.eviction.bench import RULES, SOON_SECONDS, now
+from tests.apiserver.eviction.bench import RULES, SOON_SECONDS
+from tests.apiserver.eviction.buckets import (
+    bucket_without_pods_is_not_forgotten_before_it_is_full,
+    changed_rule_starts_no_fresh_burst,
+    changed_taint_of_a_slice_starts_no_fresh_burst,
+    highest_of_several_rates_wins,
+    rate_is_ten_a_second_where_neither_rule_nor_profile_says,
+    rule_that_is_deleted_keeps_those_that_still_wait,
+    ten_go_at_once_and_the_others_one_a_second,
+)
 from tests.apiserver.eviction.ground import Fleet
 from tests.apiserver.eviction.readiness import ReadyWatch
-from tests.apiserver.eviction.scenario import KEY
 from tests.apiserver.eviction.turns import WAITER, Stage, play, played, staged
 from tests.apiserver.policy.stage import make_policy
 from tests.conftest import _assets
@@ -41,13 +49,13 @@ ALL: Final = os.environ.get("EVICTION_SCALE") == "all"
 """Otherwise two minutes of the ten that it takes have to do."""
 CROWD: Final = 100
 CROWD_GONE: Final = CROWD if ALL else 21
-BURST: Final = 10
 MINUTE: Final = timedelta(seconds=60)
 MARKED: Final = ("DeviceTaintManagerEviction", "Marking for deletion")
 FAST: Final = {"rate": 1000, "burst": 1000, "perOwnerUnavailable": None}
 PROFILES: Final[Mapping[str, Json]] = {
     "budget": {"rate": 10, "burst": 100, "maxPerMinute": 10},
     "changed-slice": {"rate": 1, "burst": 10, "perOwnerUnavailable": None},
+    "default-rate": {"perOwnerUnavailable": None},
     "few": FAST | {"perNamespace": 2},
     "few-here": FAST | {"overall": 3},
     "few-there": FAST | {"overall": 3},
@@ -69,7 +77,7 @@ POLICY: Final = make_policy(
 )
 
 
-# --- budgets and rates --------------------------------------------------------------------------
+# --- a budget and a number a minute --------------------------------------------------------------
 
 
 def budget_of_one_and_ten_a_minute_are_kept_for_a_hundred_pods(stage: Stage) -> Iterator[None]:
@@ -90,61 +98,6 @@ def budget_of_one_and_ten_a_minute_are_kept_for_a_hundred_pods(stage: Stage) -> 
     assert ground.condition()["status"] == "True" or ALL
     if ALL:
         ground.wait_message("Completed", f"{CROWD} pods evicted")
-
-
-def ten_go_at_once_and_the_others_one_a_second(stage: Stage) -> None:
-    """N-13; with those of other rules beside it N-15."""
-    ground = stage.ground("slow")
-    ground.crowd(25, seconds=3)
-    due = ground.taint(rate=1) + timedelta(seconds=3)
-    check_rate(ground.wait_gone(25, seconds=120), due, 1)
-
-
-def highest_of_several_rates_wins(stage: Stage) -> None:
-    """N-14."""
-    ground = stage.ground("slow-and-fast")
-    ground.crowd(25, seconds=20)
-    due = ground.taint("slow", rate=1) + timedelta(seconds=20)
-    other_due = ground.taint("fast", rate=100) + timedelta(seconds=20)
-    assert now() < due, "both rules have to be there before anybody is due"
-    check_rate(ground.wait_gone(25, seconds=120), min(due, other_due), 100)
-
-
-def changed_rule_starts_no_fresh_burst(stage: Stage) -> None:
-    """N-17, N-18; and who comes late, waits like all others (N-24)."""
-    ground = stage.ground("changed-rule")
-    ground.crowd(15)
-    ground.taint(rate=1)
-    since = ground.asked_at
-    ground.wait_gone(10)
-    ground.change(taint={"key": KEY, "value": "another", "effect": "NoExecute"})
-    ground.admit("late")
-    check_rate(ground.wait_gone(16, seconds=120), since, 1)
-
-
-def changed_taint_of_a_slice_starts_no_fresh_burst(stage: Stage) -> None:
-    """Taints in slices share what their driver and key allow, whatever their values."""
-    ground = stage.ground("changed-slice")
-    ground.crowd(30)
-    since = now()
-    taint = {"key": KEY, "effect": "NoExecute"}
-    ground.publish(ground.name, sorted(ground.uids), taint)
-    ground.wait_gone(11)
-    ground.publish(ground.name, sorted(ground.uids), taint | {"value": "another"})
-    check_rate(ground.wait_gone(30, seconds=120), since, 1)
-
-
-def check_rate(evictions: Sequence[Deletion], due: datetime, rate: float) -> None:
-    """Pod k went (k - 10) / rate seconds after all were due, not before and soon enough.
-
-    One of the last within 8 s: after a pause of the machine what it has missed is made up for.
-    """
-    late = []
-    for number, each in enumerate(evictions, 1):
-        turn = due + timedelta(seconds=max(number - BURST, 0) / rate)
-        assert turn <= each.at <= turn + timedelta(seconds=SOON_SECONDS), f"number {number} of {len(evictions)}"
-        late.append(each.at - turn)
-    assert min(late[-5:]) <= timedelta(seconds=8)
 
 
 # --- numbers and order --------------------------------------------------------------------------
@@ -395,9 +348,12 @@ LAST: Final = events_that_wait_are_written_at_the_end
 """Likewise, and once more before that: right after it the first worker ends."""
 WITHIN: Final = (
     ten_go_at_once_and_the_others_one_a_second,
+    rate_is_ten_a_second_where_neither_rule_nor_profile_says,
     highest_of_several_rates_wins,
     changed_rule_starts_no_fresh_burst,
     changed_taint_of_a_slice_starts_no_fresh_burst,
+    bucket_without_pods_is_not_forgotten_before_it_is_full,
+    rule_that_is_deleted_keeps_those_that_still_wait,
     no_more_than_two_of_a_namespace_are_on_their_way_out,
     lowest_priority_goes_first_then_the_oldest_due,
     held_pod_stays_until_it_is_held_no_more,

@@ -15,6 +15,7 @@ from webhook.inventory.matching import selects
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tests.controlplane.client import Client
     from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
@@ -44,18 +45,28 @@ class ClosingFleet:
 
     # --- devices ---------------------------------------------------------------------------------
 
-    def publish(self, node: str, generation: int = 1, **memory: int) -> None:
-        """Four devices, two of them large, unless it is said how large which is; one has no size at all."""
+    def publish(self, node: str, generation: int = 1, part: str = "", parts: int = 1, /, **memory: int) -> None:
+        """Four devices, two of them large, unless it is said how large which is; one has no size at all.
+
+        `part`: the end of the slice's name, where the pool has more of them.
+        """
         sizes = memory or {"gpu-0": 80, "gpu-1": 20, "gpu-2": 80, "gpu-3": 0}
         devices = [
             {"name": name, "attributes": {"memory": {"int": size}} if size else {}} for name, size in sizes.items()
         ]
-        pool = {"name": node, "generation": generation, "resourceSliceCount": 1}
+        pool = {"name": node, "generation": generation, "resourceSliceCount": parts}
         spec = {"driver": self.driver, "nodeName": node, "pool": pool, "devices": devices}
-        collection, name = path(VERSION, "resourceslices"), f"{self.name}-{node}"
+        collection, name = path(VERSION, "resourceslices"), f"{self.name}-{node}{part}"
         obj = {"apiVersion": VERSION, "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
         reply = self.client.apply(f"{collection}/{name}", obj, field_manager="driver")
         assert reply.ok, reply
+
+    def withdraw(self) -> None:
+        """No devices any more."""
+        collection = path(VERSION, "resourceslices")
+        for each in self.client.get(collection).items:
+            if each["spec"]["driver"] == self.driver:
+                self.client.delete(f"{collection}/{each['metadata']['name']}")
 
     def set_class(self, *expressions: str) -> None:
         selectors = [{"cel": {"expression": each}} for each in expressions]
@@ -116,9 +127,10 @@ class ClosingFleet:
 
     # --- patches ---------------------------------------------------------------------------------
 
-    def patch(self, name: str, taints: Any = None, **selects: Any) -> Json:
+    def patch(self, name: str, taints: Any = None, priority: int | None = None, /, **selects: Any) -> Json:
         """Creates a patch, or changes it; its taint is NoSchedule unless given."""
-        body = patch({"filter": selects, "taints": taints or [{"key": KEY, "effect": "NoSchedule"}]}, name)
+        devices: Json = {"filter": selects, "taints": taints or [{"key": KEY, "effect": "NoSchedule"}]}
+        body = patch(devices if priority is None else {**devices, "priority": priority}, name)
         return self.client.apply(f"{COLLECTION}/{name}", body, field_manager="admin").object
 
     def drop(self, patch_name: str) -> None:
@@ -153,17 +165,41 @@ class ClosingFleet:
 
     def closed(self, uid: str) -> set[tuple[str, str]]:
         """Pool and name of the published devices that the rules of a patch select."""
-        rules = [decode_rule(Reader.of(each, [])) for each in self.rules(uid)]
+        found = self._selected(self.rules(uid))
+        assert {driver for driver, _, _ in found} <= {self.driver}
+        return {(pool, device) for _, pool, device in found}
+
+    def taints(self) -> dict[tuple[str, str], list[tuple[str, str, str]]]:
+        """Key, value and effect of what rules put on each of the fleet's published devices, sorted."""
+        found: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+        for rule in self.rules():
+            taint = rule["spec"]["taint"]
+            for driver, pool, device in self._selected([rule]):
+                if driver == self.driver:
+                    found.setdefault((pool, device), []).append((taint["key"], taint.get("value", ""), taint["effect"]))
+        return {place: sorted(each) for place, each in found.items()}
+
+    def _selected(self, rules: Iterable[Json]) -> set[tuple[str, str, str]]:
+        decoded = [decode_rule(Reader.of(each, [])) for each in rules]
         found = set()
         for published in self.client.get(path(VERSION, "resourceslices")).items:
             spec = published["spec"]
             for device in spec.get("devices") or ():
                 place = spec["driver"], spec["pool"]["name"], device["name"]
-                if any(rule.selector is not None and selects(rule.selector, *place) for rule in rules):
+                if any(rule.selector is not None and selects(rule.selector, *place) for rule in decoded):
                     found.add(place)
-        assert {driver for driver, _, _ in found} <= {self.driver}
-        return {(pool, device) for _, pool, device in found}
+        return found
 
 
 def large(fleet: ClosingFleet) -> Any:
     return [{"cel": {"expression": LARGE.format(driver=fleet.driver)}}]
+
+
+def wait_younger(client: Client, stored: Json) -> None:
+    """Returns when a patch that is created now is younger: an API server keeps full seconds."""
+
+    def younger() -> bool:
+        tried = client.create(COLLECTION, patch({}, "tried"), dry_run=True).object
+        return bool(tried["metadata"]["creationTimestamp"] > stored["metadata"]["creationTimestamp"])
+
+    wait_until(younger, "another second", every=0.2)

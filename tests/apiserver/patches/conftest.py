@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.apiserver.manifests.installing import MANIFESTS, remove
-from tests.apiserver.patches.closing import VERSION, ClosingFleet
+from tests.apiserver.patches.closing import ClosingFleet
 from tests.apiserver.patches.values import COLLECTION, DEFINITION
 from tests.apiserver.patching import PatchProcess
 from tests.conftest import FAKE_NODES
@@ -49,8 +49,7 @@ def fleet(fully_defined: ControlPlane, request: pytest.FixtureRequest) -> Iterat
     for each in fully_defined.client.get(path("devicetaint.io/v1alpha1", "resourceslicepatches")).items:
         found.drop(each["metadata"]["name"])
     found.clear()
-    for node in FAKE_NODES:
-        fully_defined.client.delete(f"{path(VERSION, 'resourceslices')}/{name}-{node}")
+    found.withdraw()
     wait_until(lambda: not found.rules(), "no rules are left")
 
 

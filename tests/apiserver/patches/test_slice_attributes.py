@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.apiserver.patches.closing import wait_younger
 from tests.apiserver.patches.slices import SliceStage
 from tests.apiserver.patches.values import COLLECTION
 from tests.apiserver.policy.stage import RestartablePlane
@@ -168,26 +169,33 @@ def test_webhook_that_was_down_is_made_up_for(stage: SliceStage, driver: str, tm
 
 
 def test_patch_that_wins_decides_for_each_attribute(stage: SliceStage, driver: str, tmp_path: Path) -> None:
-    """P-11 to P-13; and P-15: filters see what the driver publishes, though the slice says otherwise."""
+    """P-9, P-11 to P-13; and P-15: filters see what the driver publishes, though the slice says otherwise.
+
+    Names say the contrary of ages.
+    """
     by_model = {"driver": driver, "selectors": [{"cel": {"expression": _has_model(driver)}}]}
     with publisher(stage, tmp_path, driver, [device(), {"name": "gpu-1"}]):
         stage.settled(driver)
-        stage.put("older", **sets(driver, model=None, a={"int": 1}))
+        stage.put("b-older", **sets(driver, model=None, a={"int": 1}))
+        wait_younger(stage.client, stage.client.get(f"{COLLECTION}/b-older").object)
         younger = sets(driver, model={"string": "y"}, a={"int": 2}, b={"int": 2})
-        _ = stage.client.create(COLLECTION, _patch("younger", younger)).object
-        high = {**sets(driver, a={"int": 3}), "filter": by_model, "priority": 1}
+        _ = stage.client.create(COLLECTION, _patch("a-younger", younger)).object
+        below = {**sets(driver, b={"int": 4}, c={"int": 4}), "priority": -1}
+        _ = stage.client.create(COLLECTION, _patch("below", below)).object
+        empty = {"capacity": {f"{driver}/memory": {"value": "0"}}}
+        high = {**sets(driver, a={"int": 3}), **empty, "filter": by_model, "priority": 1}
         _ = stage.client.create(COLLECTION, _patch("high", high)).object
         stage.touch_until(driver, lambda: stage.devices(driver)["gpu-0"].get(f"{driver}/a") == {"int": 3})
         stage.settled(driver)
         first, second = stage.devices(driver).values()
-        memory = {"memory": {"value": "40Gi"}}
-        assert first == {f"{driver}/a": {"int": 3}, f"{driver}/b": {"int": 2}, **memory}
-        assert second == {f"{driver}/a": {"int": 1}, f"{driver}/b": {"int": 2}}
-        assert stage.client.delete(f"{COLLECTION}/younger").ok
-        assert stage.client.delete(f"{COLLECTION}/high").ok
-        stage.take("older", driver)
+        others = {f"{driver}/b": {"int": 2}, f"{driver}/c": {"int": 4}}
+        assert first == {f"{driver}/a": {"int": 3}, "memory": {"value": "0"}, **others}
+        assert second == {f"{driver}/a": {"int": 1}, **others}
+        for name in ("a-younger", "below", "high"):
+            assert stage.client.delete(f"{COLLECTION}/{name}").ok
+        stage.take("b-older", driver)
         stage.settled(driver)
-        assert stage.devices(driver) == {"gpu-0": {"model": MODEL, **memory}, "gpu-1": {}}
+        assert stage.devices(driver) == {"gpu-0": {"model": MODEL, "memory": {"value": "40Gi"}}, "gpu-1": {}}
 
 
 def test_patch_that_would_make_a_slice_invalid_is_not_carried_out(

@@ -183,6 +183,17 @@ TAINTS: Final = (
         conditions={"p": ONE_GONE, "q": ONE_GONE, "s": NOT_STARTED},
     ),
     Scenario(
+        name="two rules for the same device with the same key and effect are two reasons for one eviction",
+        shows="E-11 E-33",
+        pods=(holding("a", "*:NoExecute:4"),),
+        steps=(
+            Taint("p", selects={"driver": "", "pool": "pool", "device": "a-0"}),
+            Taint("q", selects={"driver": "", "pool": "pool", "device": "a-0"}),
+        ),
+        evicted={"a": Due("p", 4)},
+        conditions={"p": ONE_GONE, "q": ONE_GONE},
+    ),
+    Scenario(
         name="a taint without timeAdded is given one by the API server",
         shows="E-12",
         pods=(holding("a", "*:NoExecute:3"),),
