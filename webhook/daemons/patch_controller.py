@@ -284,7 +284,8 @@ class PatchController:
         for stored in plan.writes.deletes:
             if not self._may_write():
                 self._queue.add(uid)  # look again first: it may be wanted by now
-                break
+            if self._queue.comes_again(uid):
+                break  # what takes its place may be in the next round
             answer = await self._parts.writer.delete_rule(stored)
             self._count("delete", stored.meta.name, answer)
             refused, failed = refused or answer.refused, failed or answer.failed
