@@ -233,7 +233,7 @@ def _may_win(other: ResourceSlicePatch, patch: ResourceSlicePatch) -> bool:
     return (
         other.meta.name != patch.meta.name
         and not _origins(other).isdisjoint(_origins(patch))
-        and _may_meet(other.filter or DeviceSelector(), patch.filter or DeviceSelector())
+        and may_meet(other.filter or DeviceSelector(), patch.filter or DeviceSelector())
         and by_precedence([patch, other])[0] is other
     )
 
@@ -242,7 +242,8 @@ def _origins(patch: ResourceSlicePatch) -> frozenset[Origin]:
     return frozenset([Origin("taint", taint.key, taint.effect) for taint in patch.taints])
 
 
-def _may_meet(one: DeviceSelector, other: DeviceSelector) -> bool:
+def may_meet(one: DeviceSelector, other: DeviceSelector) -> bool:
+    """Whether there can be devices that have the names in both selectors."""
     pairs = ((one.driver, other.driver), (one.pool, other.pool), (one.device, other.device))
     return all(first is None or second is None or first == second for first, second in pairs)
 

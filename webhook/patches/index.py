@@ -116,6 +116,17 @@ class PatchIndex:
         """As `Contests.left_of`."""
         return self._contests.left_of(origin, patch)
 
+    def wins_any(self, patch: str, origin: Origin, selector: DeviceSelector) -> bool:
+        """Whether a taint of a patch counts on a published device that has the names in a selector."""
+        known = self._patches.get(patch)
+        if known is None or origin not in origins_of(known):
+            return False
+        match, left = self.match_of(patch), self.left_of(origin, patch)
+        return any(
+            not names.isdisjoint(left.get(pool, match.selected_in(pool, self.fleet)))
+            for pool, names in self.fleet.named(selector)
+        )
+
     def slices_of(self, pool: PoolId) -> Sequence[ResourceSlice]:
         """The slices of a pool, of its newest generation that was there in full."""
         return self._views.get(pool, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from msgspec import structs
@@ -17,6 +18,68 @@ def one_pool() -> FakeCluster:
     cluster = FakeCluster()
     cluster.slices(slice_of(gpu("a"), gpu("b"), gpu("c", 20), pool="p"))
     return cluster
+
+
+def closed(cluster: FakeCluster) -> bool:
+    return any(device in (None, "a") for _, _, device, _ in cluster.selectors())
+
+
+def test_rule_stays_while_those_that_take_its_place_are_refused() -> None:
+    """As when the webhook does not know yet that the other patch wins by now."""
+    cluster = one_pool()
+    cluster.patch("one", driver=DRIVER, pool="p", device="a", taints=[CLOSED])
+    seen: list[bool] = []
+
+    def other() -> None:
+        cluster.refuses = lambda write: "another patch wins" if write.owner.name == "two" else ""
+        cluster.after_delete = lambda _: seen.append(closed(cluster))
+        cluster.patch("two", driver=DRIVER, priority=1, taints=[X])
+
+    def looked_at_again() -> None:
+        assert closed(cluster)
+        [name] = cluster.rules
+        text = f"rule {name} stays, as patch two lacks rules for its devices"
+        assert cluster.conditions("one")["Expanded"] == ("False", "RuleRefused", text)
+        cluster.controller.look_at_patches(["one"])
+
+    def accepted() -> None:
+        assert closed(cluster)
+        cluster.refuses = lambda _: ""
+        time.sleep(2.1)
+
+    play(cluster, other, looked_at_again, accepted)
+    assert seen == [True]
+    assert cluster.selectors() == {(DRIVER, None, None, "x")}
+    assert cluster.conditions("one")["Expanded"][0] == "True"
+
+
+def test_rule_stays_for_a_patch_that_needs_too_many_and_goes_with_it() -> None:
+    cluster = FakeCluster(ceiling=1)
+    cluster.slices(*[slice_of(gpu("a"), gpu(name), gpu("c", 20), pool=name) for name in ("p", "q")])
+    cluster.patch("one", driver=DRIVER, pool="p", device="a", taints=[CLOSED])
+    cluster.patch("far", driver=DRIVER, pool="q", device="c", taints=[CLOSED])
+    cluster.patch("else", driver=DRIVER, pool="p", device="a", taints=[structs.replace(CLOSED, key="k")])
+
+    def other() -> None:
+        cluster.patch("two", cel=[BIG], priority=1, taints=[X])
+
+    def narrowed() -> None:
+        assert cluster.conditions("two")["Expanded"][1] == "TooManyRules"
+        assert len(cluster.rules) == 3
+        for name in ("far", "else"):
+            cluster.patch(name, driver="none", taints=[CLOSED])
+
+    def gone() -> None:
+        assert cluster.selectors() == {(DRIVER, "p", "a", ""), ("none", None, None, "")}
+        cluster.patch("one", driver="none", taints=[CLOSED])
+
+    def fits() -> None:
+        assert (DRIVER, "p", "a", "") in cluster.selectors()
+        cluster.drop_patch("two")
+
+    play(cluster, other, narrowed, gone, fits)
+    assert cluster.selectors() == {("none", None, None, "")}
+    assert cluster.conditions("one")["Expanded"][0] == "True"
 
 
 def test_nothing_is_deleted_for_a_change_whose_other_half_comes_in_the_next_round() -> None:
