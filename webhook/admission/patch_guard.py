@@ -129,10 +129,11 @@ class PatchAddition:
         elif context.patches.unknown:
             self.unknown = context.patches.unknown
         else:
-            reach = patch_reach(new, context.patches, inventory.pools, self._check, go_on)
+            reach_of = partial(patch_reach, pools=inventory.pools, check=self._check, go_on=go_on, judged=True)
+            reach = reach_of(new, context.patches)
             self.unknown = reach.unknown
             if not reach.unknown and old is not None:
-                return reach, patch_reach(old, context.patches, inventory.pools, self._check, go_on)
+                return reach, reach_of(old, context.patches)
             return reach, PatchReach()
         return PatchReach(), PatchReach()
 

@@ -70,8 +70,13 @@ def patch_reach(
     pools: Pools,
     check: Check = unchecked,
     go_on: Callable[[], bool] = always,
+    *,
+    judged: bool = False,
 ) -> PatchReach:
     """What the patch taints in these pools, beside the other known patches. `check` may raise to stop.
+
+    `judged`: also what it would taint if patches that do less were gone, as nothing is asked when they go. Those have
+    a taint that only closes devices where the patch has one that evicts.
 
     Not known if `go_on` says no before every device was asked. A filter with fields that are not known here is taken
     for every device, as in a rule. However many rules it takes, they are all there: a controller may have another
@@ -79,7 +84,11 @@ def patch_reach(
     """
     if _has_unknown_fields(patch):
         return PatchReach(nominal_rules(patch))
-    rivals = [other for other in in_steps(known.patches.values(), check) if _may_win(other, patch)]
+    rivals = [
+        (other, shared)
+        for other in in_steps(known.patches.values(), check)
+        if (shared := _contested(other, patch, judged=judged)) and _may_win(other, patch)
+    ]
     if _has_only_names(patch) and not rivals:
         return PatchReach(nominal_rules(patch))
     matching = _Matching(known, pools, check, go_on)
@@ -88,12 +97,12 @@ def patch_reach(
     except CannotFilterError as error:
         return PatchReach(unknown=str(error))
     taken: dict[Origin, dict[PoolId, set[str]]] = {}
-    for rival in rivals if selected is not None else ():
+    for rival, shared in rivals if selected is not None else ():
         theirs = matching.of_rival(rival)
         if theirs is None:
             selected = None
             break
-        for origin in _origins(rival) & _origins(patch):
+        for origin in shared:
             for identity, names in theirs.items():
                 taken.setdefault(origin, {}).setdefault(identity, set()).update(names)
     if selected is None:
@@ -229,17 +238,26 @@ def _has_only_names(patch: ResourceSlicePatch) -> bool:
 
 
 def _may_win(other: ResourceSlicePatch, patch: ResourceSlicePatch) -> bool:
-    """Whether the other may put the same taint on the same devices, and outranks the patch."""
+    """Whether the other may select the same devices, and outranks the patch. One that is being deleted sets nothing."""
     return (
         other.meta.name != patch.meta.name
-        and not _origins(other).isdisjoint(_origins(patch))
+        and not other.deleting
         and may_meet(other.filter or DeviceSelector(), patch.filter or DeviceSelector())
         and by_precedence([patch, other])[0] is other
     )
 
 
-def _origins(patch: ResourceSlicePatch) -> frozenset[Origin]:
-    return frozenset([Origin("taint", taint.key, taint.effect) for taint in patch.taints])
+def _contested(other: ResourceSlicePatch, patch: ResourceSlicePatch, *, judged: bool) -> frozenset[Origin]:
+    """The taints that both set; if they are `judged`, without those that evict in the patch and not in the other."""
+    theirs = {(taint.key, taint.effect): other.is_softened(taint) for taint in other.taints}
+    return frozenset(
+        [
+            Origin("taint", taint.key, taint.effect)
+            for taint in patch.taints
+            if (softened := theirs.get((taint.key, taint.effect))) is not None
+            and not (judged and patch.is_softened(taint) and not softened)
+        ]
+    )
 
 
 def may_meet(one: DeviceSelector, other: DeviceSelector) -> bool:
