@@ -254,6 +254,8 @@ class PatchController:
             more_refused, failed = await self._apply_all(changes)
             refused = refused or more_refused
         self._look_at(self._lacks(uid, plan, creates))
+        for name in plan.writes.waits:
+            refused = refused or f"rule {name} is being deleted; it comes back once it is gone"
         return refused, failed
 
     def _lacks(self, uid: str, plan: OwnerPlan, creates: list[RuleApply]) -> list[str]:
@@ -304,8 +306,14 @@ class PatchController:
             self._count("delete", stored.meta.name, answer)
             refused, failed = refused or answer.refused, failed or answer.failed
             if not answer.refused and not answer.failed:
-                self.book.put_rule(stored.meta.name, None)
+                self._taken_away(stored, answer.stored)
         return refused, failed
+
+    def _taken_away(self, stored: StoredRule, left: StoredRule | None) -> None:
+        """What this process deleted; `left`: as it is until its finalizers are gone."""
+        known = self.book.rules.get(stored.meta.name)
+        if known is not None and known.meta.uid == stored.meta.uid:
+            self.book.put_rule(stored.meta.name, left)
 
     # --- what users see --------------------------------------------------------------------------
 

@@ -51,6 +51,8 @@ class RuleWrites(NamedTuple):
     applies: tuple[RuleApply, ...]
     """Those that create first."""
     deletes: tuple[StoredRule, ...]
+    waits: tuple[str, ...] = ()
+    """Rules that are being deleted, by name: they are written again once they are gone."""
 
     def __bool__(self) -> bool:
         return bool(self.applies or self.deletes)
@@ -67,6 +69,7 @@ def writes_for(
     times = _times(owned)
     applies: list[RuleApply] = []
     names: set[str] = set()
+    waits: list[str] = []
     for each in desired:
         names.add(each.name)
         taint = each.taint
@@ -75,13 +78,15 @@ def writes_for(
             owner, each.name, each.selector, structs.replace(taint, time_added=added), each.annotations, creates=True
         )
         known = stored.get(each.name)
-        if known is None or known.rule.deleting:
+        if known is None:
             applies.append(wanted)
+        elif known.rule.deleting:
+            waits.append(each.name)  # it stays as it is until its finalizers are gone, whatever is written
         elif not _is_as(known, wanted):
             applies.append(wanted._replace(creates=False, surplus=_has_surplus(known, wanted)))
     applies.sort(key=lambda each: (not each.creates, each.name))
     deletes = [each for each in owned if each.meta.name not in names and not each.rule.deleting]
-    return RuleWrites(tuple(applies), tuple(sorted(deletes, key=lambda each: each.meta.name)))
+    return RuleWrites(tuple(applies), tuple(sorted(deletes, key=lambda each: each.meta.name)), tuple(sorted(waits)))
 
 
 def _times(owned: Collection[StoredRule]) -> dict[tuple[str, str, str], datetime]:

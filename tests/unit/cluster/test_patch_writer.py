@@ -165,6 +165,12 @@ def test_deletion_is_of_the_rule_that_was_read() -> None:
     assert answer == WriteAnswer()
     assert (request.method, request.path) == ("DELETE", f"{RULES_PATH}/firmware-1")
     assert request.json["preconditions"] == {"uid": "r1"}
+    left = {**STORED, "metadata": {**STORED["metadata"], "deletionTimestamp": "2026-07-01T12:00:00Z"}}
+    answer, _ = asked(lambda writer: writer.delete_rule(stored.stored), Answer(left))
+    assert answer.stored is not None
+    assert (answer.stored.rule.deleting, answer.stored.meta.uid) == (True, "r1"), "it has finalizers"
+    answer, _ = asked(lambda writer: writer.delete_rule(stored.stored), Answer(b"{"))
+    assert answer == WriteAnswer()
     for reply, failed in ((Answer(status(404, "gone"), 404), False), (Answer(status(409, "changed"), 409), True)):
         answer, _ = asked(lambda writer: writer.delete_rule(stored.stored), reply)
         assert bool(answer.failed) == failed

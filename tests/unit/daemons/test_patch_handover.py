@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
 from tests.unit.inventory.patched import DRIVER, slice_of
 from tests.unit.patches.fake_cluster import CLOSED, FakeCluster, gpu, play
+from webhook.cluster.patch_writer import WriteAnswer
+
+if TYPE_CHECKING:
+    from webhook.patches.stored import StoredRule
 
 BIG: Final = 'device.attributes["gpu.example.com"].memory > 40'
 X: Final = structs.replace(CLOSED, value="x")
@@ -119,3 +123,59 @@ def test_start_in_the_middle_of_a_generation_leaves_rules_as_they_are() -> None:
     cluster.restart()
     play(cluster, lambda: cluster.slices(structs.replace(other, pool_generation=2)))
     assert (cluster.selectors(), cluster.log) == (both, [])
+
+
+class FinalizingCluster(FakeCluster):
+    """Rules have a finalizer, so they stay when they are deleted."""
+
+    async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
+        self.log.append(f"delete {stored.meta.name}")
+        left = structs.replace(stored, rule=structs.replace(stored.rule, deleting=True))
+        self.rules[stored.meta.name] = left
+        return WriteAnswer(left)
+
+
+def test_rule_that_finalizers_keep_is_not_written_and_comes_back_once_it_is_gone() -> None:
+    cluster = FinalizingCluster()
+    cluster.slices(slice_of(gpu("a"), pool="p"))
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    none: list[Any] = []
+
+    def emptied() -> None:
+        cluster.log.clear()
+        cluster.patch("one", driver=DRIVER, taints=none)
+
+    def wanted_again() -> None:
+        [name] = cluster.rules
+        assert cluster.log == [f"delete {name}", "status one"]
+        assert cluster.patches["one"].status.rules == 1, "it is still there"
+        cluster.log.clear()
+        cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+
+    def gone() -> None:
+        [name] = cluster.rules
+        text = f"rule {name} is being deleted; it comes back once it is gone"
+        assert cluster.conditions("one")["Expanded"] == ("False", "RuleRefused", text)
+        assert cluster.log == ["status one"]
+        cluster.drop_rule(name)
+
+    play(cluster, emptied, wanted_again, gone)
+    assert [line.split()[0] for line in cluster.log] == ["status", "create", "status"]
+    assert cluster.conditions("one")["Expanded"][0] == "True"
+
+
+def test_rule_that_is_gone_before_its_deletion_was_answered_is_forgotten() -> None:
+    cluster = FinalizingCluster()
+    cluster.slices(slice_of(gpu("a"), pool="p"))
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    delete_rule = cluster.delete_rule
+
+    async def slow(stored: StoredRule) -> WriteAnswer:
+        answer = await delete_rule(stored)
+        cluster.drop_rule(stored.meta.name)
+        return answer
+
+    cluster.delete_rule = slow  # type: ignore[method-assign]
+    play(cluster, lambda: cluster.patch("one", driver=DRIVER, pool="p", taints=[CLOSED]))
+    assert cluster.selectors() == {(DRIVER, "p", None, "")}
+    assert set(cluster.controller.book.rules) == set(cluster.rules)

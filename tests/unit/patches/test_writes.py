@@ -68,9 +68,10 @@ def test_missing_rule_is_created_with_the_time_of_now_in_full_seconds() -> None:
     assert write.taint == structs.replace(TAINT, time_added=WHOLE)
 
 
-def test_rule_that_is_being_deleted_is_made_again_and_not_deleted_twice() -> None:
+def test_rule_that_is_being_deleted_is_waited_for_and_not_deleted_twice() -> None:
     found = writes([wanted()], stored(deleting=True))
-    assert [each.creates for each in found.applies] == [True]
+    assert found == RuleWrites((), (), ("r",))
+    assert not found
     assert writes([], stored(deleting=True)) == RuleWrites((), ())
 
 
