@@ -155,6 +155,7 @@ class _Written:
             self._inventory.pools,
             self._check,
             self._context.budget.lasting(REACH_SECONDS),
+            among=selector,
         )
         if reach.unknown:
             yield deny(SELECTOR, f"cannot be checked: {reach.unknown}; {_RETRY}")

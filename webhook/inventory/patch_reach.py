@@ -24,7 +24,7 @@ from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, o
 from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from collections.abc import Set as AbstractSet
 
     from webhook.api.device_classes import DeviceClassSelectors
@@ -64,7 +64,7 @@ def always() -> bool:
     return True
 
 
-def patch_reach(
+def patch_reach(  # noqa: PLR0913 -- the last ones by name
     patch: ResourceSlicePatch,
     known: KnownPatches,
     pools: Pools,
@@ -72,11 +72,13 @@ def patch_reach(
     go_on: Callable[[], bool] = always,
     *,
     judged: bool = False,
+    among: DeviceSelector | None = None,
 ) -> PatchReach:
     """What the patch taints in these pools, beside the other known patches. `check` may raise to stop.
 
     `judged`: also what it would taint if patches that do less were gone, as nothing is asked when they go. Those have
-    a taint that only closes devices where the patch has one that evicts.
+    a taint that only closes devices where the patch has one that evicts. `among`: only pools that have the names in
+    this selector are in question, and no others are looked at.
 
     Not known if `go_on` says no before every device was asked. A filter with fields that are not known here is taken
     for every device, as in a rule. However many rules it takes, they are all there: a controller may have another
@@ -92,13 +94,14 @@ def patch_reach(
     if _has_only_names(patch) and not rivals:
         return PatchReach(nominal_rules(patch))
     matching = _Matching(known, pools, check, go_on)
+    wanted = None if among is None else frozenset([each for each, _ in pools.selected(among.driver, among.pool)])
     try:
-        selected = matching.selected(patch)
+        selected = matching.selected(patch, wanted)
     except CannotFilterError as error:
         return PatchReach(unknown=str(error))
     taken: dict[Origin, dict[PoolId, set[str]]] = {}
     for rival, shared in rivals if selected is not None else ():
-        theirs = matching.of_rival(rival)
+        theirs = matching.of_rival(rival, selected.keys() if selected is not None else ())
         if theirs is None:
             selected = None
             break
@@ -120,25 +123,33 @@ class _Matching:
         self._go_on = go_on
         self._memo = known.memo or FilterMemo()
 
-    def selected(self, patch: ResourceSlicePatch) -> Mapping[PoolId, AbstractSet[str]] | None:
-        """The devices of a patch by pool; None if that takes too long. Raises: CannotFilterError."""
+    def selected(
+        self, patch: ResourceSlicePatch, wanted: Collection[PoolId] | None
+    ) -> Mapping[PoolId, AbstractSet[str]] | None:
+        """The devices of a patch in these pools (None: in all); None if that takes too long.
+
+        Raises: CannotFilterError.
+        """
         selector = patch.filter or DeviceSelector()
         if not _has_only_names(patch):
             self._check()
-            return self._memo.selected(selector, self._known.classes, self._pools, self._go_on)
+            return self._memo.selected(selector, self._known.classes, self._pools, self._go_on, wanted)
         found = in_steps(self._pools.selected(selector.driver, selector.pool), self._check)
         device = selector.device
         return {
             identity: pool.devices.keys() if device is None else {device} & pool.devices.keys()
             for identity, pool in found
+            if wanted is None or identity in wanted
         }
 
-    def of_rival(self, rival: ResourceSlicePatch) -> Mapping[PoolId, AbstractSet[str]] | None:
+    def of_rival(
+        self, rival: ResourceSlicePatch, wanted: Collection[PoolId]
+    ) -> Mapping[PoolId, AbstractSet[str]] | None:
         """Likewise; none where its filter cannot be judged, since it is not applied then."""
         if _has_unknown_fields(rival):
             return {}
         try:
-            return self.selected(rival)
+            return self.selected(rival, wanted)
         except CannotFilterError:
             return {}
 

@@ -47,6 +47,16 @@ def a_patch(name: str = "patch", *taints: Any, **fields: Any) -> ResourceSlicePa
     return patch_of(name, taints=taints or [taint()], **{"driver": DRIVER, **fields})
 
 
+def test_only_pools_in_question_are_looked_at() -> None:
+    rival = a_patch("other", priority=1, driver=None, device="gpu-1")
+    node_1, node_9 = DeviceSelector(DRIVER, "node-1"), DeviceSelector(DRIVER, "node-9")
+    for patch in (a_patch(), a_patch(driver=None, cel=[EVERY_0])):
+        for among, places in ((node_1, {"node-1"}), (node_9, set())):
+            found = patch_reach(patch, KnownPatches({"other": rival}), POOLS, among=among)
+            assert found.won is not None
+            assert {each.pool for devices in found.won.values() for each in devices} == places
+
+
 def test_patch_that_is_being_deleted_takes_nothing() -> None:
     rival = a_patch("other", priority=1)
     assert reach(a_patch(), rival).rules == ()
