@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FILTERS_MOST: Final = 1000
 """Filters that are remembered; the one that was asked about longest ago is forgotten first."""
 POOLS_MOST: Final = 128_000
-"""Pools that are remembered, counted for each filter: 64 filters of 2,000 pools each, some 40 MB."""
+"""Pools that are remembered, counted for each filter: 64 filters of 2,000 pools each, some 60 MB."""
 DEVICES_AT_ONCE: Final = 16
 """Usual selectors take some 50 microseconds for a device, with all that is made for it."""
 
