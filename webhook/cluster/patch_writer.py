@@ -168,7 +168,7 @@ def _replacement(write: RuleApply, version: str) -> dict[str, Any]:
     metadata, spec = rule["metadata"], rule["spec"]
     retired = {"deviceClassName": None, "selectors": None}
     others = dict.fromkeys((PATCH_LABEL, HARDWARE_LABEL))
-    no_annotations = dict.fromkeys(own_annotations(write.owner))
+    no_annotations = dict.fromkeys((*own_annotations(write.owner), *write.retired))
     return {
         "metadata": {
             "labels": {**others, **metadata["labels"]},

@@ -128,6 +128,12 @@ def test_what_apply_would_leave_is_taken_away_by_a_merge_patch() -> None:
     }
 
 
+def test_annotations_that_are_retired_are_removed() -> None:
+    write = WRITE._replace(surplus=True, retired=("devicetaint.io/evict",))
+    _, [request] = asked(lambda writer: writer.apply_rule(write), Answer(STORED))
+    assert request.json["metadata"]["annotations"]["devicetaint.io/evict"] is None
+
+
 WEBHOOK: Final = 'admission webhook "rules.validate.devicetaint.io" denied the request: too much'
 POLICY: Final = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"
 
