@@ -83,6 +83,8 @@ class PatchAddition:
         """`whole`: where nothing is added, all that the patch taints is judged. Raises OutOfTime."""
         self.unknown = ""
         """Why that is not known; empty if it is."""
+        self.of_filter = False
+        """Whether that is because of the filter, or of other patches' filters."""
         self.judged: tuple[DeviceTaintRule, ...] = ()
         """The rules that say it; if it is not known, one for each taint."""
         self.stored: tuple[DeviceTaintRule, ...] = ()
@@ -129,10 +131,11 @@ class PatchAddition:
         elif context.patches.unknown:
             self.unknown = context.patches.unknown
         else:
-            reach = patch_reach(new, context.patches, inventory.pools, self._check, go_on)
-            self.unknown = reach.unknown
+            reach_of = partial(patch_reach, pools=inventory.pools, check=self._check, go_on=go_on, judged=True)
+            reach = reach_of(new, context.patches)
+            self.unknown, self.of_filter = reach.unknown, bool(reach.unknown)
             if not reach.unknown and old is not None:
-                return reach, patch_reach(old, context.patches, inventory.pools, self._check, go_on)
+                return reach, reach_of(old, context.patches)
             return reach, PatchReach()
         return PatchReach(), PatchReach()
 
@@ -171,7 +174,7 @@ class _PatchGuarding:
             return self._answer([*findings, *self._needless_code(NOTHING)], annotations)
         check = PatchCheck(addition.judged, self._request, self._context)
         if addition.unknown or sight.inventory is None:
-            findings += self._unknown(check, addition.unknown)
+            findings += self._unknown(check, addition)
             annotations["impact"] = f"unknown: {addition.unknown}"
             return self._answer(findings, annotations)
         impact = check.impact(sight.inventory)
@@ -206,15 +209,15 @@ class _PatchGuarding:
         if self._code.forgery and not (self._code.unchecked and self._context.offline):
             yield (warn if self._code.unchecked else deny)(_CONFIRM, self._code.forgery)
 
-    def _unknown(self, check: PatchCheck, why: str) -> Iterator[Finding]:
+    def _unknown(self, check: PatchCheck, addition: PatchAddition) -> Iterator[Finding]:
         """The impact is not known, so only the reasons that do not depend on it can be reported."""
         if not check.acts:
             return
         misfit = self._code.misfit(NOTHING)
         if misfit:
             yield deny(_CONFIRM, misfit)
-        text = f"what it hits is not known: {why}"
-        reasons = check.reasons_unknown(why)
+        text = f"what it hits is not known: {addition.unknown}"
+        reasons = check.reasons_unknown(addition.unknown, of_filter=addition.of_filter)
         if reasons and not self._are_excused(reasons):
             known = "".join(f"; {each.reason.text}" for each in check.reasons_known())
             yield deny(FILTER, f"{text}{known}; try again in a while{glass_hint(self._settings)}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import structs
 
 from webhook.admission.closed_devices import closed_together, closed_together_with_recent
-from webhook.admission.over_limit import LimitCheck
+from webhook.admission.over_limit import LimitCheck, LimitReason
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import names_of
@@ -22,7 +22,7 @@ from webhook.inventory.impact import Taint
 from webhook.inventory.joint_impact import joint_impact
 from webhook.inventory.matching import Evictor
 from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.policy.model import InTreeEvictor
+from webhook.policy.model import Action, InTreeEvictor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from webhook.admission.closed_devices import ClosedDevices
     from webhook.admission.confirmation import ImpactToConfirm
     from webhook.admission.context import AdmissionContext
-    from webhook.admission.over_limit import LimitReason
     from webhook.admission.review import AdmissionRequest
     from webhook.api.rules import DeviceTaintRule
     from webhook.inventory.fates import DeviceNames
@@ -70,6 +69,14 @@ class PartCheck(LimitCheck):
     def softened(self) -> bool:
         """Whether the taint has the form that softening gives to a NoExecute taint."""
         return self._new.softened
+
+    def reasons_for(self, why: str, *, of_filter: bool) -> Iterator[LimitReason]:
+        """As `reasons_unknown`; else a filter that cannot be evaluated in time would be a way around the limit."""
+        found = tuple(self.reasons_unknown(why))
+        yield from found
+        denies = self._settings.unknown_impact is Action.DENY
+        if of_filter and denies and not self.evicts and self.limits.devices is not None:
+            yield LimitReason("unknown", f"what it hits is not known: {why}")
 
     def _closed_alone(self, inventory: Inventory) -> ClosedDevices | None:
         return closed_together(self.limits.devices, self._own, self._beside, inventory, self.in_time)
@@ -160,9 +167,14 @@ class PatchCheck:
         """Why it is over a limit, whatever it hits."""
         return _each_once([PartReason(part, each) for part in self.parts for each in part.reasons_known()])
 
-    def reasons_unknown(self, why: str) -> tuple[PartReason, ...]:
-        """Why it counts as over a limit while its impact is not known; `why` says why not."""
-        return _each_once([PartReason(part, each) for part in self.parts for each in part.reasons_unknown(why)])
+    def reasons_unknown(self, why: str, *, of_filter: bool) -> tuple[PartReason, ...]:
+        """Why it counts as over a limit while its impact is not known; `why` says why not.
+
+        `of_filter`: because of what its author wrote into the filter, so that a limit on devices holds for it, too.
+        """
+        return _each_once(
+            [PartReason(part, each) for part in self.parts for each in part.reasons_for(why, of_filter=of_filter)]
+        )
 
 
 def all_may_soften(reasons: Iterable[PartReason]) -> bool:

@@ -77,7 +77,7 @@ def _decided(
         return UNTOUCHED
     figures = ""
     if addition.unknown or inventory is None:
-        reasons = check.reasons_unknown(addition.unknown)
+        reasons = check.reasons_unknown(addition.unknown, of_filter=addition.of_filter)
     else:
         impact = check.impact(inventory)
         reasons = check.reasons(inventory, impact)

@@ -64,14 +64,15 @@ _RETRY: Final = "try again in a while"
 def is_written(new: object, request: AdmissionRequest, context: AdmissionContext) -> bool:
     """Whether the patch controller writes a rule for a patch or for hardware.
 
-    Nothing else was judged for a rule that may come of the policy's reactions, so such a rule is judged as any other.
+    Nothing else was judged for a rule that may come of the policy's reactions, so such a rule is judged as any other,
+    unless it has a patch or a rule as its controller, as then it is compared with that.
     """
-    return (
-        bool(context.patch_account)
-        and request.username == context.patch_account
-        and isinstance(new, DeviceTaintRule)
-        and not may_come_of_reactions(new, context.policy.reactions)
-    )
+    if not context.patch_account or request.username != context.patch_account or not isinstance(new, DeviceTaintRule):
+        return False
+    if not may_come_of_reactions(new, context.policy.reactions):
+        return True
+    origin = decode_origin(Reader.of(request.object, []))
+    return origin.patch or origin.rule
 
 
 def guard_written(
@@ -155,6 +156,7 @@ class _Written:
             self._inventory.pools,
             self._check,
             self._context.budget.lasting(REACH_SECONDS),
+            among=selector,
         )
         if reach.unknown:
             yield deny(SELECTOR, f"cannot be checked: {reach.unknown}; {_RETRY}")

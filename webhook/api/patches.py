@@ -41,7 +41,8 @@ class ResourceSlicePatch(msgspec.Struct, frozen=True, gc=False):
     """Attributes, capacity and taints for every device that the filter matches; no filter matches all (P-2).
 
     `created` is when it was created: of patches with the same priority the older one wins (P-11). `first_revision`: it
-    follows the first revision of KEP-5055, which knows fewer effects and defaults fewer times (P-21).
+    follows the first revision of KEP-5055, which knows fewer effects and defaults fewer times (P-21). `deleting`: it
+    has a deletionTimestamp, and is gone once its finalizers are.
     """
 
     meta: ObjectMeta
@@ -52,6 +53,7 @@ class ResourceSlicePatch(msgspec.Struct, frozen=True, gc=False):
     taints: tuple[DeviceTaint, ...] = ()
     created: datetime | None = None
     first_revision: bool = False
+    deleting: bool = False
 
     @property
     def softened_keys(self) -> frozenset[str]:
@@ -81,6 +83,7 @@ def decode_patch(reader: Reader) -> ResourceSlicePatch:
         tuple([_decode_capacity(name, each) for name, each in devices.entries("capacity")]),
         decode_taints(devices),
         None if metadata is None else metadata.time("creationTimestamp"),
+        deleting=metadata is not None and metadata.has("deletionTimestamp"),
     )
 
 

@@ -34,7 +34,7 @@ _NOT_SET: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
 
 
 class WriteAnswer(NamedTuple):
-    """What became of a write: the rule as it is stored, or why it is not; both empty for what is gone."""
+    """What became of a write: the rule as it is stored, or why it is not; all empty for what is gone."""
 
     stored: StoredRule | None = None
     refused: str = ""
@@ -79,14 +79,19 @@ class PatchWriter:
             return WriteAnswer(failed=f"the answer to writing rule {name} cannot be read: {error}")
 
     async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
-        """Deletes the very rule that was read, in whatever version: its status changes all the time."""
+        """Deletes the very rule that was read, in whatever version: its status changes all the time.
+
+        One with finalizers is left as it is until these are gone; the answer has it.
+        """
         meta = stored.meta
         try:
             path = f"{await self._rules.path()}/{quote(meta.name, safe='')}"
-            await self._cluster.delete(path, {"preconditions": {"uid": meta.uid}})
+            left = decode(_RULE, await self._cluster.delete(path, {"preconditions": {"uid": meta.uid}})).to_value()
         except ClusterError as error:
             return WriteAnswer() if isinstance(error, NotFound) and error.has_status else _answer(error)
-        return WriteAnswer()
+        except msgspec.DecodeError:
+            return WriteAnswer()
+        return WriteAnswer(left if left.rule.deleting else None)  # a Status is decoded, too
 
     async def write_status(self, stored: StoredPatch, status: PatchStatus) -> WriteAnswer:
         """Server-side apply to the status of a patch; one that is gone is no error."""
@@ -163,7 +168,7 @@ def _replacement(write: RuleApply, version: str) -> dict[str, Any]:
     metadata, spec = rule["metadata"], rule["spec"]
     retired = {"deviceClassName": None, "selectors": None}
     others = dict.fromkeys((PATCH_LABEL, HARDWARE_LABEL))
-    no_annotations = dict.fromkeys(own_annotations(write.owner))
+    no_annotations = dict.fromkeys((*own_annotations(write.owner), *write.retired))
     return {
         "metadata": {
             "labels": {**others, **metadata["labels"]},

@@ -101,7 +101,7 @@ class Patcher:
         self._cache = PatchCache(self._cluster, random=chance, metrics=self._metrics)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         events = EventWriter(self._cluster, instance=self._identity, now=_now)
-        writer = PatchWriter(self._cluster, self._cache.rule_collection, events)
+        writer = PatchWriter(self._cluster, self._cache.known_rules, events)
         self._keeper = self._new_keeper() if settings.slice_attributes else None
         self._controller = PatchController(
             ControllerParts(

@@ -21,6 +21,7 @@ from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.device_selectors import SharedSelectors
 from webhook.patches.applied import AppliedAttributes
 from webhook.patches.book import RuleBook
+from webhook.patches.handover import Handover
 from webhook.patches.index import PatchIndex
 from webhook.patches.notes import FaultNotes
 from webhook.patches.plans import OwnerPlan, plan_of
@@ -109,6 +110,7 @@ class PatchController:
         self._selectors = SharedSelectors()
         self.index = PatchIndex(self._selectors)
         self.book = RuleBook()
+        self._handover = Handover(self.index)
         self._queue: WorkQueue[str] = WorkQueue(
             clock=parts.seconds,
             random=parts.random,
@@ -251,7 +253,17 @@ class PatchController:
         if not failed:
             more_refused, failed = await self._apply_all(changes)
             refused = refused or more_refused
+        self._look_at(self._lacks(uid, plan, creates))
+        for name in plan.writes.waits:
+            refused = refused or f"rule {name} is being deleted; it comes back once it is gone"
         return refused, failed
+
+    def _lacks(self, uid: str, plan: OwnerPlan, creates: list[RuleApply]) -> list[str]:
+        """Notes what is missing of a patch now; returns the owners whose rules need no longer stay for it."""
+        if plan.patch is None:
+            return self._handover.has_all(uid)
+        missing = [each for each in creates if each.name not in self.book.rules]
+        return self._handover.lacks(uid, plan.patch.meta.name, None if plan.needed > self._parts.ceiling else missing)
 
     async def _apply_all(self, writes: list[RuleApply]) -> tuple[str, str]:
         refused = failed = ""
@@ -284,13 +296,24 @@ class PatchController:
         for stored in plan.writes.deletes:
             if not self._may_write():
                 self._queue.add(uid)  # look again first: it may be wanted by now
-                break
+            if self._queue.comes_again(uid):
+                break  # what takes its place may be in the next round
+            heir = self._handover.heir_of(uid, stored)
+            if heir:
+                refused = refused or f"rule {stored.meta.name} stays, as patch {heir} lacks rules for its devices"
+                continue
             answer = await self._parts.writer.delete_rule(stored)
             self._count("delete", stored.meta.name, answer)
             refused, failed = refused or answer.refused, failed or answer.failed
             if not answer.refused and not answer.failed:
-                self.book.put_rule(stored.meta.name, None)
+                self._taken_away(stored, answer.stored)
         return refused, failed
+
+    def _taken_away(self, stored: StoredRule, left: StoredRule | None) -> None:
+        """What this process deleted; `left`: as it is until its finalizers are gone."""
+        known = self.book.rules.get(stored.meta.name)
+        if known is not None and known.meta.uid == stored.meta.uid:
+            self.book.put_rule(stored.meta.name, left)
 
     # --- what users see --------------------------------------------------------------------------
 

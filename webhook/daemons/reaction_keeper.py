@@ -198,6 +198,9 @@ class ReactionKeeper:
         else:
             log.warning("rule of a reaction not written", extra={**fields, "error": answer.refused or answer.failed})
         self._attempts.tried(step.name, step.wanted, self._parts.seconds(), answer.refused)
+        known = self._controller.book.rules.get(step.name)
+        if step.verb == "delete" and answer.stored is not None and known is None:
+            return  # it has finalizers, and a watch was faster
         if answer.stored is not None or (result == "done" and step.verb == "delete"):
             self._controller.observe_rule(step.name, answer.stored)
 

@@ -85,6 +85,10 @@ class WorkQueue(Generic[K]):
         self.add_after(item, seconds)
         return seconds
 
+    def comes_again(self, item: K) -> bool:
+        """Whether an item that a worker has was added meanwhile."""
+        return item in self._again
+
     def forget(self, item: K) -> None:
         """It succeeded: the next failure counts as its first."""
         self._failures.pop(item, None)

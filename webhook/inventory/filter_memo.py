@@ -15,7 +15,7 @@ from webhook.inventory.device_selectors import PASS_STEPS, DeviceSelectors, Seen
 from webhook.inventory.published import published_devices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.rules import DeviceSelector
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from webhook.inventory.pools import Pool, PoolId, Pools
     from webhook.inventory.published import PublishedDevice
 
-FILTERS_MOST: Final = 64
+FILTERS_MOST: Final = 1000
 """Filters that are remembered; the one that was asked about longest ago is forgotten first."""
+POOLS_MOST: Final = 128_000
+"""Pools that are remembered, counted for each filter: 64 filters of 2,000 pools each, some 60 MB."""
 DEVICES_AT_ONCE: Final = 16
 """Usual selectors take some 50 microseconds for a device, with all that is made for it."""
 
@@ -44,6 +46,8 @@ class FilterMemo:
         """`steps`: of all evaluations of a filter, until it was matched with every pool."""
         self._steps = steps
         self._filters: OrderedDict[tuple[DeviceSelector, tuple[str, ...]], _Matched] = OrderedDict()
+        self._pools = 0
+        """That are remembered of all filters together."""
 
     def selected(
         self,
@@ -51,10 +55,12 @@ class FilterMemo:
         classes: Mapping[str, DeviceClassSelectors],
         pools: Pools,
         go_on: Callable[[], bool],
+        wanted: Collection[PoolId] | None = None,
     ) -> Mapping[PoolId, frozenset[str]] | None:
         """The devices that the filter selects, by pool; None if `go_on` said no before all were asked.
 
-        Also None where it takes too long at all. Raises: CannotFilterError.
+        `wanted`: the pools in question, if not all are. Also None where it takes too long at all. Raises:
+        CannotFilterError.
         """
         compiles = _LimitedSelectors(self._steps, seen := SeenDevices())
         tests = tests_of(selector, classes, compiles)
@@ -62,20 +68,32 @@ class FilterMemo:
         matched = self._filters.get(key)
         if matched is None:
             matched = self._filters[key] = _Matched(selector, tests, compiles, seen)
-            if len(self._filters) > FILTERS_MOST:
-                self._filters.popitem(last=False)
         self._filters.move_to_end(key)
-        work = matched.work(pools)
+        self._pools -= matched.remembered
+        work = matched.work(pools, wanted)
+        found = None
         while go_on():
             if next(work, None) is None:
-                return matched.found()
-        return None
+                found = matched.found(wanted)
+                break
+        self._pools += matched.remembered
+        self._forget()
+        return found
+
+    def _forget(self) -> None:
+        """Only so much is remembered, but always what was asked about last."""
+        while len(self._filters) > 1 and (len(self._filters) > FILTERS_MOST or self._pools > POOLS_MOST):
+            _, oldest = self._filters.popitem(last=False)
+            self._pools -= oldest.remembered
 
     def step(self, pools: Pools) -> bool:
         """Goes on a little with what a question has left; returns whether there was anything."""
         for matched in self._filters.values():
             if not matched.complete:
-                return matched.step(pools)
+                self._pools -= matched.remembered
+                more = matched.step(pools)
+                self._pools += matched.remembered
+                return more
         return False
 
 
@@ -95,26 +113,41 @@ class _Matched:
         self._rest: Iterator[bool] | None = None
         self.complete = False
 
-    def found(self) -> Mapping[PoolId, frozenset[str]] | None:
-        """What it selects; None if that takes too long."""
+    @property
+    def remembered(self) -> int:
+        """How many pools."""
+        return len(self._pools)
+
+    def found(self, wanted: Collection[PoolId] | None) -> Mapping[PoolId, frozenset[str]] | None:
+        """What it selects in these pools; None if that takes too long."""
         if self._compiles.used_up:
             return None
-        return {identity: names for identity, (_, names) in self._pools.items() if names}
+        known = self._pools if wanted is None else [each for each in wanted if each in self._pools]
+        return {identity: names for identity in known if (names := self._pools[identity][1])}
 
     def step(self, pools: Pools) -> bool:
         """As `FilterMemo.step`."""
         if self._rest is None:
-            self._rest = self.work(pools)
+            self._rest = self.work(pools, None)
         if next(self._rest, None) is None:
             self._rest = None
         return True
 
-    def work(self, pools: Pools) -> Iterator[bool]:
-        """Asks every device of the pools that are not known as they are; a little at each step, until it ends."""
+    def work(self, pools: Pools, wanted: Collection[PoolId] | None) -> Iterator[bool]:
+        """Asks every device of the pools that are not known as they are; a little at each step, until it ends.
+
+        Where only some are `wanted`, the others are left for another time.
+        """
         self.complete = False
-        there = [each for each in pools.selected(self._selector.driver, self._selector.pool) if self._concerns(*each)]
-        for identity in self._pools.keys() - {identity for identity, _ in there}:
-            del self._pools[identity]
+        if wanted is None:
+            there = [
+                each for each in pools.selected(self._selector.driver, self._selector.pool) if self._concerns(*each)
+            ]
+            for identity in self._pools.keys() - {identity for identity, _ in there}:
+                del self._pools[identity]
+        else:
+            named = [(each, pool) for each in wanted if self._names(each) and (pool := pools.get(each)) is not None]
+            there = [each for each in named if self._concerns(*each)]
         for identity, pool in there:
             newest, known = pool.newest, self._pools.get(identity)
             if known is not None and len(known[0]) == len(newest) and all(map(_is, known[0], newest)):
@@ -133,6 +166,10 @@ class _Matched:
         self.complete = True
         if not self._compiles.used_up:
             self._compiles.renew()
+
+    def _names(self, identity: PoolId) -> bool:
+        driver, pool = identity
+        return self._selector.driver in (None, driver) and self._selector.pool in (None, pool)
 
     def _concerns(self, identity: PoolId, pool: Pool) -> bool:
         device = self._selector.device

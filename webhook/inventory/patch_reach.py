@@ -24,7 +24,7 @@ from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, o
 from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from collections.abc import Set as AbstractSet
 
     from webhook.api.device_classes import DeviceClassSelectors
@@ -64,14 +64,21 @@ def always() -> bool:
     return True
 
 
-def patch_reach(
+def patch_reach(  # noqa: PLR0913 -- the last ones by name
     patch: ResourceSlicePatch,
     known: KnownPatches,
     pools: Pools,
     check: Check = unchecked,
     go_on: Callable[[], bool] = always,
+    *,
+    judged: bool = False,
+    among: DeviceSelector | None = None,
 ) -> PatchReach:
     """What the patch taints in these pools, beside the other known patches. `check` may raise to stop.
+
+    `judged`: also what it would taint if patches that do less were gone, as nothing is asked when they go. Those have
+    a taint that only closes devices where the patch has one that evicts. `among`: only pools that have the names in
+    this selector are in question, and no others are looked at.
 
     Not known if `go_on` says no before every device was asked. A filter with fields that are not known here is taken
     for every device, as in a rule. However many rules it takes, they are all there: a controller may have another
@@ -79,21 +86,26 @@ def patch_reach(
     """
     if _has_unknown_fields(patch):
         return PatchReach(nominal_rules(patch))
-    rivals = [other for other in in_steps(known.patches.values(), check) if _may_win(other, patch)]
+    rivals = [
+        (other, shared)
+        for other in in_steps(known.patches.values(), check)
+        if (shared := _contested(other, patch, judged=judged)) and _may_win(other, patch)
+    ]
     if _has_only_names(patch) and not rivals:
         return PatchReach(nominal_rules(patch))
     matching = _Matching(known, pools, check, go_on)
+    wanted = None if among is None else frozenset([each for each, _ in pools.selected(among.driver, among.pool)])
     try:
-        selected = matching.selected(patch)
+        selected = matching.selected(patch, wanted)
     except CannotFilterError as error:
         return PatchReach(unknown=str(error))
     taken: dict[Origin, dict[PoolId, set[str]]] = {}
-    for rival in rivals if selected is not None else ():
-        theirs = matching.of_rival(rival)
+    for rival, shared in rivals if selected is not None else ():
+        theirs = matching.of_rival(rival, selected.keys() if selected is not None else ())
         if theirs is None:
             selected = None
             break
-        for origin in _origins(rival) & _origins(patch):
+        for origin in shared:
             for identity, names in theirs.items():
                 taken.setdefault(origin, {}).setdefault(identity, set()).update(names)
     if selected is None:
@@ -111,25 +123,33 @@ class _Matching:
         self._go_on = go_on
         self._memo = known.memo or FilterMemo()
 
-    def selected(self, patch: ResourceSlicePatch) -> Mapping[PoolId, AbstractSet[str]] | None:
-        """The devices of a patch by pool; None if that takes too long. Raises: CannotFilterError."""
+    def selected(
+        self, patch: ResourceSlicePatch, wanted: Collection[PoolId] | None
+    ) -> Mapping[PoolId, AbstractSet[str]] | None:
+        """The devices of a patch in these pools (None: in all); None if that takes too long.
+
+        Raises: CannotFilterError.
+        """
         selector = patch.filter or DeviceSelector()
         if not _has_only_names(patch):
             self._check()
-            return self._memo.selected(selector, self._known.classes, self._pools, self._go_on)
+            return self._memo.selected(selector, self._known.classes, self._pools, self._go_on, wanted)
         found = in_steps(self._pools.selected(selector.driver, selector.pool), self._check)
         device = selector.device
         return {
             identity: pool.devices.keys() if device is None else {device} & pool.devices.keys()
             for identity, pool in found
+            if wanted is None or identity in wanted
         }
 
-    def of_rival(self, rival: ResourceSlicePatch) -> Mapping[PoolId, AbstractSet[str]] | None:
+    def of_rival(
+        self, rival: ResourceSlicePatch, wanted: Collection[PoolId]
+    ) -> Mapping[PoolId, AbstractSet[str]] | None:
         """Likewise; none where its filter cannot be judged, since it is not applied then."""
         if _has_unknown_fields(rival):
             return {}
         try:
-            return self.selected(rival)
+            return self.selected(rival, wanted)
         except CannotFilterError:
             return {}
 
@@ -229,20 +249,30 @@ def _has_only_names(patch: ResourceSlicePatch) -> bool:
 
 
 def _may_win(other: ResourceSlicePatch, patch: ResourceSlicePatch) -> bool:
-    """Whether the other may put the same taint on the same devices, and outranks the patch."""
+    """Whether the other may select the same devices, and outranks the patch. One that is being deleted sets nothing."""
     return (
         other.meta.name != patch.meta.name
-        and not _origins(other).isdisjoint(_origins(patch))
-        and _may_meet(other.filter or DeviceSelector(), patch.filter or DeviceSelector())
+        and not other.deleting
+        and may_meet(other.filter or DeviceSelector(), patch.filter or DeviceSelector())
         and by_precedence([patch, other])[0] is other
     )
 
 
-def _origins(patch: ResourceSlicePatch) -> frozenset[Origin]:
-    return frozenset([Origin("taint", taint.key, taint.effect) for taint in patch.taints])
+def _contested(other: ResourceSlicePatch, patch: ResourceSlicePatch, *, judged: bool) -> frozenset[Origin]:
+    """The taints that both set; if they are `judged`, without those that evict in the patch and not in the other."""
+    theirs = {(taint.key, taint.effect): other.is_softened(taint) for taint in other.taints}
+    return frozenset(
+        [
+            Origin("taint", taint.key, taint.effect)
+            for taint in patch.taints
+            if (softened := theirs.get((taint.key, taint.effect))) is not None
+            and not (judged and patch.is_softened(taint) and not softened)
+        ]
+    )
 
 
-def _may_meet(one: DeviceSelector, other: DeviceSelector) -> bool:
+def may_meet(one: DeviceSelector, other: DeviceSelector) -> bool:
+    """Whether there can be devices that have the names in both selectors."""
     pairs = ((one.driver, other.driver), (one.pool, other.pool), (one.device, other.device))
     return all(first is None or second is None or first == second for first, second in pairs)
 

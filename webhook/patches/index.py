@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from msgspec import structs
+
 from webhook.api.rules import DeviceSelector
 from webhook.inventory.originals import ORIGINALS
 from webhook.inventory.pools import Pool, Pools
@@ -113,6 +115,17 @@ class PatchIndex:
     def left_of(self, origin: Origin, patch: str) -> Mapping[PoolId, DeviceNameSet]:
         """As `Contests.left_of`."""
         return self._contests.left_of(origin, patch)
+
+    def wins_any(self, patch: str, origin: Origin, selector: DeviceSelector) -> bool:
+        """Whether a taint of a patch counts on a published device that has the names in a selector."""
+        known = self._patches.get(patch)
+        if known is None or origin not in origins_of(known):
+            return False
+        match, left = self.match_of(patch), self.left_of(origin, patch)
+        return any(
+            not names.isdisjoint(left.get(pool, match.selected_in(pool, self.fleet)))
+            for pool, names in self.fleet.named(selector)
+        )
 
     def slices_of(self, pool: PoolId) -> Sequence[ResourceSlice]:
         """The slices of a pool, of its newest generation that was there in full."""
@@ -223,8 +236,9 @@ class PatchIndex:
         pool, known = self._pools.get(identity), self._views.get(identity)
         if pool is not None and known is not None and not pool.complete:
             return
-        view = () if pool is None else tuple(pool.newest)
-        other_names = self.fleet.put(identity, None if pool is None else frozenset(pool.devices))
+        view = () if pool is None else _view(pool)
+        names = frozenset([device.name for each in view for device in each.devices])
+        other_names = self.fleet.put(identity, None if pool is None else names)
         self._views.pop(identity, None)
         if pool is not None:
             self._views[identity] = view
@@ -286,6 +300,27 @@ class PatchIndex:
     def _mark(self, match: FilterMatch, pool: PoolId) -> None:
         for name in match.patches:
             self._contests.mark(origins_of(self._patches[name]), (pool,))
+
+
+def _view(pool: Pool) -> tuple[ResourceSlice, ...]:
+    """What counts of a pool that was not seen in full so far.
+
+    After a start in the middle of a generation, slices of the one before are those that are still to be replaced.
+    """
+    newest = pool.newest
+    if pool.complete:
+        return tuple(newest)
+    older = [each for each in pool.slices.values() if each.pool_generation < pool.generation]
+    last = max([each.pool_generation for each in older], default=0)
+    # Where both have a device the newer one counts, which comes later by its name.
+    kept = [
+        structs.replace(
+            each, meta=structs.replace(each.meta, name=f"-{each.meta.name}"), pool_generation=pool.generation
+        )
+        for each in older
+        if each.pool_generation == last
+    ]
+    return (*kept, *newest)
 
 
 def _contents(view: Iterable[ResourceSlice]) -> list[object]:

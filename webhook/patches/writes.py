@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.api.rules import DATA, DESCRIPTION, EVICTIONS_PER_SECOND, HARDWARE_LABEL, NOT_BEFORE, DeviceSelector
+from webhook.api.rules import (
+    DATA,
+    DESCRIPTION,
+    EVICT,
+    EVICTIONS_PER_SECOND,
+    HARDWARE_LABEL,
+    NOT_BEFORE,
+    SOFTENED_FROM,
+    DeviceSelector,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
 
 _OF_PATCHES: Final = (DATA, DESCRIPTION, EVICTIONS_PER_SECOND)
 _OF_SIBLINGS: Final = (*_OF_PATCHES, NOT_BEFORE)
+_OF_SOFTENING: Final = (EVICT, SOFTENED_FROM)
 
 
 def own_annotations(owner: RuleOwner) -> tuple[str, ...]:
@@ -43,6 +53,8 @@ class RuleApply(NamedTuple):
     annotations: Mapping[str, str]
     creates: bool
     surplus: bool = False
+    retired: tuple[str, ...] = ()
+    """Annotations that such a patch removes beside those of `own_annotations`."""
 
 
 class RuleWrites(NamedTuple):
@@ -51,6 +63,8 @@ class RuleWrites(NamedTuple):
     applies: tuple[RuleApply, ...]
     """Those that create first."""
     deletes: tuple[StoredRule, ...]
+    waits: tuple[str, ...] = ()
+    """Rules that are being deleted, by name: they are written again once they are gone."""
 
     def __bool__(self) -> bool:
         return bool(self.applies or self.deletes)
@@ -67,6 +81,7 @@ def writes_for(
     times = _times(owned)
     applies: list[RuleApply] = []
     names: set[str] = set()
+    waits: list[str] = []
     for each in desired:
         names.add(each.name)
         taint = each.taint
@@ -75,13 +90,16 @@ def writes_for(
             owner, each.name, each.selector, structs.replace(taint, time_added=added), each.annotations, creates=True
         )
         known = stored.get(each.name)
-        if known is None or known.rule.deleting:
+        if known is None:
             applies.append(wanted)
+        elif known.rule.deleting:
+            waits.append(each.name)  # it stays as it is until its finalizers are gone, whatever is written
         elif not _is_as(known, wanted):
-            applies.append(wanted._replace(creates=False, surplus=_has_surplus(known, wanted)))
+            retired = tuple([name for name in _compared(known, wanted) if name not in wanted.annotations])
+            applies.append(wanted._replace(creates=False, surplus=_has_surplus(known, wanted), retired=retired))
     applies.sort(key=lambda each: (not each.creates, each.name))
     deletes = [each for each in owned if each.meta.name not in names and not each.rule.deleting]
-    return RuleWrites(tuple(applies), tuple(sorted(deletes, key=lambda each: each.meta.name)))
+    return RuleWrites(tuple(applies), tuple(sorted(deletes, key=lambda each: each.meta.name)), tuple(sorted(waits)))
 
 
 def _times(owned: Collection[StoredRule]) -> dict[tuple[str, str, str], datetime]:
@@ -102,10 +120,18 @@ def _is_as(known: StoredRule, wanted: RuleApply) -> bool:
         and structs.replace(rule.taint, extras=None) == wanted.taint
         and known.labels == {wanted.owner.label: wanted.owner.uid}
         and known.controller == wanted.owner
-        and all(
-            rule.meta.annotations.get(name) == wanted.annotations.get(name) for name in own_annotations(wanted.owner)
-        )
+        and all(rule.meta.annotations.get(name) == wanted.annotations.get(name) for name in _compared(known, wanted))
     )
+
+
+def _compared(known: StoredRule, wanted: RuleApply) -> tuple[str, ...]:
+    """The annotations that have to be as they are wanted.
+
+    Those of softening come and go together. `/evict` alone is of a user who wants the devices of the rule emptied.
+    """
+    own = own_annotations(wanted.owner)
+    softened = SOFTENED_FROM in wanted.annotations or SOFTENED_FROM in known.meta.annotations
+    return (*own, *_OF_SOFTENING) if softened and wanted.owner.label != HARDWARE_LABEL else own
 
 
 def _has_surplus(known: StoredRule, wanted: RuleApply) -> bool:
@@ -115,9 +141,7 @@ def _has_surplus(known: StoredRule, wanted: RuleApply) -> bool:
         any(getattr(selector, field) is not None and getattr(wanted.selector, field) is None for field in fields)
         or bool(selector.selectors or selector.unknown)
         or bool(rule.taint.value and not wanted.taint.value)
-        or any(
-            name in rule.meta.annotations and name not in wanted.annotations for name in own_annotations(wanted.owner)
-        )
+        or any(name in rule.meta.annotations and name not in wanted.annotations for name in _compared(known, wanted))
         or known.labels.keys() - {wanted.owner.label} != set()
     )
 

@@ -349,6 +349,16 @@ def test_rule_of_a_reaction_is_judged_as_that_of_any_account() -> None:
     assert "the limit is 0 devices" in text
 
 
+def test_rule_of_a_patch_with_the_key_of_reactions_is_one_of_the_patch() -> None:
+    """On one device of a driver with reactions it looks like one of theirs."""
+    patch = stored_patch(None, make_taint(key=REACTION_KEY, value=None))
+    options: dict[str, Any] = {"patch": patch, "reactions": REACTIONS, "impact": allowing(devices=0)}
+    marks: dict[str, Any] = {"labels": {PATCH_LABEL: UID}, "ownerReferences": [owner()]}
+    assert faults(degraded(**marks), **options) == []
+    assert len(faults(degraded(**marks | {"ownerReferences": [owner("other")]}), **options)) == 1
+    assert len(faults(degraded(), **options)) == 1
+
+
 @pytest.mark.parametrize(
     ("rule", "reactions"),
     [

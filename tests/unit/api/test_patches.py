@@ -105,7 +105,9 @@ def test_wrong_type_of_a_capacity_is_reported(raw: Any) -> None:
 
 def test_creation_time_is_read() -> None:
     patch, errors = decoded(make_patch(meta=make_meta("p") | {"creationTimestamp": EARLIER_TEXT}))
-    assert (patch.created, errors) == (parse_time(EARLIER_TEXT), [])
+    assert (patch.created, patch.deleting, errors) == (parse_time(EARLIER_TEXT), False, [])
+    patch, errors = decoded(make_patch(meta=make_meta("p") | {"deletionTimestamp": EARLIER_TEXT}))
+    assert (patch.deleting, errors) == (True, [])
     _, errors = decoded(make_patch(meta=make_meta("p") | {"creationTimestamp": "yesterday"}))
     assert [error.field for error in errors] == ["metadata.creationTimestamp"]
     assert decoded(make_patch(meta=make_meta("p") | {"creationTimestamp": None})) == (

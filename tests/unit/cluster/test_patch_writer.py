@@ -128,6 +128,12 @@ def test_what_apply_would_leave_is_taken_away_by_a_merge_patch() -> None:
     }
 
 
+def test_annotations_that_are_retired_are_removed() -> None:
+    write = WRITE._replace(surplus=True, retired=("devicetaint.io/evict",))
+    _, [request] = asked(lambda writer: writer.apply_rule(write), Answer(STORED))
+    assert request.json["metadata"]["annotations"]["devicetaint.io/evict"] is None
+
+
 WEBHOOK: Final = 'admission webhook "rules.validate.devicetaint.io" denied the request: too much'
 POLICY: Final = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"
 
@@ -165,6 +171,12 @@ def test_deletion_is_of_the_rule_that_was_read() -> None:
     assert answer == WriteAnswer()
     assert (request.method, request.path) == ("DELETE", f"{RULES_PATH}/firmware-1")
     assert request.json["preconditions"] == {"uid": "r1"}
+    left = {**STORED, "metadata": {**STORED["metadata"], "deletionTimestamp": "2026-07-01T12:00:00Z"}}
+    answer, _ = asked(lambda writer: writer.delete_rule(stored.stored), Answer(left))
+    assert answer.stored is not None
+    assert (answer.stored.rule.deleting, answer.stored.meta.uid) == (True, "r1"), "it has finalizers"
+    answer, _ = asked(lambda writer: writer.delete_rule(stored.stored), Answer(b"{"))
+    assert answer == WriteAnswer()
     for reply, failed in ((Answer(status(404, "gone"), 404), False), (Answer(status(409, "changed"), 409), True)):
         answer, _ = asked(lambda writer: writer.delete_rule(stored.stored), reply)
         assert bool(answer.failed) == failed

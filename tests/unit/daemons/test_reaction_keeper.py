@@ -52,6 +52,8 @@ class ReactingCluster(FakeCluster):
         self.failing: Callable[[str], str] = lambda _: ""
         self.mangles = False
         """Whether a webhook changes what is written."""
+        self.finalizers = ""
+        """`stay`: rules that are deleted stay; `gone`: not any more once that is answered."""
         self.tries: list[str] = []
         self.told: list[tuple[str, str, bool]] = []
         self.seconds = 0.0
@@ -92,6 +94,12 @@ class ReactingCluster(FakeCluster):
         name = stored.meta.name
         if refused := self.refusing(name):
             return WriteAnswer(refused=refused)
+        if self.finalizers:
+            meta = structs.replace(stored.meta, resource_version=self._version())
+            left = self.rules[name] = StoredRule(structs.replace(stored.rule, meta=meta, deleting=True))
+            if self.finalizers == "gone":
+                self.seen(name, None, self.rules.pop(name))
+            return WriteAnswer(left)
         known = self.rules.pop(name)
         self._report(lambda: self.seen(name, None, known))
         return WriteAnswer()
@@ -266,6 +274,22 @@ def test_above_max_devices_nothing_more_is_made_although_the_watch_lags_behind()
     assert (reason, warns) == ("AboveMaxDevices", True)
     assert note.startswith("reaction xid: 2 active, ")
     assert note.endswith("maxDevices is 2, so nothing is done for 1: node-1/gpu-2")
+
+
+@pytest.mark.parametrize("finalizers", ["stay", "gone"])
+def test_rule_that_finalizers_keep_counts_for_max_devices_until_it_is_gone(finalizers: str) -> None:
+    cluster = ReactingCluster(make_reaction(max_devices=1))
+    cluster.finalizers = finalizers
+    cluster.publish()
+
+    def other() -> None:
+        cluster.publish("node-1", since=None)
+        cluster.publish("node-2")
+
+    play(cluster, other, lambda: cluster.later(1000), lambda: cluster.later(1000))
+    assert ("delete gpu-0" in cluster.tries, len(cluster.rules)) == (True, 1)
+    held_back = cluster.number("reaction_reasons", reaction="xid", state="held_back")
+    assert held_back == (1 if finalizers == "stay" else 0)
 
 
 def test_events_tell_only_of_changes() -> None:

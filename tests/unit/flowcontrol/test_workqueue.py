@@ -82,11 +82,14 @@ def test_item_added_while_it_is_worked_on_comes_once_more_afterwards() -> None:
         queue, _ = make()
         queue.add("item")
         assert await queue.get() == "item"
+        assert not queue.comes_again("item")
         queue.add("item")
         queue.add("item")
         assert len(queue) == 0
+        assert queue.comes_again("item")
         queue.done("item")
         assert len(queue) == 1
+        assert not queue.comes_again("item")
         assert await queue.get() == "item"
         queue.done("item")
         assert len(queue) == 0

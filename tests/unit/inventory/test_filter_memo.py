@@ -123,3 +123,51 @@ def test_only_so_many_filters_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     assert known(a)
     assert known(c)
     assert not known(b)
+
+
+def test_only_so_many_pools_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filter_memo, "POOLS_MOST", 4)
+    pools, memo = pools_of(rack(), rack("node-1")), FilterMemo()
+    a, b, c = (select(f"{FIRST} && {number} == {number}") for number in range(3))
+
+    def known(selector: DeviceSelector) -> bool:
+        once = iter([True, False])
+        return memo.selected(selector, {}, pools, lambda: next(once)) is not None
+
+    assert memo.selected(a, {}, pools, lambda: False) is None
+    steps(memo, pools)
+    found(memo, b, pools)
+    assert known(a)
+    pools.apply(rack("node-1"), None)
+    found(memo, a, pools)
+    found(memo, b, pools)
+    found(memo, c, pools)
+    assert (known(a), known(b), known(c)) == (True, True, True), "three pools by now"
+    pools.apply(None, rack("node-2"))
+    found(memo, a, pools)
+    found(memo, b, pools)
+    assert (known(a), known(b)) == (True, True)
+    assert not known(c)
+    monkeypatch.setattr(filter_memo, "POOLS_MOST", 1)
+    found(memo, c, pools)
+    assert known(c), "what was asked last"
+
+
+def test_only_pools_in_question_are_asked() -> None:
+    pools, memo = pools_of(rack(), rack("node-1"), rack("node-2"), rack(driver="other.example.com")), FilterMemo()
+    here = {(DRIVER, "node-1"), (DRIVER, "gone"), ("other.example.com", "node-0")}
+    few = iter([True] * 4)
+    for selector, wanted in (
+        (select("true"), {(DRIVER, "node-1"), ("other.example.com", "node-0")}),
+        (select("true", driver=DRIVER), {(DRIVER, "node-1")}),
+        (select("true", pool="node-0"), {("other.example.com", "node-0")}),
+        (select("true", pool="node-2"), set()),
+    ):
+        names = memo.selected(selector, {}, pools, lambda: True, here)
+        assert names is not None
+        assert names.keys() == wanted
+    assert memo.selected(select(FIRST), {}, pools, lambda: next(few), {(DRIVER, "node-2")}) is not None
+    assert found(memo, select(FIRST, driver=DRIVER), pools) == {f"node-{at}": ["gpu-0"] for at in range(3)}
+    assert memo.selected(select(FIRST, driver=DRIVER), {}, pools, lambda: True, {(DRIVER, "node-2")}) == {
+        (DRIVER, "node-2"): {"gpu-0"}
+    }

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from tests.unit.inventory.patched import CREATED, DRIVER, class_of, patch_of, pools_of, slice_of
 from tests.unit.inventory.values import taint
+from webhook.api.meta import ObjectMeta
 from webhook.api.patches import SOFTENED_KEYS, ResourceSlicePatch
 from webhook.api.rules import EVICT, SOFTENED_FROM, DeviceSelector
 from webhook.api.taints import TaintExtras
@@ -44,6 +45,38 @@ def selectors(rules: tuple[DeviceTaintRule, ...]) -> list[tuple[str | None, str 
 
 def a_patch(name: str = "patch", *taints: Any, **fields: Any) -> ResourceSlicePatch:
     return patch_of(name, taints=taints or [taint()], **{"driver": DRIVER, **fields})
+
+
+def test_only_pools_in_question_are_looked_at() -> None:
+    rival = a_patch("other", priority=1, driver=None, device="gpu-1")
+    node_1, node_9 = DeviceSelector(DRIVER, "node-1"), DeviceSelector(DRIVER, "node-9")
+    for patch in (a_patch(), a_patch(driver=None, cel=[EVERY_0])):
+        for among, places in ((node_1, {"node-1"}), (node_9, set())):
+            found = patch_reach(patch, KnownPatches({"other": rival}), POOLS, among=among)
+            assert found.won is not None
+            assert {each.pool for devices in found.won.values() for each in devices} == places
+
+
+def test_patch_that_is_being_deleted_takes_nothing() -> None:
+    rival = a_patch("other", priority=1)
+    assert reach(a_patch(), rival).rules == ()
+    assert selectors(reach(a_patch(), structs.replace(rival, deleting=True)).rules) == [(DRIVER, None, None)]
+
+
+def test_taint_that_evicts_is_judged_also_where_one_wins_that_does_not() -> None:
+    soft = ObjectMeta("other", annotations={SOFTENED_KEYS: KEY})
+    closing = [taint(effect="NoSchedule"), taint(key="k", effect="NoSchedule")]
+    rival = a_patch("other", *closing, priority=1)
+    patch = structs.replace(a_patch("patch", *closing), meta=structs.replace(soft, name="patch"))
+
+    def judged(patch: ResourceSlicePatch, rival: ResourceSlicePatch) -> list[str]:
+        found = patch_reach(patch, KnownPatches({"other": rival}), POOLS, judged=True)
+        return [each.taint.key for each in found.rules]
+
+    assert judged(patch, rival) == [KEY]
+    assert judged(patch, structs.replace(rival, meta=soft)) == []
+    assert judged(a_patch("patch", *closing), structs.replace(rival, meta=soft)) == []
+    assert reach(patch, rival).rules == ()
 
 
 def test_filter_of_names_is_the_selector() -> None:

@@ -232,6 +232,19 @@ def test_pool_that_was_never_there_in_full_counts_as_far_as_it_is() -> None:
     assert places(index) == [(None, "d0")]
 
 
+def test_generation_before_counts_beside_one_that_was_never_there_in_full() -> None:
+    """As after a start in the middle of it; the newer slice says what its devices are."""
+    oldest = numbered(9, 9, 9, name="s0", count=3, generation=1)
+    older = numbered(1, 1, 0, name="z", count=2, generation=2)
+    newer = numbered(1, 0, name="a", count=2, generation=3)
+    index = index_of([oldest, older, newer], patch_of(cel=["n > 0"], taints=[TAINT]))
+    assert places(index) == [(None, "d0")], "d1 is in both, and d2 in the older one"
+    assert index.fleet.of((DRIVER, "p")) == {"d0", "d1", "d2"}
+    index.apply_slice(older, numbered(1, pool="p", name="z", count=2, generation=3))
+    drained(index)
+    assert [each.meta.name for each in index.slices_of((DRIVER, "p"))] == ["a", "z"]
+
+
 def test_pool_that_is_gone_is_forgotten() -> None:
     value = numbered(1, None)
     index = index_of([value], patch_of(cel=["n > 0"], taints=[TAINT]))

@@ -15,6 +15,7 @@ from webhook.api.rules import (
     HARDWARE_LABEL,
     NOT_BEFORE,
     PATCH_LABEL,
+    SOFTENED_FROM,
     CELSelector,
     DeviceSelector,
     DeviceTaintRule,
@@ -68,9 +69,10 @@ def test_missing_rule_is_created_with_the_time_of_now_in_full_seconds() -> None:
     assert write.taint == structs.replace(TAINT, time_added=WHOLE)
 
 
-def test_rule_that_is_being_deleted_is_made_again_and_not_deleted_twice() -> None:
+def test_rule_that_is_being_deleted_is_waited_for_and_not_deleted_twice() -> None:
     found = writes([wanted()], stored(deleting=True))
-    assert [each.creates for each in found.applies] == [True]
+    assert found == RuleWrites((), (), ("r",))
+    assert not found
     assert writes([], stored(deleting=True)) == RuleWrites((), ())
 
 
@@ -171,3 +173,31 @@ def test_beginning_of_evictions_is_as_the_owner_says_for_siblings_alone() -> Non
     assert sibling_writes(early, early) == []
     assert sibling_writes(early, late) == [(False, False)]
     assert sibling_writes({}, late) == [(False, True)]
+
+
+SOFT: Final = {EVICT: "true", SOFTENED_FROM: "NoExecute"}
+
+
+@pytest.mark.parametrize(
+    ("wants", "has", "written"),
+    [
+        pytest.param(SOFT, {}, (False, ()), id="it is softened"),
+        pytest.param({}, SOFT, (True, (EVICT, SOFTENED_FROM)), id="it is softened no longer"),
+        pytest.param(SOFT, {EVICT: "true"}, (False, ()), id="the mark was removed"),
+        pytest.param(SOFT, {SOFTENED_FROM: "NoExecute"}, (False, ()), id="the eviction was removed"),
+        pytest.param({}, {SOFTENED_FROM: "NoExecute"}, (True, (EVICT, SOFTENED_FROM)), id="a mark alone"),
+        pytest.param(SOFT, SOFT, None, id="as it should be"),
+        pytest.param({}, {EVICT: "true"}, None, id="a user has its devices emptied"),
+    ],
+)
+def test_rules_follow_the_softening_of_their_patch(wants: Any, has: Any, written: Any) -> None:
+    found = writes([wanted(annotations=wants)], stored(annotations=has)).applies
+    assert [(each.surplus, tuple(n for n in each.retired if n in SOFT)) for each in found] == (
+        [] if written is None else [written]
+    )
+
+
+def test_siblings_may_be_drained_by_hand() -> None:
+    owner = RuleOwner("DeviceTaintRule", "rule", "u")
+    known = stored(annotations=SOFT, labels={HARDWARE_LABEL: "u"}, controller=owner)
+    assert not writes_for(owner, [wanted()], {"r": known}, [known], NOW)

@@ -18,6 +18,7 @@ from webhook.api.rules import decode_condition, decode_rule
 from webhook.cluster.cache.decoders import WholeSliceWire
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.client.errors import NotFound
 from webhook.cluster.settings import InventorySettings
 from webhook.patches.stored import (
     PATCH_VERSION,
@@ -100,6 +101,29 @@ class OwnedRuleWire(msgspec.Struct, frozen=True):
         return StoredRule(decode_rule(reader), own_labels(labels), owners[0] if owners else None)
 
 
+class KnownRules:
+    """Where rules are written, once it is known which there are.
+
+    A server that serves them again has those from before: to write them as if they were new would set their times.
+    """
+
+    def __init__(self, collection: ServedCollection, rules: Reflector[StoredRule]) -> None:
+        self.resource: Final = collection.resource
+        self._collection = collection
+        self._rules = rules
+
+    async def path(self) -> str:
+        """As `ServedCollection.path`."""
+        path = await self._collection.path()
+        if self._rules.unserved:
+            raise NotFound(f"{self.resource} were not served, and have not been read since", code=404)
+        return path
+
+    def forget(self) -> None:
+        """As `ServedCollection.forget`."""
+        self._collection.forget()
+
+
 class PatchCache:
     """Four watches. Where rules or patches are not served there are none, until they are."""
 
@@ -131,6 +155,7 @@ class PatchCache:
             ServedCollection(cluster, OWN_GROUP, (PATCH_VERSION,), PATCHES), PatchWire, optional=True
         )
         self.rules: Reflector[StoredRule] = follow(self.rule_collection, OwnedRuleWire, optional=True)
+        self.known_rules = KnownRules(self.rule_collection, self.rules)
         self._all: tuple[Reflector[Any], ...] = (self.slices, self.classes, self.patches, self.rules)
 
     @property
