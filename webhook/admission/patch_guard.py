@@ -9,12 +9,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from webhook.admission.confirmation import NOTHING, CarriedCode, about_of_patch
+from webhook.admission.confirmation import NOTHING, CarriedCode
 from webhook.admission.decision import BREAK_GLASS, AssumedPatch
 from webhook.admission.guard import SILENT, GuardFindings, denied, deny, glass_hint, milder, warn, way_out
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.over_limit import usual_rates
+from webhook.admission.patch_code import patch_code_about
 from webhook.admission.patch_limits import PatchCheck, all_may_soften
 from webhook.admission.window_figures import window_figures
 from webhook.api.patches import SOFTENED_KEYS
@@ -59,8 +60,7 @@ def guard_patch(
 
 def code_about(patch: ResourceSlicePatch, context: AdmissionContext) -> CodeSubject:
     """What a code for the patch is bound to."""
-    acting = [each for each in nominal_rules(patch) if each.effective_effect in EFFECT_RANK]
-    return about_of_patch(patch, acting, context.now - CLOCK_SKEW)
+    return patch_code_about(patch, context.now - CLOCK_SKEW)
 
 
 def breaks_glass(request: AdmissionRequest, context: AdmissionContext) -> bool:

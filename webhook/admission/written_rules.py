@@ -73,7 +73,10 @@ def is_written(new: object, request: AdmissionRequest, context: AdmissionContext
 
 
 def guard_written(
-    new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
+    new: DeviceTaintRule,
+    old: DeviceTaintRule | None,
+    request: AdmissionRequest,  # noqa: ARG001 -- as `guard`
+    context: AdmissionContext,
 ) -> GuardFindings:
     """Refusals of a rule of the patch controller that is not what it was written for. Raises OutOfTime."""
     sight, mode = context.sight, context.policy.mode

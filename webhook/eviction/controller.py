@@ -262,15 +262,18 @@ class Controller:
                 self.ready.sweep()
                 self._evictor.wake()
                 self.queue.add_after(item, self._deps.settings.sweep_seconds)
+            case ItemKind.POOL | ItemKind.CEILING | ItemKind.WINDOW:
+                self._replan(item)
+                self._room.follow()
+
+    def _replan(self, item: WorkItem) -> None:
+        match item.kind:
             case ItemKind.POOL:
                 self.planner.settle_pool(*item.name.split("/", 1))
-                self._room.follow()
             case ItemKind.CEILING:
                 self.planner.lift_ceiling(item.name)
-                self._room.follow()
-            case ItemKind.WINDOW:
+            case _:
                 self.planner.follow_windows(int(item.name))
-                self._room.follow()
 
     def _handle_pod(self, item: WorkItem) -> None:
         plan = self.plans.scheduled.get(item.name)

@@ -144,10 +144,7 @@ class RuleHits:
         Pods of which a PodGroup keeps the claims reserved do not count, as they are not evicted.
         """
         members = self._members.get(group, ())
-        if len(members) == 1:
-            found = self._of_rule.get(members[0], _NOTHING)
-        else:
-            found = self._joint.get(group, _NOTHING)
+        found = self._of_rule.get(members[0], _NOTHING) if len(members) == 1 else self._joint.get(group, _NOTHING)
         return found.count, found.namespaces.keys()
 
     def _joint_of(self, rule: str) -> _JointHits | None:
