@@ -46,6 +46,7 @@ FILTER: Final = DEVICES.child("filter")
 PATCH_TAINTS: Final = DEVICES.child("taints")
 REACH_SECONDS: Final = 1.0
 """How long filters may be evaluated in a review. Nothing else is answered meanwhile."""
+_ALSO_EVICTED: Final = "that is within the limits, but our worker adds the pods that it has evicted for the patch"
 _CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
 
 
@@ -242,6 +243,8 @@ class _PatchGuarding:
         fault = self._code.fault(hit)
         if not reasons:
             yield from [*figures, *self._needless_code(hit)]
+            if self._evicts and self._code.forgery and self._context.key is not None:
+                yield deny(FILTER, f"{summary_of(shown, check.leading)}: {_ALSO_EVICTED}; {self._way_out(hit)}")
         elif fault is None:
             annotations["impact"] += " confirmed"
             yield from figures
@@ -266,9 +269,12 @@ class _PatchGuarding:
                 yield warn(FILTER, f"{text}; with mode enforce it would become NoSchedule with {SOFTENED_KEYS}")
                 return
             text += "; /mutate softens such taints, but did not answer, or there is one of that key with NoSchedule"
-        yield deny(FILTER, f"{text}; {way_out(self._about, hit, self._request, self._context, 'filter')}")
+        yield deny(FILTER, f"{text}; {self._way_out(hit)}")
         if self._code.text and not self._code.forgery:
             yield deny(_CONFIRM, fault)
+
+    def _way_out(self, hit: ImpactToConfirm) -> str:
+        return way_out(self._about, hit, self._request, self._context, "filter")
 
     def _windows(self, check: PatchCheck, inventory: Inventory, impact: Impact) -> Iterator[str]:
         taint = Taint.of_rule(check.leading, in_tree=check.in_tree)

@@ -75,10 +75,13 @@ class CeilingGroups:
         uid, key, before = rule.meta.uid, self._key_of(rule), self._group_of.get(rule.meta.uid)
         self._names[uid] = rule.meta.name
         resumed: list[DeviceTaintRule] = []
-        if before != key:
-            if before is not None:
-                resumed += [rule] if uid in self._groups[before].held else []
-                self._remove(uid)
+        if before is None:
+            self._add(rule, key)
+        elif before != key:
+            resumed += [rule] if uid in self._groups[before].held else []
+            self._remove(uid)
+            if key == uid:
+                self._tallies[uid].counting = 0  # a new code: what its patch has counted stays there
             self._add(rule, key)
         group = self._groups[key]
         if key == uid:
@@ -122,9 +125,10 @@ class CeilingGroups:
         uid = rule.meta.uid
         if uid not in self._group_of:
             return
-        key = self._remove(uid)
-        if key in self._groups and self._groups[key].stopped and self._groups[key].tallies:
-            self.to_lift.add(key)
+        self._remove(uid)
+        own = self._groups.get(uid)
+        if own is not None and not own.tallies:
+            del self._groups[uid]
         for known in (self._tallies, self._names, self._origins):
             known.pop(uid, None)
 
@@ -194,7 +198,8 @@ class CeilingGroups:
         """The group of a rule. One with a code of its own that counts was confirmed by itself."""
         uid = rule.meta.uid
         known = self._origins.get(uid)
-        if known is None or rule.origin.belongs_to:
+        # Marks that are taken away or made up later change nothing: the guard does not judge them.
+        if known is None or (rule.origin.belongs_to and self._is_there(rule.origin)):
             known = self._origins[uid] = rule.origin
         if not known.belongs_to or (code_of(rule.meta) and self._is_confirmed(rule)):
             return uid
@@ -216,24 +221,25 @@ class CeilingGroups:
         if tally.counting != before:
             self.counted_anew.add(rule.meta.name)
 
-    def _remove(self, uid: str) -> str:
-        """Takes a rule out of its group, and returns that."""
+    def _remove(self, uid: str) -> None:
+        """Takes a rule out of its group."""
         key = self._group_of.pop(uid)
         group = self._groups[key]
         self._hits.leave(uid)
         heir = group.remove(uid)
         if heir:
             self.counted_anew.add(self._names[heir])
-        if not group.tallies:
-            self._keep_empty(uid, key)
-        return key
-
-    def _keep_empty(self, uid: str, key: str) -> None:
-        """The last rule of a group is gone. Of a patch the count stays, for the rules that it may still get."""
-        if not self._origins[uid].patch or key == uid:
+        if group.tallies:
+            if group.stopped:
+                self.to_lift.add(key)
+        elif self._origins[uid].patch and key != uid:
+            self._set_aside(key, group)
+        elif key != uid:
             del self._groups[key]
-            return
-        self._groups[key].stopped = ""
+
+    def _set_aside(self, key: str, group: CeilingGroup) -> None:
+        """The last rule of a patch is gone. The count stays, for the rules that it may still get."""
+        group.stopped = ""
         self._empty[key] = None
         if len(self._empty) > _EMPTY_MOST:
             oldest = next(iter(self._empty))
@@ -253,8 +259,13 @@ class CeilingGroups:
     def _patch_of(self, rule: DeviceTaintRule) -> ResourceSlicePatch | None:
         """The patch that a rule belongs to, if it is known."""
         origin = self._origins[rule.meta.uid]
-        patch = self._deps.patches().get(origin.name)
-        return patch if patch is not None and patch.meta.uid == origin.uid else None
+        return self._deps.patches().get(origin.name) if self._is_there(origin) else None
+
+    def _is_there(self, origin: RuleOrigin) -> bool:
+        """Whether the patch or rule is known."""
+        known = self._deps.patches() if origin.patch else self._deps.inventory.rules
+        found = known.get(origin.name)
+        return found is not None and found.meta.uid == origin.uid
 
     def _follow_patch(self, group: CeilingGroup, patch: ResourceSlicePatch, *, rejudged: bool = False) -> None:
         like = next(iter(self._rules_of(group)), None)

@@ -11,10 +11,10 @@ from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import CONFIRM_IMPACT, Condition, DeviceSelector, DeviceTaintRule
+from webhook.eviction.ceiling_group import CeilingGroup, rule_rejudged
 from webhook.eviction.conditions import COUNTED_PODS, EVICTED_PODS, counted_pods, counted_pods_condition
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
-from webhook.eviction.ceiling_group import CeilingGroup, rule_rejudged
 from webhook.eviction.tally import Tally
 
 WIDE = rule(selector=DeviceSelector(driver=DRIVER))
