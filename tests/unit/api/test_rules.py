@@ -188,7 +188,8 @@ def marked(label: str = "", uid: str = "u", kind: str = "ResourceSlicePatch", *,
     owner = {"apiVersion": group, "kind": kind, "name": "firmware", "uid": uid, "controller": controls}
     label_name, _, value = label.partition("=")
     meta = {"name": "r", "labels": {label_name: value}, "ownerReferences": [owner]}
-    return decoded(make_rule(meta=meta))[0].origin
+    origin: RuleOrigin = decoded(make_rule(meta=meta))[0].origin
+    return origin
 
 
 @pytest.mark.parametrize(
