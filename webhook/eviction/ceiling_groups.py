@@ -51,10 +51,8 @@ class CeilingGroups:
     # --- queries ---------------------------------------------------------------------------------
 
     def tally_of(self, rule: DeviceTaintRule) -> Tally:
-        """The count of a rule."""
-        if rule.meta.uid not in self._tallies:
-            self.observe(None, rule)
-        return self._tallies[rule.meta.uid]
+        """The count of a rule; as it was written, if the rule is gone meanwhile."""
+        return self._tallies.get(rule.meta.uid) or Tally(rule)
 
     def stopped(self, rule: DeviceTaintRule) -> str:
         """Why no pod is evicted for a rule; empty if pods are."""
@@ -144,9 +142,7 @@ class CeilingGroups:
     # --- ceilings --------------------------------------------------------------------------------
 
     def check(self, rule: DeviceTaintRule) -> list[DeviceTaintRule]:
-        """Stops the group of a rule if it hits more than its ceiling. Returns the rules that are stopped just now."""
-        if rule.meta.uid not in self._group_of:
-            self.observe(None, rule)
+        """Stops the group of a known rule if it hits more than its ceiling. Returns the rules that are stopped now."""
         key = self._group_of[rule.meta.uid]
         group = self._groups[key]
         if not group.stopped:
