@@ -155,8 +155,7 @@ class Worker:
         self._audit = self._periodic_audit()
         self._key = CodeKey(settings, self._cluster, self._replan_all, chance)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
-        self._checks = Checks()
-        self._in_tree = InTree.UNKNOWN
+        self._checks, self._in_tree = Checks(), InTree.UNKNOWN
         self._known_totals: Numbers | None = None
         self._totals_at = 0.0
         self._controller: Controller | None = None

@@ -172,7 +172,8 @@ class CeilingGroups:
             whole = JudgedWhole(name, "the rules for its hardware") if len(rules) > 1 else None
             yield from _of(self._deps.ceiling_of(owner), whole)
             return
-        sorts = {_sort_of(each): each for each in rules if self._hits.count_of(each.meta.uid)}
+        hitting = [each for each in rules if self._hits.count_of(each.meta.uid) or self.tally_of(each).counting]
+        sorts = {_sort_of(each): each for each in hitting}
         for _, rule in sorted(sorts.items()):
             origin = self._origins[rule.meta.uid]
             if origin.patch:
@@ -210,12 +211,9 @@ class CeilingGroups:
         if group is None:
             group = self._groups[key] = CeilingGroup()
         self._empty.pop(key, None)
-        before = tally.counting
         group.add(uid, tally)
         self._group_of[uid] = key
         self._hits.join(uid, key)
-        if tally.counting != before:
-            self.counted_anew.add(rule.meta.name)
 
     def _remove(self, uid: str) -> None:
         """Takes a rule out of its group."""
@@ -229,13 +227,12 @@ class CeilingGroups:
             if group.stopped:
                 self.to_lift.add(key)
         elif self._origins[uid].patch and key != uid:
-            self._set_aside(key, group)
+            self._set_aside(key)
         elif key != uid:
             del self._groups[key]
 
-    def _set_aside(self, key: str, group: CeilingGroup) -> None:
+    def _set_aside(self, key: str) -> None:
         """The last rule of a patch is gone. The count stays, for the rules that it may still get."""
-        group.stopped = ""
         self._empty[key] = None
         if len(self._empty) > _EMPTY_MOST:
             oldest = next(iter(self._empty))
@@ -288,4 +285,4 @@ def _sort_of(rule: DeviceTaintRule) -> tuple[str, str, str, bool]:
 
 def _said(patch: ResourceSlicePatch) -> tuple[object, ...]:
     """What of a patch may change its ceiling, or what was judged."""
-    return patch.filter, patch.priority, patch.taints, patch.meta.annotations
+    return patch.filter, patch.taints, patch.meta.annotations

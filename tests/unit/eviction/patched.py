@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
-from tests.builders import DRIVER, KEY
+from tests.builders import DRIVER, KEY, NOW
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, World
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
-from webhook.api.rules import CONFIRM_IMPACT, SOFTENED_FROM, DeviceSelector, DeviceTaintRule, RuleOrigin
+from webhook.api.rules import CONFIRM_IMPACT, SOFTENED_FROM, Condition, DeviceSelector, DeviceTaintRule, RuleOrigin
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
+from webhook.eviction.conditions import EVICTED_PODS
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PATCH: Final = "firmware"
+POOL_0: Final = DeviceSelector(DRIVER, "node-0")
+POOL_1: Final = DeviceSelector(DRIVER, "node-1")
+TOGETHER: Final = f"ResourceSlicePatch {PATCH}, with all of its rules, hits"
 
 
 def patch(
@@ -63,7 +67,7 @@ def fill(world: World, *numbers: int, pods: int = 2, start: int = 0) -> None:
 
 def limited(limit: int, codes: Mapping[str, int] | None = None, mode: Mode = Mode.REPLACEMENT, **fields: Any) -> World:
     """A worker with a limit on pods; codes that are proved allow other numbers, on patches as on rules."""
-    known = codes or {}
+    known = {} if codes is None else codes
 
     def ceiling(meta: ObjectMeta, each: DeviceTaintRule) -> Ceiling:
         code = meta.annotations.get(CONFIRM_IMPACT, "")
@@ -78,3 +82,19 @@ def limited(limit: int, codes: Mapping[str, int] | None = None, mode: Mode = Mod
         patch_ceiling_of=lambda each, whole: ceiling(ObjectMeta() if whole is None else whole.meta, each),
         **fields,
     )
+
+
+def stopped(world: World, name: str) -> str:
+    """Why the rule is stopped; empty if it is not."""
+    status, reason, message = world.condition(name)
+    return message if (status, reason) == ("False", "Stopped") else ""
+
+
+def counted(number: int, kind: str = EVICTED_PODS) -> Condition:
+    return Condition(kind, "True", "PodsEvicted" if kind == EVICTED_PODS else "PodsCounted", str(number), 1, NOW)
+
+
+def drop(world: World, *names: str) -> None:
+    """The controller deletes rules."""
+    for name in names:
+        world.remove(world.inventory.rules[name])
