@@ -56,7 +56,8 @@ class CeilingGroup:
         """
         self.held.discard(rule)
         counting = self.tallies.pop(rule).counting
-        heir = next(iter(self.tallies), "") if counting else ""
+        # The newest rule: those that replace others come first, and the others may all be about to go.
+        heir = next(reversed(self.tallies), "") if counting else ""
         if heir:
             self.tallies[heir].counting += counting
         else:

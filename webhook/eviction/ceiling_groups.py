@@ -77,10 +77,7 @@ class CeilingGroups:
             self._add(rule, key)
         elif before != key:
             resumed += [rule] if uid in self._groups[before].held else []
-            self._remove(uid)
-            if key == uid:
-                self._tallies[uid].counting = 0  # a new code: what its patch has counted stays there
-            self._add(rule, key)
+            self._move(rule, key)
         group = self._groups[key]
         if key == uid:
             proved, rejudged = self._is_confirmed(rule), rule_rejudged(old, rule)
@@ -91,7 +88,7 @@ class CeilingGroups:
                 self._follow_patch(group, patch)
         if not group.stopped:
             return resumed
-        if len(group.tallies) == 1:
+        if key == uid or len(group.tallies) == 1:
             return [*resumed, *self._lift(group)]
         if old is not None:
             self.to_lift.add(key)
@@ -214,6 +211,18 @@ class CeilingGroups:
         group.add(uid, tally)
         self._group_of[uid] = key
         self._hits.join(uid, key)
+
+    def _move(self, rule: DeviceTaintRule, key: str) -> None:
+        """A rule has a code of its own that counts, or none any more; or other marks."""
+        uid, tally = rule.meta.uid, self._tallies[rule.meta.uid]
+        kept = tally.counting
+        if key == uid:
+            # What a leader before has counted, it has counted against this code; the key was read late.
+            known_before = uid not in self._groups and tally.first_code == code_of(rule.meta)
+            kept, tally.counting = (kept, 0) if known_before else (0, kept)
+        self._remove(uid)
+        tally.counting = kept
+        self._add(rule, key)
 
     def _remove(self, uid: str) -> None:
         """Takes a rule out of its group."""

@@ -315,3 +315,32 @@ def test_worker_that_starts_adds_up_before_it_evicts() -> None:
     world.advance(20)
     assert world.evicted == []
     assert stopped(world, "part-0").startswith(f"{TOGETHER} 5 pods, the limit is 4")
+
+
+def test_code_of_a_rule_that_is_proved_late_allows_nothing_twice_and_costs_its_patch_nothing() -> None:
+    codes: dict[str, int] = {}
+    world = limited(3, codes)
+    fill(world, 0, pods=1)
+    world.add(part(0, annotations={CONFIRM_IMPACT: "mine"}, conditions=(counted(4),)), part(1))
+    world.advance(20)
+    assert stopped(world, "part-0").startswith(f"{TOGETHER} 5 pods, the limit is 3")
+    codes["mine"] = 4
+    world.worker.replan_all()
+    world.advance(20)
+    assert stopped(world, "part-0").startswith("hits 5 pods, at most 4 were confirmed")
+    fill(world, 1, pods=3)
+    world.advance(20)
+    assert len(world.evicted) == 3
+
+
+def test_code_of_a_rule_with_hardware_counts_at_once() -> None:
+    world = limited(3, {"one": 4})
+    fill(world, 0, 1)
+    world.add(rule(selector=POOL_0), for_hardware(rule("sibling", selector=POOL_1)))
+    world.advance(20)
+    assert world.evicted == []
+    known = world.inventory.rules["rule"]
+    coded = rule(annotations={CONFIRM_IMPACT: "one"}).meta
+    world.change(known, structs.replace(known, meta=coded))
+    world.settle()
+    assert len(world.evicted) == 4

@@ -31,10 +31,12 @@ def counting(group: CeilingGroup) -> list[int]:
 def test_counts_are_added_up_and_stay_when_a_rule_is_gone() -> None:
     group = group_of(a=3, b=2, c=0)
     assert group.counting == 5
-    assert group.remove("a") == "b"
-    assert (group.counting, counting(group)) == (5, [5, 0])
-    assert group.remove("c") == "", "there is nothing to take over"
-    assert group.remove("b") == ""
+    assert group.remove("a") == "c"
+    assert (group.counting, counting(group)) == (5, [2, 3])
+    group.add("none", tally(0))
+    assert group.remove("none") == "", "there is nothing to take over"
+    assert group.remove("b") == "c"
+    assert group.remove("c") == ""
     assert (group.counting, group.tallies) == (5, {})
     group.add("d", new := tally(1))
     group.add("e", tally(0))
