@@ -144,7 +144,6 @@ class Planner:
         if not rules:
             return
         for rule in rules:
-            self.mark_rule(rule.meta.name)
             self._core.queue.add(WorkItem(ItemKind.RULE, rule.meta.name))  # what it asks for may have to be announced
         self.mark_claims(self._core.evictions.resume(*rules))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,10 +30,13 @@ from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector, RuleOrigin
 from webhook.api.taints import DeviceTaint
 from webhook.eviction.conditions import COUNTED_PODS, EVICTED_PODS
 from webhook.eviction.controller import Controller
+from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import Ceiling
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from webhook.api.patches import ResourceSlicePatch
 
 
@@ -160,7 +164,7 @@ def test_count_of_a_rule_that_is_gone_is_written_to_another_one_at_once() -> Non
     world.advance(60)
     assert not [each for each in world.inventory.rules["part-1"].conditions if each.type == COUNTED_PODS]
     drop(world, "part-0")
-    world.advance(10)
+    world.settle()
     assert world.condition("part-1", COUNTED_PODS)[2] == "2"
 
 
@@ -344,3 +348,54 @@ def test_code_of_a_rule_with_hardware_counts_at_once() -> None:
     world.change(known, structs.replace(known, meta=coded))
     world.settle()
     assert len(world.evicted) == 4
+
+
+def test_first_code_of_a_rule_that_is_taken_away_and_set_again_allows_the_rest() -> None:
+    world = limited(9, {"mine": 4})
+    fill(world, 0)
+    coded = part(0, annotations={CONFIRM_IMPACT: "mine"})
+    world.add(coded)
+    world.advance(20)
+    for each in (part(0), coded):
+        known = world.inventory.rules["part-0"]
+        world.change(known, structs.replace(known, meta=each.meta))
+    fill(world, 0, start=2)
+    world.advance(20)
+    assert len(world.evicted) == 4
+    fill(world, 0, start=4, pods=1)
+    world.advance(20)
+    assert stopped(world, "part-0").startswith("hits 5 pods, at most 4 were confirmed")
+
+
+def test_rule_that_is_gone_meanwhile_counts_what_it_has_written_and_joins_nothing() -> None:
+    """Its conditions may just be being made."""
+    ceilings = limited(3).worker._core.ceilings
+    gone = part(0, conditions=(counted(2),))
+    assert (ceilings.tally_of(gone).total, ceilings.stopped(gone)) == (2, "")
+    assert not ceilings._groups
+    ceilings.forget(gone)
+
+
+def lifted_by_time(world: World) -> None:
+    world.patches["firmware"] = patch(code="one")
+    asyncio.run(world.worker.handle(WorkItem(ItemKind.CEILING, "uid-firmware")))
+
+
+def confirmed(world: World) -> None:
+    world.set_patch(patch(code="one"))
+
+
+@pytest.mark.parametrize("lifts", [lifted_by_time, confirmed])
+def test_worker_is_woken_when_a_stop_ends(lifts: Callable[[World], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    world, woken = limited(3, {"one": 9}), [0]
+    fill(world, 0, 1)
+    world.add(part(0), part(1))
+    world.advance(20)
+
+    def wake() -> None:
+        woken[0] += 1
+
+    monkeypatch.setattr(world.worker._room, "_wake", wake)
+    lifts(world)
+    assert len(world.worker.ready) == 4
+    assert woken[0] > 0
