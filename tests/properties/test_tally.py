@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.unit.eviction.objects import rule
 from webhook.api.rules import CONFIRM_IMPACT
+from webhook.eviction.ceiling_group import CeilingGroup
 from webhook.eviction.tally import Tally
 
 PROVED: Final = ("one", "two", "three")
@@ -23,15 +24,13 @@ def test_codes_allow_each_of_them_once_in_whatever_order_they_come(
     allowed: dict[str, int], codes: list[str], pods: list[int]
 ) -> None:
     """R4."""
-    known = rule(annotations={CONFIRM_IMPACT: codes[0]})
-    tally = Tally(known)
+    group, tally = CeilingGroup(), Tally(rule(annotations={CONFIRM_IMPACT: codes[0]}))
+    group.add("uid-rule", tally)
     for code, number in zip(codes, pods, strict=False):
-        changed = rule(annotations={CONFIRM_IMPACT: code})
-        tally.follow(known, changed, code if code in allowed else "")
-        known = changed
+        group.follow(code, proved=code in allowed, rejudged=False)
         for _ in range(number):
-            if tally.counting < allowed.get(code, LIMIT):
-                tally.evicted += 1
+            if group.counting < allowed.get(code, LIMIT):
+                tally.count()
     in_force = set(codes) & set(PROVED)
     assert tally.evicted <= LIMIT + sum(max(allowed[code], LIMIT) for code in in_force)
     if len(set(codes)) == 1:

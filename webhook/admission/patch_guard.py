@@ -9,12 +9,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from webhook.admission.confirmation import NOTHING, CarriedCode, about_of_patch
+from webhook.admission.confirmation import NOTHING, CarriedCode
 from webhook.admission.decision import BREAK_GLASS, AssumedPatch
 from webhook.admission.guard import SILENT, GuardFindings, denied, deny, glass_hint, milder, warn, way_out
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.over_limit import usual_rates
+from webhook.admission.patch_code import patch_code_about
 from webhook.admission.patch_limits import PatchCheck, all_may_soften
 from webhook.admission.window_figures import window_figures
 from webhook.api.patches import SOFTENED_KEYS
@@ -45,6 +46,7 @@ FILTER: Final = DEVICES.child("filter")
 PATCH_TAINTS: Final = DEVICES.child("taints")
 REACH_SECONDS: Final = 1.0
 """How long filters may be evaluated in a review. Nothing else is answered meanwhile."""
+_ALSO_EVICTED: Final = "that is within the limits, but our worker adds the pods that it has evicted for the patch"
 _CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
 
 
@@ -59,8 +61,7 @@ def guard_patch(
 
 def code_about(patch: ResourceSlicePatch, context: AdmissionContext) -> CodeSubject:
     """What a code for the patch is bound to."""
-    acting = [each for each in nominal_rules(patch) if each.effective_effect in EFFECT_RANK]
-    return about_of_patch(patch, acting, context.now - CLOCK_SKEW)
+    return patch_code_about(patch, context.now - CLOCK_SKEW)
 
 
 def breaks_glass(request: AdmissionRequest, context: AdmissionContext) -> bool:
@@ -245,6 +246,8 @@ class _PatchGuarding:
         fault = self._code.fault(hit)
         if not reasons:
             yield from [*figures, *self._needless_code(hit)]
+            if self._evicts and self._code.forgery and self._context.key is not None:
+                yield deny(FILTER, f"{summary_of(shown, check.leading)}: {_ALSO_EVICTED}; {self._way_out(hit)}")
         elif fault is None:
             annotations["impact"] += " confirmed"
             yield from figures
@@ -269,9 +272,12 @@ class _PatchGuarding:
                 yield warn(FILTER, f"{text}; with mode enforce it would become NoSchedule with {SOFTENED_KEYS}")
                 return
             text += "; /mutate softens such taints, but did not answer, or there is one of that key with NoSchedule"
-        yield deny(FILTER, f"{text}; {way_out(self._about, hit, self._request, self._context, 'filter')}")
+        yield deny(FILTER, f"{text}; {self._way_out(hit)}")
         if self._code.text and not self._code.forgery:
             yield deny(_CONFIRM, fault)
+
+    def _way_out(self, hit: ImpactToConfirm) -> str:
+        return way_out(self._about, hit, self._request, self._context, "filter")
 
     def _windows(self, check: PatchCheck, inventory: Inventory, impact: Impact) -> Iterator[str]:
         taint = Taint.of_rule(check.leading, in_tree=check.in_tree)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.admission.guard import SILENT, GuardFindings, deny, milder
 from webhook.admission.patch_guard import REACH_SECONDS
-from webhook.api.decode import Reader
 from webhook.api.meta import format_time
 from webhook.api.rules import (
     CONFIRM_IMPACT,
@@ -28,7 +27,6 @@ from webhook.api.rules import (
     DeviceTaintRule,
 )
 from webhook.api.taints import NO_EXECUTE
-from webhook.api.written_rules import decode_origin
 from webhook.inventory.extent import names_of
 from webhook.inventory.hardware import siblings_in
 from webhook.inventory.patch_reach import nominal_rules, patch_reach
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
     from webhook.admission.review import AdmissionRequest
     from webhook.api.field import Finding
     from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.written_rules import RuleOrigin
+    from webhook.api.rules import RuleOrigin
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
 
@@ -76,13 +74,16 @@ def is_written(new: object, request: AdmissionRequest, context: AdmissionContext
 
 
 def guard_written(
-    new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
+    new: DeviceTaintRule,
+    old: DeviceTaintRule | None,
+    request: AdmissionRequest,  # noqa: ARG001 -- as `guard`
+    context: AdmissionContext,
 ) -> GuardFindings:
     """Refusals of a rule of the patch controller that is not what it was written for. Raises OutOfTime."""
     sight, mode = context.sight, context.policy.mode
     if sight is None or mode is PolicyMode.OFF:
         return SILENT
-    origin = decode_origin(Reader.of(request.object, []))
+    origin = new.origin
     if not origin.patch and not origin.rule:
         text = "the patch controller may only write rules that a ResourceSlicePatch or a DeviceTaintRule controls"
         findings = [deny(_OWNERS, text)]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from webhook.api.meta import OWN_GROUP, ObjectMeta, parse_time
+from webhook.api.decode import Reader
+from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, ObjectMeta, parse_time
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, decode_taint
 
 if TYPE_CHECKING:
-    from webhook.api.decode import Reader
     from webhook.api.field import JSON
 
 DATA: Final = f"{OWN_GROUP}/data"
@@ -93,6 +93,26 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
     last_transition_time: datetime | None = None
 
 
+class RuleOrigin(msgspec.Struct, frozen=True, gc=False):
+    """What a rule was written for, as it says itself: its controller by name and UID, and its labels.
+
+    `patch` and `rule` say of which sort the controller is; neither if it is something else, or there is none.
+    """
+
+    name: str = ""
+    uid: str = ""
+    patch: bool = False
+    rule: bool = False
+    of_patch: str = ""
+    hardware_of: str = ""
+
+    @property
+    def belongs_to(self) -> str:
+        """The UID of the patch or rule that both its controller and its label name; empty if there is none."""
+        label = self.of_patch if self.patch else self.hardware_of if self.rule else ""
+        return self.uid if self.uid == label else ""
+
+
 class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
     """A taint for every device that the selector matches. A missing selector is None (R-2)."""
 
@@ -104,6 +124,8 @@ class DeviceTaintRule(msgspec.Struct, frozen=True, gc=False):
     """Moves with the specification only; 0 in a manifest that no server has seen."""
     deleting: bool = False
     """Whether it has a deletionTimestamp: it is gone once its finalizers are."""
+    origin: RuleOrigin = RuleOrigin()
+    """What our controller wrote it for. Anyone who may write rules can set these marks."""
 
     @property
     def effective_effect(self) -> str:
@@ -147,6 +169,24 @@ def decode_rule(reader: Reader) -> DeviceTaintRule:
         tuple([decode_condition(each) for each in reader.child_or_empty("status").each("conditions")]),
         metadata.integer("generation") or 0,
         metadata.has("deletionTimestamp"),
+        _decode_origin(Reader({"metadata": reader.raw.get("metadata")}, [])),
+    )
+
+
+def _decode_origin(reader: Reader) -> RuleOrigin:
+    metadata = reader.child_or_empty("metadata")
+    labels = metadata.text_map("labels")
+    found = RuleOrigin(of_patch=labels.get(PATCH_LABEL, ""), hardware_of=labels.get(HARDWARE_LABEL, ""))
+    owner = next((each for each in metadata.each("ownerReferences") if each.boolean("controller")), None)
+    if owner is None:
+        return found
+    group, _, kind = GroupVersionKind.parse(owner.text("apiVersion"), owner.text("kind"))
+    return msgspec.structs.replace(
+        found,
+        name=owner.text("name"),
+        uid=owner.text("uid"),
+        patch=(group, kind) == (OWN_GROUP, "ResourceSlicePatch"),
+        rule=(group, kind) == (GROUP, "DeviceTaintRule"),
     )
 
 

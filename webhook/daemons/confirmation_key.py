@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.confirmation import is_proved, read_code
+from webhook.admission.patch_code import is_patch_proved
+from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.cluster.mac_key import KeySecret
 from webhook.cluster.settings import KeySettings
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 NO_KEY: Final = "it cannot be verified, as the key is not known"
 _ABSENT_MOST_SECONDS: Final = 60.0
 _FORGED: Final = "it was made for another rule, selector, taint or effect, or with another key"
+_FORGED_FOR_PATCH: Final = "it was made for another patch, filter, taint or effect, or with another key"
 
 
 class CodeKey:
@@ -59,22 +62,24 @@ class CodeKey:
         """Whether the key is known and its Secret, if it comes from one, still holds it."""
         return self._key is not None if self._secret is None else self._secret.in_place
 
-    def confirmation_of(self, rule: DeviceTaintRule) -> Confirmation:
-        """The confirmation code on the rule, and why it does not count, if it does not."""
-        text = rule.meta.annotations.get(CONFIRM_IMPACT, "")
+    def confirmation_of(self, judged: DeviceTaintRule | ResourceSlicePatch) -> Confirmation:
+        """The confirmation code on a rule or patch, and why it does not count, if it does not."""
+        text = judged.meta.annotations.get(CONFIRM_IMPACT, "")
         if not text:
             return NOT_CONFIRMED
         code = read_code(text)
-        return Confirmation(None if code is None else code.numbers, self.code_problem_of(rule))
+        return Confirmation(None if code is None else code.numbers, self.code_problem_of(judged))
 
-    def code_problem_of(self, rule: DeviceTaintRule) -> str:
-        """Why the code on the rule is not proved; empty if it is. Expiry does not matter."""
+    def code_problem_of(self, judged: DeviceTaintRule | ResourceSlicePatch) -> str:
+        """Why the code on a rule or patch is not proved; empty if it is. Expiry does not matter."""
         if self._secret is None and self._file is None:
             return ""
         key = self._key if self._secret is None else self._secret.key
         if key is None:
             return NO_KEY
-        return "" if is_proved(rule, key) else _FORGED
+        if isinstance(judged, ResourceSlicePatch):
+            return "" if is_patch_proved(judged, key) else _FORGED_FOR_PATCH
+        return "" if is_proved(judged, key) else _FORGED
 
     def stages(self) -> list[Stage]:
         """The start waits for one attempt to read the key; until the key is known, no code counts."""

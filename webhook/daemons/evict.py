@@ -21,6 +21,7 @@ from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache
 from webhook.cluster.cache.in_tree_writes import InTreeWrites
 from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.cache.namespaces import NamespaceCache
+from webhook.cluster.cache.patch_watch import PatchWatch
 from webhook.cluster.client.errors import NoCredentials
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.client.throttled import ThrottledCluster
@@ -39,7 +40,7 @@ from webhook.daemons.input_files import faults_of
 from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
 from webhook.daemons.policy_loader import PolicyLoader
 from webhook.daemons.wiring import cluster_credentials, policy_stages, read_policy
-from webhook.eviction.ceiling import ceiling_of
+from webhook.eviction.ceiling import Confirmation, ceiling_of
 from webhook.eviction.controller import Controller
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.loop_monitor import LoopMonitor
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from webhook.admission.confirmation import Numbers
+    from webhook.api.patches import ResourceSlicePatch
     from webhook.api.pods import Pod
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.ports import Ceiling
@@ -72,6 +74,7 @@ log = logging.getLogger(__name__)
 
 _USAGE: Final = 2
 _TOTALS_SECONDS: Final = 60.0
+_NO_PATCH: Final = "the patch is not known"
 _KNOWN: Final = (OSError, NoCredentials, LeadershipLost)
 """Errors that are logged without a traceback."""
 
@@ -145,14 +148,14 @@ class Worker:
         self._budgets = DisruptionBudgetCache(self._cluster, self._on_budgets, self._on_budget, random=chance)
         self._namespaces = NamespaceCache(self._cluster, random=chance, on_change=self._on_namespace)
         self._in_tree_writes = InTreeWrites(self._cluster, self._rules, random=chance)
+        self._patches = PatchWatch(self._cluster, self._on_patch, random=chance)
         self._policies = PolicyStore()
         self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)
         self._policy = EvictionPolicy(self._policies, on_change=self._replan_all)
         self._audit = self._periodic_audit()
         self._key = CodeKey(settings, self._cluster, self._replan_all, chance)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
-        self._checks = Checks()
-        self._in_tree = InTree.UNKNOWN
+        self._checks, self._in_tree = Checks(), InTree.UNKNOWN
         self._known_totals: Numbers | None = None
         self._totals_at = 0.0
         self._controller: Controller | None = None
@@ -165,6 +168,7 @@ class Worker:
         self._checks.add("policy", lambda: self._policy_loader.problem or self._policy.problem)
         self._checks.add("inventory", lambda: self._cache.problem)
         self._checks.inform("key", lambda: self._key.problem)
+        self._checks.inform("patches", lambda: self._patches.problem)
         self._metrics.watch_readiness(self._checks.problems)
         stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *self._listeners()]
         stages.append(Stage(name="cluster", start=self._cluster.open, stop=self._cluster.close))
@@ -175,6 +179,7 @@ class Worker:
             self._metrics.watch_key(lambda: self._key.in_place)
         caches = (("namespaces", self._namespaces), ("budgets", self._budgets), ("rules", self._in_tree_writes))
         stages += [Stage(name=name, work=cache.reflector.run) for name, cache in caches]
+        stages.append(Stage(name="patches", work=self._patches.reflector.run, start=self._patches.looked))
         stages.append(Stage(name="pulse", work=self._loop_monitor.run))
         stages.append(Stage(name="inventory", work=self._cache.run, start=self._synced))
         # Before the lease, so that a standby has its caches and begins at once; stopped after it, so Events come last.
@@ -312,6 +317,8 @@ class Worker:
             trusted=self._trusted,
             claims_known=self._claims_horizon.reached,
             ceiling_of=self._ceiling_of,
+            patch_ceiling_of=self._patch_ceiling_of,
+            patches=self._patches.patches,
             breaker=lambda: self._policy.policy.breaker,
             pause=lambda: self._policy.policy.pause,
             settings=self._settings.worker,
@@ -358,7 +365,17 @@ class Worker:
         return self._known_totals
 
     def _ceiling_of(self, rule: DeviceTaintRule) -> Ceiling | None:
-        confirmation = self._key.confirmation_of(rule)
+        return self._ceiling_by(rule, self._key.confirmation_of(rule))
+
+    def _patch_ceiling_of(self, rule: DeviceTaintRule, patch: ResourceSlicePatch | None) -> Ceiling | None:
+        """The ceiling of a patch by its code, or by the limits for the taint of one of its rules."""
+        if patch is not None:
+            return self._ceiling_by(rule, self._key.confirmation_of(patch))
+        problem = self._patches.problem
+        unknown = f"{_NO_PATCH}: {problem}" if problem else _NO_PATCH
+        return self._ceiling_by(rule, Confirmation(code_problem=unknown))
+
+    def _ceiling_by(self, rule: DeviceTaintRule, confirmation: Confirmation) -> Ceiling | None:
         return ceiling_of(rule, self._policy.policy, self._totals, confirmation, self._protected)
 
     def _protected(self, namespaces: Collection[str]) -> frozenset[str]:
@@ -375,6 +392,10 @@ class Worker:
     def _replan_all(self) -> None:
         if self._controller is not None:
             self._controller.replan_all()
+
+    def _on_patch(self, old: ResourceSlicePatch | None, new: ResourceSlicePatch | None) -> None:
+        if self._controller is not None:
+            self._controller.observe_patch(old, new)
 
     def _on_namespace(self, namespace: str) -> None:
         if self._controller is not None:

@@ -25,6 +25,7 @@ from webhook.eviction.waiting import WaitCause, WaitingPods
 from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
+    from webhook.api.patches import ResourceSlicePatch
     from webhook.eviction.core import Item
     from webhook.eviction.dependencies import Dependencies
     from webhook.eviction.evictor import Attempt
@@ -89,6 +90,11 @@ class Controller:
     def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """One object has changed; the inventory has applied the change already."""
         if self.started and self.planner.observe(old, new):
+            self._room.follow()
+
+    def observe_patch(self, old: ResourceSlicePatch | None, new: ResourceSlicePatch | None) -> None:
+        """A patch is known now, or has changed: its code, and what admission has judged. Its rules change later."""
+        if self.started and new is not None and self.planner.observe_patch(old, new):
             self._room.follow()
 
     def replan_all(self) -> None:
@@ -256,12 +262,18 @@ class Controller:
                 self.ready.sweep()
                 self._evictor.wake()
                 self.queue.add_after(item, self._deps.settings.sweep_seconds)
+            case ItemKind.POOL | ItemKind.CEILING | ItemKind.WINDOW:
+                self._replan(item)
+                self._room.follow()
+
+    def _replan(self, item: WorkItem) -> None:
+        match item.kind:
             case ItemKind.POOL:
                 self.planner.settle_pool(*item.name.split("/", 1))
-                self._room.follow()
-            case ItemKind.WINDOW:
+            case ItemKind.CEILING:
+                self.planner.lift_ceiling(item.name)
+            case _:
                 self.planner.follow_windows(int(item.name))
-                self._room.follow()
 
     def _handle_pod(self, item: WorkItem) -> None:
         plan = self.plans.scheduled.get(item.name)
@@ -329,7 +341,7 @@ class Controller:
 
     def _record_evicted(self, plan: PodPlan) -> None:
         rules, deps = plan.eviction.rules, self._deps
-        self.rules.count_evicted([uid for uid, _ in rules])
+        self._core.ceilings.count_evicted([uid for uid, _ in rules])
         for _, name in rules:
             self.queue.add_after(WorkItem(ItemKind.RULE, name), deps.settings.condition_seconds)
         delay = (deps.clock.now() - plan.eviction.due).total_seconds()

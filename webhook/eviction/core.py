@@ -14,6 +14,7 @@ Where things wait:
 | an evicted pod without a replacement | `queue`, as REPLACEMENT | the wait for a replacement is over |
 | a pod that was evicted and is not seen to terminate | `queue`, as EVICTED | the time for that is over |
 | a pod that is terminating | `queue`, as TERMINATING | it is gone, or counts as stuck |
+| a stopped patch of which a rule has changed | `queue`, as CEILING | its other rules had time to change as well |
 | a pool that is being republished | `queue`, as POOL | its newest generation is complete, or the wait is over |
 | an Event | `recorder` | it is written |
 
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from webhook.eviction.announcements import Announcements
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.budget_gate import BudgetGate
+from webhook.eviction.ceiling_groups import CeilingGroups
 from webhook.eviction.exemptions import stays
 from webhook.eviction.limits import BreakerLimit, BudgetLimit
 from webhook.eviction.modes import scope_of
@@ -60,6 +62,7 @@ class ItemKind(StrEnum):
     EVICTED = "evicted"
     TERMINATING = "terminating"
     POOL = "pool"
+    CEILING = "ceiling"
     WINDOW = "window"
     SWEEP = "sweep"
 
@@ -67,8 +70,8 @@ class ItemKind(StrEnum):
 class WorkItem(NamedTuple):
     """A pod by uid, a rule by name, an evicted or terminating pod by `namespace/name/uid`, a pool by `driver/name`.
 
-    An evicted pod that is to be replaced goes by its uid, a window by the position of its profile, the sweep has no
-    name.
+    An evicted pod that is to be replaced goes by its uid, and so do rules with one ceiling (see `CeilingGroups`); a
+    window by the position of its profile. The sweep has no name.
     """
 
     kind: ItemKind
@@ -92,6 +95,7 @@ class Core:
     """Computes due times from taints."""
     backlog: Backlog
     plans: Plans
+    ceilings: CeilingGroups
     returns: Returns
     gate: BudgetGate
     breaker: Breaker
@@ -131,6 +135,7 @@ class Core:
             evictions=evictions,
             backlog=Backlog(TimeSlice(clock=deps.clock.seconds)),
             plans=plans,
+            ceilings=CeilingGroups(deps, plans.hits),
             returns=returns,
             gate=gate,
             breaker=breaker,

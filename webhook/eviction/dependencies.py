@@ -9,8 +9,9 @@ from webhook.eviction.settings import WorkerSettings
 from webhook.policy.model import BreakerSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from webhook.api.patches import ResourceSlicePatch
     from webhook.api.pods import Pod
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.modes import Mode
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
 def _no_ceiling(_: DeviceTaintRule) -> Ceiling | None:
     """No rule has a ceiling."""
     return None
+
+
+def _no_patch_ceiling(_: DeviceTaintRule, __: ResourceSlicePatch | None) -> Ceiling | None:
+    """No patch has a ceiling."""
+    return None
+
+
+def _no_patches() -> Mapping[str, ResourceSlicePatch]:
+    """No patch is known."""
+    return {}
 
 
 def _no_pause() -> Pause | None:
@@ -64,6 +75,11 @@ class Dependencies:
     known, it is found out: ask again."""
     ceiling_of: Callable[[DeviceTaintRule], Ceiling | None] = _no_ceiling
     """The most that a rule may hit; None is no limit."""
+    patch_ceiling_of: Callable[[DeviceTaintRule, ResourceSlicePatch | None], Ceiling | None] = _no_patch_ceiling
+    """The most that all rules of a patch may hit, by the limits for the taint of one of them; the patch is None if it
+    is not known."""
+    patches: Callable[[], Mapping[str, ResourceSlicePatch]] = _no_patches
+    """ResourceSlicePatches by name, as far as they are known."""
     breaker: Callable[[], BreakerSettings] = BreakerSettings
     """When taints in slices stop evicting; called at each use, as the next one."""
     pause: Callable[[], Pause | None] = _no_pause

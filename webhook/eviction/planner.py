@@ -19,14 +19,16 @@ from webhook.eviction.gang_waits import together_with
 from webhook.eviction.openings import when_text
 from webhook.eviction.recorder import RENEW_SECONDS
 from webhook.eviction.step import Evict, NoAction, hold_of, recheck
+from webhook.inventory.scope import is_ours
 from webhook.inventory.state import key_of
 from webhook.policy.windows import state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
+    from webhook.api.patches import ResourceSlicePatch
     from webhook.eviction.core import Core
     from webhook.eviction.plans import Changes
     from webhook.eviction.pod_plan import PodPlan
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _AT_ONCE_MOST: Final = 256
 """Up to this many pods are planned before the event loop runs anything else, which takes a few milliseconds."""
 _BATCH_SIZE: Final = 64
+_LIFT_SECONDS: Final = 2.0
+"""How long after a change of its rules a stopped patch is checked again."""
 _REPUBLISH_SECONDS: Final = 60.0
 """How long a driver may take to publish a new generation of a pool in full."""
 
@@ -54,8 +58,9 @@ class Planner:
 
     def start(self) -> bool:
         """Plans all pods in the inventory. Returns whether planning is complete, as the next two methods do."""
-        for name in self._core.deps.inventory.rules:
+        for name, rule in self._core.deps.inventory.rules.items():
             self._core.queue.add(WorkItem(ItemKind.RULE, name))
+            self._core.ceilings.observe(None, rule)
         self._backlog.pods.add(self._core.evictions.everything())
         self._core.breaker.start()
         return self.begin()
@@ -101,6 +106,8 @@ class Planner:
         core = self._core
         if isinstance(old, DeviceTaintRule) and (new is None or new.meta.uid != old.meta.uid):
             self._rules.forget(old)
+            core.ceilings.forget(old)
+            self._follow_ceilings()
             core.evictions.forget(old)
         if not isinstance(new, DeviceTaintRule):
             if isinstance(old, DeviceTaintRule):
@@ -116,16 +123,49 @@ class Planner:
         core.limiter.forget_groups()
         if known is not None and own_rate(known) != own_rate(new):
             self._backlog.to_enqueue.add([plan.uid for plan in core.plans.of_rule(new.meta.uid)])
-        if self._rules.reset_stop(known, new):
-            self.mark_claims(core.evictions.resume(new))
+        if not is_ours(new, core.scope):
+            core.announcements.forget(new.meta.uid)  # if it asks again, that is announced again
+        self._resume(core.ceilings.observe(known, new))
+        self._follow_ceilings()
+
+    def observe_patch(self, old: ResourceSlicePatch | None, patch: ResourceSlicePatch) -> bool:
+        """A patch is known now, or has changed. Returns whether planning is complete."""
+        self._resume(self._core.ceilings.observe_patch(old, patch))
+        self._follow_ceilings()
+        return self.begin()
+
+    def lift_ceiling(self, group: str) -> bool:
+        """Rules of a stopped group have changed: it is checked again. Returns whether planning is complete."""
+        self._resume(self._core.ceilings.lift(group))
+        return self.begin()
+
+    def _resume(self, rules: Sequence[DeviceTaintRule]) -> None:
+        """These rules are stopped no longer, unless they still hit too much."""
+        if not rules:
+            return
+        for rule in rules:
+            self._core.queue.add(WorkItem(ItemKind.RULE, rule.meta.name))  # what it asks for may have to be announced
+        self.mark_claims(self._core.evictions.resume(*rules))
+
+    def _follow_ceilings(self) -> None:
+        """Writes counts that have moved from rule to rule, and checks stopped groups again in a while.
+
+        A patch changes many rules, one after the other, and each check is a look at all pods of the patch.
+        """
+        core, ceilings = self._core, self._core.ceilings
+        for name in ceilings.counted_anew:
+            core.queue.add(WorkItem(ItemKind.RULE, name))
+        for group in ceilings.to_lift:
+            core.queue.add_after(WorkItem(ItemKind.CEILING, group), _LIFT_SECONDS)
+        ceilings.counted_anew.clear()
+        ceilings.to_lift.clear()
 
     def replan_all(self) -> bool:
         """Plans all pods again: the policy has changed, and profiles and limits may have changed with it."""
-        for name, rule in self._core.deps.inventory.rules.items():
+        for name in self._core.deps.inventory.rules:
             self.mark_rule(name)
-            if self._rules.reset_stop(rule, rule):
-                self._core.evictions.resume(rule)
-                self._core.queue.add(WorkItem(ItemKind.RULE, name))  # what it asks for may have to be announced again
+        self._resume(self._core.ceilings.lift_all())
+        self._follow_ceilings()
         self._core.breaker.refresh()
         self._core.ready.retry_all()
         self._core.plans.regroup(self._core.deps.inventory.pods)
@@ -229,9 +269,16 @@ class Planner:
 
     def _check_ceiling(self, name: str) -> None:
         rule = self._core.deps.inventory.rules.get(name)
-        if rule is not None and self._rules.stop_above_ceiling(rule):
-            self._core.queue.add(WorkItem(ItemKind.RULE, name))
-            self.mark_claims(self._core.evictions.suspend(rule))
+        if rule is None:
+            return
+        stopped = self._core.ceilings.check(rule)
+        for other in self._core.ceilings.beside(rule):
+            self._backlog.unchecked.pop(other, None)
+        if not stopped:
+            return
+        for each in stopped:
+            self._core.queue.add(WorkItem(ItemKind.RULE, each.meta.name))
+        self.mark_claims(self._core.evictions.suspend(*stopped))
 
     def _push_due(self) -> None:
         now = self._core.deps.clock.now()
@@ -347,4 +394,4 @@ def _hold_text(core: Core, plan: PodPlan, other: PodPlan | None) -> str:
 
 
 def _without_status(rule: DeviceTaintRule) -> tuple[object, ...]:
-    return rule.selector, rule.taint, rule.meta.annotations, rule.deleting
+    return rule.selector, rule.taint, rule.meta.annotations, rule.deleting, rule.origin

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from webhook.eviction.companions import Companions
 from webhook.eviction.freed import EvictionFound, PodFreed, PodTerminating, PodUnavailable
 from webhook.eviction.grouping import Grouping, owner_of
+from webhook.eviction.hits import RuleHits
 from webhook.eviction.owners import Owners
 from webhook.eviction.places import Places
 from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.units import Units
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Iterable
 
     from webhook.api.pods import Pod
     from webhook.eviction.exemptions import StepReason
@@ -41,35 +42,6 @@ class Changes(NamedTuple):
     """Dropped although the pod still exists."""
     gone: list[PodPlan]
     """Dropped because the pod is gone, finished or being deleted."""
-
-
-class _Hits:
-    """The planned pods that a rule hits: uids, and counts by namespace of those that it may evict."""
-
-    __slots__ = ("count", "namespaces", "pods")
-
-    def __init__(self) -> None:
-        self.pods: dict[str, None] = {}
-        self.count = 0
-        self.namespaces: dict[str, int] = {}
-
-    def add(self, plan: PodPlan) -> None:
-        """Adds a pod, which must be new."""
-        self.pods[plan.uid] = None
-        if not plan.held_by:
-            namespace = plan.pod.meta.namespace
-            self.count += 1
-            self.namespaces[namespace] = self.namespaces.get(namespace, 0) + 1
-
-    def discard(self, plan: PodPlan) -> None:
-        """Removes a pod, which must be present."""
-        del self.pods[plan.uid]
-        if not plan.held_by:
-            namespace = plan.pod.meta.namespace
-            self.count -= 1
-            self.namespaces[namespace] -= 1
-            if not self.namespaces[namespace]:
-                del self.namespaces[namespace]
 
 
 class UnderWay:
@@ -150,8 +122,7 @@ class Plans:
         self._requested: set[str] = set()
         self._known: dict[str, Pod] = {}
         """The pods tracked here, as they were last observed, by `namespace/name`."""
-        self._hits: dict[str, _Hits] = {}
-        """By the uid of the rule."""
+        self.hits = RuleHits()
         self.freed: set[Freed] = set()
         """What has changed for limits since the controller last emptied this set."""
         self.owners = Owners(self.freed)
@@ -165,21 +136,7 @@ class Plans:
 
     def of_rule(self, rule_uid: str) -> list[PodPlan]:
         """The plans of the pods that a rule hits."""
-        hits = self._hits.get(rule_uid)
-        return [] if hits is None else [self.scheduled[uid] for uid in hits.pods]
-
-    def counts_of(self, rule_uid: str) -> tuple[int, int]:
-        """Number of pods that a rule hits, and number of their namespaces.
-
-        Pods of which a PodGroup keeps the claims reserved do not count, as they are not evicted.
-        """
-        hits = self._hits.get(rule_uid)
-        return (0, 0) if hits is None else (hits.count, len(hits.namespaces))
-
-    def namespaces_of(self, rule_uid: str) -> Collection[str]:
-        """The namespaces of the pods that a rule hits."""
-        hits = self._hits.get(rule_uid)
-        return () if hits is None else hits.namespaces.keys()
+        return self.hits.plans_of(rule_uid)
 
     def stuck_of(self, rule_uid: str) -> list[str]:
         """The pods, by `namespace/name`, that a rule hits and that stay in Terminating."""
@@ -256,11 +213,7 @@ class Plans:
             plan.eviction, plan.profile, plan.owner, plan.gang, plan.held_by = fresh[:5]
         self.units.add(plan)
         self.revision += 1
-        for rule, _ in eviction.rules:
-            hits = self._hits.get(rule)
-            if hits is None:
-                hits = self._hits[rule] = _Hits()
-            hits.add(plan)
+        self.hits.add(plan)
         changes.planned.append(plan)
 
     def _drop(self, uid: str, dropped: list[PodPlan]) -> None:
@@ -273,11 +226,7 @@ class Plans:
     def _unlist(self, plan: PodPlan) -> None:
         self.revision += 1
         self.units.remove(plan)
-        for rule, _ in plan.eviction.rules:
-            hits = self._hits[rule]
-            hits.discard(plan)
-            if not hits.pods:
-                del self._hits[rule]
+        self.hits.discard(plan)
 
     def _forget(self, key: str, pod: Pod, changes: Changes) -> None:
         """Drops a pod that no longer exists."""

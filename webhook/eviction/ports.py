@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from webhook.api.rules import Condition, DeviceTaintRule
 
 _TO_CONFIRM: Final = (
-    f"its devices stay closed, and its pods stay until {CONFIRM_IMPACT} confirms them: set to any text, such as renew, "
-    "it is refused, and the refusal contains the code"
+    f"its devices stay closed, and its pods stay until {CONFIRM_IMPACT}%s confirms them: set to any text, such as "
+    "renew, it is refused, and the refusal contains the code"
 )
 
 
@@ -156,6 +156,15 @@ class NamespaceHolds(Protocol):
         ...
 
 
+class JudgedWhole(NamedTuple):
+    """What admission has judged as one, where that is more than one rule; in words, for conditions."""
+
+    name: str
+    """Kind and name: `ResourceSlicePatch firmware`."""
+    rules: str
+    """The rules that belong to it: `all of its rules`."""
+
+
 class Ceiling(NamedTuple):
     """The most that a rule may hit: the confirmed impact, or the policy's limits. None is no limit."""
 
@@ -168,11 +177,18 @@ class Ceiling(NamedTuple):
     """Whether the rule was softened, so that it may be over its author's limit."""
     protected: Callable[[Collection[str]], Collection[str]] | None = None
     """Of some namespaces, those whose pods stay unless that is confirmed; None: all pods may go."""
+    whole: JudgedWhole | None = None
+    """What the ceiling is for; None: one rule."""
 
     def exceeded_by(self, pods: int, namespaces: int, names: Collection[str] = ()) -> str:
         """A sentence part that names the exceeded limit; empty if none is exceeded. `names` are the namespaces."""
         found = self._number_exceeded_by(pods, namespaces) or self._protected_in(names)
-        return f"{found}; {_TO_CONFIRM}" if found and self.softened else found
+        if not found:
+            return ""
+        whole = self.whole
+        text = found if whole is None else f"{whole.name}, with {whole.rules}, {found}"
+        where = "" if whole is None else f" on {whole.name}"
+        return f"{text}; {_TO_CONFIRM % where}" if self.softened else text
 
     def _protected_in(self, names: Collection[str]) -> str:
         hit = min(self.protected(names), default="") if self.protected is not None else ""

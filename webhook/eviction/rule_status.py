@@ -1,4 +1,4 @@
-"""Keeps the status of rules up to date: conditions and ceilings. Reads the plans, writes through the port."""
+"""Keeps the conditions of rules up to date. Reads the plans and ceilings, writes through the port."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ from webhook.eviction.progress import ProgressCount
 from webhook.eviction.recorder import RENEW_SECONDS
 from webhook.eviction.released import ReleasedConditions, is_true
 from webhook.eviction.rule_expiry import ExpiryStep, RuleExpiry
-from webhook.eviction.tally import Tally, code_of
 from webhook.inventory.scope import can_judge, is_ours, start_of, tolerating_scheduling
 from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.eviction.conditions import ImpactForecast
@@ -68,16 +67,14 @@ class _RuleState:
 
     __slots__ = (
         *("expiry", "fault", "forecast", "generation", "last_event_at", "last_reason", "moved", "moved_at", "seen_at"),
-        *("stopped", "tally", "written", "written_at"),
+        *("written", "written_at"),
     )
 
-    def __init__(self, rule: DeviceTaintRule, deps: Dependencies) -> None:
-        self.tally = Tally(rule)
+    def __init__(self, deps: Dependencies) -> None:
         self.expiry = RuleExpiry(deps)
         self.fault = LastingFault(deps.clock.seconds)
         self.generation: int | None = None
         self.seen_at = 0.0
-        self.stopped = ""
         self.last_reason = ""
         self.last_event_at = 0.0
         self.forecast: ImpactForecast | None = None
@@ -90,13 +87,14 @@ class _RuleState:
 
 
 class RuleStatusUpdater:
-    """Writes the conditions of rules, stops rules above their ceiling, and has expired rules taken back."""
+    """Writes the conditions of rules, and has expired rules taken back."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._deps = core.deps
         self._scope = core.scope
         self._plans = core.plans
+        self._ceilings = core.ceilings
         self._states: dict[str, _RuleState] = {}
         self.released = ReleasedConditions(core)
 
@@ -106,44 +104,11 @@ class RuleStatusUpdater:
         self.released.forget(rule.meta.name)
         self._core.announcements.forget(rule.meta.uid)
 
-    def count_evicted(self, uids: Iterable[str]) -> None:
-        """Counts one evicted pod for each of these rules, by uid."""
-        for uid in uids:
-            state = self._states.get(uid)
-            if state is not None:
-                state.tally.evicted += 1
-
     def _state_of(self, rule: DeviceTaintRule) -> _RuleState:
         state = self._states.get(rule.meta.uid)
         if state is None:
-            state = self._states[rule.meta.uid] = _RuleState(rule, self._deps)
+            state = self._states[rule.meta.uid] = _RuleState(self._deps)
         return state
-
-    # --- ceilings --------------------------------------------------------------------------------
-
-    def stop_above_ceiling(self, rule: DeviceTaintRule) -> bool:
-        """Stops a rule that hits more than its ceiling, until `reset_stop`; returns whether it was stopped just now."""
-        state = self._state_of(rule)
-        ceiling = self._deps.ceiling_of(rule) if not state.stopped else None
-        if ceiling is None:
-            return False
-        pods, namespaces = self._plans.counts_of(rule.meta.uid)
-        if not pods:
-            return False  # there is no eviction to stop
-        names = self._plans.namespaces_of(rule.meta.uid)
-        state.stopped = ceiling.exceeded_by(pods + state.tally.counting, namespaces, names)
-        if state.stopped:
-            log.error("eviction stopped", extra={"rule": rule.meta.name, "error": state.stopped})
-        return bool(state.stopped)
-
-    def reset_stop(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> bool:
-        """Lifts the stop, because the rule, a limit or the key has changed; returns whether the rule was stopped."""
-        if not is_ours(rule, self._scope):
-            self._core.announcements.forget(rule.meta.uid)  # if it asks again, that is announced again
-        state, ceiling = self._state_of(rule), self._deps.ceiling_of(rule)
-        state.tally.follow(old, rule, code_of(rule) if ceiling is not None and ceiling.confirmed else "")
-        was_stopped, state.stopped = bool(state.stopped), ""
-        return was_stopped
 
     # --- conditions ------------------------------------------------------------------------------
 
@@ -276,22 +241,21 @@ class RuleStatusUpdater:
             return None  # it may have missed a pod that was planned meanwhile
         now = self._deps.clock.now()
         conditions: list[Condition] = []
-        ours = self._eviction_state(rule, state, progress)
+        ours = self._eviction_state(rule, progress)
         if ours is not None:
             known = condition_of(rule.conditions, EVICTION)
             conditions.append(updated(known, EVICTION, ours, generation, now))
         if self._deps.mode is Mode.REPLACEMENT:
             known, state.forecast = condition_of(rule.conditions, IN_TREE), forecast
-            theirs = in_tree_condition(
-                rule.taint.effect, progress.pending, progress.namespaces, state.tally.evicted, forecast
-            )
+            evicted = self._ceilings.tally_of(rule).evicted
+            theirs = in_tree_condition(rule.taint.effect, progress.pending, progress.namespaces, evicted, forecast)
             conditions.append(updated(known, IN_TREE, theirs, generation, now, any_change=True))
         trusted = self._deps.trusted()
         contested = state.expiry.condition(rule) if trusted else state.expiry.known(rule)
         if contested is not None:
             conditions.append(contested)
-        if ours is not None and progress.evicted:
-            conditions += self._counts(rule, state, generation)
+        if ours is not None or self._ceilings.tally_of(rule).counting:
+            conditions += self._counts(rule, generation)
         may_change = ours is not None and (progress.pending > 0 or not progress.settled)
         released, waits = self.released.state_of(rule, state.seen_at), [again if may_change else None]
         if released is not None:
@@ -299,20 +263,21 @@ class RuleStatusUpdater:
             waits.append(released.recheck_seconds)
         return _ConditionsToWrite(conditions, _earliest(*waits))
 
-    def _counts(self, rule: DeviceTaintRule, state: _RuleState, generation: int) -> Iterator[Condition]:
+    def _counts(self, rule: DeviceTaintRule, generation: int) -> Iterator[Condition]:
         """The numbers that have to survive a restart."""
-        tally, now = state.tally, self._deps.clock.now()
-        known = condition_of(rule.conditions, EVICTED_PODS)
-        yield updated(known, EVICTED_PODS, evicted_pods_condition(tally.total), generation, now)
+        tally, now = self._ceilings.tally_of(rule), self._deps.clock.now()
+        if tally.total:
+            known = condition_of(rule.conditions, EVICTED_PODS)
+            yield updated(known, EVICTED_PODS, evicted_pods_condition(tally.total), generation, now)
         known = condition_of(rule.conditions, COUNTED_PODS)
         if known is not None or tally.counting != tally.total:
             yield updated(known, COUNTED_PODS, counted_pods_condition(tally.counting), generation, now)
 
-    def _eviction_state(self, rule: DeviceTaintRule, state: _RuleState, progress: Progress) -> ConditionState | None:
+    def _eviction_state(self, rule: DeviceTaintRule, progress: Progress) -> ConditionState | None:
         """Condition Eviction; None for a rule that this worker does not act on and has not reported on."""
         acts = self._deps.mode.acts
         if is_ours(rule, self._scope):
-            stopped = state.stopped if can_judge(rule.selector) or rule.selector is None else _NOT_JUDGED
+            stopped = self._ceilings.stopped(rule) if can_judge(rule.selector) or rule.selector is None else _NOT_JUDGED
             stopped = stopped or (_NO_TIME if start_of(rule, self._scope) == NEVER else "")
             return eviction_condition(progress, acts=acts, stopped=stopped)
         if self._scope.asked and rule.effective_effect == NO_EXECUTE and rule.taint.effect != NO_EXECUTE:
@@ -336,21 +301,21 @@ class RuleStatusUpdater:
         return self._core.announcements.announced_at(rule) is not None
 
     async def _progress(self, rule: DeviceTaintRule, state: _RuleState) -> tuple[Progress, float | None]:
-        counted = await ProgressCount(self._core).count(rule.meta.uid)
+        counted, evicted = await ProgressCount(self._core).count(rule.meta.uid), self._ceilings.tally_of(rule).total
         settled_in = self._deps.settings.settle_seconds - (self._deps.clock.seconds() - state.seen_at)
         progress = counted._replace(
-            stalled=self._stalled(state, counted),
-            evicted=state.tally.total,
+            stalled=self._stalled(state, counted, evicted),
+            evicted=evicted,
             tolerating_scheduling=len(tolerating_scheduling(self._deps.inventory, rule)) if self._scope.asked else 0,
             settled=settled_in <= 0 and self._is_announced(rule),
         )
         return progress, settled_in if settled_in > 0 else self._deps.settings.condition_seconds
 
-    def _stalled(self, state: _RuleState, progress: Progress) -> bool:
+    def _stalled(self, state: _RuleState, progress: Progress, evicted: int) -> bool:
         """Whether limits have let no pod of the rule go for a while; a limit at work is no news."""
         now = self._deps.clock.seconds()
-        if not progress.limited or state.moved != state.tally.total:
-            state.moved, state.moved_at = state.tally.total, now
+        if not progress.limited or state.moved != evicted:
+            state.moved, state.moved_at = evicted, now
         return now - state.moved_at >= _STALLED_SECONDS
 
 

@@ -138,17 +138,21 @@ class Evictions:
             case Pod() | PodGroup() | None:
                 return _NO_CLAIMS
 
-    def refresh(self, name: str) -> AbstractSet[str]:
-        """The claims touched by what is known of a rule now: its fields, `announced_at`, and if it is suspended."""
-        before = self._acting.pop(name, None)
-        rule = self._inventory.rules.get(name)
-        after = None if rule is None else self._acting_of(rule)
-        if after is not None:
-            self._acting[name] = after
-        if before == after:
+    def refresh(self, *names: str) -> AbstractSet[str]:
+        """The claims touched by what is known of rules now: their fields, `announced_at`, and if they are suspended."""
+        places = list[DeviceNames]()
+        for name in names:
+            before = self._acting.pop(name, None)
+            rule = self._inventory.rules.get(name)
+            after = None if rule is None else self._acting_of(rule)
+            if after is not None:
+                self._acting[name] = after
+            if before != after:
+                places += [each.names for each in (before, after) if each is not None]
+        if not places:
             return _NO_CLAIMS
         self._index()
-        return self._claims_on(*[each.names for each in (before, after) if each is not None])
+        return self._claims_on(*places)
 
     def everything(self) -> frozenset[str]:
         """Rebuild everything from the inventory; returns all of its pods, as `namespace/name`."""
@@ -172,19 +176,19 @@ class Evictions:
         self._settled.add(identity)
         return self._retainted(identity)
 
-    def suspend(self, rule: DeviceTaintRule) -> AbstractSet[str]:
-        """The rule evicts no pod until it is resumed. Returns the claims affected."""
-        self._suspended.add(rule.meta.uid)
-        return self.refresh(rule.meta.name)
+    def suspend(self, *rules: DeviceTaintRule) -> AbstractSet[str]:
+        """The rules evict no pod until they are resumed. Returns the claims affected."""
+        self._suspended.update([rule.meta.uid for rule in rules])
+        return self.refresh(*[rule.meta.name for rule in rules])
 
     def forget(self, rule: DeviceTaintRule) -> None:
         """The rule no longer exists."""
         self._suspended.discard(rule.meta.uid)
 
-    def resume(self, rule: DeviceTaintRule) -> AbstractSet[str]:
+    def resume(self, *rules: DeviceTaintRule) -> AbstractSet[str]:
         """End a suspension. Returns the claims affected."""
-        self._suspended.discard(rule.meta.uid)
-        return self.refresh(rule.meta.name)
+        self._suspended.difference_update([rule.meta.uid for rule in rules])
+        return self.refresh(*[rule.meta.name for rule in rules])
 
     def _acting_of(self, rule: DeviceTaintRule) -> _Acting | None:
         if rule.meta.uid in self._suspended or not is_ours(rule, self._scope) or not can_judge(rule.selector):

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
+from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.covering import covering_selectors
 from webhook.inventory.device_filter import CannotFilterError
 from webhook.inventory.expansion import rules_of_taint
@@ -221,6 +222,29 @@ def does_no_more(new: ResourceSlicePatch, old: ResourceSlicePatch, usual_rates: 
     rates, were = tuple(usual_rates), [_without_devices(each) for each in nominal_rules(old)]
     acting = [_without_devices(each) for each in nominal_rules(new) if each.effective_effect in EFFECT_RANK]
     return all(any(_is_no_more(each, was, rates) for was in were) for each in acting)
+
+
+def judged_whole(new: ResourceSlicePatch, old: ResourceSlicePatch, known: Iterable[ResourceSlicePatch]) -> bool:
+    """Whether admission has judged an update of a patch for every pod that it evicts; `known`: all patches.
+
+    It judges what an update adds. That is all of it if each taint that evicts is another one than before, or if the
+    patch moves to other names where no other patch takes precedence. Of any other update it may have judged nothing.
+    """
+    evicts = _evicting_taints(new)
+    if not evicts:
+        return False
+    if evicts.isdisjoint(_evicting_taints(old)):
+        return True
+    if not (_has_only_names(new) and _has_only_names(old)):
+        return False
+    moved = not narrower(new.filter or DeviceSelector(), old.filter or DeviceSelector())
+    return moved and not any(_may_win(other, new) for other in known)
+
+
+def _evicting_taints(patch: ResourceSlicePatch) -> frozenset[tuple[str, str]]:
+    """Keys and values of its taints that evict pods."""
+    rules = nominal_rules(patch)
+    return frozenset([(each.taint.key, each.taint.value) for each in rules if each.effective_effect == NO_EXECUTE])
 
 
 def _without_devices(rule: DeviceTaintRule) -> DeviceTaintRule:

@@ -56,6 +56,8 @@ NO_OCCASION: Final = {
     ("", "pods", "get"),  # of a pod whose eviction got no response
     ("scheduling.k8s.io", "podgroups", "list"),  # PodGroups are not served unless a gate is on
     ("scheduling.k8s.io", "podgroups", "watch"),
+    ("devicetaint.io", "resourceslicepatches", "list"),  # served only with component patches
+    ("devicetaint.io", "resourceslicepatches", "watch"),
 }
 """Rights that are put to use elsewhere."""
 EXTENDED: Final = f"{DRIVER}/gpu"

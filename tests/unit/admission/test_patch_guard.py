@@ -88,6 +88,19 @@ def test_patch_over_the_limit_is_refused_with_the_figures_and_a_code() -> None:
     assert decision.code == 403
 
 
+def test_patch_within_the_limits_gets_a_code_for_any_text() -> None:
+    """The worker may have stopped it: it adds the pods that are evicted already."""
+    old = patching(cel(FIRST))
+    asked = patching(cel(FIRST), code="renew")
+    within = allowing(pods=4)
+    forged, text = sorted(refusals(ask_patch(asked, old, impact=within)), key=len)
+    assert forged == "is not a code as this webhook makes them"
+    assert text.startswith("hits 4 devices, 4 pods in 1 namespace: that is within the limits, but our worker adds")
+    assert ask_patch(patching(cel(FIRST), code=text.split('"')[1]), old, impact=within).allowed
+    closing = patching(cel(FIRST), evicting(effect="NoSchedule"), code="renew")
+    assert refusals(ask_patch(closing, impact=within)) == [forged]
+
+
 @pytest.mark.parametrize("chosen", ["default", cel(FIRST)])
 def test_data_of_any_kind_is_no_obstacle(chosen: Any) -> None:
     taint = evicting(data={"xid": [79, {"at": 1.5}]}, description="d", evictionsPerSecond=1)

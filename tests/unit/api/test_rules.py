@@ -10,10 +10,13 @@ from webhook.api.meta import ObjectMeta, parse_time
 from webhook.api.rules import (
     EVICT,
     EVICTIONS_PER_SECOND,
+    HARDWARE_LABEL,
+    PATCH_LABEL,
     CELSelector,
     Condition,
     DeviceSelector,
     DeviceTaintRule,
+    RuleOrigin,
     decode_rule,
     own_rate,
 )
@@ -174,3 +177,46 @@ def test_rate_of_a_rule_is_a_whole_number_above_zero(
     annotations = {} if annotation is None else {EVICTIONS_PER_SECOND: annotation}
     taint = DeviceTaint("k", "", "NoExecute", None, TaintExtras(evictions_per_second=field))
     assert own_rate(DeviceTaintRule(ObjectMeta("r", annotations=annotations), None, taint)) == rate
+
+
+# --- what a rule was written for ------------------------------------------------------------------
+
+
+def marked(label: str = "", uid: str = "u", kind: str = "ResourceSlicePatch", *, controls: bool = True) -> RuleOrigin:
+    """The origin of a rule with these marks."""
+    group = "devicetaint.io/v1alpha1" if kind == "ResourceSlicePatch" else "resource.k8s.io/v1"
+    owner = {"apiVersion": group, "kind": kind, "name": "firmware", "uid": uid, "controller": controls}
+    label_name, _, value = label.partition("=")
+    meta = {"name": "r", "labels": {label_name: value}, "ownerReferences": [owner]}
+    origin: RuleOrigin = decoded(make_rule(meta=meta))[0].origin
+    return origin
+
+
+@pytest.mark.parametrize(
+    ("origin", "belongs_to"),
+    [
+        pytest.param(marked(f"{PATCH_LABEL}=u"), "u", id="both of a patch"),
+        pytest.param(marked(f"{HARDWARE_LABEL}=u", kind="DeviceTaintRule"), "u", id="both of a rule"),
+        pytest.param(marked(f"{PATCH_LABEL}=other"), "", id="label of another patch"),
+        pytest.param(marked(f"{HARDWARE_LABEL}=u"), "", id="label of the other sort"),
+        pytest.param(marked(f"{PATCH_LABEL}=u", kind="DeviceTaintRule"), "", id="owner of the other sort"),
+        pytest.param(marked(f"{PATCH_LABEL}=u", kind="Deployment"), "", id="owner of another sort"),
+        pytest.param(marked(f"{PATCH_LABEL}=u", controls=False), "", id="owner that does not control"),
+        pytest.param(marked(), "", id="no label"),
+        pytest.param(RuleOrigin(), "", id="no marks"),
+    ],
+)
+def test_rule_belongs_to_what_its_label_and_its_controller_name(origin: RuleOrigin, belongs_to: str) -> None:
+    assert origin.belongs_to == belongs_to
+
+
+def test_origin_has_the_name_of_the_controller() -> None:
+    assert marked(f"{PATCH_LABEL}=u") == RuleOrigin("firmware", "u", patch=True, of_patch="u")
+    expected = RuleOrigin("firmware", "u", rule=True, hardware_of="u")
+    assert marked(f"{HARDWARE_LABEL}=u", kind="DeviceTaintRule") == expected
+
+
+def test_marks_of_wrong_types_are_no_errors_of_the_rule() -> None:
+    """The server has refused them, or `check` says so of the metadata."""
+    rule, errors = decoded(make_rule(meta={"name": "r", "labels": {PATCH_LABEL: 1}, "ownerReferences": [{"uid": 1}]}))
+    assert (rule.origin, errors) == (RuleOrigin(), [])

@@ -13,16 +13,22 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.unit.cluster.peer import Answer, Peer, cluster_of, run, status
 from tests.unit.eviction.objects import rule
+from tests.unit.eviction.patched import patch
 from webhook.admission.confirmation import ImpactToConfirm, Numbers, about_of, make_code
+from webhook.admission.patch_code import patch_code_about
+from webhook.api.meta import ObjectMeta
 from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector
+from webhook.api.taints import DeviceTaint
 from webhook.config.evict import parse_evict
 from webhook.daemons.confirmation_key import NO_KEY, CodeKey
 from webhook.eviction.ceiling import NOT_CONFIRMED, Confirmation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
     from pathlib import Path
 
+    from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceTaintRule
     from webhook.cluster.client.rest import Cluster
 
@@ -155,3 +161,59 @@ def test_code_that_is_not_proved_has_figures_and_a_doubt(tmp_path: Path) -> None
     key = worker_key(tmp_path)
     assert key.confirmation_of(coded(rule())) == Confirmation(HIT.numbers)
     assert key.confirmation_of(coded(rule(), b"x" * 32)) == Confirmation(HIT.numbers, FORGED)
+
+
+# --- patches --------------------------------------------------------------------------------------
+
+FORGED_FOR_PATCH = "it was made for another patch, filter, taint or effect, or with another key"
+EARLY, LATE = NOW - timedelta(hours=2), NOW - timedelta(hours=1)
+
+
+def patch_with(*times: datetime | None, **fields: Any) -> ResourceSlicePatch:
+    """A patch with a taint for each time; those in the past are part of its code."""
+    taints = [DeviceTaint(f"example.com/{at}", "", "NoExecute", time) for at, time in enumerate(times)]
+    return patch("firmware", DeviceSelector(DRIVER), *taints, **fields)
+
+
+def coded_patch(value: ResourceSlicePatch, since: datetime = NOW, key: bytes = SECRET) -> ResourceSlicePatch:
+    """The patch with a code that was made for it, when times before `since` were in the past."""
+    code = make_code(patch_code_about(value, since), HIT, "jane", NOW - timedelta(days=400), key)
+    return structs.replace(value, meta=structs.replace(value.meta, annotations={CONFIRM_IMPACT: code}))
+
+
+@pytest.mark.parametrize("times", [(None,), (EARLY,), (EARLY, LATE, None), (LATE, LATE)], ids=str)
+def test_code_of_a_patch_is_proved_whatever_was_past_when_it_was_made(
+    times: tuple[datetime | None, ...], tmp_path: Path
+) -> None:
+    key = worker_key(tmp_path)
+    for since in (EARLY, LATE, NOW):
+        assert key.code_problem_of(coded_patch(patch_with(*times), since)) == ""
+    assert key.code_problem_of(coded_patch(patch_with(*times), key=b"x" * 32)) == FORGED_FOR_PATCH
+    assert key.confirmation_of(coded_patch(patch_with(*times))) == Confirmation(HIT.numbers)
+    assert key.confirmation_of(patch_with(*times)) == NOT_CONFIRMED
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"filter": DeviceSelector()},
+        {"taints": (DeviceTaint("example.com/0", "", "NoSchedule", EARLY),)},
+        {"taints": (DeviceTaint("example.com/0", "v", "NoExecute", EARLY),)},
+        {"taints": (DeviceTaint("example.com/0", "", "NoExecute", LATE),)},
+        {"taints": (*patch_with(EARLY).taints, DeviceTaint("example.com/1", "", "NoExecute"))},
+        {"meta": ObjectMeta("other")},
+    ],
+    ids=str,
+)
+def test_code_of_another_patch_proves_nothing(changed: dict[str, Any], tmp_path: Path) -> None:
+    made = coded_patch(patch_with(EARLY))
+    value = structs.replace(made, **changed)
+    value = structs.replace(value, meta=structs.replace(value.meta, annotations=made.meta.annotations))
+    assert worker_key(tmp_path).code_problem_of(value) == FORGED_FOR_PATCH
+
+
+def test_code_of_a_rule_is_none_of_a_patch(tmp_path: Path) -> None:
+    annotations = coded(rule("firmware")).meta.annotations
+    value = patch_with(None)
+    value = structs.replace(value, meta=structs.replace(value.meta, annotations=annotations))
+    assert worker_key(tmp_path).code_problem_of(value) == FORGED_FOR_PATCH

@@ -10,9 +10,9 @@ from tests.builders import KEY
 from tests.unit.eviction.objects import rule
 from tests.unit.policy.documents import policy_of
 from webhook.admission.confirmation import Numbers
-from webhook.api.rules import EVICT, SOFTENED_FROM
+from webhook.api.rules import CONFIRM_IMPACT, EVICT, SOFTENED_FROM
 from webhook.eviction.ceiling import Confirmation, ceiling_of
-from webhook.eviction.ports import Ceiling
+from webhook.eviction.ports import Ceiling, JudgedWhole
 from webhook.policy.model import (
     ImpactLimits,
     ImpactSettings,
@@ -184,3 +184,18 @@ def test_what_is_above_is_said_in_words() -> None:
     assert Ceiling(3, None).exceeded_by(4, 9) == "hits 4 pods, at most 3 were confirmed"
     told = "hits pods in 9 namespaces, the limit is 8 and nothing was confirmed"
     assert Ceiling(None, 8, confirmed=False).exceeded_by(4, 9) == told
+
+
+WHOLE = JudgedWhole("ResourceSlicePatch firmware", "all of its rules")
+
+
+def test_ceiling_of_several_rules_names_what_was_judged() -> None:
+    ceiling = Ceiling(3, None, whole=WHOLE)
+    assert ceiling.exceeded_by(3, 9) == ""
+    expected = "ResourceSlicePatch firmware, with all of its rules, hits 4 pods, at most 3 were confirmed"
+    assert ceiling.exceeded_by(4, 9) == expected
+    soft = ceiling._replace(confirmed=False, softened=True, protected=frozenset({"sys"}).intersection)
+    where = f"its pods stay until {CONFIRM_IMPACT} on ResourceSlicePatch firmware confirms them: set to any text"
+    assert where in soft.exceeded_by(4, 9)
+    protected = "ResourceSlicePatch firmware, with all of its rules, hits pods in protected namespace sys, and nothing"
+    assert soft.exceeded_by(1, 1, ["sys"]).startswith(protected)

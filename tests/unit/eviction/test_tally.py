@@ -11,6 +11,7 @@ from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import CONFIRM_IMPACT, Condition, DeviceSelector, DeviceTaintRule
+from webhook.eviction.ceiling_group import CeilingGroup, rule_rejudged
 from webhook.eviction.conditions import COUNTED_PODS, EVICTED_PODS, counted_pods, counted_pods_condition
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
@@ -25,6 +26,23 @@ def evicted(number: int) -> Condition:
 
 def counted(number: int) -> Condition:
     return Condition(COUNTED_PODS, *counted_pods_condition(number))
+
+
+def follow(group: CeilingGroup, old: DeviceTaintRule, new: DeviceTaintRule) -> None:
+    group.follow("", proved=False, rejudged=rule_rejudged(old, new))
+
+
+def alone(tally: Tally) -> CeilingGroup:
+    """A rule that has its ceiling for itself."""
+    group = CeilingGroup()
+    group.add("uid-rule", tally)
+    group.follow("", proved=False, rejudged=False)
+    return group
+
+
+def evict(tally: Tally, number: int) -> None:
+    for _ in range(number):
+        tally.count()
 
 
 def changed(**fields: Any) -> DeviceTaintRule:
@@ -46,19 +64,19 @@ def changed(**fields: Any) -> DeviceTaintRule:
 )
 def test_only_an_update_that_admission_judges_resets_the_count(new: DeviceTaintRule, left: int) -> None:
     """An update after which the rule can only hit less passes admission without a look."""
-    tally = Tally(WIDE)
-    tally.evicted = 3
-    tally.follow(WIDE, new, "")
-    assert (tally.counting, tally.total) == (left, 3)
+    group = alone(tally := Tally(WIDE))
+    evict(tally, 3)
+    follow(group, WIDE, new)
+    assert (group.counting, tally.counting, tally.total) == (left, left, 3)
 
 
 def test_rule_that_is_narrowed_and_widened_again_counts_from_the_widening() -> None:
-    tally, narrow = Tally(WIDE), changed(selector={"pool": "node-1"})
-    tally.evicted = 3
-    tally.follow(WIDE, narrow, "")
-    tally.evicted = 5
-    tally.follow(narrow, WIDE, "")
-    assert tally.counting == 0
+    group, narrow = alone(tally := Tally(WIDE)), changed(selector={"pool": "node-1"})
+    evict(tally, 3)
+    follow(group, WIDE, narrow)
+    evict(tally, 2)
+    follow(group, narrow, WIDE)
+    assert (tally.counting, tally.total) == (0, 5)
 
 
 def test_rule_that_is_narrowed_again_and_again_stays_under_its_ceiling() -> None:
@@ -86,15 +104,15 @@ def test_rule_that_is_narrowed_again_and_again_stays_under_its_ceiling() -> None
         ((evicted(7),), 7),
         ((evicted(7), counted(2)), 2),
         ((evicted(7), counted(0)), 0),
-        ((evicted(7), counted(9)), 7),
+        ((evicted(7), counted(9)), 9),
         ((evicted(7), Condition(COUNTED_PODS, "True", "PodsCounted", "a few")), 7),
-        ((counted(2),), 0),
+        ((counted(2),), 2),
     ],
 )
 def test_new_leader_reads_both_counts(conditions: tuple[Condition, ...], counting: int) -> None:
     tally = Tally(rule(conditions=conditions))
     assert tally.counting == counting
-    tally.evicted += 1
+    tally.count()
     assert tally.counting == counting + 1
 
 

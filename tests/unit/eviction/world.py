@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from datetime import datetime
 
+    from webhook.api.patches import ResourceSlicePatch
     from webhook.api.pods import Labels, Pod
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.eviction.ports import Ceiling, Disruption, EvictionEvent
@@ -206,6 +207,7 @@ class World:
         *profiles: EvictionProfile,
         in_tree: InTree = InTree.ABSENT,
         ceiling_of: Callable[[DeviceTaintRule], Ceiling | None] = lambda _: None,
+        patch_ceiling_of: Callable[[DeviceTaintRule, ResourceSlicePatch | None], Ceiling | None] = lambda _, __: None,
         budgeted: frozenset[str] = frozenset(),
         clock: Clock | None = None,
         breaker: BreakerSettings = BreakerSettings(),  # noqa: B008 -- frozen
@@ -215,6 +217,7 @@ class World:
     ) -> None:
         """Without `sweep_seconds` nothing makes up for a wake-up that is missing."""
         self.inventory = Inventory()
+        self.patches: dict[str, ResourceSlicePatch] = {}
         self.clock = clock or Clock()
         self.cluster = cluster(self)
         self.profiles = Profiles(profiles or (BLUNT,))
@@ -247,6 +250,8 @@ class World:
             trusted=lambda: self.trusted,
             claims_known=self._claims_known,
             ceiling_of=ceiling_of,
+            patch_ceiling_of=patch_ceiling_of,
+            patches=lambda: self.patches,
             breaker=lambda: self.breaker,
             pause=lambda: self.pause,
             settings=WorkerSettings(mode=mode, sweep_seconds=sweep_seconds, **settings),
@@ -289,6 +294,11 @@ class World:
             old = None
         self.inventory.apply(old, new)
         self.worker.observe(old, new)
+
+    def set_patch(self, patch: ResourceSlicePatch) -> None:
+        """A patch is there, or says something else."""
+        old, self.patches[patch.meta.name] = self.patches.get(patch.meta.name), patch
+        self.worker.observe_patch(old, patch)
 
     def pod(self, name: str) -> Pod:
         return self.inventory.pods[f"ml/{name}"]

@@ -19,6 +19,7 @@ from webhook.inventory.patch_reach import (
     PatchReach,
     added_rules,
     does_no_more,
+    judged_whole,
     nominal_rules,
     patch_reach,
 )
@@ -252,3 +253,47 @@ def test_taints_that_do_nothing_add_nothing() -> None:
 
 def test_other_value_is_another_taint() -> None:
     assert added(a_patch("patch", taint(value="v"), cel=[EVERY_0]), a_patch(cel=[EVERY_0])) == [(DRIVER, None, None)]
+
+
+# --- what was judged as a whole -------------------------------------------------------------------
+
+CLASSED = a_patch(device_class_name="gpu")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "whole"),
+    [
+        pytest.param(a_patch(pool="node-0"), a_patch(pool="node-1"), True, id="other names"),
+        pytest.param(a_patch(pool="node-0"), a_patch(), True, id="wider names"),
+        pytest.param(a_patch(), a_patch(pool="node-0"), False, id="narrower names"),
+        pytest.param(a_patch(), a_patch(), False, id="the same"),
+        pytest.param(a_patch(), a_patch(priority=1), False, id="priority"),
+        pytest.param(a_patch(), a_patch("patch", taint(key="example.com/new")), True, id="another key"),
+        pytest.param(a_patch(), a_patch("patch", taint(value="new")), True, id="another value"),
+        pytest.param(a_patch("patch", taint("None")), a_patch(), True, id="evicts now"),
+        pytest.param(a_patch(pool="node-0"), a_patch("patch", taint("NoSchedule")), False, id="evicts no longer"),
+        pytest.param(a_patch(), a_patch("patch", taint(), taint(key="example.com/new")), False, id="one more taint"),
+        pytest.param(CLASSED, a_patch(device_class_name="other"), False, id="another class"),
+        pytest.param(CLASSED, a_patch(), False, id="names instead of a class"),
+        pytest.param(a_patch(pool="node-0"), CLASSED, False, id="a class instead of names"),
+        pytest.param(a_patch(), a_patch(device_class_name="gpu"), False, id="names and a class"),
+        pytest.param(patch_of(taints=[taint()], anything=True), a_patch(), False, id="narrower than nothing"),
+        pytest.param(a_patch(), patch_of(taints=[taint()], anything=True), True, id="everything"),
+    ],
+)
+def test_update_was_judged_as_a_whole(old: ResourceSlicePatch, new: ResourceSlicePatch, *, whole: bool) -> None:
+    """Of any other update admission judges what it adds, which may be nothing."""
+    assert judged_whole(new, old, [new]) == whole
+
+
+@pytest.mark.parametrize(("priority", "whole"), [(1, False), (-1, True)])
+def test_where_another_patch_takes_precedence_only_added_devices_were_judged(priority: int, *, whole: bool) -> None:
+    new, rival = a_patch(), a_patch("rival", pool="node-0", priority=priority)
+    assert judged_whole(new, a_patch(pool="node-0"), [new, rival]) == whole
+
+
+def test_softened_taint_evicts_like_the_one_that_it_was() -> None:
+    soft = a_patch("patch", taint("NoSchedule"))
+    marked = structs.replace(soft, meta=structs.replace(soft.meta, annotations={SOFTENED_KEYS: KEY}))
+    assert not judged_whole(marked, a_patch(), [])
+    assert judged_whole(marked, soft, [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.api.meta import GROUP
+from webhook.api.meta import GROUP, OWN_GROUP
 from webhook.api.names import CA_NAME, KEY_NAME, POLICY_NAME, PROGRAM, WORKER
 from webhook.api.owners import POD_GROUPS
 
@@ -74,6 +74,7 @@ RIGHTS: Final = (
     *_rights(WORKER, "policy", ["poddisruptionbudgets"], _READ),
     *_rights(WORKER, GROUP, ["resourceclaims", "resourceslices", "devicetaintrules"], _READ),
     *_rights(WORKER, POD_GROUPS[0], [POD_GROUPS[1]], _READ),
+    *_rights(WORKER, OWN_GROUP, ["resourceslicepatches"], _READ),
     *_rights(WORKER, GROUP, ["resourceclaimtemplates", "deviceclasses"], ["list"]),
     *_rights(WORKER, GROUP, ["devicetaintrules/status"], ["patch"]),
     *_rights(WORKER, "events.k8s.io", ["events"], ["create"]),

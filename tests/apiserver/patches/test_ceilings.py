@@ -1,0 +1,253 @@
+"""A patch was judged as one impact, so the worker evicts no more for all of its rules than one rule may evict.
+
+Webhook, patch controller and worker run beside each other; every pod is on a device with a name of its own, so the
+patch takes a rule for each.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.apiserver.evicting import CONDITION, DRIVER, RULES, EvictProcess, Ward, stays
+from tests.apiserver.guard.replicas import wait_synced
+from tests.apiserver.manifests.installing import MANIFESTS, OWN_NAMESPACE, rendered, write_registrations
+from tests.apiserver.patches.values import COLLECTION, DEFINITION, VERSION
+from tests.apiserver.patching import PatchProcess
+from tests.apiserver.policy.stage import Stage, make_policy
+from tests.conftest import _assets, _keeping_logs_of_failures
+from tests.controlplane import versions
+from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.processes import wait_until
+from tests.controlplane.registration import registered
+from tests.controlplane.versions import GROUP
+from webhook.api.rules import CONFIRM_IMPACT, EVICT, PATCH_LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.controlplane.client import Client, Reply
+
+pytestmark = pytest.mark.apiserver
+
+Json = dict[str, Any]
+
+PODS: Final = 8
+LIMIT: Final = 5
+KEY: Final = "gpu.example.com/unhealthy"
+SLICES: Final = path(f"{GROUP}/v1", "resourceslices")
+CONTROLLER: Final = "system:serviceaccount:device-taint-webhook:device-taint-patch"
+WORKER: Final = "device-taint-webhook-evict"
+ROLES: Final = frozenset({"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
+GROUPS: Final = ("system:authenticated",)
+OPERATOR: Final = "operator"
+PATCH: Final = "firmware"
+POLICY: Final = make_policy(
+    inTreeEvictor="absent",
+    impact={
+        "limits": [{"requesters": {"users": [OPERATOR]}, "action": "soften", "pods": LIMIT}, {"pods": LIMIT}],
+        "window": "0s",
+    },
+    eviction=[{"rate": 10000, "burst": 100000, "perOwnerUnavailable": None}],
+)
+USED: Final = {"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].used'}}]}
+_CODE: Final = re.compile(rf'{re.escape(CONFIRM_IMPACT)} to "(v1\.[^"]+)"')
+
+
+@pytest.fixture(scope="module")
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """The kind, the policy, and what accounts may do; nothing of ours runs yet."""
+    assets = _assets(request)
+    if versions.minor(assets.version) < 37:
+        pytest.skip("rules are read in v1")
+    with ControlPlane(assets) as plane:
+        found = Stage(plane)
+        found.install()
+        definition = yaml.safe_load((MANIFESTS / DEFINITION).read_text())
+        _ = found.client.create(path("apiextensions.k8s.io/v1", "customresourcedefinitions"), definition).object
+        done = plane.kubectl("apply", "-f", MANIFESTS / "components/patches/access.yaml")
+        assert done.code == 0, done
+        wait_until(lambda: found.client.get(COLLECTION).ok, "patches are served")
+        _allow_patches(found)
+        _grant(plane)
+        _ = found.write_policy(yaml.safe_dump(POLICY)).object
+        for _ in _keeping_logs_of_failures(request, plane):
+            yield found
+
+
+def _grant(plane: ControlPlane, *, patches: bool = True) -> None:
+    """The shipped roles of the worker, with the right to patches or without."""
+    shipped = rendered(plane.assets, "overlays/evict-replacement")
+    documents = [each for each in shipped if each["kind"] in ROLES and WORKER in each["metadata"]["name"]]
+    for each in documents:
+        if "rules" in each and not patches:
+            each["rules"] = [rule for rule in each["rules"] if "resourceslicepatches" not in rule["resources"]]
+    done = plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(documents))
+    assert done.code == 0, done
+
+
+def _allow_patches(stage: Stage) -> None:
+    """For all users of the test: what they may do here is the guard's affair."""
+    rbac = "rbac.authorization.k8s.io"
+    rules = [{"apiGroups": ["devicetaint.io"], "resources": ["*"], "verbs": ["*"]}]
+    stage.create(f"{rbac}/v1", "ClusterRole", "patchers", rules=rules)
+    stage.create(
+        f"{rbac}/v1",
+        "ClusterRoleBinding",
+        "patchers",
+        roleRef={"apiGroup": rbac, "kind": "ClusterRole", "name": "patchers"},
+        subjects=[{"apiGroup": rbac, "kind": "User", "name": name} for name in ("dana", OPERATOR)],
+    )
+
+
+@pytest.fixture(scope="module")
+def serving(stage: Stage) -> Iterator[Stage]:
+    """The webhook is called by the API server, and the controller expands patches."""
+    folder = stage.plane.folder / "patch-registrations"
+    folder.mkdir(exist_ok=True)
+    file = write_registrations(stage.plane.assets, "patches", folder)
+    with stage.new_webhook(f"--patch-account={CONTROLLER}") as webhook:
+        stage.webhook = webhook
+        wait_synced(webhook)
+        wait_until(lambda: "resourceslicepatches" in webhook.metrics(), "patches are followed")
+        kubeconfig = stage.plane.kubeconfig_of(CONTROLLER, ["system:masters"])
+        with (
+            registered(stage.plane, folder, webhook.base_url, webhook.ca_pem, files=[file]),
+            PatchProcess(stage.plane, f"--namespace={OWN_NAMESPACE}", kubeconfig=kubeconfig) as controller,
+        ):
+            controller.wait_for("working")
+            yield stage
+
+
+class Fleet:
+    """One patch on the devices of pods in one namespace."""
+
+    def __init__(self, stage: Stage, ward: Ward) -> None:
+        self.stage = stage
+        self.client = stage.client
+        self.ward = ward
+
+    def of(self, user: str) -> Client:
+        return self.stage.client.acting_as(user, GROUPS)
+
+    def create(self, user: str, code: str = "") -> Reply:
+        """A patch that closes every device with a pod, sent by a user."""
+        annotations = {CONFIRM_IMPACT: code} if code else {}
+        patch = {
+            "apiVersion": VERSION,
+            "kind": "ResourceSlicePatch",
+            "metadata": {"name": PATCH, "annotations": annotations},
+            "spec": {"devices": {"filter": USED, "taints": [{"key": KEY, "effect": "NoExecute"}]}},
+        }
+        return self.of(user).create(COLLECTION, patch)
+
+    def confirm(self, user: str, code: str) -> Reply:
+        return self.of(user).patch(f"{COLLECTION}/{PATCH}", {"metadata": {"annotations": {CONFIRM_IMPACT: code}}})
+
+    def rules(self) -> list[Json]:
+        return [each for each in self.client.get(RULES).items if PATCH_LABEL in each["metadata"].get("labels", {})]
+
+    def conditions(self) -> list[tuple[str, str]]:
+        """Reason and message of each rule of the patch."""
+        found = [self.ward.condition(each["metadata"]["name"], CONDITION) for each in self.rules()]
+        return [(each.get("reason", ""), each.get("message", "")) for each in found]
+
+    def reasons(self) -> set[str]:
+        return {reason for reason, _ in self.conditions()}
+
+    @contextmanager
+    def worker(self) -> Iterator[EvictProcess]:
+        """The worker as its own account, with the roles that it has, in mode replacement."""
+        kubeconfig = self.stage.plane.kubeconfig_of_account(OWN_NAMESPACE, WORKER)
+        key = f"--key-secret={OWN_NAMESPACE}/device-taint-webhook-key"
+        flags = (f"--namespace={OWN_NAMESPACE}", "--in-tree=absent", key)
+        with EvictProcess(self.stage.plane, "replacement", *flags, policy=None, kubeconfig=kubeconfig) as process:
+            yield process.wait_working()
+
+
+@pytest.fixture
+def fleet(serving: Stage) -> Iterator[Fleet]:
+    """Eight pods, each in a pool of its own, on a device that has no namesake."""
+    with Ward(serving.client) as ward:
+        for number in range(PODS):
+            devices = [
+                {"name": f"used-{number}", "attributes": {"used": {"bool": True}}},
+                {"name": "spare", "attributes": {"used": {"bool": False}}},
+            ]
+            pool = {"name": f"node-{number}", "generation": 1, "resourceSliceCount": 1}
+            spec = {"driver": DRIVER, "nodeName": f"node-{number}", "pool": pool, "devices": devices}
+            manifest = {"apiVersion": f"{GROUP}/v1", "kind": "ResourceSlice", "metadata": {"name": f"node-{number}"}}
+            _ = serving.client.create(SLICES, {**manifest, "spec": spec}).object
+            ward.admit(f"pod-{number}", pool=f"node-{number}", device=f"used-{number}")
+        known = f'inventory_objects{{resource="resourceclaims"}} {PODS}.0'
+        wait_until(lambda: known in serving.webhook.metrics(), "the webhook knows the claims")
+        found = Fleet(serving, ward)
+        yield found
+        assert serving.client.delete(COLLECTION).ok
+        assert serving.client.delete(RULES).ok
+        assert serving.client.delete(SLICES).ok
+    wait_until(lambda: not serving.client.get(RULES).items, "no rules are left")
+
+
+def code_in(reply: Reply) -> str:
+    (code,) = set(_CODE.findall(reply.message))
+    return str(code)
+
+
+def test_confirmed_patch_is_evicted_in_full(fleet: Fleet) -> None:
+    """Its code is on the patch alone."""
+    with fleet.worker() as process:
+        refused = fleet.create("dana")
+        assert f"hits {PODS} devices, {PODS} pods in 1 namespace: the limit is {LIMIT} pods" in refused.message
+        stored = fleet.create("dana", code_in(refused))
+        assert stored.ok, stored.message
+        wait_until(lambda: not fleet.ward.present(), "all pods are evicted", seconds=60)
+        assert len(fleet.rules()) == PODS
+        wait_until(lambda: fleet.reasons() == {"Completed"}, "each rule says so", seconds=60)
+        assert not process.lines("eviction stopped")
+        assert all(CONFIRM_IMPACT not in each["metadata"].get("annotations", {}) for each in fleet.rules())
+
+
+def test_patch_with_more_rules_than_its_limit_stops_as_one_and_goes_on_once_it_is_confirmed(fleet: Fleet) -> None:
+    """Softened: closed at once, at most the limit is evicted, also by a second worker; then the patch is confirmed."""
+    with fleet.worker():
+        stored = fleet.create(OPERATOR)
+        assert stored.ok, stored.message
+        wait_until(lambda: len(fleet.rules()) == PODS, "the rules are there")
+        assert {each["metadata"]["annotations"].get(EVICT) for each in fleet.rules()} == {"true"}
+        wait_until(lambda: fleet.reasons() == {"Stopped"}, "they stop together", seconds=60)
+        # Each rule is announced before it evicts, so they do not all hit their pods at the same moment.
+        text = rf"ResourceSlicePatch {PATCH}, with all of its rules, hits [678] pods, the limit is {LIMIT} and nothing"
+        assert [message for _, message in fleet.conditions() if not re.match(text, message)] == []
+        left = len(fleet.ward.present())
+        assert left >= PODS - LIMIT
+    with fleet.worker():
+        wait_until(lambda: fleet.reasons() == {"Stopped"}, "they are stopped", seconds=60)
+        assert stays((len(fleet.ward.present()) == left for _ in iter(int, 1)), 5.0)
+        asked = fleet.confirm("dana", "renew")
+        assert asked.code == 403
+        confirmed = fleet.confirm("dana", code_in(asked))
+        assert confirmed.ok, confirmed.message
+        wait_until(lambda: not fleet.ward.present(), "the rest is evicted", seconds=60)
+
+
+def test_worker_that_may_not_read_patches_works_and_stops_them_at_the_limit(fleet: Fleet) -> None:
+    """As its own account, without the right to patches: other rules are evicted, and it says what it does not know."""
+    code = code_in(fleet.create("dana"))
+    _grant(fleet.stage.plane, patches=False)
+    with fleet.worker() as process:
+        assert fleet.create("dana", code).ok
+        wait_until(lambda: fleet.reasons() == {"Stopped"}, "they stop together", seconds=60)
+        assert all("its code does not count: the patch is not known: " in text for _, text in fleet.conditions())
+        failures = [each["error"] for each in process.lines("list or watch failed")]
+        assert [text for text in failures if "resourceslicepatches" in text]
+        pods = fleet.ward.present()
+        selector = {"driver": DRIVER, "device": f"used-{min(pods).partition('-')[2]}"}
+        spec = {"deviceSelector": selector, "taint": {"key": "other.example.com/x", "effect": "NoExecute"}}
+        _ = fleet.client.create(RULES, {"metadata": {"name": "alone"}, "spec": spec}).object
+        wait_until(lambda: len(fleet.ward.present()) == len(pods) - 1, "another rule is carried out")

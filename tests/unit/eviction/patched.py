@@ -1,0 +1,100 @@
+"""Patches, the rules that they are expanded into, and a worker whose ceilings are by their codes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import structs
+
+from tests.builders import DRIVER, KEY, NOW
+from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.world import FREE, World
+from webhook.api.meta import ObjectMeta
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.rules import CONFIRM_IMPACT, SOFTENED_FROM, Condition, DeviceSelector, DeviceTaintRule, RuleOrigin
+from webhook.api.taints import NO_EXECUTE, DeviceTaint
+from webhook.eviction.conditions import EVICTED_PODS
+from webhook.eviction.modes import Mode
+from webhook.eviction.ports import Ceiling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PATCH: Final = "firmware"
+POOL_0: Final = DeviceSelector(DRIVER, "node-0")
+POOL_1: Final = DeviceSelector(DRIVER, "node-1")
+TOGETHER: Final = f"ResourceSlicePatch {PATCH}, with all of its rules, hits"
+
+
+def patch(
+    name: str = PATCH,
+    selector: DeviceSelector | None = DeviceSelector(driver=DRIVER),  # noqa: B008 -- frozen
+    *taints: DeviceTaint,
+    code: str = "",
+    **fields: Any,
+) -> ResourceSlicePatch:
+    meta = ObjectMeta(name, uid=f"uid-{name}", annotations={CONFIRM_IMPACT: code} if code else {})
+    return ResourceSlicePatch(meta, selector, taints=taints or (DeviceTaint(KEY, "", NO_EXECUTE),), **fields)
+
+
+def of_patch(each: DeviceTaintRule, name: str = PATCH) -> DeviceTaintRule:
+    """The rule as the controller writes it for a patch."""
+    uid = f"uid-{name}"
+    return structs.replace(each, origin=RuleOrigin(name, uid, patch=True, of_patch=uid))
+
+
+def for_hardware(each: DeviceTaintRule, owner: str = "rule") -> DeviceTaintRule:
+    """The rule as the controller writes it for the hardware of another one."""
+    uid = f"uid-{owner}"
+    return structs.replace(each, origin=RuleOrigin(owner, uid, rule=True, hardware_of=uid))
+
+
+def part(number: int, *, name: str = "", softened: bool = False, patch: str = PATCH, **fields: Any) -> DeviceTaintRule:
+    """A rule of a patch, for one pool."""
+    if softened:
+        fields |= {"effect": "NoSchedule", "evict": True, "annotations": {SOFTENED_FROM: NO_EXECUTE}}
+    selector = DeviceSelector(DRIVER, f"node-{number}")
+    return of_patch(rule(name or f"part-{number}", selector=selector, **fields), patch)
+
+
+def fill(world: World, *numbers: int, pods: int = 2, start: int = 0) -> None:
+    """Pods with a device each in these pools."""
+    for number in numbers:
+        for at in range(start, start + pods):
+            name = f"pod-{number}-{at}"
+            world.add(claim(name, pool=f"node-{number}", devices=(f"gpu-{at}",)), pod(name))
+
+
+def limited(limit: int, codes: Mapping[str, int] | None = None, mode: Mode = Mode.REPLACEMENT, **fields: Any) -> World:
+    """A worker with a limit on pods; codes that are proved allow other numbers, on patches as on rules."""
+    known = {} if codes is None else codes
+
+    def ceiling(meta: ObjectMeta, each: DeviceTaintRule) -> Ceiling:
+        code = meta.annotations.get(CONFIRM_IMPACT, "")
+        if code in known:
+            return Ceiling(known[code])
+        return Ceiling(limit, confirmed=False, softened=each.softened)
+
+    return World(
+        mode,
+        FREE,
+        ceiling_of=lambda each: ceiling(each.meta, each),
+        patch_ceiling_of=lambda each, whole: ceiling(ObjectMeta() if whole is None else whole.meta, each),
+        **fields,
+    )
+
+
+def stopped(world: World, name: str) -> str:
+    """Why the rule is stopped; empty if it is not."""
+    status, reason, message = world.condition(name)
+    return message if (status, reason) == ("False", "Stopped") else ""
+
+
+def counted(number: int, kind: str = EVICTED_PODS) -> Condition:
+    return Condition(kind, "True", "PodsEvicted" if kind == EVICTED_PODS else "PodsCounted", str(number), 1, NOW)
+
+
+def drop(world: World, *names: str) -> None:
+    """The controller deletes rules."""
+    for name in names:
+        world.remove(world.inventory.rules[name])

@@ -1,0 +1,401 @@
+"""What becomes of a ceiling that several rules have when the patch, its rules or their marks change."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import structs
+
+from tests.builders import DRIVER
+from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.patched import (
+    PATCH,
+    POOL_0,
+    POOL_1,
+    TOGETHER,
+    counted,
+    drop,
+    fill,
+    for_hardware,
+    limited,
+    of_patch,
+    part,
+    patch,
+    stopped,
+)
+from tests.unit.eviction.world import FREE, World
+from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector, RuleOrigin
+from webhook.api.taints import DeviceTaint
+from webhook.eviction.conditions import COUNTED_PODS, EVICTED_PODS
+from webhook.eviction.controller import Controller
+from webhook.eviction.core import ItemKind, WorkItem
+from webhook.eviction.modes import InTree, Mode
+from webhook.eviction.ports import Ceiling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.api.patches import ResourceSlicePatch
+
+
+def test_rules_that_replace_others_take_over_what_was_counted() -> None:
+    """Otherwise a patch would start from zero whenever its expansion changes."""
+    world = limited(3)
+    fill(world, 0, 1)
+    world.add(part(0))
+    world.advance(20)
+    assert len(world.evicted) == 2
+    world.add(part(1, name="other"))
+    drop(world, "part-0")
+    world.advance(20)
+    assert len(world.evicted) == 2
+    assert stopped(world, "other").startswith(f"{TOGETHER} 4 pods, the limit is 3")
+    assert world.condition("other", COUNTED_PODS)[2] == "2"
+    assert EVICTED_PODS not in [each.type for each in world.inventory.rules["other"].conditions]
+
+
+def test_patch_that_has_no_rules_for_a_while_does_not_start_from_zero() -> None:
+    world = limited(3)
+    fill(world, 0, 1)
+    world.add(part(0))
+    world.advance(20)
+    drop(world, "part-0")
+    world.advance(600)
+    world.add(part(1), part(2))
+    world.advance(20)
+    assert len(world.evicted) == 2
+    assert stopped(world, "part-2")
+    counts = [each.message for each in world.inventory.rules["part-1"].conditions if each.type == COUNTED_PODS]
+    assert counts == ["2"]
+
+
+def test_patch_that_is_stopped_and_loses_all_rules_is_judged_again_with_the_next() -> None:
+    world = limited(3)
+    fill(world, 0, 1)
+    world.add(part(0), part(1))
+    world.advance(20)
+    drop(world, "part-0", "part-1")
+    world.add(part(0))
+    world.advance(20)
+    assert len(world.evicted) == 2
+
+
+def test_counts_of_patches_without_rules_are_kept_for_a_thousand_of_them() -> None:
+    world = limited(0)
+    groups = world.worker._core.ceilings
+    for number in range(1003):
+        each = part(0, name=f"r-{number}", patch=f"p-{number}", conditions=(counted(1),))
+        world.add(each)
+        world.remove(world.inventory.rules[each.meta.name])
+    assert len(groups._groups) == len(groups._empty) == 1000
+    assert next(iter(groups._empty)) == "uid-p-3"
+    assert not groups._tallies
+    assert not groups._names
+    assert not groups._origins
+
+
+def test_patch_that_has_rules_again_is_not_forgotten_for_others() -> None:
+    world = limited(0)
+    groups = world.worker._core.ceilings
+    for _ in range(2):
+        world.add(part(0, conditions=(counted(1),)))
+        world.remove(world.inventory.rules["part-0"])
+    world.add(part(0))
+    for number in range(1001):
+        world.add(part(1, patch=f"p-{number}"))
+        world.remove(world.inventory.rules["part-1"])
+    assert groups._groups["uid-firmware"].counting == 2
+    assert "uid-firmware" not in groups._empty
+
+
+def test_new_leader_adds_up_what_the_rules_have_written() -> None:
+    world = limited(6)
+    fill(world, 0, 1)
+    world.add(part(0, conditions=(counted(3), counted(1, COUNTED_PODS))), part(1, conditions=(counted(2),)))
+    world.advance(20)
+    assert stopped(world, "part-0") == f"{TOGETHER} 7 pods, the limit is 6 and nothing was confirmed; 3 pods evicted"
+
+
+def test_stopped_patch_that_is_narrowed_goes_on_after_its_rules_had_time_to_change() -> None:
+    world = limited(3)
+    fill(world, 0, 1, 2)
+    world.add(*[part(number) for number in range(3)])
+    world.advance(20)
+    drop(world, "part-2")
+    world.advance(1.9)
+    drop(world, "part-1")
+    assert world.evicted == []
+    world.advance(0.2)
+    assert len(world.evicted) == 2
+    assert not stopped(world, "part-0")
+
+
+def test_stopped_patch_of_which_a_rule_is_narrowed_goes_on() -> None:
+    world = limited(3)
+    fill(world, 0, 1)
+    world.add(part(0), part(1))
+    world.advance(20)
+    known = world.inventory.rules["part-1"]
+    world.change(known, structs.replace(known, selector=DeviceSelector(DRIVER, "node-9")))
+    assert world.evicted == []
+    world.advance(2.1)
+    assert len(world.evicted) == 2
+
+
+def test_policy_that_changes_nothing_is_one_look_at_a_stopped_patch() -> None:
+    world = limited(3)
+    fill(world, 0, 1)
+    world.add(part(0), part(1))
+    world.advance(20)
+    world.worker.replan_all()
+    world.settle()
+    revision = world.worker.plans.revision
+    world.advance(20)
+    assert world.worker.plans.revision == revision
+    assert stopped(world, "part-0")
+
+
+def test_count_of_a_rule_that_is_gone_is_written_to_another_one_at_once() -> None:
+    world = limited(9)
+    fill(world, 0)
+    world.add(part(0), part(1))
+    world.advance(60)
+    assert not [each for each in world.inventory.rules["part-1"].conditions if each.type == COUNTED_PODS]
+    drop(world, "part-0")
+    world.settle()
+    assert world.condition("part-1", COUNTED_PODS)[2] == "2"
+
+
+def test_changes_of_many_rules_of_a_stopped_patch_are_one_look_at_its_pods() -> None:
+    world = limited(3)
+    fill(world, *range(20))
+    world.add(*[part(number) for number in range(20)])
+    world.advance(20)
+    revision = world.worker.plans.revision
+    for number in range(20):
+        known = world.inventory.rules[f"part-{number}"]
+        meta = structs.replace(known.meta, annotations={"devicetaint.io/description": "changed"})
+        world.change(known, structs.replace(known, meta=meta))
+    world.advance(5)
+    assert world.evicted == []
+    assert world.worker.plans.revision - revision <= 2 * 40, "each pod planned and dropped once"
+    assert all(stopped(world, f"part-{number}") for number in range(20))
+
+
+def test_limit_that_is_raised_holds_at_once_for_all_rules() -> None:
+    most = [3]
+    world = World(Mode.REPLACEMENT, FREE, patch_ceiling_of=lambda _, __: Ceiling(most[0], confirmed=False))
+    fill(world, 0, 1)
+    world.add(part(0), part(1))
+    world.advance(20)
+    assert world.evicted == []
+    most[0] = 4
+    world.worker.replan_all()
+    world.settle()
+    assert len(world.evicted) == 4
+
+
+def test_marks_that_are_removed_by_hand_do_not_take_a_rule_out_of_its_patch() -> None:
+    """The guard does not judge labels, and each rule would have the whole limit for itself."""
+    world = limited(3)
+    fill(world, 0, 1)
+    world.add(part(0), part(1))
+    world.advance(20)
+    for number in range(2):
+        known = world.inventory.rules[f"part-{number}"]
+        world.change(known, structs.replace(known, origin=RuleOrigin()))
+    world.advance(20)
+    assert world.evicted == []
+
+
+def test_marks_of_another_patch_count_there_and_what_was_counted_stays() -> None:
+    world = limited(3)
+    fill(world, 0, 1)
+    world.add(part(0), part(2))
+    world.advance(20)
+    known = world.inventory.rules["part-0"]
+    world.set_patch(patch("other"))
+    world.change(known, of_patch(known, "other"))
+    world.add(part(1))
+    world.advance(20)
+    assert len(world.evicted) == 2
+    assert stopped(world, "part-1").startswith(f"{TOGETHER} 4 pods, the limit is 3")
+    fill(world, 0, start=2)
+    world.advance(20)
+    assert stopped(world, "part-0").startswith("ResourceSlicePatch other, with all of its rules, hits 4 pods")
+
+
+@pytest.mark.parametrize("origin", [of_patch(rule(), "made-up").origin, for_hardware(rule(), "made-up").origin])
+def test_marks_of_what_does_not_exist_do_not_take_a_rule_out_of_its_patch(origin: RuleOrigin) -> None:
+    world = limited(3)
+    fill(world, 0, 1)
+    world.add(part(0), part(1))
+    world.advance(20)
+    known = world.inventory.rules["part-0"]
+    world.change(known, structs.replace(known, origin=origin))
+    world.advance(20)
+    assert world.evicted == []
+
+
+def test_code_of_its_own_that_a_rule_gets_again_allows_no_more() -> None:
+    world = limited(2, {"mine": 2})
+    fill(world, 0)
+    world.add(part(0), part(1))
+    world.advance(20)
+    assert len(world.evicted) == 2
+    for code, pods, expected in (("mine", 2, 4), ("", 0, 4), ("mine", 2, 4)):
+        known = world.inventory.rules["part-0"]
+        world.change(known, structs.replace(known, meta=part(0, annotations={CONFIRM_IMPACT: code}).meta))
+        fill(world, 0, start=len(world.evicted) + len(world.inventory.pods), pods=pods)
+        world.advance(20)
+        assert len(world.evicted) == expected, code
+    drop(world, "part-0")
+    assert list(world.worker._core.ceilings._groups) == ["uid-firmware"]
+
+
+OTHER = DeviceTaint("example.com/other", "", "NoExecute")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reset"),
+    [
+        pytest.param(patch(selector=POOL_0), patch(selector=POOL_1), True, id="other names"),
+        pytest.param(patch(), patch(selector=POOL_1), False, id="narrower"),
+        pytest.param(patch(), patch(priority=3), False, id="priority"),
+        pytest.param(patch(), patch(PATCH, POOL_0, OTHER), True, id="other taint and narrower"),
+        pytest.param(patch(), patch(PATCH, DeviceSelector(driver=DRIVER), OTHER), True, id="other taint"),
+    ],
+)
+def test_only_a_patch_that_was_judged_as_a_whole_resets_the_count(
+    before: ResourceSlicePatch, after: ResourceSlicePatch, *, reset: bool
+) -> None:
+    world = limited(3)
+    world.set_patch(before)
+    fill(world, 0, 1)
+    world.add(part(0), part(9))
+    world.advance(20)
+    world.set_patch(after)
+    world.advance(20)
+    if reset:
+        assert world.condition("part-0", COUNTED_PODS)[2] == "0"
+    world.add(part(1))
+    world.advance(20)
+    assert len(world.evicted) == (4 if reset else 2)
+
+
+def test_key_that_is_known_late_lets_a_new_code_of_a_patch_count() -> None:
+    codes: dict[str, int] = {}
+    world = limited(3, codes)
+    world.set_patch(patch())
+    fill(world, 0)
+    world.add(part(0))
+    world.advance(20)
+    world.set_patch(patch(code="one"))
+    codes["one"] = 1
+    world.worker.replan_all()
+    world.advance(20)
+    assert world.condition("part-0", COUNTED_PODS)[2] == "0"
+
+
+def test_count_is_written_to_a_rule_that_evicts_no_pod_as_well() -> None:
+    world = limited(9)
+    fill(world, 0)
+    world.add(part(0), part(1, effect="NoSchedule"))
+    world.advance(60)
+    drop(world, "part-0")
+    world.advance(10)
+    assert world.condition("part-1", COUNTED_PODS)[2] == "2"
+
+
+def test_worker_that_starts_adds_up_before_it_evicts() -> None:
+    world = limited(4)
+    gone = part(1, conditions=(counted(3),), effect="NoSchedule")
+    for each in (part(0), gone, claim("a", pool="node-0"), pod("a"), claim("b", pool="node-0"), pod("b")):
+        world.inventory.apply(None, each)
+    world.worker = Controller(world.deps, InTree.ABSENT)
+    world.worker.start()
+    world.advance(20)
+    assert world.evicted == []
+    assert stopped(world, "part-0").startswith(f"{TOGETHER} 5 pods, the limit is 4")
+
+
+def test_code_of_a_rule_that_is_proved_late_allows_nothing_twice_and_costs_its_patch_nothing() -> None:
+    codes: dict[str, int] = {}
+    world = limited(3, codes)
+    fill(world, 0, pods=1)
+    world.add(part(0, annotations={CONFIRM_IMPACT: "mine"}, conditions=(counted(4),)), part(1))
+    world.advance(20)
+    assert stopped(world, "part-0").startswith(f"{TOGETHER} 5 pods, the limit is 3")
+    codes["mine"] = 4
+    world.worker.replan_all()
+    world.advance(20)
+    assert stopped(world, "part-0").startswith("hits 5 pods, at most 4 were confirmed")
+    fill(world, 1, pods=3)
+    world.advance(20)
+    assert len(world.evicted) == 3
+
+
+def test_code_of_a_rule_with_hardware_counts_at_once() -> None:
+    world = limited(3, {"one": 4})
+    fill(world, 0, 1)
+    world.add(rule(selector=POOL_0), for_hardware(rule("sibling", selector=POOL_1)))
+    world.advance(20)
+    assert world.evicted == []
+    known = world.inventory.rules["rule"]
+    coded = rule(annotations={CONFIRM_IMPACT: "one"}).meta
+    world.change(known, structs.replace(known, meta=coded))
+    world.settle()
+    assert len(world.evicted) == 4
+
+
+def test_first_code_of_a_rule_that_is_taken_away_and_set_again_allows_the_rest() -> None:
+    world = limited(9, {"mine": 4})
+    fill(world, 0)
+    coded = part(0, annotations={CONFIRM_IMPACT: "mine"})
+    world.add(coded)
+    world.advance(20)
+    for each in (part(0), coded):
+        known = world.inventory.rules["part-0"]
+        world.change(known, structs.replace(known, meta=each.meta))
+    fill(world, 0, start=2)
+    world.advance(20)
+    assert len(world.evicted) == 4
+    fill(world, 0, start=4, pods=1)
+    world.advance(20)
+    assert stopped(world, "part-0").startswith("hits 5 pods, at most 4 were confirmed")
+
+
+def test_rule_that_is_gone_meanwhile_counts_what_it_has_written_and_joins_nothing() -> None:
+    """Its conditions may just be being made."""
+    ceilings = limited(3).worker._core.ceilings
+    gone = part(0, conditions=(counted(2),))
+    assert (ceilings.tally_of(gone).total, ceilings.stopped(gone)) == (2, "")
+    assert not ceilings._groups
+    ceilings.forget(gone)
+
+
+def lifted_by_time(world: World) -> None:
+    world.patches["firmware"] = patch(code="one")
+    asyncio.run(world.worker.handle(WorkItem(ItemKind.CEILING, "uid-firmware")))
+
+
+def confirmed(world: World) -> None:
+    world.set_patch(patch(code="one"))
+
+
+@pytest.mark.parametrize("lifts", [lifted_by_time, confirmed])
+def test_worker_is_woken_when_a_stop_ends(lifts: Callable[[World], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    world, woken = limited(3, {"one": 9}), [0]
+    fill(world, 0, 1)
+    world.add(part(0), part(1))
+    world.advance(20)
+
+    def wake() -> None:
+        woken[0] += 1
+
+    monkeypatch.setattr(world.worker._room, "_wake", wake)
+    lifts(world)
+    assert len(world.worker.ready) == 4
+    assert woken[0] > 0

@@ -1,0 +1,394 @@
+"""Rules of a patch were judged as one impact: they share a ceiling, count together and stop together."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import structs
+
+from tests.builders import DRIVER, KEY
+from tests.costs import calls_of
+from tests.unit.eviction.objects import claim, pod, rule, tolerates
+from tests.unit.eviction.patched import (
+    PATCH,
+    POOL_0,
+    POOL_1,
+    TOGETHER,
+    counted,
+    drop,
+    fill,
+    for_hardware,
+    limited,
+    of_patch,
+    part,
+    patch,
+    stopped,
+)
+from tests.unit.eviction.world import FREE, World
+from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector, RuleOrigin
+from webhook.eviction.conditions import COUNTED_PODS, EVICTED_PODS
+from webhook.eviction.modes import Mode
+from webhook.eviction.ports import Ceiling
+
+if TYPE_CHECKING:
+    from webhook.api.rules import DeviceTaintRule
+
+
+# --- together -------------------------------------------------------------------------------------
+
+
+def test_rules_of_a_patch_that_exceed_the_limit_together_stop_before_the_first_eviction() -> None:
+    world = limited(5)
+    fill(world, 0, 1, 2)
+    world.add(*[part(number) for number in range(3)])
+    world.advance(60)
+    assert world.evicted == []
+    for number in range(3):
+        expected = f"{TOGETHER} 6 pods, the limit is 5 and nothing was confirmed; 0 pods evicted"
+        assert stopped(world, f"part-{number}") == expected
+    assert world.told("EvictionStopped") == ["part-0", "part-1", "part-2"]
+
+
+def test_rules_of_a_patch_at_the_limit_evict_all_pods() -> None:
+    world = limited(6)
+    fill(world, 0, 1, 2)
+    world.add(*[part(number) for number in range(3)])
+    world.advance(60)
+    assert len(world.evicted) == 6
+
+
+def test_rules_that_were_judged_one_by_one_do_not_count_together() -> None:
+    """Those of two patches, and those of other authors."""
+    world = limited(2)
+    fill(world, 0, 1, 2, 3)
+    half = RuleOrigin(PATCH, "uid-firmware", patch=True)
+    label_of_another = structs.replace(half, of_patch="uid-other")
+    marks = (RuleOrigin(of_patch="uid-firmware"), half, label_of_another)
+    rules = [structs.replace(part(number), origin=origin) for number, origin in enumerate(marks)]
+    world.add(*rules, part(3, patch="other"))
+    world.advance(60)
+    assert len(world.evicted) == 8
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2)])
+def test_softened_patch_whose_rules_come_one_by_one_stops_after_at_most_the_limit(order: tuple[int, ...]) -> None:
+    world = limited(5, mode=Mode.DELEGATED)
+    fill(world, 0, 1, 2, 3)
+    for number in order:
+        world.add(part(number, softened=True))
+        world.advance(20)
+    assert len(world.evicted) == 4
+    message = stopped(world, "part-0")
+    assert message.startswith(f"{TOGETHER} 6 pods, the limit is 5 and nothing was confirmed; its devices stay closed")
+    where = f"pods stay until {CONFIRM_IMPACT} on ResourceSlicePatch {PATCH} confirms them: set to any text"
+    assert where in message
+    assert all(stopped(world, f"part-{number}") for number in range(4))
+
+
+def test_pod_that_two_rules_of_a_patch_hit_counts_once() -> None:
+    """While it is pending, and once it is evicted."""
+    world = limited(4)
+    fill(world, 0)
+    world.add(part(0), part(0, name="again", key="example.com/other"))
+    world.advance(60)
+    assert len(world.evicted) == 2
+    assert [world.condition(name, EVICTED_PODS)[2] for name in ("part-0", "again")] == ["2", "2"]
+    assert world.condition("part-0", COUNTED_PODS)[2] == "0", "the sum over the rules is the number of pods"
+    fill(world, 0, start=2)
+    world.advance(60)
+    assert len(world.evicted) == 4
+    fill(world, 0, start=4, pods=1)
+    world.advance(60)
+    assert len(world.evicted) == 4
+    assert stopped(world, "again").startswith(f"{TOGETHER} 5 pods, the limit is 4 and nothing was confirmed")
+
+
+def test_namespaces_of_all_rules_count_together() -> None:
+    world = World(Mode.REPLACEMENT, FREE, patch_ceiling_of=lambda _, __: Ceiling(None, 1, confirmed=False))
+    world.add(claim("a", pool="node-0"), pod("a"), claim("b", pool="node-1", namespace="web"))
+    world.add(pod("b", namespace="web"), part(0), part(1))
+    world.advance(20)
+    assert world.evicted == []
+    assert stopped(world, "part-1").startswith(f"{TOGETHER} pods in 2 namespaces, the limit is 1")
+
+
+def test_each_taint_of_a_patch_has_its_limit_and_that_is_for_all_of_the_patch() -> None:
+    def ceiling(each: DeviceTaintRule, _: object) -> Ceiling:
+        return Ceiling(9 if each.taint.key == KEY else 3, confirmed=False)
+
+    world = World(Mode.REPLACEMENT, FREE, patch_ceiling_of=ceiling)
+    fill(world, 0, 1)
+    world.add(part(0), part(1, key="example.com/other"))
+    world.advance(20)
+    assert world.evicted == []
+    assert stopped(world, "part-0").startswith(f"{TOGETHER} 4 pods, the limit is 3")
+
+
+def test_softened_rules_have_their_own_limit_beside_others_of_the_patch() -> None:
+    def ceiling(each: DeviceTaintRule, _: object) -> Ceiling:
+        return Ceiling(3 if each.softened else 9, confirmed=False)
+
+    world = World(Mode.REPLACEMENT, FREE, patch_ceiling_of=ceiling)
+    fill(world, 0, 1)
+    for number, softened in ((0, True), (1, False)):
+        world.add(part(number, softened=softened))
+        world.advance(20)
+    assert len(world.evicted) == 2
+    assert stopped(world, "part-1").startswith(f"{TOGETHER} 4 pods, the limit is 3")
+
+
+def test_limit_of_a_taint_that_evicts_no_pod_stops_nothing() -> None:
+    def ceiling(each: DeviceTaintRule, _: object) -> Ceiling:
+        return Ceiling(9 if each.taint.key == KEY else 0, confirmed=False)
+
+    world = World(Mode.REPLACEMENT, FREE, patch_ceiling_of=ceiling)
+    fill(world, 0)
+    world.add(part(0), part(1, key="example.com/other"))
+    world.advance(20)
+    assert len(world.evicted) == 2
+
+
+def test_rule_that_joins_a_stopped_patch_evicts_no_pod() -> None:
+    world = limited(3)
+    fill(world, 0, 1, 2)
+    world.add(part(0), part(1))
+    world.advance(20)
+    world.add(part(2))
+    assert stopped(world, "part-1")
+    revision = world.worker.plans.revision
+    world.advance(20)
+    assert world.evicted == []
+    assert stopped(world, "part-2")
+    assert world.worker.plans.revision == revision, "it is no reason to look at the others again"
+
+
+def test_pod_under_another_rule_goes_although_its_patch_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    world = limited(3)
+    fill(world, 0, 1)
+    world.add(part(0), part(1), rule("narrow", selector=DeviceSelector(DRIVER, "node-0", "gpu-0")))
+    with caplog.at_level(logging.ERROR):
+        world.advance(20)
+    assert world.evicted == ["pod-0-0"]
+    assert [record.getMessage() for record in caplog.records] == ["eviction stopped"], "once for all rules"
+
+
+def test_patch_that_is_not_known_counts_as_one_all_the_same() -> None:
+    world = limited(3)
+    fill(world, 0, 1)
+    world.add(part(0), part(1))
+    world.advance(20)
+    assert (world.evicted, world.patches) == ([], {})
+
+
+# --- the code of a patch --------------------------------------------------------------------------
+
+
+def test_confirmed_patch_is_evicted_in_full_and_not_beyond_what_was_confirmed() -> None:
+    world = limited(1, {"one": 6})
+    world.set_patch(patch(code="one"))
+    fill(world, 0, 1, 2)
+    world.add(*[part(number) for number in range(3)])
+    world.advance(20)
+    assert len(world.evicted) == 6
+    fill(world, 1, start=2, pods=1)
+    world.advance(20)
+    assert len(world.evicted) == 6
+    assert stopped(world, "part-1").startswith(f"{TOGETHER} 7 pods, at most 6 were confirmed")
+
+
+def test_stopped_patch_goes_on_once_it_is_confirmed() -> None:
+    world = limited(3, {"one": 4})
+    world.set_patch(patch())
+    fill(world, 0, 1)
+    world.add(part(0), part(1))
+    world.advance(20)
+    assert stopped(world, "part-0")
+    world.set_patch(patch(code="made up"))
+    world.advance(20)
+    assert world.evicted == []
+    world.set_patch(patch(code="one"))
+    world.settle()
+    assert len(world.evicted) == 4
+
+
+def test_patch_that_is_known_late_lets_its_rules_go_on_and_resets_no_count() -> None:
+    world = limited(3, {"one": 4})
+    fill(world, 0, 1)
+    world.add(part(0, conditions=(counted(1),)), part(1))
+    world.advance(20)
+    assert stopped(world, "part-0")
+    world.set_patch(patch(code="one"))
+    world.advance(20)
+    assert stopped(world, "part-0").startswith(f"{TOGETHER} 5 pods, at most 4 were confirmed")
+
+
+def test_codes_of_a_patch_that_take_turns_allow_each_of_them_once() -> None:
+    world = limited(0, {"one": 2, "two": 2})
+    fill(world, 0, 1, 2, pods=5)
+    world.set_patch(patch(code="one"))
+    for code, number in (("one", 0), ("two", 1), ("one", 2), ("two", 2)):
+        world.set_patch(patch(code=code))
+        narrow = DeviceSelector(DRIVER, f"node-{number}")
+        two = [structs.replace(narrow, device=f"gpu-{at}") for at in range(2)]
+        world.add(*[of_patch(rule(f"{code}-{number}-{each.device}", selector=each)) for each in two])
+        world.advance(20)
+    assert len(world.evicted) == 4
+
+
+def test_code_of_another_patch_of_the_same_name_does_not_count() -> None:
+    world = limited(3, {"one": 9})
+    fill(world, 0, 1)
+    made_again = patch(code="one")
+    made_again = structs.replace(made_again, meta=structs.replace(made_again.meta, uid="another"))
+    world.set_patch(made_again)
+    world.add(part(0), part(1))
+    world.advance(20)
+    assert stopped(world, "part-0").startswith(f"{TOGETHER} 4 pods, the limit is 3 and nothing was confirmed")
+
+
+def test_status_of_a_patch_changes_nothing() -> None:
+    world = limited(3)
+    world.set_patch(patch())
+    fill(world, 0, 1)
+    world.add(part(0), part(1))
+    world.advance(20)
+    before, revision = len(world.cluster.writes), world.worker.plans.revision
+    world.set_patch(structs.replace(patch(), meta=structs.replace(patch().meta, resource_version="7")))
+    world.advance(20)
+    assert (len(world.cluster.writes), world.worker.plans.revision) == (before, revision)
+
+
+def test_patch_without_rules_and_one_that_is_gone_are_no_affair_of_the_worker() -> None:
+    world = limited(3)
+    world.set_patch(patch("other"))
+    world.worker.observe_patch(patch("other"), None)
+    assert world.worker.started
+
+
+def test_rule_with_a_code_of_its_own_counts_for_itself() -> None:
+    """It was confirmed as it stands, and its pods are not those that the limit of the patch is for."""
+    world = limited(2, {"mine": 4})
+    fill(world, 0, pods=4)
+    fill(world, 1, 2)
+    annotations = {CONFIRM_IMPACT: "mine"}
+    world.add(part(1), part(2))
+    world.advance(20)
+    world.add(part(0, annotations=annotations))
+    world.advance(20)
+    assert len(world.evicted) == 4
+    assert stopped(world, "part-1")
+
+
+def test_rule_that_is_confirmed_later_leaves_its_patch_and_comes_back_without_the_code() -> None:
+    world = limited(3, {"mine": 2})
+    fill(world, 0, 1)
+    world.add(part(0), part(1))
+    world.advance(20)
+    assert world.evicted == []
+    known = world.inventory.rules["part-0"]
+    world.change(known, structs.replace(known, meta=part(0, annotations={CONFIRM_IMPACT: "mine"}).meta))
+    world.advance(20)
+    assert len(world.evicted) == 4, "it by its code, and the other one by the limit"
+    known = world.inventory.rules["part-0"]
+    world.change(known, structs.replace(known, meta=part(0).meta))
+    fill(world, 1, start=2, pods=1)
+    world.advance(20)
+    assert len(world.evicted) == 4
+    assert stopped(world, "part-1").startswith(f"{TOGETHER} 5 pods, the limit is 3")
+
+
+# --- hardware -------------------------------------------------------------------------------------
+
+
+def test_rule_and_those_for_its_hardware_are_one_impact() -> None:
+    world = limited(3)
+    fill(world, 0, 1)
+    sibling = for_hardware(rule("sibling", selector=POOL_1))
+    world.add(sibling, rule(selector=POOL_0))
+    world.advance(20)
+    assert world.evicted == []
+    expected = "DeviceTaintRule rule, with the rules for its hardware, hits 4 pods, the limit is 3 and nothing was"
+    assert stopped(world, "rule").startswith(expected)
+    assert stopped(world, "sibling").startswith(expected)
+
+
+def test_code_of_a_rule_counts_for_its_hardware() -> None:
+    world = limited(3, {"one": 4})
+    fill(world, 0, 1)
+    world.add(rule(selector=POOL_0, annotations={CONFIRM_IMPACT: "one"}), for_hardware(rule("sib", selector=POOL_1)))
+    world.advance(20)
+    assert len(world.evicted) == 4
+    fill(world, 1, start=2)
+    world.advance(20)
+    assert len(world.evicted) == 4
+
+
+def test_rule_that_is_judged_again_resets_the_count_of_its_hardware() -> None:
+    world = limited(4)
+    fill(world, 0, 1)
+    known = rule(selector=POOL_0)
+    world.add(known, for_hardware(rule("sibling", selector=POOL_1)))
+    world.advance(20)
+    assert len(world.evicted) == 4
+    known = world.inventory.rules["rule"]
+    world.change(known, structs.replace(known, taint=structs.replace(known.taint, key="example.com/new")))
+    fill(world, 1, start=2)
+    world.advance(20)
+    assert len(world.evicted) == 6
+    assert world.condition("sibling", COUNTED_PODS)[2] == "2"
+
+
+def test_rules_for_the_hardware_of_a_rule_that_is_gone_still_count_together() -> None:
+    world = limited(3)
+    fill(world, 0, 1)
+    world.add(*[for_hardware(rule(f"s-{number}", selector=each)) for number, each in enumerate((POOL_0, POOL_1))])
+    world.advance(20)
+    assert world.evicted == []
+    assert stopped(world, "s-0").startswith("DeviceTaintRule rule, with the rules for its hardware, hits 4 pods")
+    drop(world, "s-0", "s-1")
+    assert not world.worker._core.ceilings._groups
+
+
+# --- costs ----------------------------------------------------------------------------------------
+
+
+def test_cost_of_a_pod_does_not_grow_with_the_pods_of_the_patch() -> None:
+    def world_of(pods: int) -> World:
+        world = limited(100_000)
+        for number in range(10):
+            name = f"late-{number}"
+            late = tolerates(3600)
+            world.add(part(number))
+            for at in range(pods // 10):
+                name = f"pod-{number}-{at}"
+                world.add(claim(name, late, pool=f"node-{number}", devices=(f"gpu-{at}",)), pod(name))
+        return world
+
+    def one_more(world: World) -> None:
+        world.add(claim("more", tolerates(3600), pool="node-0", devices=("gpu-0",)), pod("more"))
+
+    few, many = (calls_of(one_more, partial(world_of, pods)) for pods in (20, 400))
+    assert many < few * 1.5
+
+
+def test_rules_of_a_patch_are_checked_once_for_a_change_that_hits_all_of_them() -> None:
+    asked: list[str] = []
+
+    def ceiling(each: DeviceTaintRule, _: object) -> Ceiling:
+        asked.append(each.meta.name)
+        return Ceiling(1000, confirmed=False)
+
+    world = World(Mode.REPLACEMENT, FREE, patch_ceiling_of=ceiling)
+    fill(world, *range(50), pods=1)
+    world.add(*[part(number) for number in range(50)])
+    world.advance(20)
+    asked.clear()
+    world.worker.replan_all()
+    assert len(asked) == 0, "no pod is left"
+    fill(world, *range(50), pods=1, start=1)
+    asked.clear()
+    world.worker.replan_all()
+    assert len(asked) <= 1

@@ -1,0 +1,297 @@
+"""Which rules have one ceiling, what counts against it, and which rules are stopped by it.
+
+A patch that becomes forty rules was judged at admission as one impact, and so was a rule with `/scope: hardware` and
+the rules for that hardware. So they have one ceiling, their pods are added up, and they stop together.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from webhook.eviction.ceiling_group import CeilingGroup, code_of, rule_rejudged
+from webhook.eviction.ports import JudgedWhole
+from webhook.eviction.tally import Tally
+from webhook.inventory.patch_reach import judged_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from webhook.api.patches import ResourceSlicePatch
+    from webhook.api.rules import DeviceTaintRule, RuleOrigin
+    from webhook.eviction.dependencies import Dependencies
+    from webhook.eviction.hits import RuleHits
+    from webhook.eviction.ports import Ceiling
+
+log = logging.getLogger(__name__)
+
+_EMPTY_MOST: Final = 1000
+"""Patches without rules of which the count is kept: rules may come back as long as the patch exists."""
+
+
+class CeilingGroups:
+    """All rules, in groups that have one ceiling each. Rules and groups go by uid; the group of a patch has its uid."""
+
+    def __init__(self, deps: Dependencies, hits: RuleHits) -> None:
+        self._deps = deps
+        self._hits = hits
+        self._groups: dict[str, CeilingGroup] = {}
+        self._empty: dict[str, None] = {}
+        """Groups without rules, the oldest first."""
+        self._tallies: dict[str, Tally] = {}
+        self._names: dict[str, str] = {}
+        self._group_of: dict[str, str] = {}
+        self._origins: dict[str, RuleOrigin] = {}
+        """What rules were written for. Kept if the marks are removed, as they would change the ceiling."""
+        self.counted_anew: set[str] = set()
+        """Rules, by name, whose count has changed although no pod was evicted; the planner empties it."""
+        self.to_lift: set[str] = set()
+        """Stopped groups that may hit less since one of their rules has changed; the planner empties it."""
+
+    # --- queries ---------------------------------------------------------------------------------
+
+    def tally_of(self, rule: DeviceTaintRule) -> Tally:
+        """The count of a rule; as it was written, if the rule is gone meanwhile."""
+        return self._tallies.get(rule.meta.uid) or Tally(rule)
+
+    def stopped(self, rule: DeviceTaintRule) -> str:
+        """Why no pod is evicted for a rule; empty if pods are."""
+        group = self._group_of.get(rule.meta.uid)
+        return "" if group is None else self._groups[group].stopped
+
+    def beside(self, rule: DeviceTaintRule) -> list[str]:
+        """The names of all rules in the group of a rule."""
+        return [self._names[uid] for uid in self._groups[self._group_of[rule.meta.uid]].tallies]
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def observe(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> list[DeviceTaintRule]:
+        """A rule is new, or it, a limit or the key has changed. Returns rules that are stopped no longer.
+
+        In a group of several rules that is found out later: `to_lift`.
+        """
+        uid, key, before = rule.meta.uid, self._key_of(rule), self._group_of.get(rule.meta.uid)
+        self._names[uid] = rule.meta.name
+        resumed: list[DeviceTaintRule] = []
+        if before is None:
+            self._add(rule, key)
+        elif before != key:
+            resumed += [rule] if uid in self._groups[before].held else []
+            self._move(rule, key)
+        group = self._groups[key]
+        if key == uid:
+            proved, rejudged = self._is_confirmed(rule), rule_rejudged(old, rule)
+            self._follow(group, code_of(rule.meta), proved=proved, rejudged=rejudged)
+        elif self._origins[uid].patch:
+            patch = self._patch_of(rule)
+            if patch is not None:
+                self._follow_patch(group, patch)
+        if not group.stopped:
+            return resumed
+        if key == uid or len(group.tallies) == 1:
+            return [*resumed, *self._lift(group)]
+        if old is not None:
+            self.to_lift.add(key)
+        return resumed
+
+    def observe_patch(self, old: ResourceSlicePatch | None, patch: ResourceSlicePatch) -> list[DeviceTaintRule]:
+        """A patch is known now, or has changed. Returns rules that are stopped no longer."""
+        group = self._groups.get(patch.meta.uid)
+        if group is None or (old is not None and _said(old) == _said(patch)):
+            return []
+        rejudged = old is not None and judged_whole(patch, old, self._deps.patches().values())
+        self._follow_patch(group, patch, rejudged=rejudged)
+        return self._lift(group)
+
+    def lift(self, key: str) -> list[DeviceTaintRule]:
+        """Ends the stop of a group, until it is checked again. Returns its rules that are stopped no longer."""
+        group = self._groups.get(key)
+        return [] if group is None else self._lift(group)
+
+    def lift_all(self) -> list[DeviceTaintRule]:
+        """Likewise, of all groups: a limit or the key has changed."""
+        lifted = [each for rule in self._deps.inventory.rules.values() for each in self.observe(rule, rule)]
+        lifted += [each for group in self._groups.values() for each in self._lift(group)]
+        self.to_lift.clear()
+        return lifted
+
+    def forget(self, rule: DeviceTaintRule) -> None:
+        """The rule no longer exists. What was counted for it goes on to count in its group."""
+        uid = rule.meta.uid
+        if uid not in self._group_of:
+            return
+        self._remove(uid)
+        own = self._groups.get(uid)
+        if own is not None and not own.tallies:
+            del self._groups[uid]
+        for known in (self._tallies, self._names, self._origins):
+            known.pop(uid, None)
+
+    def count_evicted(self, uids: Iterable[str]) -> None:
+        """One pod was evicted for these rules: it counts for each of them, and once against each ceiling."""
+        counted = set[str]()
+        for uid in uids:
+            tally, key = self._tallies.get(uid), self._group_of.get(uid, "")
+            if tally is not None:
+                tally.count(elsewhere=key in counted)
+                counted.add(key)
+
+    # --- ceilings --------------------------------------------------------------------------------
+
+    def check(self, rule: DeviceTaintRule) -> list[DeviceTaintRule]:
+        """Stops the group of a known rule if it hits more than its ceiling. Returns the rules that are stopped now."""
+        key = self._group_of[rule.meta.uid]
+        group = self._groups[key]
+        if not group.stopped:
+            group.stopped = self._exceeded(key, group)
+            if not group.stopped:
+                return []
+            log.error("eviction stopped", extra={"rule": rule.meta.name, "error": group.stopped})
+        fresh = [each for each in self._rules_of(group) if each.meta.uid not in group.held]
+        group.held.update([each.meta.uid for each in fresh])
+        return fresh
+
+    def _exceeded(self, key: str, group: CeilingGroup) -> str:
+        """Why the group is above its ceiling; empty if it is not."""
+        pods, names = self._hits.counts_in(key)
+        if not pods:
+            return ""  # there is no eviction to stop
+        counting = group.counting
+        found = [each.exceeded_by(pods + counting, len(names), names) for each in self._ceilings(key, group)]
+        return next(filter(None, found), "")
+
+    def _ceilings(self, key: str, group: CeilingGroup) -> Iterator[Ceiling]:
+        """The ceiling of a group; of a patch with several taints one for each, and each is for all of the patch."""
+        rules = self._rules_of(group)
+        owner = next((each for each in rules if each.meta.uid == key), None)
+        if owner is not None:
+            name = f"DeviceTaintRule {owner.meta.name}"
+            whole = JudgedWhole(name, "the rules for its hardware") if len(rules) > 1 else None
+            yield from _of(self._deps.ceiling_of(owner), whole)
+            return
+        hitting = [each for each in rules if self._hits.count_of(each.meta.uid) or self.tally_of(each).counting]
+        sorts = {_sort_of(each): each for each in hitting}
+        for _, rule in sorted(sorts.items()):
+            origin = self._origins[rule.meta.uid]
+            if origin.patch:
+                ceiling = self._deps.patch_ceiling_of(rule, self._patch_of(rule))
+                yield from _of(ceiling, JudgedWhole(f"ResourceSlicePatch {origin.name}", "all of its rules"))
+            else:  # its owner is not known, or gone
+                whole = JudgedWhole(f"DeviceTaintRule {origin.name}", "the rules for its hardware")
+                yield from _of(self._deps.ceiling_of(rule), whole)
+
+    def _lift(self, group: CeilingGroup) -> list[DeviceTaintRule]:
+        lifted = [each for each in self._rules_of(group) if each.meta.uid in group.held]
+        group.stopped = ""
+        group.held.clear()
+        return lifted
+
+    # --- groups ----------------------------------------------------------------------------------
+
+    def _key_of(self, rule: DeviceTaintRule) -> str:
+        """The group of a rule. One with a code of its own that counts was confirmed by itself."""
+        uid = rule.meta.uid
+        known = self._origins.get(uid)
+        # Marks that are taken away or made up later change nothing: the guard does not judge them.
+        if known is None or (rule.origin.belongs_to and self._is_there(rule.origin)):
+            known = self._origins[uid] = rule.origin
+        if not known.belongs_to or (code_of(rule.meta) and self._is_confirmed(rule)):
+            return uid
+        return known.belongs_to
+
+    def _add(self, rule: DeviceTaintRule, key: str) -> None:
+        uid = rule.meta.uid
+        tally = self._tallies.get(uid)
+        if tally is None:
+            tally = self._tallies[uid] = Tally(rule)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = CeilingGroup()
+        self._empty.pop(key, None)
+        group.add(uid, tally)
+        self._group_of[uid] = key
+        self._hits.join(uid, key)
+
+    def _move(self, rule: DeviceTaintRule, key: str) -> None:
+        """A rule has a code of its own that counts, or none any more; or other marks."""
+        uid, tally = rule.meta.uid, self._tallies[rule.meta.uid]
+        kept = tally.counting
+        if key == uid:
+            # What a leader before has counted, it has counted against this code; the key was read late.
+            known_before = uid not in self._groups and tally.first_code == code_of(rule.meta)
+            kept, tally.counting = (kept, 0) if known_before else (0, kept)
+        self._remove(uid)
+        tally.counting = kept
+        self._add(rule, key)
+
+    def _remove(self, uid: str) -> None:
+        """Takes a rule out of its group."""
+        key = self._group_of.pop(uid)
+        group = self._groups[key]
+        self._hits.leave(uid)
+        heir = group.remove(uid)
+        if heir:
+            self.counted_anew.add(self._names[heir])
+        if group.tallies:
+            if group.stopped:
+                self.to_lift.add(key)
+        elif self._origins[uid].patch and key != uid:
+            self._set_aside(key)
+        elif key != uid:
+            del self._groups[key]
+
+    def _set_aside(self, key: str) -> None:
+        """The last rule of a patch is gone. The count stays, for the rules that it may still get."""
+        self._empty[key] = None
+        if len(self._empty) > _EMPTY_MOST:
+            oldest = next(iter(self._empty))
+            del self._empty[oldest], self._groups[oldest]
+
+    def _rules_of(self, group: CeilingGroup) -> list[DeviceTaintRule]:
+        rules = self._deps.inventory.rules
+        found = [(uid, rules.get(self._names[uid])) for uid in group.tallies]
+        return [rule for uid, rule in found if rule is not None and rule.meta.uid == uid]
+
+    # --- what was judged -------------------------------------------------------------------------
+
+    def _is_confirmed(self, rule: DeviceTaintRule) -> bool:
+        ceiling = self._deps.ceiling_of(rule)
+        return ceiling is not None and ceiling.confirmed
+
+    def _patch_of(self, rule: DeviceTaintRule) -> ResourceSlicePatch | None:
+        """The patch that a rule belongs to, if it is known."""
+        origin = self._origins[rule.meta.uid]
+        return self._deps.patches().get(origin.name) if self._is_there(origin) else None
+
+    def _is_there(self, origin: RuleOrigin) -> bool:
+        """Whether the patch or rule is known."""
+        known = self._deps.patches() if origin.patch else self._deps.inventory.rules
+        found = known.get(origin.name)
+        return found is not None and found.meta.uid == origin.uid
+
+    def _follow_patch(self, group: CeilingGroup, patch: ResourceSlicePatch, *, rejudged: bool = False) -> None:
+        like = next(iter(self._rules_of(group)), None)
+        ceiling = None if like is None else self._deps.patch_ceiling_of(like, patch)
+        proved = ceiling is not None and ceiling.confirmed
+        self._follow(group, code_of(patch.meta), proved=proved, rejudged=rejudged)
+
+    def _follow(self, group: CeilingGroup, code: str, *, proved: bool, rejudged: bool) -> None:
+        before = group.counting
+        group.follow(code, proved=proved, rejudged=rejudged)
+        if group.counting != before:
+            self.counted_anew.update([self._names[uid] for uid in group.tallies])
+
+
+def _of(ceiling: Ceiling | None, whole: JudgedWhole | None) -> Iterator[Ceiling]:
+    if ceiling is not None:
+        yield ceiling._replace(whole=whole)
+
+
+def _sort_of(rule: DeviceTaintRule) -> tuple[str, str, str, bool]:
+    """The ceilings of rules of a patch that are alike in this are the same."""
+    return rule.taint.key, rule.taint.value, rule.effective_effect, rule.softened
+
+
+def _said(patch: ResourceSlicePatch) -> tuple[object, ...]:
+    """What of a patch may change its ceiling, or what was judged."""
+    return patch.filter, patch.taints, patch.meta.annotations
