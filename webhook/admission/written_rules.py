@@ -69,8 +69,7 @@ def is_written(new: object, request: AdmissionRequest, context: AdmissionContext
         return False
     if not may_come_of_reactions(new, context.policy.reactions):
         return True
-    origin = decode_origin(Reader.of(request.object, []))
-    return origin.patch or origin.rule
+    return new.origin.patch or new.origin.rule
 
 
 def guard_written(
