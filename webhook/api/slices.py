@@ -66,7 +66,7 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
     distinct_taints: tuple[DeviceTaint, ...] = ()
     """Every taint of a device, once: what holds for these holds for the hundreds that repeat them."""
     partition_type: str | None = None
-    """The attribute by which partitions are told apart (`partitionTypeAttribute`, 1.37): they must have it."""
+    """The attribute that tells partitions apart (`partitionTypeAttribute`, 1.37): they must have it."""
     raw_devices: JSON | bytes = None
     """All of the devices as they were written; bytes are JSON that is not read yet."""
 

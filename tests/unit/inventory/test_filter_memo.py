@@ -169,5 +169,5 @@ def test_only_pools_in_question_are_asked() -> None:
     assert memo.selected(select(FIRST), {}, pools, lambda: next(few), {(DRIVER, "node-2")}) is not None
     assert found(memo, select(FIRST, driver=DRIVER), pools) == {f"node-{at}": ["gpu-0"] for at in range(3)}
     assert memo.selected(select(FIRST, driver=DRIVER), {}, pools, lambda: True, {(DRIVER, "node-2")}) == {
-        (DRIVER, "node-2"): {"gpu-0"}
+        (DRIVER, "node-2"): frozenset({"gpu-0"})
     }
