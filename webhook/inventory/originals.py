@@ -81,8 +81,8 @@ class Overridden(msgspec.Struct, frozen=True, omit_defaults=True):
         return any(each is not UNSET and same(kind, each, value) for each in (self.now, self.sent, self.before))
 
     def as_of(self, now: datetime) -> Overridden:
-        """Without what cannot be sent any more."""
-        if self.before is UNSET or now.timestamp() - self.since < RETRY.total_seconds():
+        """Without what cannot be sent any more. A time that is far off, as anything may be written there, is none."""
+        if self.before is UNSET or abs(int(now.timestamp()) - self.since) < RETRY.total_seconds():
             return self
         return structs.replace(self, before=UNSET, since=0)
 

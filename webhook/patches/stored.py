@@ -81,7 +81,7 @@ class StoredRule(msgspec.Struct, frozen=True):
     @property
     def owner_uids(self) -> tuple[str, ...]:
         """The uids of the patches and rules to which its labels say that it belongs: one at most, unless edited."""
-        return tuple(self.labels.values())
+        return tuple(dict.fromkeys(self.labels.values()))
 
 
 def own_labels(labels: Mapping[str, str] | None) -> dict[str, str]:

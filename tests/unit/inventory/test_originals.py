@@ -164,6 +164,8 @@ def test_what_was_sent_before_an_answer_counts_for_a_while() -> None:
     value = Overridden(ONE, None, None, TWO, SECONDS)
     assert value.as_of(NOW + RETRY - timedelta(seconds=1)) == value
     assert value.as_of(NOW + RETRY) == Overridden(ONE, None, None)
+    assert value.as_of(NOW - RETRY + timedelta(seconds=1)) == value, "clocks differ"
+    assert value.as_of(NOW - RETRY) == Overridden(ONE, None, None)
     assert structs.replace(value, before=UNSET).as_of(datetime.max.replace(tzinfo=UTC)).since == SECONDS
 
 

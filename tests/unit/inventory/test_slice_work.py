@@ -73,6 +73,15 @@ def test_what_is_kept_for_a_retry_is_dropped_by_a_touch_in_time() -> None:
     assert work([over]) == SliceWork(("over",), {}, {}, None)
 
 
+@pytest.mark.parametrize("since", [SECONDS + int(RETRY.total_seconds()), 10**12, 10**18, 10**400, -(10**18)])
+def test_time_that_cannot_be_ours_is_dropped(since: int) -> None:
+    """Anyone who may write a slice may write its annotation; one of them must not end the controller."""
+    kept = annotation_of({"gpu-0": {SETTING: Overridden(ONE, before=SEVEN, since=SECONDS)}})
+    text = kept.replace(str(SECONDS), str(since))
+    value = structs.replace(stored("far", ONE), meta=ObjectMeta("far", annotations={ORIGINALS: text}))
+    assert work([value]) == SliceWork(("far",), {}, {}, None)
+
+
 def test_annotation_that_a_hand_has_changed_is_written_again() -> None:
     value = stored("s", ONE)
     assert work([structs.replace(value, meta=ObjectMeta("s", annotations={ORIGINALS: "x"}))]).touch == ("s",)
