@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
     from webhook.inventory.published import DeviceId, PublishedDevice
 
 
-PASS_STEPS: Final = 100_000_000
-"""Of all evaluations of a pass together: half a minute at most. Usual selectors take ten for each device."""
+EVALUATION_STEPS: Final = 2000
+"""Of one selector for one device: 0.6 ms at most. Usual ones take ten. An API server allows 1,000,000, but for the
+devices of one node. The limit is for each evaluation by itself, so that a filter selects the same devices whatever was
+evaluated before."""
 
 
 class SeenDevices:
@@ -47,12 +50,13 @@ class SeenDevices:
 class DeviceSelectors:
     """Compiles the selectors of one pass over the devices. What selectors see of a device is made once a pass.
 
-    When all evaluations together have taken `steps`, further ones fail.
+    An evaluation that takes more than EVALUATION_STEPS fails. When all of them together have taken `steps`, if that is
+    given, further ones fail as well.
     """
 
-    def __init__(self, steps: int = PASS_STEPS, seen: SeenDevices | None = None) -> None:
-        self._steps = steps
-        self._budget = StepBudget(steps)
+    def __init__(self, steps: int | None = None, seen: SeenDevices | None = None) -> None:
+        self._left = math.inf if steps is None else steps
+        self._budget = StepBudget(0)
         self._seen = seen or SeenDevices()
 
     def __call__(self, expression: str) -> DeviceTest:
@@ -62,27 +66,26 @@ class DeviceSelectors:
             raise CannotCompileError(selector.detail)
         return partial(self._matches, selector)
 
-    def renew(self) -> None:
-        """A new pass begins, with all of its steps."""
-        self._budget.left = self._steps
-
     def _matches(self, selector: Selector, device: PublishedDevice) -> bool:
+        budget = self._budget
+        allowed = budget.left = EVALUATION_STEPS if self._left > EVALUATION_STEPS else int(self._left)
         try:
-            return selector.matches(self._seen.of(device), self._budget)
+            return selector.matches(self._seen.of(device), budget)
         except EvaluationError as error:
             raise CannotMatchError(str(error)) from None
+        finally:
+            self._left -= allowed - budget.left
 
 
 class SharedSelectors:
-    """Makes the selectors of many filters, each with steps of its own, that look at the same devices."""
+    """Makes the selectors of many filters that look at the same devices."""
 
-    def __init__(self, steps: int = PASS_STEPS) -> None:
-        self._steps = steps
+    def __init__(self) -> None:
         self._seen = SeenDevices()
 
     def make(self) -> DeviceSelectors:
         """Those of one filter."""
-        return DeviceSelectors(self._steps, self._seen)
+        return DeviceSelectors(seen=self._seen)
 
     def forget(self) -> None:
         """The devices that are asked about from now on are others."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.expressions.drivers import drivers_of
 from webhook.inventory.device_filter import FailedSelectorError, satisfies, tests_of
-from webhook.inventory.device_selectors import PASS_STEPS, DeviceSelectors, SeenDevices
+from webhook.inventory.device_selectors import DeviceSelectors, SeenDevices
 from webhook.inventory.published import published_devices
 
 if TYPE_CHECKING:
@@ -32,19 +32,10 @@ DEVICES_AT_ONCE: Final = 16
 """Usual selectors take some 50 microseconds for a device, with all that is made for it."""
 
 
-class _LimitedSelectors(DeviceSelectors):
-    @property
-    def used_up(self) -> bool:
-        """Whether evaluations failed because they took too long together."""
-        return self._budget.left < 0
-
-
 class FilterMemo:
     """Filters, and what they select. One owner; nothing waits here."""
 
-    def __init__(self, steps: int = PASS_STEPS) -> None:
-        """`steps`: of all evaluations of a filter, until it was matched with every pool."""
-        self._steps = steps
+    def __init__(self) -> None:
         self._filters: OrderedDict[tuple[DeviceSelector, tuple[str, ...]], _Matched] = OrderedDict()
         self._pools = 0
         """That are remembered of all filters together."""
@@ -59,15 +50,14 @@ class FilterMemo:
     ) -> Mapping[PoolId, frozenset[str]] | None:
         """The devices that the filter selects, by pool; None if `go_on` said no before all were asked.
 
-        `wanted`: the pools in question, if not all are. Also None where it takes too long at all. Raises:
-        CannotFilterError.
+        `wanted`: the pools in question, if not all are. Raises: CannotFilterError.
         """
-        compiles = _LimitedSelectors(self._steps, seen := SeenDevices())
-        tests = tests_of(selector, classes, compiles)
+        seen = SeenDevices()
+        tests = tests_of(selector, classes, DeviceSelectors(seen=seen))
         key = selector, tuple([each.expression for each in tests])
         matched = self._filters.get(key)
         if matched is None:
-            matched = self._filters[key] = _Matched(selector, tests, compiles, seen)
+            matched = self._filters[key] = _Matched(selector, tests, seen)
         self._filters.move_to_end(key)
         self._pools -= matched.remembered
         work = matched.work(pools, wanted)
@@ -98,14 +88,11 @@ class FilterMemo:
 
 
 class _Matched:
-    """One filter. `complete`: nothing is left to do, or it cannot be done."""
+    """One filter. `complete`: nothing is left to do."""
 
-    def __init__(
-        self, selector: DeviceSelector, tests: tuple[PlacedTest, ...], compiles: _LimitedSelectors, seen: SeenDevices
-    ) -> None:
+    def __init__(self, selector: DeviceSelector, tests: tuple[PlacedTest, ...], seen: SeenDevices) -> None:
         self._selector = selector
         self._tests = tests
-        self._compiles = compiles
         self._seen = seen
         # Where the first selector rules a driver out, it is false for its devices.
         self._drivers = drivers_of([tests[0].expression]) if tests else None
@@ -118,10 +105,8 @@ class _Matched:
         """How many pools."""
         return len(self._pools)
 
-    def found(self, wanted: Collection[PoolId] | None) -> Mapping[PoolId, frozenset[str]] | None:
-        """What it selects in these pools; None if that takes too long."""
-        if self._compiles.used_up:
-            return None
+    def found(self, wanted: Collection[PoolId] | None) -> Mapping[PoolId, frozenset[str]]:
+        """What it selects in these pools."""
         known = self._pools if wanted is None else [each for each in wanted if each in self._pools]
         return {identity: names for identity in known if (names := self._pools[identity][1])}
 
@@ -160,12 +145,8 @@ class _Matched:
                 if self._selects(device):
                     names.add(device.address.device)
             self._seen.forget()
-            if self._compiles.used_up:
-                break
             self._pools[identity] = newest, frozenset(names)
         self.complete = True
-        if not self._compiles.used_up:
-            self._compiles.renew()
 
     def _names(self, identity: PoolId) -> bool:
         driver, pool = identity

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.slices import ResourceSlice
     from webhook.inventory.covering import DeviceNameSet
+    from webhook.inventory.device_filter import CompilesSelectors
     from webhook.inventory.patching import Origin
     from webhook.inventory.pools import PoolId
     from webhook.inventory.published import PublishedDevice
-    from webhook.patches.filter_match import RenewableSelectors
 
 NO_FILTER: Final = DeviceSelector()
 
@@ -42,7 +42,7 @@ NO_FILTER: Final = DeviceSelector()
 class MakesSelectors(Protocol):
     """Compilers of selectors, one for each filter, which share what they see of devices."""
 
-    def make(self) -> RenewableSelectors:
+    def make(self) -> CompilesSelectors:
         """One for a filter."""
 
     def forget(self) -> None:
@@ -74,7 +74,6 @@ class PatchIndex:
         self._to_read: dict[PoolId, None] = {}
         self._to_rematch: dict[DeviceSelector, None] = {}
         self._to_match: dict[PoolId, dict[DeviceSelector, None]] = {}
-        self._passes = 0
         self._current: _Pass | None = None
         self._open: tuple[PoolId, Mapping[str, PublishedDevice]] | None = None
         self._changed: set[str] = set()
@@ -221,8 +220,7 @@ class PatchIndex:
         return True
 
     def begin_pass(self) -> None:
-        """Evaluations may take all of their steps again."""
-        self._passes += 1
+        """Forgets what the last pass has left."""
         self.fleet.forget_unused()
 
     def _selected_in(self, patch: str, pool: PoolId) -> DeviceNameSet:
@@ -263,7 +261,6 @@ class PatchIndex:
         match = self._matches.get(selector)
         if match is None:
             return
-        match.begin_pass(self._passes)
         tally = FaultTally()
         wanted = not match.unusable and match.concerns(identity)
         steps = match.matched(self._devices(identity), tally) if wanted else iter((NO_DEVICES,))

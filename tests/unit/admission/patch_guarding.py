@@ -15,6 +15,7 @@ from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import format_time
 from webhook.api.patches import SOFTENED_KEYS, decode_patch
 from webhook.api.rules import CONFIRM_IMPACT, CELSelector
+from webhook.inventory.filter_memo import FilterMemo
 from webhook.inventory.patch_reach import KnownPatches
 from webhook.inventory.state import Inventory, Sight
 
@@ -23,12 +24,18 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.admission.decision import Decision
-    from webhook.inventory.filter_memo import FilterMemo
 
 CREATED_TEXT: Final = format_time(CREATED)
 FIRST: Final = f'device.attributes["{DRIVER}"].place == 0'
 """CEL for the first device of each node, the one that a pod uses."""
 SECOND: Final = f'device.attributes["{DRIVER}"].place == 1'
+
+
+class SlowMemo(FilterMemo):
+    """Never has an answer in time."""
+
+    def selected(self, *_: object) -> None:
+        return None
 
 
 def racks(nodes: int = 4, namespace_of: Callable[[int], str] = lambda _: "ml", pods: int = 1) -> Inventory:

@@ -8,8 +8,7 @@ import pytest
 
 from tests.builders import DRIVER, KEY, make_taint
 from tests.unit.admission.guarding import allowing, over, refusals, told
-from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, ask_patch, cel, evicting, known, patching
-from webhook.inventory.filter_memo import FilterMemo
+from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, SlowMemo, ask_patch, cel, evicting, known, patching
 from webhook.policy.model import Action, ImpactLimits, ImpactSettings
 
 CLOSING: Final = make_taint()
@@ -45,7 +44,7 @@ def test_patch_counts_not_where_one_wins_that_does_as_much(new: Any, stored: Any
 @pytest.mark.parametrize(
     ("patches", "chosen", "why"),
     [
-        pytest.param(known(memo=FilterMemo(5)), cel(FIRST), TOO_LONG, id="CEL that costs too much"),
+        pytest.param(known(memo=SlowMemo()), cel(FIRST), TOO_LONG, id="CEL that takes too long"),
         pytest.param(known(), {"deviceClassName": "gone"}, "device class gone does not exist", id="class"),
     ],
 )

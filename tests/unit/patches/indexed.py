@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 
 class ByNumber:
-    """`by_number` for each filter; counts the passes that filters begin, and the pools that are read."""
+    """`by_number` for each filter; counts the pools that are read."""
 
     def __init__(self) -> None:
-        self.renewed = 0
         self.forgotten = 0
 
     def make(self) -> ByNumber:
@@ -28,9 +27,6 @@ class ByNumber:
 
     def forget(self) -> None:
         self.forgotten += 1
-
-    def renew(self) -> None:
-        self.renewed += 1
 
     def __call__(self, expression: str) -> DeviceTest:
         return by_number(expression)

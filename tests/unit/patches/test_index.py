@@ -263,21 +263,6 @@ def test_ceiling_is_the_most_that_there_may_be() -> None:
     assert (over.rules, over.needed, over.selected, over.tainted) == ((), 2, 2, 2)
 
 
-def test_filter_begins_a_pass_once() -> None:
-    selectors = ByNumber()
-    index = PatchIndex(selectors)
-    for at in range(3):
-        index.apply_slice(None, numbered(1, pool=f"p{at}"))
-    index.apply_patch("x", patch_of("x", cel=["n > 0"], taints=[TAINT]))
-    index.begin_pass()
-    drained(index)
-    assert selectors.renewed == 1
-    index.begin_pass()
-    index.apply_slice(None, numbered(0, pool="p0", generation=2))
-    drained(index)
-    assert selectors.renewed == 2
-
-
 def test_pool_is_read_once_for_all_filters() -> None:
     selectors = ByNumber()
     index = PatchIndex(selectors)
@@ -306,17 +291,25 @@ def test_match_pauses_every_few_devices(devices: int, pauses: int) -> None:
     assert names == found.keys()
 
 
-def test_steps_that_are_used_up_are_faults_of_that_filter_only() -> None:
-    index = PatchIndex(SharedSelectors(steps=2))
-    index.begin_pass()
-    index.apply_slice(None, numbered(1, 1, 1))
-    for name in ("x", "y"):
-        index.apply_patch(name, patch_of(name, cel=[f'"{name}" != device.driver'], taints=[TAINT]))
-    drained(index)
-    for name in ("x", "y"):
-        standing = standing_of(index, name, 100)
-        assert sum(each.devices for each in standing.faults) + standing.selected == 3
-        assert standing.faults
+def test_dear_filter_selects_the_same_after_a_restart() -> None:
+    """Device by device, and all of them at once."""
+    hundred = str(list(range(100)))
+    n = f'device.attributes["{DRIVER}"].n'
+    dear = f"{n} < 3 ? {hundred}.all(x, x >= 0) : {hundred}.all(x, {hundred}.all(y, x + y >= 0))"
+    found = []
+    for parts in ([[1, 2, 3, 1]], [[1], [1, 2], [1, 2, 3], [1, 2, 3, 1]]):
+        index, old = PatchIndex(SharedSelectors()), None
+        index.apply_patch("patch", patch_of(cel=[dear], taints=[TAINT]))
+        for values in parts:
+            new = numbered(*values)
+            index.begin_pass()
+            index.apply_slice(old, new)
+            drained(index)
+            old = new
+        standing = standing_of(index, "patch", 100)
+        found.append((standing.selected, sum(each.devices for each in standing.faults), places(index)))
+    assert found[0] == found[1]
+    assert found[0][:2] == (3, 1)
 
 
 def test_driver_s_own_value_that_changes_under_an_override_counts() -> None:
