@@ -69,7 +69,7 @@ class BudgetGate:
         self._budgets = budgets
         self._gates: dict[BudgetLimit, _Gate] = {}
         self._units: dict[BudgetLimit, set[int]] = {}
-        """How many evictions units need that were blocked."""
+        """How many evictions units need that were blocked, by the limit of single pods. Kept as long as a gate is."""
 
     def __len__(self) -> int:
         return len(self._gates)
@@ -89,11 +89,15 @@ class BudgetGate:
     def blocks(self, plans: Sequence[PodPlan], now: float) -> BudgetLimit | None:
         """The budgets that keep these pods, which go together, from asking now, or None."""
         for limit, needed in self._needed_by(plans).items():
-            if needed > 1:
-                self._units.setdefault(limit, set()).add(needed)
             if not self._open(limit, needed, now):
-                return _for_unit(limit, needed)
+                return self._limit_of_unit(limit, needed)
         return None
+
+    def _limit_of_unit(self, limit: BudgetLimit, needed: int) -> BudgetLimit:
+        """The limit that a unit of this size waits for, so that `limits_like` has it."""
+        if needed > 1:
+            self._units.setdefault(_for_unit(limit, 1), set()).add(needed)
+        return _for_unit(limit, needed)
 
     def _needed_by(self, plans: Sequence[PodPlan]) -> Mapping[BudgetLimit, int]:
         """How many evictions are needed from each of their budgets."""
@@ -172,7 +176,7 @@ class BudgetGate:
         limit = limit if limit is not None and limit.budgets else self.limit_of(plan)
         assert limit is not None
         if outcome.short:
-            limit = _for_unit(limit, plan.needed)
+            limit = self._limit_of_unit(limit, plan.needed)
         gate = self._gates.setdefault(limit, _Gate())
         gate.asked_at = max(gate.asked_at, now)
         gate.refuse(now, counts=not outcome.budget_pending)
@@ -208,7 +212,9 @@ class BudgetGate:
         for limit, gate in list(self._gates.items()):
             if not gate.in_flight and now - max(gate.asked_at, gate.refused_at) > _KEPT_SECONDS:
                 del self._gates[limit]
-                self._units.pop(limit, None)
+        for single in list(self._units):
+            if not any(each in self._gates for each in self.limits_like(single)):
+                del self._units[single]
 
 
 def _for_unit(limit: BudgetLimit, needed: int) -> BudgetLimit:

@@ -18,6 +18,7 @@ from webhook.inventory.evictions import Eviction
 
 EVICTED = EvictionOutcome(EvictionResult.EVICTED)
 PENDING = BLOCKED._replace(budget_pending=True)
+SHORT = BLOCKED._replace(short=True)
 LIMIT = BudgetLimit("ml", ("web",))
 WEB = (("app", "web"),)
 
@@ -212,6 +213,26 @@ def test_gate_is_forgotten_ten_minutes_after_the_last_request() -> None:
     bench.gate.begin(plan(), 600.0)
     bench.gate.forget_idle(5000.0)
     assert len(bench.gate) == 1
+
+
+@pytest.mark.parametrize("answer", [None, EVICTED, BLOCKED, SHORT])
+def test_sizes_of_units_are_forgotten_with_the_gates(answer: EvictionOutcome | None) -> None:
+    """Also of a unit that could go but did not ask, or that a dry run refused."""
+    bench, unit = Bench(), [plan(f"web-{number}") for number in range(3)]
+    bench.budgets.status = 3
+    assert bench.gate.blocks(unit, 0.0) is None
+    if answer is not None:
+        bench.gate.end(unit[0], bench.gate.begin(unit[0], 0.0), answer, 0.0)
+    bench.budgets.status = 1
+    blocked = bench.gate.blocks(unit, 1.0)
+    assert blocked is None or blocked in bench.gate.limits_like(LIMIT), (
+        "its pods are looked for when the budget changes"
+    )
+    bench.gate.forget_idle(2.0)
+    assert blocked is None or blocked in bench.gate.limits_like(LIMIT)
+    bench.gate.forget_idle(700.0)
+    assert (len(bench.gate), bench.gate._units) == (0, {})
+    assert bench.gate.limits_like(LIMIT) == [LIMIT]
 
 
 # --- in the worker -------------------------------------------------------------------------------
