@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.properties.test_patches import CLASSES, DEVICES, DRIVERS, EXPRESSIONS, POOLS, patches, slices
-from tests.unit.inventory.patched import by_number, class_of, slice_of
+from tests.properties.patch_histories import NAMES, Given, histories
+from tests.properties.test_patches import DEVICES, DRIVERS, POOLS, patches, slices
+from tests.unit.inventory.patched import by_number, slice_of
 from tests.unit.patches.indexed import ByNumber, drained
 from webhook.inventory.expansion import expansion
 from webhook.inventory.patching import effective_devices
@@ -18,45 +19,21 @@ from webhook.patches.index import PatchIndex
 from webhook.patches.standing import standing_of
 
 if TYPE_CHECKING:
-    from webhook.api.device_classes import DeviceClassSelectors
+    from collections.abc import Iterable
+
+    from tests.properties.patch_histories import Changes
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.slices import ResourceSlice
 
-NAMES = "vwxyz"
 CEILING = 3
 
 
-class World:
-    """What the index was given, for the pure functions."""
+class World(Given):
+    """What the index was given, and what it and the pure functions find."""
 
-    def __init__(self) -> None:
-        self.slices: dict[str, ResourceSlice] = {}
-        self.classes: dict[str, DeviceClassSelectors] = {}
-        self.patches: dict[str, ResourceSlicePatch] = {}
+    def __init__(self, first: Iterable[ResourceSlice] = ()) -> None:
         self.index = PatchIndex(ByNumber())
-
-    def put_slice(self, value: ResourceSlice) -> None:
-        self.index.apply_slice(self.slices.get(value.meta.name), value)
-        self.slices[value.meta.name] = value
-
-    def drop_slice(self, at: int) -> None:
-        if self.slices:
-            name = sorted(self.slices)[at % len(self.slices)]
-            self.index.apply_slice(self.slices.pop(name), None)
-
-    def put_class(self, name: str, expression: str | None) -> None:
-        self.classes.pop(name, None)
-        if expression is not None:
-            self.classes |= class_of(name, expression)
-        self.index.apply_class(name, self.classes.get(name))
-
-    def put_patch(self, patch: ResourceSlicePatch) -> None:
-        self.patches[patch.meta.name] = patch
-        self.index.apply_patch(patch.meta.name, patch)
-
-    def drop_patch(self, name: str) -> None:
-        self.patches.pop(name, None)
-        self.index.apply_patch(name, None)
+        super().__init__(self.index, first)
 
     def expected(self) -> dict[str, Any]:
         pools = Pools()
@@ -95,34 +72,16 @@ class World:
         }
 
 
-_history = st.lists(
-    st.one_of(
-        slices().map(lambda found: [("put_slice", (each,)) for each in found]),
-        st.integers(0, 9).map(lambda at: [("drop_slice", (at,))]),
-        st.tuples(st.sampled_from(("any", "low", "high")), st.none() | st.sampled_from(EXPRESSIONS)).map(
-            lambda found: [("put_class", found)]
-        ),
-        st.sampled_from(NAMES).flatmap(patches).map(lambda found: [("put_patch", (found,))]),
-        st.sampled_from(NAMES).map(lambda name: [("drop_patch", (name,))]),
-    ),
-    max_size=12,
-)
-
-
-@given(slices(), _history, st.lists(st.integers(0, 12), min_size=1, max_size=8))
+@given(slices(), histories, st.lists(st.integers(0, 12), min_size=1, max_size=8))
 def test_index_agrees_with_the_pure_functions_after_any_history(
-    first: list[ResourceSlice], history: list[list[tuple[str, tuple[Any, ...]]]], pauses: list[int]
+    first: list[ResourceSlice], history: list[Changes], pauses: list[int]
 ) -> None:
     """Some changes come in the middle of the work for earlier ones."""
-    world = World()
-    for each in first:
-        world.put_slice(each)
-    for device_class in CLASSES.values():
-        world.put_class(device_class.name, device_class.selectors[0].expression if device_class.selectors else None)
+    world = World(first)
+    world.put_classes()
     for at, changes in enumerate(history):
         world.index.begin_pass()
-        for change, arguments in changes:
-            getattr(world, change)(*arguments)
+        world.change(changes)
         steps = pauses[at % len(pauses)]
         if steps < 10:  # the next change comes before the work is done
             for _ in range(steps):
@@ -135,22 +94,19 @@ def test_index_agrees_with_the_pure_functions_after_any_history(
     assert world.index.pending == 0
 
 
-@given(slices(), st.lists(st.sampled_from(NAMES).flatmap(patches), max_size=5), _history)
+@given(slices(), st.lists(st.sampled_from(NAMES).flatmap(patches), max_size=5), histories)
 def test_whatever_changed_is_reported(
-    first: list[ResourceSlice], begun: list[ResourceSlicePatch], history: list[list[tuple[str, tuple[Any, ...]]]]
+    first: list[ResourceSlice], begun: list[ResourceSlicePatch], history: list[Changes]
 ) -> None:
     """A patch that is not reported has the standing that it had."""
-    world = World()
-    for each in first:
-        world.put_slice(each)
+    world = World(first)
     for patch in begun:
         world.put_patch(patch)
     drained(world.index)
     for changes in history:
         before = world.found()
         world.index.take_changed()
-        for change, arguments in changes:
-            getattr(world, change)(*arguments)
+        world.change(changes)
         drained(world.index)
         after, changed = world.found(), world.index.take_changed()
         different = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
@@ -161,9 +117,7 @@ def test_whatever_changed_is_reported(
 def test_slice_that_says_the_same_again_is_no_work(
     first: list[ResourceSlice], driver: str, pool: str, devices: list[str]
 ) -> None:
-    world = World()
-    for each in first:
-        world.put_slice(each)
+    world = World(first)
     world.put_slice(slice_of(*devices, driver=driver, pool=pool, generation=7))
     drained(world.index)
     world.index.take_changed_pools()
