@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from tests.apiserver.evicting import CONDITION, DRIVER, RULES, EvictProcess, Ward, stays
-from tests.apiserver.guard.replicas import wait_synced
-from tests.apiserver.manifests.installing import MANIFESTS, OWN_NAMESPACE, rendered, write_registrations
-from tests.apiserver.patches.values import COLLECTION, DEFINITION, VERSION
+from tests.apiserver.manifests.installing import OWN_NAMESPACE, rendered
+from tests.apiserver.patches.serving import CONTROLLER, code_in, install_patches, judging
+from tests.apiserver.patches.values import COLLECTION, VERSION
 from tests.apiserver.patching import PatchProcess
 from tests.apiserver.policy.stage import Stage, make_policy
 from tests.conftest import _assets, _keeping_logs_of_failures
@@ -24,7 +24,6 @@ from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-from tests.controlplane.registration import registered
 from tests.controlplane.versions import GROUP
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, PATCH_LABEL
 
@@ -41,7 +40,6 @@ PODS: Final = 8
 LIMIT: Final = 5
 KEY: Final = "gpu.example.com/unhealthy"
 SLICES: Final = path(f"{GROUP}/v1", "resourceslices")
-CONTROLLER: Final = "system:serviceaccount:device-taint-webhook:device-taint-patch"
 WORKER: Final = "device-taint-webhook-evict"
 ROLES: Final = frozenset({"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
 GROUPS: Final = ("system:authenticated",)
@@ -56,7 +54,6 @@ POLICY: Final = make_policy(
     eviction=[{"rate": 10000, "burst": 100000, "perOwnerUnavailable": None}],
 )
 USED: Final = {"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].used'}}]}
-_CODE: Final = re.compile(rf'{re.escape(CONFIRM_IMPACT)} to "(v1\.[^"]+)"')
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +65,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     with ControlPlane(assets) as plane:
         found = Stage(plane)
         found.install()
-        definition = yaml.safe_load((MANIFESTS / DEFINITION).read_text())
-        _ = found.client.create(path("apiextensions.k8s.io/v1", "customresourcedefinitions"), definition).object
-        done = plane.kubectl("apply", "-f", MANIFESTS / "components/patches/access.yaml")
-        assert done.code == 0, done
-        wait_until(lambda: found.client.get(COLLECTION).ok, "patches are served")
-        _allow_patches(found)
+        install_patches(found, "User", "dana", OPERATOR)
         _grant(plane)
         _ = found.write_policy(yaml.safe_dump(POLICY)).object
         for _ in _keeping_logs_of_failures(request, plane):
@@ -91,37 +83,16 @@ def _grant(plane: ControlPlane, *, patches: bool = True) -> None:
     assert done.code == 0, done
 
 
-def _allow_patches(stage: Stage) -> None:
-    """For all users of the test: what they may do here is the guard's affair."""
-    rbac = "rbac.authorization.k8s.io"
-    rules = [{"apiGroups": ["devicetaint.io"], "resources": ["*"], "verbs": ["*"]}]
-    stage.create(f"{rbac}/v1", "ClusterRole", "patchers", rules=rules)
-    stage.create(
-        f"{rbac}/v1",
-        "ClusterRoleBinding",
-        "patchers",
-        roleRef={"apiGroup": rbac, "kind": "ClusterRole", "name": "patchers"},
-        subjects=[{"apiGroup": rbac, "kind": "User", "name": name} for name in ("dana", OPERATOR)],
-    )
-
-
 @pytest.fixture(scope="module")
 def serving(stage: Stage) -> Iterator[Stage]:
     """The webhook is called by the API server, and the controller expands patches."""
-    folder = stage.plane.folder / "patch-registrations"
-    folder.mkdir(exist_ok=True)
-    file = write_registrations(stage.plane.assets, "patches", folder)
-    with stage.new_webhook(f"--patch-account={CONTROLLER}") as webhook:
-        stage.webhook = webhook
-        wait_synced(webhook)
-        wait_until(lambda: "resourceslicepatches" in webhook.metrics(), "patches are followed")
-        kubeconfig = stage.plane.kubeconfig_of(CONTROLLER, ["system:masters"])
-        with (
-            registered(stage.plane, folder, webhook.base_url, webhook.ca_pem, files=[file]),
-            PatchProcess(stage.plane, f"--namespace={OWN_NAMESPACE}", kubeconfig=kubeconfig) as controller,
-        ):
-            controller.wait_for("working")
-            yield stage
+    kubeconfig = stage.plane.kubeconfig_of(CONTROLLER, ["system:masters"])
+    with (
+        judging(stage),
+        PatchProcess(stage.plane, f"--namespace={OWN_NAMESPACE}", kubeconfig=kubeconfig) as controller,
+    ):
+        controller.wait_for("working")
+        yield stage
 
 
 class Fleet:
@@ -192,11 +163,6 @@ def fleet(serving: Stage) -> Iterator[Fleet]:
         assert serving.client.delete(RULES).ok
         assert serving.client.delete(SLICES).ok
     wait_until(lambda: not serving.client.get(RULES).items, "no rules are left")
-
-
-def code_in(reply: Reply) -> str:
-    (code,) = set(_CODE.findall(reply.message))
-    return str(code)
 
 
 def test_confirmed_patch_is_evicted_in_full(fleet: Fleet) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
 
-from tests.apiserver.guard.replicas import wait_synced
-from tests.apiserver.manifests.installing import MANIFESTS, OWN_NAMESPACE, write_registrations
-from tests.apiserver.patches.values import COLLECTION, DEFINITION, VERSION
+from tests.apiserver.manifests.installing import OWN_NAMESPACE
+from tests.apiserver.patches.serving import CONTROLLER, code_in, install_patches, judging
+from tests.apiserver.patches.values import COLLECTION, VERSION
 from tests.apiserver.patching import PatchProcess
 from tests.apiserver.policy.stage import Stage, hash_of, make_policy
 from tests.conftest import _assets, _keeping_logs_of_failures
@@ -20,7 +18,6 @@ from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-from tests.controlplane.registration import registered
 from tests.controlplane.versions import GROUP
 from webhook.api.patches import SOFTENED_KEYS
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, PATCH_LABEL, SOFTENED_FROM
@@ -28,7 +25,7 @@ from webhook.api.rules import CONFIRM_IMPACT, EVICT, PATCH_LABEL, SOFTENED_FROM
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.controlplane.client import Client, Reply
+    from tests.controlplane.client import Client
 
 pytestmark = pytest.mark.apiserver
 
@@ -42,7 +39,6 @@ RULES: Final = path(f"{GROUP}/v1", "devicetaintrules")
 SLICES: Final = path(f"{GROUP}/v1", "resourceslices")
 CLAIMS: Final = path(f"{GROUP}/v1", "resourceclaims", namespace=NAMESPACE)
 CLASSES: Final = path(f"{GROUP}/v1", "deviceclasses")
-CONTROLLER: Final = "system:serviceaccount:device-taint-webhook:device-taint-patch"
 GROUPS: Final = ("system:authenticated",)
 OPERATOR: Final = "operator"
 POLICY: Final = make_policy(
@@ -53,7 +49,6 @@ POLICY: Final = make_policy(
 )
 USED: Final = {"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].place == 0'}}]}
 """A filter of the first device of each node: a pod is on it."""
-_CODE: Final = re.compile(rf'{re.escape(CONFIRM_IMPACT)} to "(v1\.[^"]+)"')
 
 
 @pytest.fixture(scope="module")
@@ -65,30 +60,11 @@ def crowded(request: pytest.FixtureRequest) -> Iterator[Stage]:
     with ControlPlane(assets, audit=True) as plane:
         stage = Stage(plane)
         stage.install()
-        definition = yaml.safe_load((MANIFESTS / DEFINITION).read_text())
-        _ = stage.client.create(path("apiextensions.k8s.io/v1", "customresourcedefinitions"), definition).object
-        done = plane.kubectl("apply", "-f", MANIFESTS / "components/patches/access.yaml")
-        assert done.code == 0, done
-        wait_until(lambda: stage.client.get(COLLECTION).ok, "patches are served")
-        _allow_patches(stage)
+        install_patches(stage, "Group", *GROUPS)
         _populate(stage.client)
         _ = stage.write_policy(yaml.safe_dump(POLICY)).object
         for _ in _keeping_logs_of_failures(request, plane):
             yield stage
-
-
-def _allow_patches(stage: Stage) -> None:
-    """For all users of the test: what they may do here is the guard's affair."""
-    rbac = "rbac.authorization.k8s.io"
-    rules = [{"apiGroups": ["devicetaint.io"], "resources": ["*"], "verbs": ["*"]}]
-    stage.create(f"{rbac}/v1", "ClusterRole", "patchers", rules=rules)
-    stage.create(
-        f"{rbac}/v1",
-        "ClusterRoleBinding",
-        "patchers",
-        roleRef={"apiGroup": rbac, "kind": "ClusterRole", "name": "patchers"},
-        subjects=[{"apiGroup": rbac, "kind": "Group", "name": "system:authenticated"}],
-    )
 
 
 def _populate(client: Client) -> None:
@@ -128,23 +104,10 @@ def _claim(number: int) -> Json:
     }
 
 
-@contextmanager
-def _serving(stage: Stage) -> Iterator[None]:
-    folder = stage.plane.folder / "patch-registrations"
-    folder.mkdir(exist_ok=True)
-    file = write_registrations(stage.plane.assets, "patches", folder)
-    with stage.new_webhook(f"--patch-account={CONTROLLER}") as webhook:
-        stage.webhook = webhook
-        wait_synced(webhook)
-        wait_until(lambda: "resourceslicepatches" in webhook.metrics(), "patches are followed")
-        with registered(stage.plane, folder, webhook.base_url, webhook.ca_pem, files=[file]):
-            yield
-
-
 @pytest.fixture
 def guarded(crowded: Stage) -> Iterator[Stage]:
     """Called by the API server; it remembers nothing of the test before."""
-    with _serving(crowded):
+    with judging(crowded):
         yield crowded
     for collection in (COLLECTION, RULES):
         assert crowded.client.delete(collection).ok
@@ -179,11 +142,6 @@ def make_rule(patch: Json | None, selector: Json, name: str = "part", **metadata
         "metadata": {"name": name, **marks, **metadata},
         "spec": {"deviceSelector": selector, "taint": taint},
     }
-
-
-def code_in(reply: Reply) -> str:
-    (code,) = set(_CODE.findall(reply.message))
-    return str(code)
 
 
 def node(number: int) -> Json:
