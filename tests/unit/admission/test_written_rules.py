@@ -293,7 +293,7 @@ def test_marks_of_the_controller_are_no_way_around_the_guard(options: Any) -> No
 
 
 def test_policy_on_taints_was_asked_for_the_patch() -> None:
-    deny = Rule("nobody", Action.DENY)
+    deny = Rule("deny-all", Action.DENY)
     policy = Policy(taint_rules=(deny,), impact=allowing(pods=0))
     context = make_context(
         judge=Judge(policy),
@@ -371,7 +371,7 @@ def test_rule_without_owner_that_no_reaction_asks_for_is_refused(rule: Any, reac
 
 
 def test_taint_rules_apply_to_rules_of_reactions() -> None:
-    policy = Policy(taint_rules=(Rule("nobody", Action.DENY),), impact=allowing(devices=9), reactions=REACTIONS)
+    policy = Policy(taint_rules=(Rule("deny-all", Action.DENY),), impact=allowing(devices=9), reactions=REACTIONS)
     context = make_context(judge=Judge(policy), sight=Sight(racks()), patch_account=ACCOUNT, key=SECRET)
     request = make_admission_request(degraded(), user=ACCOUNT)
     assert policy_part(request, context).findings
