@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.flowcontrol.backoff import exponential_seconds
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
 
 MOST_SECONDS: Final = 60.0
 """Policies change, and nothing reports it."""
-_DOUBLINGS_MOST: Final = 6
-"""2**6 seconds are more than a minute."""
 
 
 def again_seconds(times: int) -> float:
     """The wait after that many refusals in a row, one at least: 1, 2, 4 ... seconds, then a minute."""
-    return min(2.0 ** min(times - 1, _DOUBLINGS_MOST), MOST_SECONDS)
+    return exponential_seconds(times - 1, 1.0, MOST_SECONDS, lambda: 0.0)  # only the leader writes
 
 
 class _Refusal(NamedTuple):
