@@ -12,6 +12,7 @@ from tests.unit.eviction.world import FREE, World
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
 from webhook.eviction.modes import Mode
+from webhook.eviction.plans import UnderWay
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.policy.model import NamespaceMatch, Share
 
@@ -48,6 +49,21 @@ def taken(world: World) -> tuple[int, int]:
     """The places that are taken, in all and in the namespace."""
     under_way = world.worker.plans.under_way
     return under_way.places, under_way.count("ml")
+
+
+def test_pods_under_way_are_counted_by_namespace_beside_their_places() -> None:
+    under_way = UnderWay()
+    assert (under_way.count("ml"), under_way.pod_count("ml")) == (0, 0)
+    under_way.add("a", "ml", "one gang")
+    under_way.add("b", "ml", "one gang")
+    under_way.add("c", "web", "a pod")
+    assert (under_way.count("ml"), under_way.pod_count("ml")) == (1, 2)
+    assert (under_way.count("web"), under_way.pod_count("web")) == (1, 1)
+    assert under_way.discard("a")
+    assert (under_way.count("ml"), under_way.pod_count("ml")) == (1, 1)
+    assert under_way.discard("b")
+    assert not under_way.discard("b")
+    assert (under_way.count("ml"), under_way.pod_count("ml")) == (0, 0)
 
 
 @LIMITS
