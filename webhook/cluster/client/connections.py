@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import aiohttp
 
-_PROBES: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""A server that vanished is noticed after 30 + 3 * 10 s; a dead watch looks like an idle one."""
+_PROBES: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""A dead watch looks like an idle one, and what it has shown is acted on until a server that vanished is noticed:
+after 10 + 3 * 5 s. client-go needs 30 + 15 s (`ReadIdleTimeout` and `PingTimeout` of HTTP/2 in apimachinery)."""
 _POLL_SECONDS: Final = 0.005
 _CLOSE_SECONDS: Final = 2.0
 """The loop closes a socket within one turn of its other end; this bound is for a loop that is busy."""

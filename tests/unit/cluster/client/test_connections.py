@@ -36,7 +36,7 @@ def test_connections_are_probed_when_nothing_is_said() -> None:
             assert protocol.transport is not None
             open_socket = protocol.transport.get_extra_info("socket")
             options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
-            assert [open_socket.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [30, 10, 3]
+            assert [open_socket.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [10, 5, 3]
             assert open_socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
             await watch.aclose()
 
