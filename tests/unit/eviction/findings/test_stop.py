@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import pytest
 
 from tests.builders import NOW
@@ -16,18 +17,21 @@ from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
 from webhook.cluster import leader
+from webhook.cluster.client.errors import NotFound, Unavailable
 from webhook.cluster.leader import RELEASE_SECONDS
 from webhook.config.evict import parse_evict
 from webhook.daemons.evict import Worker
 from webhook.eviction.modes import Mode
 from webhook.eviction.settings import WorkerSettings
 from webhook.flowcontrol.throttle import Throttle
+from webhook.runtime import Stage, Stages, causes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from webhook.api.rules import Condition, DeviceTaintRule
+    from webhook.cluster.client.rest import Cluster
     from webhook.eviction.ports import EvictionOutcome, PodRef, WriteFailure
 
 STOP_SECONDS = 10.0
@@ -42,12 +46,14 @@ class Busy(FakeCluster):
     throttle: Throttle
     answer_seconds = 0.0
     eviction_seconds = 0.0
+    evictions_begun = 0
 
     async def prepare(self, pod: PodRef, *, delete: bool, unsure: bool) -> bool:
         await asyncio.sleep(self.throttle.delay_seconds())
         return await super().prepare(pod, delete=delete, unsure=unsure)
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
+        self.evictions_begun += 1
         await asyncio.sleep(self.eviction_seconds)
         return await super().evict(pod, grace_period_seconds)
 
@@ -210,3 +216,75 @@ def test_stage_of_a_worker_that_lost_its_lease_writes_no_last_conditions(tmp_pat
 
     asyncio.run(test())
     assert world.cluster.writes == []
+
+
+class OneLease:
+    """The lease of a server that answers until it is cut off, as `Leadership` asks for it."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.renewed_at = 0.0
+        self.cut_off = False
+
+    async def get(self, path: str, **_: Any) -> bytes:
+        if self.cut_off:
+            raise Unavailable("no route")
+        if self.lease is None:
+            raise NotFound(path)
+        return msgspec.json.encode(self.lease)
+
+    async def create(self, _: str, lease: dict[str, Any], **__: Any) -> bytes:
+        if self.cut_off:
+            raise Unavailable("no route")
+        self.lease, self.renewed_at = lease, asyncio.get_running_loop().time()
+        return b""
+
+    update = create
+
+
+def test_eviction_in_flight_is_cut_off_before_another_worker_can_lead() -> None:
+    """L11: or the limits would be exceeded by what two workers send. `spare`: for what the next one sees late."""
+    spare_seconds = 2.0
+
+    async def test() -> None:
+        world, server = busy()
+        server.eviction_seconds = 60.0
+        lease = OneLease()
+        settings = leader.LeaderSettings(namespace="ns", name="evict")
+        clock = asyncio.get_running_loop().time
+        leadership = leader.Leadership(
+            cast("Cluster", lease), settings, identity="a", now=lambda: NOW, random=lambda: 0.0, clock=clock
+        )
+        ended: list[float] = []
+
+        async def evict() -> None:
+            try:
+                await world.worker.run()
+            finally:
+                ended.append(clock())
+
+        async def stop() -> None:
+            world.leads = leadership.holds
+            await world.worker.stop()
+
+        async def acquired() -> None:
+            await leadership.acquired.wait()
+
+        async def cut() -> None:
+            world.add(claim("pod"), pod("pod"), rule())
+            await asyncio.sleep(7)
+            lease.cut_off = True
+
+        stages = [
+            Stage(name="leader", work=leadership.run, start=acquired, stop=leadership.release),
+            Stage(name="worker", work=evict, start=cut, stop=stop),
+        ]
+        with pytest.raises(BaseExceptionGroup) as lost:
+            await Stages(stages).run()
+        assert [type(each) for each in causes(lost.value)] == [leader.LeadershipLost]
+        assert lease.lease is not None
+        assert len(ended) == 1
+        assert ended[0] <= lease.renewed_at + settings.lease_seconds - spare_seconds
+        assert (server.evictions_begun, world.evicted) == (1, [])
+
+    hurry(test())
