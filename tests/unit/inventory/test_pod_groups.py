@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.values import claim, group, inventory_of, on, pod
+from tests.unit.inventory.values import claim, group, inventory_of, on, pod, rule
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
+from webhook.inventory.evictions import Evictions
+from webhook.inventory.matching import Evictor
 from webhook.inventory.pod_groups import companions_in, goes_with_all, group_key, group_of, keeps_all
+from webhook.inventory.scope import EvictionScope
 
 if TYPE_CHECKING:
     from webhook.api.claims import ResourceClaim
 
 MEMBER = structs.replace(pod("a", "a"), pod_group="ring")
-KEPT = claim("a", on(), users=[group("uid-ring")])
-SHARED = claim("b", on(), users=["uid-of-a", group("uid-ring")])
+RING = structs.replace(group("uid-ring"), name="ring")
+KEPT = claim("a", on(), users=[RING])
+SHARED = claim("b", on(), users=["uid-of-a", RING])
 OWN = claim("c", on(), users=["uid-of-a"])
 OTHERS = claim("d", on(), users=[group("another")])
 UNUSED = claim("e", on())
@@ -60,3 +64,19 @@ def test_companions_are_the_pods_that_have_a_node_and_stay() -> None:
     inventory = inventory_of(ring(), MEMBER, *members, pod("stranger", "s"))
     assert [each.meta.name for each in companions_in(inventory, "ml/ring")] == ["a", "e"]
     assert list(companions_in(inventory, "ml/other")) == []
+
+
+@pytest.mark.parametrize(
+    ("held", "hit", "expected"),
+    [(KEPT, True, "ring"), (KEPT, False, ""), (OWN, True, "")],
+    ids=["all that is hit is kept", "nothing is hit", "what is hit is the pod's own"],
+)
+def test_holding_group_is_the_one_that_keeps_what_is_hit(held: ResourceClaim, hit: bool, expected: str) -> None:  # noqa: FBT001 -- a parameter
+    member = structs.replace(pod("a", held.meta.name), pod_group="ring")
+    inventory = inventory_of(ring(), member, structs.replace(member, pod_group="", meta=pod("z").meta), held)
+    evictions = Evictions(inventory, EvictionScope(Evictor.OURS, asked=True), lambda _: None)
+    if hit:
+        inventory.apply(None, rule())
+        evictions.touched(None, rule())
+    assert evictions.holding_group(inventory.pods["ml/a"]) == expected
+    assert not evictions.holding_group(inventory.pods["ml/z"])
