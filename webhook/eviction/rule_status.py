@@ -80,7 +80,7 @@ class _RuleState:
         self.forecast: ImpactForecast | None = None
         self.moved = 0
         """The count of evicted pods at `moved_at`: when a pod went last, or no limit kept one back."""
-        self.moved_at = 0.0
+        self.moved_at = deps.clock.seconds()
         self.written: list[Condition] = []
         """The conditions as they were last written, or found to be right."""
         self.written_at: float | None = None

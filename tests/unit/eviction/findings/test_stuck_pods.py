@@ -7,6 +7,8 @@ from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, World
+from webhook.api.rules import DeviceSelector
+from webhook.eviction.conditions import LimitedPods, Progress
 from webhook.eviction.modes import Mode
 from webhook.policy.model import EvictionProfile
 
@@ -46,6 +48,31 @@ def test_condition_names_the_limit_that_holds_pods_back_and_the_first_of_them(li
     assert (status, reason) == ("True", "Limited")
     assert limit in message
     assert "web-2" in message
+
+
+def test_rule_that_finds_a_limit_used_up_is_limited_only_after_the_same_time() -> None:
+    """H4: that pods of another rule take all places is no news either until it has lasted."""
+    world = stuck(LIMITS["overall"])
+    world.advance(25)
+    only = DeviceSelector(device="other-0")
+    world.add(claim("other", devices=("other-0",)), pod("other"), rule("other", selector=only))
+    world.advance(25)
+    assert world.condition("other")[1] == "Evicting"
+    world.advance(15)
+    assert world.condition("other")[1] == "Limited"
+
+
+def test_rule_that_is_limited_when_it_is_first_looked_at_has_not_been_for_long() -> None:
+    """H4: a new leader knows pods that wait before it first looks at their rule."""
+    world = stuck(LIMITS["overall"])
+    status = world.worker.rules
+    limited = Progress(pending=8, due=8, limited=(LimitedPods("overall", 8, ("ml/web-2",)),))
+    state = status._state_of(rule("new"))
+    assert not status._stalled(state, limited, 0)
+    world.advance(29)
+    assert not status._stalled(state, limited, 0)
+    world.advance(1)
+    assert status._stalled(state, limited, 0)
 
 
 def test_condition_names_the_owner_whose_replacement_does_not_come_up() -> None:
