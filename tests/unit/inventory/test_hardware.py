@@ -9,13 +9,14 @@ from msgspec import structs
 
 from tests.costs import calls_of
 from tests.unit.inventory.values import DRIVER, POOL, claim, group, inventory_of, on, pool_slice, rule, taint, used_by
-from webhook.api.rules import DeviceSelector
+from webhook.api.rules import HARDWARE, SCOPE, DeviceSelector
 from webhook.api.slices import Device, ResourceSlice, SliceTaint
 from webhook.inventory.hardware import (
     NO_SIBLINGS,
     Sibling,
     Siblings,
     drawing,
+    selectors_in_scope,
     siblings_in,
     siblings_of_rule,
     siblings_of_slice,
@@ -333,3 +334,25 @@ def test_the_search_can_be_stopped() -> None:
 
     siblings_of_rule(inventory, rule("new", only(FULL)), check=check)
     assert checks >= 20
+
+
+# --- scope: hardware ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scope", "selector", "expected"),
+    [
+        (HARDWARE, only(FULL), ["mig-0", "mig-1"]),
+        (HARDWARE, only("mig-1"), [FULL, "mig-0"]),
+        (HARDWARE, only("cpu-0"), []),
+        (HARDWARE, DeviceSelector(DRIVER, POOL), []),
+        ("device", only(FULL), []),
+    ],
+    ids=["the whole GPU", "a part", "hardware of its own", "no device by name", "another scope"],
+)
+def test_scope_hardware_adds_the_other_devices_of_the_same_hardware(
+    scope: str, selector: DeviceSelector, expected: list[str]
+) -> None:
+    asked = rule("new", selector)
+    asked = structs.replace(asked, meta=structs.replace(asked.meta, annotations={SCOPE: scope}))
+    assert selectors_in_scope(inventory_of(GPU), asked) == tuple([only(each) for each in expected])

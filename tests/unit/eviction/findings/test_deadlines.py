@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
+import pytest
 from msgspec import structs
 
 from tests.unit.cluster.acting import RULES, acting_cluster
 from tests.unit.cluster.peer import Answer, Peer, run, status
-from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
+from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
@@ -126,3 +127,18 @@ def test_eviction_is_not_cancelled_because_a_pool_is_published_again() -> None:
     """M6: while the newest generation is incomplete the last complete one counts, and no eviction is cancelled."""
     world = republished(30, 4)
     assert [note.text for note in world.cluster.events if "Cancel" in note.text] == []
+
+
+@pytest.mark.parametrize("pool", ["node-7", "rack/7/left"])
+def test_device_that_a_pool_has_lost_for_a_minute_is_gone(pool: str) -> None:
+    """M6: nothing waits longer for a generation that is never completed. Names of pools may have slashes."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(slice_of({"gpu-0": (taint(),)}, pool=pool), claim("pod", tolerates(300), pool=pool), pod("pod"))
+    world.settle()
+    assert list(world.worker.plans.scheduled) == [world.pod("pod").meta.uid]
+    other = slice_of({"gpu-9": ()}, name="other", generation=2, pool=pool)
+    world.add(structs.replace(other, slice_count=2))
+    world.advance(55)
+    assert list(world.worker.plans.scheduled) == [world.pod("pod").meta.uid]
+    world.advance(10)
+    assert not world.worker.plans.scheduled
