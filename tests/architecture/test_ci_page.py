@@ -15,7 +15,7 @@ import yaml
 
 from tests.unit.commands.check_runner import RULE
 from webhook import cli
-from webhook.files.render import FORMATS
+from webhook.files.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
