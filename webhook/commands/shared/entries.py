@@ -67,7 +67,7 @@ def unreadable_row(file: File, *, skip_others: bool | None = None) -> Row | None
         return None
     if skip_others and file.foreign:
         return Row(file.name, 1, result=Result.SKIPPED, skipped=NOT_OURS)
-    hint = _HINT if skip_others is not None and file.foreign and file.explicit else ""
+    hint = _HINT if skip_others is not None and file.foreign else ""
     entries = tuple(
         Entry(Level.ERROR, f"{error.message}{hint}", error.position, reason=UNREADABLE) for error in file.unreadable
     )

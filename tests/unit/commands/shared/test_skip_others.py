@@ -71,6 +71,15 @@ def test_what_is_ours_is_not_skipped(text: str, code: int, tmp_path: Path, capsy
     assert "--skip-others" not in capsys.readouterr().out
 
 
+def test_folder_with_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "template.yaml").write_text(str(OTHERS["template.yaml"]))
+    (tmp_path / "folder" / "rule.yaml").write_text(RULE)
+    assert cli.main(["check", "folder"]) == 2
+    assert "--skip-others skips such files" in capsys.readouterr().out
+    assert cli.main(["check", "--skip-others", "folder"]) == 0
+
+
 def test_file_that_is_not_there_is_not_skipped() -> None:
     assert cli.main(["check", "--skip-others", "gone.yaml"]) == 2
     assert cli.main(["test", "--skip-others", "gone.yaml"]) == 2
