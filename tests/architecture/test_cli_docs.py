@@ -104,7 +104,7 @@ complete -p {words[0]}
         ([PROGRAM, "check", "--po"], ["--policy", "--policy-configmap"]),
         ([PROGRAM, "check", "--output", "j"], ["json", "junit"]),
         ([PROGRAM, "check", "--output", "=", "y"], ["yaml"]),
-        ([PROGRAM, "check", "--output", "="], ["github", "json", "junit", "sarif", "text", "yaml"]),
+        ([PROGRAM, "check", "--output", "="], ["github", "gitlab", "json", "junit", "sarif", "text", "yaml"]),
         ([PROGRAM, "check", "--policy", ""], []),
         ([PROGRAM, "evict", "--mode", "d"], ["delegated"]),
         ([PROGRAM, "evict", "--in-tree", ""], ["active", "absent"]),

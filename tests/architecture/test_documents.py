@@ -12,7 +12,7 @@ from webhook.admission.additions import ADDITION_REMARKS
 from webhook.admission.cluster_lint import CLUSTER_LINTS
 from webhook.admission.lint import LINTS
 from webhook.admission.softening import SOFTENING_REMARKS
-from webhook.commands.explain.codes import codes
+from webhook.commands.shared.codes import codes
 from webhook.commands.test import command as suite
 from webhook.policy.lint import POLICY_LINTS
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -103,6 +104,20 @@ def find(
         job_set, leader_worker_set = built(_job_set(), tell), built(_leader_worker_set(), tell)
         assets = replace(assets, job_set=job_set / JOB_SET, leader_worker_set=leader_worker_set / LEADER_WORKER_SET)
     return assets
+
+
+def unbuilt(*, kwok: bool = False) -> list[str]:
+    """The names of what `find` would build now, for minutes. Empty as well if it could not, which it says at once."""
+    if shutil.which("go") is None:
+        return []
+    given = os.environ.get("KUBEBUILDER_ASSETS")
+    programs = []
+    if not given:
+        wanted = (os.environ.get("ENVTEST_K8S_VERSION") or versions.DEFAULT).removeprefix("v")
+        programs = [controlplane(wanted)] if wanted in available() else []
+    if kwok and not os.access(Path(given or "") / "kwok", os.X_OK):
+        programs.append(_kwok())
+    return [program.name for program in programs if not program.folder.is_dir()]
 
 
 def controlplane(version: str) -> GoProgram:

@@ -216,3 +216,40 @@ def test_in_ci_such_a_skip_is_a_failure(tmp_path: Path) -> None:
     code, output = _run_a_test_without_a_control_plane(tmp_path, CI="true")
     assert code == 1, output
     assert "in CI the control plane must be there: KUBEBUILDER_ASSETS=" in output
+
+
+# --- what would be built --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Go on the path, and nothing else."""
+    _program(tmp_path / "bin" / "go")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+
+@pytest.mark.usefixtures("go")
+def test_what_is_not_in_the_cache_would_be_built() -> None:
+    program = assets.controlplane(versions.DEFAULT)
+    names = assets.unbuilt(kwok=True)
+    assert (names[0], names[1].partition("-")[0], len(names)) == (program.name, "kwok", 2)
+    program.folder.mkdir(parents=True)
+    assert assets.unbuilt(kwok=True) == names[1:]
+    assert assets.unbuilt() == []
+
+
+@pytest.mark.usefixtures("go")
+def test_of_a_given_folder_only_kwok_would_be_built(given: Path) -> None:
+    assert [name.partition("-")[0] for name in assets.unbuilt(kwok=True)] == ["kwok"]
+    _program(given / "kwok")
+    assert assets.unbuilt(kwok=True) == []
+
+
+def test_without_go_or_with_an_unknown_release_nothing_would_be_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENVTEST_K8S_VERSION", "1.12.0")
+    assert assets.unbuilt() == []
+    monkeypatch.delenv("ENVTEST_K8S_VERSION")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert assets.unbuilt(kwok=True) == []

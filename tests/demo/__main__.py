@@ -1,8 +1,8 @@
 """The product at work, in a terminal:  python -m tests.demo [--standalone] [--keep]
 
 With a control plane (found or built by tests.controlplane.assets) a real API server calls our server by the shipped
-manifests, and kubectl talks to it. Without one our server is asked directly. Exit codes: 0 played to the end, 1 a step
-did not come out as the story says, 130 interrupted.
+manifests, and kubectl talks to it. Without one our server is asked directly; also while one is being built, after which
+the demo goes on with it. Exit codes: 0 played to the end, 1 a step did not come out as the story says, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tests.controlplane.gobuild import AssetsUnavailableError
 from tests.controlplane.processes import NotReadyError
 from tests.controlplane.webhook_process import ROOT
 from tests.demo import cluster, standalone
+from tests.demo.building import BackgroundBuild, BuildNews
 from tests.demo.telling import STORY, StoryError
 from tests.demo.terminal import Terminal
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tests.controlplane.assets import Assets
     from tests.controlplane.processes import Process
     from tests.controlplane.webhook_process import WebhookProcess
+    from tests.demo.standalone import Standalone
 
 _INTERRUPTED = 130
 _OFF = {"", "0", "false", "no", "off"}
@@ -76,6 +78,8 @@ def play(terminal: Terminal, *, standalone: bool, keep: bool) -> int:
     started = time.monotonic()
     terminal.title("device-taint-webhook at work")
     if not standalone:
+        if control_plane_assets.unbuilt(kwok=True):
+            return _while_one_is_built(terminal, started, keep=keep)
         try:
             assets = control_plane_assets.find(kwok=True, progress=terminal.say)
         except AssetsUnavailableError as e:
@@ -85,11 +89,35 @@ def play(terminal: Terminal, *, standalone: bool, keep: bool) -> int:
     return _without_cluster(terminal, started, keep=keep)
 
 
-def _with_cluster(terminal: Terminal, assets: Assets, started: float, *, keep: bool) -> int:
+def _while_one_is_built(terminal: Terminal, started: float, *, keep: bool) -> int:
+    """First without a control plane; then with it, when it is built, or to the end without."""
+    terminal.say(
+        "There is no control plane yet: it is being built in the background, once, in 9 to 18 minutes. Until then our "
+        f"webhook is asked directly, with the AdmissionReviews that an API server would send for {_short(STORY)}."
+    )
+    with BackgroundBuild() as build:
+        news = BuildNews(build, terminal)
+        with standalone.started(terminal) as stage:
+            try:
+                told = standalone.tell(stage, terminal, news.tell)
+                failure = news.wait()
+            except KeyboardInterrupt:
+                return _INTERRUPTED
+            if failure:
+                terminal.blank()
+                terminal.notice(f"No control plane: {failure}")
+                return _end_alone(terminal, stage, started, keep=keep)
+    terminal.blank()
+    terminal.title("The control plane is built. The same by kubectl, and what only a cluster has:")
+    assets = control_plane_assets.find(kwok=True, progress=terminal.say)
+    return _with_cluster(terminal, assets, started, keep=keep, first=told + 1)
+
+
+def _with_cluster(terminal: Terminal, assets: Assets, started: float, *, keep: bool, first: int = 1) -> int:
     terminal.say(f"A real control plane, our webhook, kubectl, and the files in {_short(STORY)}.")
     with cluster.started(assets, terminal) as stage:
         try:
-            cluster.tell(stage, terminal)
+            cluster.tell(stage, terminal, first)
             made, failed = stage.calls()
         except KeyboardInterrupt:
             return _INTERRUPTED  # not an exception for the blocks around: they keep logs of failures only
@@ -120,22 +148,27 @@ def _without_cluster(terminal: Terminal, started: float, *, keep: bool) -> int:
             standalone.tell(stage, terminal)
         except KeyboardInterrupt:
             return _INTERRUPTED
-        _close(terminal, f"Finished in {time.monotonic() - started:.0f} s, without a control plane.", keep=keep)
-        terminal.notice(
-            "For the same with a real API server and kubectl: install Go 1.26 or newer (https://go.dev/dl) and run "
-            "`make demo`; it builds them from Kubernetes' own modules, once, in 5 to 10 minutes. Or set "
-            "KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver and kubectl, such as setup-envtest makes."
+        return _end_alone(terminal, stage, started, keep=keep)
+
+
+def _end_alone(terminal: Terminal, stage: Standalone, started: float, *, keep: bool) -> int:
+    """The end of a demo that has no control plane."""
+    _close(terminal, f"Finished in {time.monotonic() - started:.0f} s, without a control plane.", keep=keep)
+    terminal.notice(
+        "For the same with a real API server and kubectl: install Go 1.26 or newer (https://go.dev/dl) and run "
+        "`make demo`; it builds them from Kubernetes' own modules, once, in 9 to 18 minutes. Or set "
+        "KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver and kubectl, such as setup-envtest makes."
+    )
+    if keep:
+        ask = "curl --cacert $CA --cert $CERT --key $KEY -H 'Content-Type: application/json'"
+        lines = (
+            f"export URL={stage.webhook.base_url} CA={stage.webhook.cert_dir / 'ca.crt'}",
+            "export CERT={} KEY={}".format(*stage.client),
+            f"cd {stage.folder}",
+            f"{ask} -d @careless-claim.json $URL/validate",
         )
-        if keep:
-            ask = "curl --cacert $CA --cert $CERT --key $KEY -H 'Content-Type: application/json'"
-            lines = (
-                f"export URL={stage.webhook.base_url} CA={stage.webhook.cert_dir / 'ca.crt'}",
-                "export CERT={} KEY={}".format(*stage.client),
-                f"cd {stage.folder}",
-                f"{ask} -d @careless-claim.json $URL/validate",
-            )
-            _keep(terminal, stage.webhook, stage.processes, lines)
-        _stopping()
+        _keep(terminal, stage.webhook, stage.processes, lines)
+    _stopping()
     return 0
 
 

@@ -142,8 +142,11 @@ def started(assets: Assets, terminal: Terminal) -> Iterator[Cluster]:
         yield Cluster(plane, webhook, workers, evictor_metrics)
 
 
-def tell(stage: Cluster, terminal: Terminal) -> None:
-    """The whole story. Raises: StoryError; NotReadyError if the API server does not call our server."""
+def tell(stage: Cluster, terminal: Terminal, first: int = 1) -> None:
+    """The whole story, numbered from `first` on.
+
+    Raises: StoryError; NotReadyError if the API server does not call our server.
+    """
     teller = Storyteller(terminal, stage)
     terminal.blank()
     terminal.title(BEFORE.title)
@@ -153,7 +156,7 @@ def tell(stage: Cluster, terminal: Terminal) -> None:
         f"registering it as manifests/overlays/{_REGISTERED} does, with {_CALL_SECONDS} s for each call"
     ):
         stage.register()
-    teller.tell(IN_A_CLUSTER)
+    teller.tell(IN_A_CLUSTER, first=first)
 
 
 def story_for(version: str, folder: Path) -> Path:

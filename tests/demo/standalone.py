@@ -23,7 +23,7 @@ from tests.demo.scenes import REVIEW
 from tests.demo.telling import Outcome, StoryError, Storyteller, copy_story, run_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.controlplane.processes import Process
     from tests.demo.terminal import Terminal
@@ -147,9 +147,10 @@ def started(terminal: Terminal) -> Iterator[Standalone]:
         yield Standalone(webhook, policy, client)
 
 
-def tell(stage: Standalone, terminal: Terminal) -> None:
-    """The whole story. Raises: StoryError."""
-    Storyteller(terminal, stage).tell(STANDALONE)
+def tell(stage: Standalone, terminal: Terminal, between: Callable[[], None] = lambda: None) -> int:
+    """The whole story, with `between` after each chapter. How many chapters it has. Raises: StoryError."""
+    Storyteller(terminal, stage).tell(STANDALONE, between=between)
+    return len(STANDALONE)
 
 
 def _identity(obj: JSON, namespace: str) -> _Identity:

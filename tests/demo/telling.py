@@ -18,7 +18,7 @@ from tests.controlplane.processes import NotReadyError, wait_until
 from tests.controlplane.webhook_process import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable
     from pathlib import Path
 
     from tests.demo.scenes import Chapter, Step
@@ -72,14 +72,15 @@ class Storyteller:
         self._kept = ""
         self._uncounted = 0
 
-    def tell(self, chapters: Iterable[Chapter]) -> None:
-        """All of them, numbered.
+    def tell(self, chapters: Iterable[Chapter], *, first: int = 1, between: Callable[[], None] = lambda: None) -> None:
+        """All of them, numbered from `first` on; `between` is called after each.
 
         Raises: StoryError at the first thing that does not come out as told.
         """
-        for number, chapter in enumerate(chapters, start=1):
+        for number, chapter in enumerate(chapters, start=first):
             self._terminal.chapter(number, chapter.title)
             self.act(chapter)
+            between()
 
     def act(self, chapter: Chapter) -> None:
         """One chapter, without its title. Raises: StoryError."""

@@ -15,10 +15,12 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 WIDEST = 100
 _TICK_SECONDS = 1.0
+_STATUS_SECONDS = 30.0
+"""Between two lines of a status where lines cannot be rewritten, as in the log of a CI job."""
 _ANSI = {"bold": "1", "dim": "2", "title": "1;36", "notice": "1;33", "bad": "1;31"}
 _TEXT, _OUTPUT = "   ", "     "
 
@@ -28,7 +30,8 @@ class Terminal:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream if stream is not None else sys.stdout
-        self._colours = self._stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._rewrites = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._colours = self._rewrites and not os.environ.get("NO_COLOR")
         # one column less: some terminals wrap a line that is exactly full
         self._width = min(shutil.get_terminal_size((WIDEST, 24)).columns - 1, WIDEST)
 
@@ -53,6 +56,10 @@ class Terminal:
         """What a program said, each line as it came but for the wrapping."""
         for line in text.rstrip("\n").split("\n"):
             self._write(self._wrapped(line.rstrip(), _OUTPUT, f"{_OUTPUT}  "), "dim")
+
+    def aside(self, text: str) -> None:
+        """A sentence of ours about something else than the chapter."""
+        self._write(self._wrapped(text, _TEXT), "dim")
 
     def lines(self, *lines: str) -> None:
         """Lines of ours that must not be wrapped: tables, and what is there to be copied."""
@@ -97,6 +104,28 @@ class Terminal:
             done.set()
             ticking.join()
             self._write(f" {outcome}")
+
+    @contextlib.contextmanager
+    def status(self) -> Iterator[Callable[[str], None]]:
+        """Gives what shows how far something is: one line that is rewritten, or one every half minute."""
+        last, shown_at = "", -_STATUS_SECONDS
+
+        def show(text: str) -> None:
+            nonlocal last, shown_at
+            if not text or text == last or (not self._rewrites and time.monotonic() - shown_at < _STATUS_SECONDS):
+                return
+            last, shown_at = text, time.monotonic()
+            if self._rewrites:
+                self._stream.write(f"\r\033[K{f'{_TEXT}{text}'[: self._width]}")
+                self._stream.flush()
+            else:
+                self.aside(text)
+
+        try:
+            yield show
+        finally:
+            if self._rewrites and last:
+                self.blank()
 
     def _tick(self, done: threading.Event) -> None:
         while not done.wait(_TICK_SECONDS):

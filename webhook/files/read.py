@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from webhook.api.meta import GROUP, OWN_GROUP
 from webhook.files.json_documents import Lines, NotJSON, json_documents
 from webhook.files.spots import Document, Position, Problem, Unreadable, descend
 from webhook.files.yaml_documents import yaml_documents
@@ -46,6 +47,7 @@ _OTHER_BOMS: Final = {
     b"\xfe\xff": "UTF-16",
 }
 _LISTS_IN_LISTS: Final = 3
+_OUR_GROUPS: Final = (GROUP.encode(), OWN_GROUP.encode())
 _TOO_MUCH_YAML: Final = (
     f"has more than {YAML_MAX_CHARACTERS // 1024 // 1024} MiB of YAML, or "
     f"{YAML_MAX_CHARACTERS // _YAML_DOCUMENT_CHARACTERS:,} documents; split it, or write it as JSON"
@@ -74,6 +76,8 @@ class File:
     size_bytes: int = 0
     manifests: list[Manifest] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
+    foreign: bool = False
+    """Something cannot be read, and no API group of ours stands in the file, so no object in it is ours."""
 
 
 def read(names: Iterable[str], stdin: BinaryIO | None = None) -> Iterator[File]:
@@ -104,11 +108,20 @@ def _read_standard_input(stream: BinaryIO | None) -> File:
 def parse(name: str, data: bytes, *, explicit: bool = True) -> File:
     """The manifests in the bytes of a file. What can be read is there even if other documents cannot."""
     file = File(name, explicit, len(data))
+    _parse(file, data)
+    if file.unreadable:
+        plain = data.replace(b"\0", b"")  # UTF-16
+        file.foreign = not any(group in plain for group in _OUR_GROUPS)
+    return file
+
+
+def _parse(file: File, data: bytes) -> None:
+    """Adds what is in the bytes to the file."""
     try:
         text = decode_text(data)
     except Unreadable as error:
         file.unreadable.append(error)
-        return file
+        return
     hint: str | None = None
     for number, found in enumerate(documents(text), 1):
         if isinstance(found, Unreadable):
@@ -116,8 +129,7 @@ def parse(name: str, data: bytes, *, explicit: bool = True) -> File:
             # A new one, without the traceback: it holds on to the document.
             file.unreadable.append(Unreadable(f"{hint} ({found.message})" if hint else found.message, found.position))
             continue
-        file.manifests.extend(_flattened(name, number, found, found.value, found.spot, ()))
-    return file
+        file.manifests.extend(_flattened(file.name, number, found, found.value, found.spot, ()))
 
 
 def decode_text(data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""A report as text, JSON and YAML for programs, JUnit for CI viewers.
+"""A report as text, as values for JSON and YAML, and as JUnit for CI viewers.
 
 The structure of JSON and YAML is stable: fields may be added, none goes or changes its meaning while `version` is 1.
 """
@@ -9,14 +9,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.names import PROGRAM
+from webhook.files.places import in_order
 from webhook.files.read import STDIN_NAME
-from webhook.files.report import UNREADABLE, Level, Report, Result
-from webhook.files.structured import encodable, json_text, yaml_text
+from webhook.files.report import UNREADABLE, Level, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
-    from webhook.files.report import Entry, Row
+    from webhook.files.report import Entry, Report, Row
 
 VERSION: Final = 1
 
@@ -31,10 +31,7 @@ def as_text(report: Report, *, color: bool = False, named: bool = False) -> str:
     Lines name the object as well for standard input and for files with several objects; with `named`, always.
     """
     crowded = _crowded(report)
-    lines = [
-        line(row, entry, color=color, named=named or row.file in crowded)
-        for row, entry in sorted(report.entries(), key=_Order(report))
-    ]
+    lines = [line(row, entry, color=color, named=named or row.file in crowded) for row, entry in in_order(report)]
     lines += [visible(f"note: {note}") for note in report.notes]
     return "\n".join([*lines, summary(report)]) + "\n"
 
@@ -43,20 +40,6 @@ def _crowded(report: Report) -> set[str]:
     """The files with several objects, where a line number alone does not identify the object."""
     objects = Counter(row.file for row in report.rows if row.document)
     return {file for file, number in objects.items() if number > 1 or file == STDIN_NAME}
-
-
-class _Order:
-    """Files in the order they were read, entries by position."""
-
-    def __init__(self, report: Report) -> None:
-        self._files: dict[str, int] = {}
-        for row in report.rows:
-            self._files.setdefault(row.file, len(self._files))
-
-    def __call__(self, pair: tuple[Row, Entry]) -> tuple[int, int, int]:
-        row, entry = pair
-        line, column = entry.position or (0, 0)
-        return self._files[row.file], line, column
 
 
 def line(row: Row, entry: Entry, *, color: bool, named: bool = False) -> str:
@@ -161,48 +144,6 @@ def _identity(row: Row) -> dict[str, Any]:
     }
 
 
-def as_json(report: Report) -> str:
-    """The report as JSON."""
-    return json_text(as_values(report))
-
-
-def as_yaml(report: Report) -> str:
-    """The same as YAML."""
-    return yaml_text(as_values(report))
-
-
-def as_github(report: Report) -> str:
-    """Workflow commands of GitHub Actions, which shows them beside the lines they are about; and the summary."""
-    lines = []
-    for row, entry in sorted(report.entries(), key=_Order(report)):
-        command = _GITHUB[entry.level]
-        text = entry.text
-        about = {"file": row.file} if row.file != STDIN_NAME else {}
-        if entry.position is not None and about:
-            about |= {"line": str(entry.position.line), "col": str(entry.position.column)}
-        about["title"] = " ".join(filter(None, (entry.code or entry.rule or entry.reason, row.reference))) or command
-        properties = ",".join(f"{name}={_github(value, ':,')}" for name, value in about.items())
-        lines.append(f"::{command} {properties}::{_github(visible(text))}")
-    lines += [f"::notice::{_github(visible(note))}" for note in report.notes]
-    return "\n".join([*lines, summary(report)]) + "\n"
-
-
-def as_sarif(report: Report) -> str:
-    """The report as SARIF 2.1.0."""
-    from webhook.files.sarif import sarif_values  # noqa: PLC0415 -- only here
-
-    return json_text(sarif_values(report))
-
-
-_GITHUB: Final = {Level.ERROR: "error", Level.WARNING: "warning", Level.INFO: "notice"}
-
-
-def _github(text: str, more: str = "") -> str:
-    """The text with those characters escaped that end a value of a workflow command."""
-    text = encodable(text)
-    return "".join(f"%{ord(each):02X}" if each in f"%\r\n{more}" else each for each in text)
-
-
 def as_junit(report: Report, *, verb: str = "check") -> str:
     """One suite per file, one test case per object; warnings go to the case's output."""
     from xml.etree import ElementTree as ET  # noqa: PLC0415 -- only here, and only to write
@@ -266,13 +207,3 @@ def _lines(row: Row, entries: Iterable[Entry]) -> Iterator[str]:
 def _xml(text: str) -> str:
     """The text without characters that XML 1.0 cannot represent."""
     return "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
-
-
-FORMATS: Final[Mapping[str, Callable[[Report], str]]] = {
-    "text": as_text,
-    "json": as_json,
-    "yaml": as_yaml,
-    "junit": as_junit,
-    "github": as_github,
-    "sarif": as_sarif,
-}

@@ -29,6 +29,8 @@ class Result(StrEnum):
     SKIPPED = "skipped"
 
 
+NOT_OURS = "not readable and without our API groups"
+"""Why a file is skipped that is not YAML as Kubernetes has it, where files of other kinds are."""
 UNREADABLE = "Unreadable"
 """The reason of entries about input that could not be read."""
 
@@ -69,6 +71,8 @@ class Row:
     patch: tuple[dict[str, Any], ...] = ()
     differences: tuple[dict[str, Any], ...] = ()
     """What a candidate policy would say instead: path, what, rule, change."""
+    local: bool = True
+    """Whether it is about a file of this machine, and not about a cluster or the run itself."""
     judges: bool = False
     """It is the policy that objects are reviewed against, so it does not count as an object."""
     explanation: Mapping[str, Any] | None = None
@@ -111,7 +115,7 @@ class Report:
     """Everything a run found. `judged` and `skipped` count objects, `skipped` by the reason.
 
     `files` counts what was read, for which `source` is the word. `notes` say what cannot be known. With `strict`
-    warnings count as errors for the exit code.
+    warnings count as errors for the exit code. Findings with a code in `ignored` are left out.
     """
 
     files: int = 0
@@ -124,11 +128,14 @@ class Report:
     source: str = "file"
     notes: list[str] = field(default_factory=list)
     strict: bool = False
+    ignored: frozenset[str] = frozenset()
     nothing_checked: str = ""
     """What to say of a run that checked nothing, where that is an error."""
 
     def add(self, row: Row) -> None:
         """One more object or file."""
+        if any(entry.code in self.ignored for entry in row.entries):
+            row = replace(row, entries=tuple(entry for entry in row.entries if entry.code not in self.ignored))
         self.rows.append(row)
         if row.document and not row.judges and row.result is not Result.SKIPPED:
             self.judged += 1

@@ -1,22 +1,10 @@
 from __future__ import annotations
 
-import json
 from xml.etree import ElementTree as ET
 
 import pytest
-import yaml
 
-from webhook.files.render import (
-    FORMATS,
-    as_github,
-    as_json,
-    as_junit,
-    as_sarif,
-    as_text,
-    as_values,
-    as_yaml,
-    summary,
-)
+from webhook.files.render import as_junit, as_text, as_values, summary
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
 from webhook.files.spots import Position
 
@@ -143,17 +131,6 @@ def test_values_are_what_the_reference_says() -> None:
     assert [row["result"] for row in values["objects"]] == ["denied", "allowed", "skipped", "allowed"]
 
 
-def test_json_and_yaml_parse_back_to_the_same() -> None:
-    assert json.loads(as_json(FULL)) == as_values(FULL)
-    assert yaml.safe_load(as_yaml(FULL)) == as_values(FULL)
-
-
-@pytest.mark.parametrize("output", sorted(FORMATS))
-def test_what_utf_8_cannot_hold_is_escaped(output: str) -> None:
-    report = make_report(make_row(make_entry(message="\udcff\x00"), file="\udcff.yaml", name="\ud800"))
-    assert FORMATS[output](report).encode()
-
-
 def test_junit_has_a_suite_a_file_and_a_case_an_object() -> None:
     root = ET.fromstring(as_junit(FULL).encode())
     assert root.attrib == {
@@ -192,73 +169,6 @@ def test_junit_is_xml_whatever_is_told() -> None:
     root = ET.fromstring(as_junit(report).encode())
     assert root[0].get("name") == "a&b\ufffd.yaml"
     assert "<&>" in str(root[0][0][0].get("message"))
-
-
-# --- for CI -------------------------------------------------------------------------------------
-
-
-def test_a6_github_has_a_command_for_each_entry_where_it_stands() -> None:
-    assert as_github(FULL) == (
-        "::error file=a.yaml,line=2,col=5,title=FieldValueRequired DeviceTaintRule gpu-7::"
-        "spec.taint.effect: Required value\n"
-        "::warning file=a.yaml,line=3,col=5,title=DT001 DeviceTaintRule gpu-7::spec.taint.effect: is empty\n"
-        "::notice file=b.yaml,line=3,col=5,title=DeviceTaintRule gpu-7::would set x\n"
-        "::error file=c.yaml,title=Unreadable::cannot be read: no\n"
-        "3 files, 3 objects: 1 error, 1 warning, 1 unreadable; skipped: 1 of other kinds\n"
-    )
-
-
-def test_a6_no_text_of_a_manifest_ends_a_command_of_github_or_begins_another() -> None:
-    row = make_row(make_entry(message="50%\n::error::x", field=""), file="a,line=9::b\n.yaml", name="n,col=1::")
-    first, second = as_github(make_report(row)).splitlines()
-    assert first == (
-        "::error file=a%2Cline=9%3A%3Ab%0A.yaml,line=3,col=5,"
-        "title=FieldValueRequired DeviceTaintRule n%2Ccol=1%3A%3A::50%25\\n::error::x"
-    )
-    assert second.startswith("1 file")
-
-
-def test_a6_what_comes_by_standard_input_has_no_place_in_a_repository() -> None:
-    report = make_report(make_row(make_entry(), file="<stdin>"))
-    assert as_github(report).startswith("::error title=FieldValueRequired DeviceTaintRule gpu-7::")
-    (result,) = json.loads(as_sarif(report))["runs"][0]["results"]
-    assert result["locations"] == [
-        {"logicalLocations": [{"fullyQualifiedName": "DeviceTaintRule gpu-7: spec.taint.effect"}]}
-    ]
-
-
-def test_a6_sarif_has_results_by_rule_and_tells_apart_what_could_not_be_read() -> None:
-    FULL.notes.append("the dump has no Pods")
-    try:
-        log = json.loads(as_sarif(FULL))
-    finally:
-        FULL.notes.clear()
-    (run,) = log["runs"]
-    assert (log["version"], run["tool"]["driver"]["name"]) == ("2.1.0", "device-taint-webhook")
-    ids = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
-    assert ids == ["DT001", "FieldValueRequired", "Finding"]
-    assert [(ids[each["ruleIndex"]], each["level"]) for each in run["results"]] == [
-        ("DT001", "warning"),
-        ("FieldValueRequired", "error"),
-        ("Finding", "note"),
-    ]
-    assert [each["ruleId"] for each in run["results"]] == ids
-    assert run["results"][1]["locations"][0]["physicalLocation"] == {
-        "artifactLocation": {"uri": "a.yaml"},
-        "region": {"startLine": 2, "startColumn": 5},
-    }
-    (invocation,) = run["invocations"]
-    assert (invocation["executionSuccessful"], invocation["exitCode"]) == (False, 2)
-    assert [each["message"]["text"] for each in invocation["toolExecutionNotifications"]] == [
-        "cannot be read: no",
-        "the dump has no Pods",
-    ]
-
-
-def test_a6_sarif_names_files_by_uris() -> None:
-    report = make_report(make_row(make_entry(), file="a b/ä#1.yaml"))
-    (result,) = json.loads(as_sarif(report))["runs"][0]["results"]
-    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "a%20b/%C3%A4%231.yaml"
 
 
 def test_a6_warnings_count_for_the_exit_code_only_if_they_are_to() -> None:

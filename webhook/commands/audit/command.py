@@ -11,12 +11,12 @@ from webhook.admission.audit import AtRest, Author, audited
 from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
 from webhook.admission.context import AdmissionContext
 from webhook.commands.audit.groups import LINES, as_grouped_text, as_grouped_values
+from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import LEVELS, unreadable_row
 from webhook.commands.shared.flags import (
     add_allow_empty,
     add_cluster,
     add_color,
-    add_output,
     add_policy_config_map,
     add_warnings_as_errors,
     credentials_of,
@@ -28,14 +28,14 @@ from webhook.commands.shared.flags import (
     use_color,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
-from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
+from webhook.commands.shared.reports import add_reports, renderer_of, write_reports
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import key_secret, own_namespace
 from webhook.config.texts import as_limit, as_namespace, as_namespaced, as_time
 from webhook.files.dump import Dump, lacking
+from webhook.files.formats import FORMATS
 from webhook.files.read import STDIN, Manifest, read
-from webhook.files.render import FORMATS, as_junit
 from webhook.files.report import Entry, Level, Report, Result, Row
 from webhook.files.spots import NOWHERE, find
 from webhook.files.structured import STRUCTURED
@@ -44,9 +44,10 @@ from webhook.policy.ports import asks_who
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from webhook.commands.shared.policy_files import PolicyFile
+    from webhook.commands.shared.reports import ReportTarget
     from webhook.policy.model import Policy
 
 _NO_POLICY: Final = "no policy: only documented rules are checked; name a policy with --policy"
@@ -74,7 +75,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     refuse_stdin_twice([*options.dump, options.policy, options.candidate], parser)
     key = None if options.key_file is None else read_key(options.key_file, parser)
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
-    report = Report(strict=options.warnings_as_errors)
+    report = Report(strict=options.warnings_as_errors, ignored=left_out(options.select, options.ignore))
     found = _from_files(options, report, now) if options.dump else _from_cluster(options, report, now)
     if options.policy is not None:
         given = _policy_of(options.policy, report, now)
@@ -85,14 +86,14 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     _audit(found, key or found.key, now, report, options.namespace)
     # An empty cluster is a valid answer.
     refuse_empty(report, "audit", allow_empty=options.allow_empty or not options.dump)
-    return write(_renderer(options)(report), report.exit_code)
+    return write_reports(options.output, partial(_rendered, report, options), report.exit_code)
 
 
 def _audit(found: _AuditInput, key: bytes | None, now: datetime, report: Report, namespace: str | None) -> None:
     """Adds a row for each claim and template, of one namespace unless that is None."""
     policy, candidate = found.policy, found.candidate
     if policy is None and candidate is None and not report.errors and not report.unreadable:
-        report.add(Row("audit", entries=(Entry(Level.WARNING, _NO_POLICY),)))
+        report.add(Row("audit", local=False, entries=(Entry(Level.WARNING, _NO_POLICY),)))
     context = AdmissionContext(
         now=now,
         judge=BUILTIN_JUDGE if policy is None else Judge(policy),
@@ -190,16 +191,14 @@ def _policy_of(name: str, report: Report, now: datetime) -> PolicyFile:
 # --- flags --------------------------------------------------------------------------------------
 
 
-def _renderer(options: argparse.Namespace) -> Callable[[Report], str]:
-    match options.output:
+def _rendered(report: Report, options: argparse.Namespace, target: ReportTarget) -> str:
+    match target.format:
         case "text":
-            return partial(as_grouped_text, limit=options.limit, color=use_color(options.color))
+            return as_grouped_text(report, limit=options.limit, color=target.shown and use_color(options.color))
         case "json" | "yaml":
-            return lambda report: STRUCTURED[options.output](as_grouped_values(report))
-        case "junit":
-            return partial(as_junit, verb="audit")
+            return STRUCTURED[target.format](as_grouped_values(report))
         case _:
-            return FORMATS[options.output]
+            return renderer_of("audit").render(target.format, report)
 
 
 def _add_policies(parser: CommandLine) -> None:
@@ -256,6 +255,7 @@ def command_line() -> CommandLine:
     add("--limit", type=as_limit, default=LINES, metavar="N", help=f"lines of text, 0 for all; default {LINES}")
     add_warnings_as_errors(parser)
     add_allow_empty(parser)
-    add_output(parser, FORMATS)
+    add_reports(parser, FORMATS)
+    add_codes(parser)
     add_color(parser)
     return parser

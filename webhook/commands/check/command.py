@@ -8,30 +8,31 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import AdmissionContext
+from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import meta, text, unreadable_row
 from webhook.commands.shared.flags import (
     add_allow_empty,
     add_cluster,
     add_color,
-    add_output,
+    add_skip_others,
     add_warnings_as_errors,
     credentials_of,
     known_names,
     read_key,
     refuse_empty,
     refuse_stdin_twice,
-    renderer,
+    use_color,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.manifest_review import ObjectKey, ReviewTerms, review_manifest
-from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
+from webhook.commands.shared.reports import add_reports, renderer_of, write_reports
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import as_class_drivers, as_group, as_labels, as_namespace, as_namespaced, as_time
 from webhook.files.dump import Dump
+from webhook.files.formats import FORMATS
 from webhook.files.read import STDIN, read, shown
-from webhook.files.render import FORMATS
 from webhook.files.report import Entry, Level, Report, Row
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.model import CLAIM_CONTROLLER
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from webhook.api.field import JSON
+    from webhook.commands.shared.reports import ReportTarget
     from webhook.files.read import File
     from webhook.policy.ports import KnownNames
 
@@ -65,14 +67,22 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         _refuse_idle(options, parser)
     refuse_nameless(options, parser)
     key = None if options.key_file is None else read_key(options.key_file, parser)
-    report = Report(strict=options.warnings_as_errors)
+    report = Report(strict=options.warnings_as_errors, ignored=left_out(options.select, options.ignore))
     files, terms = terms_of(options, key, report)
+    terms = replace(terms, skip_others=options.skip_others)
     for file in files:
         _check(file, terms, report)
     if options.old and report.judged and not any(row.operation == "UPDATE" for row in report.rows):
-        report.add(Row(", ".join(map(shown, options.old)), entries=(Entry(Level.WARNING, _NO_OLD),)))
-    refuse_empty(report, "check", allow_empty=options.allow_empty or not options.files)
-    return write(renderer(options.output, options.color)(report), report.exit_code)
+        names = ", ".join(map(shown, options.old))
+        report.add(Row(names, local=len(options.old) == 1, entries=(Entry(Level.WARNING, _NO_OLD),)))
+    allow_empty = options.allow_empty or options.skip_others or not options.files
+    refuse_empty(report, "check", allow_empty=allow_empty, skips_others=True)
+    renderer, color = renderer_of("check"), use_color(options.color)
+
+    def rendered(target: ReportTarget) -> str:
+        return renderer.render(target.format, report, color=target.shown and color)
+
+    return write_reports(options.output, rendered, report.exit_code)
 
 
 def _refuse_idle(options: argparse.Namespace, parser: CommandLine) -> None:
@@ -125,11 +135,7 @@ def _check(file: File, terms: ReviewTerms, report: Report) -> None:
     report.files += 1
     for manifest in file.manifests:
         report.add(review_manifest(manifest, terms, explicit=file.explicit))
-    _add_unreadable(file, report)
-
-
-def _add_unreadable(file: File, report: Report) -> None:
-    row = unreadable_row(file)
+    row = unreadable_row(file, skip_others=terms.skip_others)
     if row is not None:
         report.add(row)
 
@@ -197,7 +203,9 @@ def _old_objects(names: Sequence[str], report: Report) -> dict[ObjectKey, JSON]:
     """The objects of the old files by identity. Unreadable files are reported; the objects are not reviewed."""
     old: dict[ObjectKey, JSON] = {}
     for file in read(names):
-        _add_unreadable(file, report)
+        unreadable = unreadable_row(file)
+        if unreadable is not None:
+            report.add(unreadable)
         for manifest in file.manifests:
             identity = ObjectKey.of(manifest.value) if isinstance(manifest.value, dict) else None
             if identity is not None:
@@ -299,6 +307,7 @@ def command_line() -> CommandLine:
             "device-taint-webhook check --policy policy.yaml -v claim.yaml",
             "device-taint-webhook check --policy-configmap device-taint-webhook/device-taint-webhook-policy claim.yaml",
             "kubectl kustomize overlays/prod | device-taint-webhook check --policy policy.yaml -o junit -",
+            "device-taint-webhook check -o github -o sarif=check.sarif --ignore DT003 manifests",
         ),
     )
     add = parser.add_argument
@@ -311,8 +320,10 @@ def command_line() -> CommandLine:
     add_terms(parser)
     add_policy(parser, more="; without FILE the policy itself is checked")
     add("--candidate", metavar="F", help="another policy: reports where its verdict would differ")
-    add_output(parser, FORMATS)
+    add_reports(parser, FORMATS)
+    add_codes(parser)
     add_warnings_as_errors(parser)
+    add_skip_others(parser, "files of other kinds, also those that cannot be read and have no API group of ours")
     add_allow_empty(parser)
     add(
         "-v",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.commands.check.command import add_policy, add_terms, refuse_nameless, refuse_two_policies, terms_of
-from webhook.commands.explain.codes import CODE, WarningCode, codes
+from webhook.commands.shared.codes import CODE, WarningCode, codes
 from webhook.commands.shared.entries import unreadable_row
 from webhook.commands.shared.flags import add_color, add_output, read_key, refuse_stdin_twice, use_color
 from webhook.commands.shared.main import main_of

@@ -31,7 +31,6 @@ from webhook.commands.shared.entries import duplicate_entries, entries_of, text,
 from webhook.commands.shared.flags import (
     add_cluster,
     add_color,
-    add_output,
     add_policy_config_map,
     credentials_of,
     refuse_cluster_beside_dump,
@@ -39,8 +38,8 @@ from webhook.commands.shared.flags import (
     use_color,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
-from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
+from webhook.commands.shared.reports import add_reports, write_reports
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_time
 from webhook.files.dump import Stock, held_in, patching_object_in
@@ -57,9 +56,10 @@ from webhook.validation.releases import NEWEST
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from webhook.api.field import FieldError
+    from webhook.commands.shared.reports import ReportTarget
     from webhook.inventory.preview import Preview
     from webhook.inventory.state import Inventory
     from webhook.policy.model import Policy
@@ -113,7 +113,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
             continue
         answer = next(answers, None) if isinstance(subject.value, DeviceTaintRule) else None
         report.objects.append(_preview_of(subject, answer, found, gangs, now))
-    return write(_renderer(options)(report), report.exit_code)
+    return write_reports(options.output, partial(_rendered, report, options), report.exit_code)
 
 
 # --- rules, slices and patches ------------------------------------------------------------------
@@ -309,11 +309,11 @@ def _advice(
 # --- flags --------------------------------------------------------------------------------------
 
 
-def _renderer(options: argparse.Namespace) -> Callable[[PreviewReport], str]:
-    if options.output in STRUCTURED:
-        return lambda report: STRUCTURED[options.output](as_values(report))
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    return partial(as_text, limit=options.limit, width=width, color=use_color(options.color))
+def _rendered(report: PreviewReport, options: argparse.Namespace, target: ReportTarget) -> str:
+    if target.format in STRUCTURED:
+        return STRUCTURED[target.format](as_values(report))
+    width = shutil.get_terminal_size().columns if target.shown and sys.stdout.isatty() else None
+    return as_text(report, limit=options.limit, width=width, color=target.shown and use_color(options.color))
 
 
 def command_line() -> CommandLine:
@@ -352,6 +352,6 @@ def command_line() -> CommandLine:
     add_policy_config_map(parser)
     add("--time", type=as_time, metavar="T", help="when the taint is set (RFC 3339); default now")
     add("--limit", type=as_limit, default=_ROWS, metavar="N", help=f"rows of a table, 0 for all; default {_ROWS}")
-    add_output(parser, ("json", "text", "yaml"))
+    add_reports(parser, ("json", "text", "yaml"))
     add_color(parser)
     return parser

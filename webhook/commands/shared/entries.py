@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import Path, Severity
-from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
+from webhook.files.report import NOT_OURS, UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import find, path_of
 from webhook.files.traps import explained
 from webhook.policy.lint import MISREAD
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 BAD_REQUEST: Final = "BadRequest"
 DUPLICATE_KEY: Final = "DuplicateKey"
 LEVELS: Final = {Severity.DENY: Level.ERROR, Severity.WARN: Level.WARNING, Severity.AUDIT: Level.INFO}
+_HINT: Final = "; it has no API group of ours: --skip-others skips such files"
 _STEP: Final = re.compile(r"\.?([^.\[\]]+)|(\[[^\]]*\])")
 
 
@@ -56,11 +57,20 @@ def remark_entries(manifest: Manifest) -> Iterator[Entry]:
         yield Entry(Level.WARNING, remark.message, remark.position, path, code=MISREAD)
 
 
-def unreadable_row(file: File) -> Row | None:
-    """A row with what could not be read in a file, or None."""
+def unreadable_row(file: File, *, skip_others: bool | None = None) -> Row | None:
+    """A row with what could not be read in a file, or None.
+
+    `skip_others` is the value of the flag, None for a verb without it: such a file without an API group of ours is
+    skipped, or its error names the flag.
+    """
     if not file.unreadable:
         return None
-    entries = tuple(Entry(Level.ERROR, error.message, error.position, reason=UNREADABLE) for error in file.unreadable)
+    if skip_others and file.foreign:
+        return Row(file.name, 1, result=Result.SKIPPED, skipped=NOT_OURS)
+    hint = _HINT if skip_others is not None and file.foreign else ""
+    entries = tuple(
+        Entry(Level.ERROR, f"{error.message}{hint}", error.position, reason=UNREADABLE) for error in file.unreadable
+    )
     return Row(file.name, result=Result.DENIED, entries=entries)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +12,13 @@ from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import as_namespace, as_namespaced
 from webhook.files.keys import key_in
 from webhook.files.read import STDIN
-from webhook.files.render import FORMATS, as_text, counted
+from webhook.files.render import counted
 from webhook.policy.model import NAMESPACE_NAME_LABEL
 from webhook.policy.ports import KnownNames
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from webhook.cluster.client.credentials import Credentials
     from webhook.files.dump import Dump
@@ -118,13 +117,26 @@ def add_warnings_as_errors(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warnings-as-errors", action="store_true", help="exit with 1 on warnings, too")
 
 
-def refuse_empty(report: Report, verb: str, *, allow_empty: bool) -> None:
-    """Makes empty input an error of the report unless that is allowed; says so on standard error."""
+def add_skip_others(parser: argparse.ArgumentParser, what: str) -> None:
+    """`--skip-others`, for hooks that name every file of a commit; `what` says which files are others."""
+    parser.add_argument(
+        "--skip-others",
+        action="store_true",
+        help=f"skip {what} although they are named, and exit with 0 if there are no others",
+    )
+
+
+def refuse_empty(report: Report, verb: str, *, allow_empty: bool, skips_others: bool = False) -> None:
+    """Makes empty input an error of the report unless that is allowed; says so on standard error.
+
+    `skips_others`: the verb has the flag --skip-others.
+    """
     if report.exit_code or report.judged or allow_empty:
         return
     left_out = report.skipped.total()
     skipped = f", and {counted(left_out, 'object')} {'was' if left_out == 1 else 'were'} skipped" if left_out else ""
-    report.nothing_checked = f"nothing was checked{skipped}; pass --allow-empty if that is expected"
+    flag = "--skip-others" if skipped and skips_others else "--allow-empty"
+    report.nothing_checked = f"nothing was checked{skipped}; pass {flag} if that is expected"
     sys.stderr.write(f"{program(verb)}: {report.nothing_checked}\n")
 
 
@@ -138,11 +150,6 @@ def use_color(choice: str = "auto") -> bool:
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
-
-
-def renderer(output: str, color: str = "auto") -> Callable[[Report], str]:
-    """The renderer for `-o` and `--color`."""
-    return FORMATS[output] if output != "text" else partial(as_text, color=use_color(color))
 
 
 def read_key(name: str, parser: argparse.ArgumentParser) -> bytes:

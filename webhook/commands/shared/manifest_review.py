@@ -46,6 +46,7 @@ OTHER_KIND: Final = "of other kinds"
 NO_OBJECT: Final = "without apiVersion and kind"
 OTHER_REVIEW: Final = "review of another resource"
 
+_HINT: Final = "; --skip-others skips files of other kinds"
 _REVIEW: Final = GroupVersionKind("admission.k8s.io", "v1", "AdmissionReview")
 _POLICY_KINDS: Final = frozenset({POLICY_KIND, SUITE_KIND})
 _OUR_KINDS: Final = {
@@ -96,6 +97,8 @@ class ReviewTerms:
     namespace: str = "default"
     old: Mapping[ObjectKey, JSON] = field(default_factory=dict)
     verbose: bool = False
+    skip_others: bool | None = None
+    """Whether files of other kinds are skipped silently, whatever they look like; None for a verb without the flag."""
 
 
 def review_manifest(manifest: Manifest, terms: ReviewTerms, *, explicit: bool = True) -> Row:
@@ -104,9 +107,10 @@ def review_manifest(manifest: Manifest, terms: ReviewTerms, *, explicit: bool = 
     row = row_of(manifest)
     if row.api_version and row.kind:
         return _review_kind(row, manifest, terms)
-    if not _looks_like_ours(value):
-        return _skipped(row, NO_OBJECT, terms, reported=explicit)
-    return _refused(row, manifest, *_no_object_errors(value))
+    if not _looks_like_ours(value) or (terms.skip_others and not isinstance(value, dict | list)):
+        return _skipped(row, NO_OBJECT, terms, reported=explicit and not terms.skip_others)
+    hint = _HINT if explicit and terms.skip_others is False else ""
+    return _refused(row, manifest, *_no_object_errors(value, hint))
 
 
 def _review_kind(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
@@ -143,11 +147,13 @@ def _looks_like_ours(value: JSON) -> bool:
     return {"metadata", "spec"} <= value.keys()
 
 
-def _no_object_errors(value: JSON) -> Iterator[FieldError]:
-    """Why a document is not an API object."""
+def _no_object_errors(value: JSON, hint: str) -> Iterator[FieldError]:
+    """Why a document is not an API object; the hint is for one that may not have been meant as such."""
     root = Path.root()
     if not isinstance(value, dict):
-        yield type_invalid(root, "a list" if isinstance(value, list) else value, "an object with apiVersion and kind")
+        yield type_invalid(
+            root, "a list" if isinstance(value, list) else value, f"an object with apiVersion and kind{hint}"
+        )
         return
     for name in ("apiVersion", "kind"):
         given = value.get(name)

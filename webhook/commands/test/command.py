@@ -6,23 +6,26 @@ import os
 import secrets
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import Finding, Path, Severity
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
-from webhook.commands.shared.flags import add_allow_empty, add_color, add_output, use_color
+from webhook.commands.shared.flags import add_allow_empty, add_color, add_skip_others, use_color
 from webhook.commands.shared.main import main_of
-from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import policy_file
+from webhook.commands.shared.reports import add_reports, renderer_of, write_reports
 from webhook.commands.test.impact_suite import cluster_of
-from webhook.commands.test.results import FORMATS, Results, Tested, renderer
+from webhook.commands.test.results import Results, Tested, as_report, as_text, as_values
 from webhook.commands.test.runner import BadCase, Runner
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace
 from webhook.config.texts import as_pattern
+from webhook.files.formats import FORMATS
 from webhook.files.read import STDIN, read, shown
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import find
+from webhook.files.structured import STRUCTURED
 from webhook.policy.document import load
 from webhook.policy.suites import KIND, read_suite
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Sequence
 
+    from webhook.commands.shared.reports import ReportTarget
     from webhook.files.read import File, Manifest
     from webhook.policy.model import Policy
     from webhook.policy.suites import Suite
@@ -47,31 +51,45 @@ def run(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace, _: CommandLine) -> int:
     results = Results(fail_uncovered=options.fail_uncovered, partial=options.run is not None)
     now = datetime.now(UTC)  # noqa: TID251 -- the shell asks
-    for name in options.suites:
-        _run_all(name, results, options.run, now)
-    printed = renderer(options.output, color=use_color(options.color), verbose=options.verbose)(results)
+    skipped = [_run_all(name, results, options, now) for name in options.suites]
     code = results.exit_code
-    if not code and not results.tested and not options.allow_empty:
+    if not code and not results.tested and not (options.allow_empty or all(skipped)):
         why = "no case was run" if options.run is None else f"no case matches --run {options.run.pattern}"
         sys.stderr.write(f"{program('test')}: {why}; pass --allow-empty if that is expected\n")
         code = 2
-    return write(printed, code)
+    return write_reports(options.output, partial(_rendered, results, options), code)
 
 
-def _run_all(name: str, results: Results, pattern: re.Pattern[str] | None, now: datetime) -> None:
-    """The suites of a file or folder. In a folder, files without a suite are ignored; a named file must have one."""
+def _rendered(results: Results, options: argparse.Namespace, target: ReportTarget) -> str:
+    match target.format:
+        case "text":
+            return as_text(results, color=target.shown and use_color(options.color), verbose=options.verbose)
+        case "json" | "yaml":
+            return STRUCTURED[target.format](as_values(results))
+        case _:
+            report = as_report(results, messages=target.format == "junit")
+            return renderer_of("test").render(target.format, report)
+
+
+def _run_all(name: str, results: Results, options: argparse.Namespace, now: datetime) -> bool:
+    """Runs the suites of a file or folder. In a folder, files without a suite are ignored; a named file must have one.
+
+    Whether it was skipped for having none.
+    """
     found = False
+    skip: bool = options.skip_others
     for file in read([name]):
         suites = [manifest for manifest in file.manifests if _is_suite(manifest)]
         found = found or bool(suites)
-        unreadable = unreadable_row(file)
-        if unreadable is not None and (file.explicit or suites):
+        unreadable = unreadable_row(file, skip_others=skip)
+        if unreadable is not None and unreadable.result is not Result.SKIPPED and (file.explicit or suites):
             results.faults.append(unreadable)
             found = True
         for manifest in suites:
-            _run_suite(file, manifest, results, pattern, now)
-    if not found:
-        results.faults.append(Row(shown(name)).failed(f"contains no {KIND}"))
+            _run_suite(file, manifest, results, options.run, now)
+    if not found and not skip:
+        results.faults.append(Row(shown(name)).failed(f"contains no {KIND}; --skip-others skips such files"))
+    return skip and not found
 
 
 def _is_suite(manifest: Manifest) -> bool:
@@ -168,7 +186,8 @@ def command_line() -> CommandLine:
     add("--run", type=as_pattern, metavar="REGEX", help="only cases whose SUITE/NAME matches it anywhere")
     add_allow_empty(parser)
     add("--fail-uncovered", action="store_true", help="fail if a rule of the policy is hit by no case")
-    add_output(parser, FORMATS)
+    add_reports(parser, FORMATS)
+    add_skip_others(parser, f"files without a {KIND}")
     add("-v", "--verbose", action="store_true", help="also show which rules matched, and all messages")
     add_color(parser)
     return parser

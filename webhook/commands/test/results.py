@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.commands.shared.walks import walk_lines
-from webhook.files.render import as_junit, counted, line, visible
+from webhook.files.render import counted, line, visible
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
-from webhook.files.structured import STRUCTURED
 from webhook.policy.suites import FIGURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from webhook.admission.impact_text import Measured
     from webhook.commands.test.case_result import CaseResult
@@ -209,15 +207,18 @@ def _case_values(tested: Tested) -> dict[str, Any]:
     }
 
 
-def as_junit_results(results: Results) -> str:
-    """One JUnit suite per file, one test case per case; rules that no case hits are test cases of their own."""
-    report = Report()
+def as_report(results: Results, *, messages: bool) -> Report:
+    """A row for each case, whose errors are its mismatches; then faults, and rules that should be hit and are not.
+
+    With `messages` each case has the messages of the decision as well.
+    """
+    report = Report(files=results.suites)
     for tested in results.tested:
         entries = tuple(
             Entry(Level.ERROR, str(mismatch), tested.position, reason="Mismatch")
             for mismatch in tested.outcome.mismatches
         )
-        said = tuple(Entry(Level.INFO, message, tested.position) for message in tested.outcome.messages)
+        said = tuple(Entry(Level.INFO, text, tested.position) for text in tested.outcome.messages if messages)
         report.add(_row(tested.file, f"{tested.suite}/{tested.outcome.case.name}", tested.position, entries + said))
     for row in results.faults:
         unusable = tuple(
@@ -228,20 +229,10 @@ def as_junit_results(results: Results) -> str:
         for file, sort, name in results.uncovered:
             entry = Entry(Level.ERROR, f"no case hits {sort} {name}", reason="Uncovered")
             report.add(_row(file, f"coverage of {name}", None, (entry,)))
-    return as_junit(report, verb="test")
+    return report
 
 
 def _row(file: str, name: str, position: Position | None, entries: tuple[Entry, ...]) -> Row:
     denied = any(entry.level is Level.ERROR for entry in entries)
     result = Result.DENIED if denied else Result.ALLOWED
     return Row(file, 1, position, name=name, result=result, entries=entries)
-
-
-def renderer(output: str, *, color: bool = False, verbose: bool = False) -> Callable[[Results], str]:
-    """The renderer for `-o`; the other arguments are for text only."""
-    if output in STRUCTURED:
-        return lambda results: STRUCTURED[output](as_values(results))
-    return as_junit_results if output == "junit" else partial(as_text, color=color, verbose=verbose)
-
-
-FORMATS: Final = ("json", "junit", "text", "yaml")

@@ -110,7 +110,7 @@ def test_valid_manifests_pass(manifest: Any, run: CheckRunner) -> None:
     ("arguments", "message"),
     [
         ([], "required: FILE|DIR|-"),
-        (["-o", "xml", "x"], "invalid choice: 'xml'"),
+        (["-o", "xml", "x"], "'xml' must be one of github, gitlab, json, junit, sarif, text, yaml, or FORMAT=FILE"),
         (["--kubernetes-version", "1.32", "x"], "'1.32' must be 1.33 or later, such as 1.37"),
         (["--kubernetes-version", "latest", "x"], "'latest' must be 1.33 or later"),
         (["--unknown", "x"], "unknown flag --unknown\nusage: device-taint-webhook check [FLAGS] FILE|DIR|- (--help"),

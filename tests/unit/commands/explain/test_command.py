@@ -10,7 +10,7 @@ import yaml
 
 from tests.builders import make_claim, make_device, make_meta, make_rule, make_slice, make_taint, make_toleration
 from webhook.commands.explain import command as explain
-from webhook.commands.explain.codes import codes
+from webhook.commands.shared.codes import codes
 from webhook.commands.test import command as suite
 
 if TYPE_CHECKING:

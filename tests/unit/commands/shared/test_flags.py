@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     ("words", "message"),
     [
         (["--policy", "a.yaml", "--policy", "b.yaml"], "argument --policy: given more than once"),
-        (["-o", "json", "--output", "yaml"], "argument -o/--output: given more than once"),
+        (["-n", "a", "--namespace", "b"], "argument -n/--namespace: given more than once"),
         (["--user", "mila"], "--user has no effect without --policy"),
         (["--group", "ml"], "--group has no effect without --policy"),
         (["--namespace-labels", "a=b"], "--namespace-labels has no effect without --policy"),

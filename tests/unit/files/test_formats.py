@@ -1,0 +1,254 @@
+"""Reports for programs and for CI: GitHub's workflow commands, SARIF, and GitLab's Code Quality."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from jsonschema import Draft4Validator
+
+from tests.unit.files.test_render import FULL, make_entry, make_report, make_row
+from webhook.commands.shared.codes import code_texts, codes
+from webhook.files.formats import FORMATS, Renderer
+from webhook.files.github import ANNOTATIONS
+from webhook.files.render import as_values
+from webhook.files.report import Entry, Level, Report, Result, Row
+
+SCHEMA: Final = Path(__file__).with_name("sarif-schema-2.1.0.json")
+"""As OASIS publishes it, in errata 01 of the standard: https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01."""
+
+
+def rendered(output: str, report: Report) -> str:
+    return Renderer("check", code_texts).render(output, report)
+
+
+def sarif_run(report: Report) -> dict[str, Any]:
+    """The run in the SARIF of a report, which is valid by the schema."""
+    log = json.loads(rendered("sarif", report))
+    assert [f"{'/'.join(map(str, error.path))}: {error.message}" for error in _schema().iter_errors(log)] == []
+    assert log["$schema"] == _schema().schema["id"]
+    (run,) = log["runs"]
+    assert isinstance(run, dict)
+    return run
+
+
+@cache
+def _schema() -> Any:
+    schema = json.loads(SCHEMA.read_text())
+    Draft4Validator.check_schema(schema)
+    return Draft4Validator(schema)
+
+
+def test_json_and_yaml_parse_back_to_the_same() -> None:
+    assert json.loads(rendered("json", FULL)) == as_values(FULL)
+    assert yaml.safe_load(rendered("yaml", FULL)) == as_values(FULL)
+
+
+@pytest.mark.parametrize("output", FORMATS)
+def test_what_utf_8_cannot_hold_is_escaped(output: str) -> None:
+    report = make_report(make_row(make_entry(message="\udcff\x00"), file="\udcff.yaml", name="\ud800"))
+    assert rendered(output, report).encode()
+
+
+# --- GitHub -------------------------------------------------------------------------------------
+
+
+def test_a6_github_has_a_command_for_each_entry_where_it_stands() -> None:
+    assert rendered("github", FULL) == (
+        "::error file=a.yaml,line=2,col=5,title=FieldValueRequired DeviceTaintRule gpu-7::"
+        "a.yaml:2:5: spec.taint.effect: Required value\n"
+        "::warning file=a.yaml,line=3,col=5,title=DT001 DeviceTaintRule gpu-7::"
+        "a.yaml:3:5: spec.taint.effect: is empty\n"
+        "::notice file=b.yaml,line=3,col=5,title=DeviceTaintRule gpu-7::b.yaml:3:5: would set x\n"
+        "::error file=c.yaml,title=Unreadable::c.yaml: cannot be read: no\n"
+        "3 files, 3 objects: 1 error, 1 warning, 1 unreadable; skipped: 1 of other kinds\n"
+    )
+
+
+def test_a6_no_text_of_a_manifest_ends_a_command_of_github_or_begins_another() -> None:
+    row = make_row(make_entry(message="50%\n::error::x", field=""), file="a,line=9::b\n.yaml", name="n,col=1::")
+    first, second = rendered("github", make_report(row)).splitlines()
+    assert first == (
+        "::error file=a%2Cline=9%3A%3Ab%0A.yaml,line=3,col=5,"
+        "title=FieldValueRequired DeviceTaintRule n%2Ccol=1%3A%3A::a,line=9::b\\n.yaml:3:5: 50%25\\n::error::x"
+    )
+    assert second.startswith("1 file")
+
+
+def test_github_gets_no_more_annotations_than_it_shows_and_the_others_as_text() -> None:
+    errors = [make_entry(line=number) for number in range(1, ANNOTATIONS + 4)]
+    warnings = [make_entry(Level.WARNING, line=100 + number) for number in range(ANNOTATIONS)]
+    lines = rendered("github", make_report(make_row(*errors, *warnings))).splitlines()
+    assert [sum(line.startswith(f"::{name} ") for line in lines) for name in ("error", "warning")] == [ANNOTATIONS] * 2
+    start = lines.index("::group::3 more findings: GitHub shows 10 annotations of each level")
+    assert [line.partition(": error: ")[0] for line in lines[start + 1 : start + 4]] == [
+        f"a.yaml:{number}:5" for number in range(ANNOTATIONS + 1, ANNOTATIONS + 4)
+    ]
+    assert lines[start + 4] == "::endgroup::"
+
+
+def test_text_after_the_annotations_is_no_command_either() -> None:
+    """The runner finds `##[name]` anywhere in a line, and `::name::` at its start."""
+    many = [make_entry(message="##[add-mask]x", line=number) for number in range(1, ANNOTATIONS + 2)]
+    *_, line, _, _ = rendered("github", make_report(make_row(*many, file=" ::debug::y"))).splitlines()
+    assert line.startswith("./ ::debug::y:11:5: error: ")
+    assert "##[" not in line
+
+
+def test_a6_what_comes_by_standard_input_has_no_place_in_a_repository() -> None:
+    report = make_report(make_row(make_entry(), file="<stdin>"))
+    assert rendered("github", report).startswith(
+        "::error title=FieldValueRequired DeviceTaintRule gpu-7::<stdin>:3:5: "
+    )
+    (result,) = sarif_run(report)["results"]
+    assert result["locations"] == [
+        {"logicalLocations": [{"fullyQualifiedName": "DeviceTaintRule gpu-7: spec.taint.effect"}]}
+    ]
+
+
+# --- SARIF --------------------------------------------------------------------------------------
+
+
+def test_a6_sarif_has_results_by_rule_and_tells_apart_what_could_not_be_read() -> None:
+    FULL.notes.append("the dump has no Pods")
+    try:
+        run = sarif_run(FULL)
+    finally:
+        FULL.notes.clear()
+    assert run["tool"]["driver"]["name"] == "device-taint-webhook"
+    ids = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    assert ids == ["DT001", "FieldValueRequired", "Finding"]
+    assert [(ids[each["ruleIndex"]], each["level"]) for each in run["results"]] == [
+        ("DT001", "warning"),
+        ("FieldValueRequired", "error"),
+        ("Finding", "note"),
+    ]
+    assert [each["ruleId"] for each in run["results"]] == ids
+    assert run["results"][1]["locations"][0]["physicalLocation"] == {
+        "artifactLocation": {"uri": "a.yaml", "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": 2, "startColumn": 5},
+    }
+    assert list(run["originalUriBaseIds"]) == ["%SRCROOT%"]
+    (invocation,) = run["invocations"]
+    assert (invocation["executionSuccessful"], invocation["exitCode"]) == (False, 2)
+    assert [each["message"]["text"] for each in invocation["toolExecutionNotifications"]] == [
+        "cannot be read: no",
+        "the dump has no Pods",
+    ]
+
+
+@pytest.mark.parametrize("code", list(codes()))
+def test_sarif_says_of_each_warning_code_what_it_means_and_what_to_do(code: str) -> None:
+    (rule,) = sarif_run(make_report(make_row(make_entry(Level.WARNING, code=code))))["tool"]["driver"]["rules"]
+    title, text = code_texts()[code]
+    assert (rule["id"], rule["shortDescription"]["text"], rule["help"]["markdown"]) == (code, title, text)
+    assert re.fullmatch(r"[A-Z]\w+", rule["name"])
+    assert "Do: " in rule["help"]["text"]
+    assert "`" not in rule["help"]["text"]
+    assert rule["defaultConfiguration"]["level"] == "warning"
+    assert rule["properties"]["problem.severity"] == "warning"
+
+
+def test_sarif_describes_findings_without_a_code_too() -> None:
+    """GitHub asks for these four of every rule."""
+    rows = [make_row(make_entry(rule="No-GPUs")), make_row(make_entry(reason="FieldValueTooMany", message="Too many"))]
+    rules = sarif_run(make_report(*rows))["tool"]["driver"]["rules"]
+    assert [(each["id"], each["shortDescription"]["text"]) for each in rules] == [
+        ("No-GPUs", "rule No-GPUs of the policy"),
+        ("FieldValueTooMany", "a list has too many entries"),
+    ]
+    for rule in rules:
+        assert rule["fullDescription"]["text"]
+        assert rule["help"]["text"]
+        assert rule["defaultConfiguration"]["level"] == "error"
+
+
+def test_verbs_upload_as_different_categories() -> None:
+    logs = [json.loads(Renderer(verb, code_texts).render("sarif", FULL)) for verb in ("check", "test")]
+    ids = {log["runs"][0]["automationDetails"]["id"] for log in logs}
+    assert ids == {"device-taint-webhook-check/", "device-taint-webhook-test/"}
+
+
+@pytest.mark.parametrize(
+    ("file", "artifact", "path"),
+    [
+        ("a b/ä#1.yaml", {"uri": "a%20b/%C3%A4%231.yaml", "uriBaseId": "%SRCROOT%"}, "a b/ä#1.yaml"),
+        ("./manifests//x.yaml", {"uri": "manifests/x.yaml", "uriBaseId": "%SRCROOT%"}, "manifests/x.yaml"),
+        ("{here}/x.yaml", {"uri": "x.yaml", "uriBaseId": "%SRCROOT%"}, "x.yaml"),
+        ("../x.yaml", {"uri": "file://{above}/x.yaml"}, "{above}/x.yaml"),
+        ("{above}/a b.yaml", {"uri": "file://{above}/a%20b.yaml"}, "{above}/a b.yaml"),
+    ],
+)
+def test_a6_files_are_named_as_the_repository_has_them(
+    file: str, artifact: dict[str, str], path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "repository"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    report = make_report(make_row(make_entry(), file=file.format(here=here, above=tmp_path)))
+    (result,) = sarif_run(report)["results"]
+    expected = {key: value.format(above=tmp_path) for key, value in artifact.items()}
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"] == expected
+    assert f"file={path.format(above=tmp_path)}," in rendered("github", report)
+    assert json.loads(rendered("gitlab", report))[0]["location"]["path"] == path.format(above=tmp_path)
+
+
+@pytest.mark.parametrize("row", [make_row(make_entry(), file="https://10.0.0.1:6443"), Row("audit", local=False)])
+def test_what_is_no_file_has_no_place_in_a_repository(row: Row) -> None:
+    row = replace(row, entries=(Entry(Level.WARNING, "no policy"),))
+    (result,) = sarif_run(make_report(row))["results"]
+    assert "physicalLocation" not in result.get("locations", [{}])[0]
+    assert "file=" not in rendered("github", make_report(row))
+
+
+def prints(report: Report) -> list[str]:
+    return [each["partialFingerprints"]["deviceTaint/v1"] for each in sarif_run(report)["results"]]
+
+
+def test_fingerprints_outlive_lines_that_move_and_tell_findings_apart() -> None:
+    first, second = make_entry(line=3), make_entry(line=9)
+    before = prints(make_report(make_row(first, second)))
+    moved = prints(make_report(make_row(replace(first, message="other words"), make_entry(line=40))))
+    assert before == moved
+    others = [
+        make_row(first, file="b.yaml"),
+        make_row(first, name="gpu-8"),
+        make_row(replace(first, field="spec.taint.key")),
+        make_row(replace(first, code="DT001")),
+        make_row(first, name="", kind="", document=2),
+    ]
+    apart = [*before, *(prints(make_report(row))[0] for row in others)]
+    assert len(set(apart)) == len(apart)
+    assert prints(make_report(make_row(first, file="./a.yaml")))[0] == before[0]
+
+
+# --- GitLab -------------------------------------------------------------------------------------
+
+
+def test_gitlab_has_an_issue_for_each_entry() -> None:
+    issues = json.loads(rendered("gitlab", FULL))
+    assert [(each["check_name"], each["severity"], each["location"]) for each in issues] == [
+        ("DT001", "minor", {"path": "a.yaml", "lines": {"begin": 3}}),
+        ("FieldValueRequired", "major", {"path": "a.yaml", "lines": {"begin": 2}}),
+        ("Finding", "info", {"path": "b.yaml", "lines": {"begin": 3}}),
+        ("Unreadable", "critical", {"path": "c.yaml", "lines": {"begin": 1}}),
+    ]
+    assert issues[1]["description"] == "DeviceTaintRule gpu-7: spec.taint.effect: Required value"
+    assert len({each["fingerprint"] for each in issues}) == 4
+    assert all(set(each) == {"description", "check_name", "fingerprint", "severity", "location"} for each in issues)
+
+
+def test_gitlab_and_sarif_agree_on_fingerprints() -> None:
+    report = make_report(make_row(make_entry(), make_entry(line=5)))
+    assert [each["fingerprint"] for each in json.loads(rendered("gitlab", report))] == prints(report)
+
+
+def test_empty_report_is_valid_in_every_format() -> None:
+    assert json.loads(rendered("gitlab", Report())) == []
+    assert sarif_run(make_report(Row("a.yaml", result=Result.ALLOWED)))["results"] == []

@@ -1,0 +1,46 @@
+"""The formats of a report, by the names that `-o` has for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from webhook.files.render import as_junit, as_text, as_values
+from webhook.files.structured import STRUCTURED, json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from webhook.files.report import Report
+
+FORMATS: Final = ("text", "json", "yaml", "junit", "github", "gitlab", "sarif")
+
+
+class Renderer:
+    """Prints reports of a verb. `texts` gives the title and the text of each warning code, if they are needed."""
+
+    def __init__(self, verb: str, texts: Callable[[], Mapping[str, tuple[str, str]]]) -> None:
+        self._verb = verb
+        self._texts = texts
+
+    def render(self, output: str, report: Report, *, color: bool = False) -> str:
+        """The report in one of FORMATS; `color` is for text only."""
+        # Those for CI are imported when asked for: a check of one file should not wait for them.
+        match output:
+            case "json" | "yaml":
+                return STRUCTURED[output](as_values(report))
+            case "junit":
+                return as_junit(report, verb=self._verb)
+            case "github":
+                from webhook.files.github import as_github  # noqa: PLC0415
+
+                return as_github(report)
+            case "gitlab":
+                from webhook.files.code_quality import code_quality_values  # noqa: PLC0415
+
+                return json_text(code_quality_values(report))
+            case "sarif":
+                from webhook.files.sarif import sarif_values  # noqa: PLC0415
+
+                return json_text(sarif_values(report, self._verb, self._texts()))
+            case _:
+                return as_text(report, color=color)
