@@ -36,7 +36,7 @@ from webhook.config.evict import EvictSettings, parse_evict
 from webhook.config.flags import ConfigError
 from webhook.daemons.confirmation_key import CodeKey
 from webhook.daemons.eviction_policy import EvictionPolicy
-from webhook.daemons.fallback import FallbackSync, fallback_sync
+from webhook.daemons.fallback import fallback_sync
 from webhook.daemons.input_files import faults_of
 from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
 from webhook.daemons.policy_loader import PolicyLoader
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.pods import Pod
     from webhook.api.rules import DeviceTaintRule
-    from webhook.cluster.client.credentials import Credentials
     from webhook.eviction.ports import Ceiling
     from webhook.eviction.profiles import Profile
 
@@ -155,7 +154,7 @@ class Worker:
         self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)
         self._policy = EvictionPolicy(self._policies, on_change=self._replan_all)
         self._audit = self._periodic_audit()
-        self._fallback = self._fallback_sync(credentials)
+        self._fallback = fallback_sync(credentials, settings, self._policies, self._metrics.registry, self._leads)
         self._key = CodeKey(settings, self._cluster, self._replan_all, chance)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         self._checks, self._in_tree = Checks(), InTree.UNKNOWN
@@ -346,9 +345,6 @@ class Worker:
         metrics = AuditMetrics(self._metrics.registry)
         metrics.set_interval(seconds)
         return periodic_audit(self._cluster, sources, metrics, seconds)
-
-    def _fallback_sync(self, credentials: Credentials) -> FallbackSync | None:
-        return fallback_sync(credentials, self._settings, self._policies, self._metrics.registry, self._leads)
 
     def _leads(self) -> bool:
         """Whether this process may act: it has the lease, or needs none."""

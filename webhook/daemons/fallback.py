@@ -54,10 +54,8 @@ class FallbackSync:
         )
         chance = random.random  # noqa: TID251 -- the shell's
         self._config_map = settings.policy_config_map
-        self._events = EventWriter(
-            self._cluster, instance=os.environ.get("HOSTNAME", ""), now=lambda: datetime.now(UTC)
-        )  # noqa: TID251 -- the shell's clock
-        self._cache = AdmissionPolicyCache(self._cluster, lambda: self._keeper.wake(), random=chance)
+        self._events = EventWriter(self._cluster, instance=os.environ.get("HOSTNAME", ""), now=_utc_now)
+        self._cache = AdmissionPolicyCache(self._cluster, random=chance)
         self._keeper = FallbackKeeper(
             FallbackParts(
                 policies=policies,
@@ -70,6 +68,7 @@ class FallbackSync:
                 random=chance,
             )
         )
+        self._cache.subscribe(self._keeper.wake)
 
     async def run(self) -> NoReturn:
         """Works until it is cancelled; a failure is logged, and what else this process does goes on."""
@@ -88,6 +87,10 @@ class FallbackSync:
         if name is not None:
             about = ObjectReference("v1", "ConfigMap", name.namespace, name.name)
             await self._events.write(about, EventType.WARNING, reason=reason, action="SyncAdmissionPolicies", note=note)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 -- the shell's clock
 
 
 def fallback_sync(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.apiserver.fallbacks.syncing import Syncing
 from tests.apiserver.policy.stage import Stage
 from tests.apiserver.vap_requests import NAMESPACES
 from tests.conftest import _keeping_logs_of_failures
@@ -29,3 +30,9 @@ def ground(request: pytest.FixtureRequest, assets: Assets) -> Iterator[Stage]:
             assert plane.client.apply(path("v1", "namespaces", name=name), namespace, field_manager="test").ok
         for _ in _keeping_logs_of_failures(request, plane):
             yield stage
+
+
+@pytest.fixture(scope="package")
+def syncing(ground: Stage, tmp_path_factory: pytest.TempPathFactory) -> Syncing:
+    """What is asked of it, and the roles of component admission-policies."""
+    return Syncing(ground, tmp_path_factory.mktemp("sync"))

@@ -48,8 +48,8 @@ def plural_of(kind: str) -> str:
 class AdmissionPolicyCache:
     """Watches the four kinds; MutatingAdmissionPolicies only where they are served."""
 
-    def __init__(self, cluster: Cluster, on_change: Callable[[], None], *, random: Callable[[], float]) -> None:
-        """`on_change` is called at each change; `random` returns numbers in [0, 1)."""
+    def __init__(self, cluster: Cluster, *, random: Callable[[], float]) -> None:
+        """`random` returns numbers in [0, 1)."""
         self.collections = {
             kind: ServedCollection(cluster, ADMISSION_GROUP, versions_of(kind), plural_of(kind)) for kind in KINDS
         }
@@ -59,9 +59,13 @@ class AdmissionPolicyCache:
             )
             for kind in KINDS
         }
+        self._on_change: Callable[[], None] = lambda: None
+
+    def subscribe(self, on_change: Callable[[], None]) -> None:
+        """Calls it at each change, and once everything was read."""
+        self._on_change = on_change
         for each in self._reflectors.values():
             each.subscribe(lambda _old, _new: on_change())
-        self._on_change = on_change
 
     async def run(self) -> NoReturn:
         """Follows them; returns only when cancelled."""
