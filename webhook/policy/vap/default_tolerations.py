@@ -33,7 +33,14 @@ from webhook.policy.vap.objects import (
     resource_rule,
     used_variables,
 )
-from webhook.policy.vap.put_back import KEPT_CONDITIONS, KEPT_MUTATION, KEPT_VARIABLES, noting, requests_in
+from webhook.policy.vap.put_back import (
+    KEPT_CONDITIONS,
+    KEPT_MUTATION,
+    KEPT_VARIABLES,
+    SECONDS_MOST,
+    noting,
+    requests_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,8 +55,6 @@ DEFAULTS_NAME: Final = f"{PROGRAM}-defaults"
 KEPT_NAME: Final = f"{DEFAULTS_NAME}-kept"
 _KIND: Final = "MutatingAdmissionPolicy"
 _VERSION: Final = "v1"
-_SECONDS_MOST: Final = 2**53
-"""CEL turns larger numbers into texts on their way into a patch."""
 _CONTROLLERS: Final = "variables.generated"
 
 
@@ -114,7 +119,7 @@ class _Entries:
         """Which requests get it, FALSE if that cannot be said; and why there may be fewer than the webhook has."""
         if condition.lacks:
             return FALSE, [f"only the webhook can judge its {' and '.join(condition.lacks)}"]
-        if abs(toleration.toleration_seconds or 0) > _SECONDS_MOST:
+        if abs(toleration.toleration_seconds or 0) > SECONDS_MOST:
             return FALSE, ["tolerationSeconds is too large for CEL"]
         if any(overlap(toleration, other) for other in self._withheld):
             return FALSE, ["one before it, for the same taints, is left to the webhook"]

@@ -14,6 +14,12 @@ DEFAULTED: Final = f"{OWN_GROUP}/defaulted-tolerations"
 """The annotation of `admission.claim_view`."""
 _TEMPLATES: Final = 'request.resource.resource == "resourceclaimtemplates"'
 
+SECONDS_MOST: Final = 2**53
+"""CEL turns larger numbers into texts on their way into a patch, and no API server takes those."""
+_COPY: Final = """\
+{?"key": t.?key, ?"operator": t.?operator, ?"value": t.?value, ?"effect": t.?effect,
+    ?"tolerationSeconds": t.?tolerationSeconds}"""
+"""An entry of a list as a value that a patch can have; a part of an object is none."""
 _POINTER: Final = f"/metadata/annotations/{DEFAULTED.replace('/', '~1')}"
 
 
@@ -45,12 +51,17 @@ def requests_in(value: str, suffix: str = "") -> dict[str, str]:
 KEPT_VARIABLES: Final = {
     **requests_in("object"),
     **requests_in("oldObject", "Before"),
-    "stored": """\
+    "stored": f"""\
 variables.choices.transformList(i, choice, choice.transformList(k, asked,
   i < size(variables.choicesBefore) && k < size(variables.choicesBefore[i])
   && variables.places[i][k] == variables.placesBefore[i][k]
-  && has(variables.choicesBefore[i][k].tolerations) ? variables.choicesBefore[i][k].tolerations : []))""",
-    "present": "variables.choices.map(choice, choice.map(asked, has(asked.tolerations) ? asked.tolerations : []))",
+  && has(variables.choicesBefore[i][k].tolerations)
+  && !variables.choicesBefore[i][k].tolerations.exists(t, has(t.tolerationSeconds)
+    && (t.tolerationSeconds > {SECONDS_MOST} || t.tolerationSeconds < -{SECONDS_MOST}))
+  ? variables.choicesBefore[i][k].tolerations.map(t, {_COPY}) : []))""",
+    "present": f"""\
+variables.choices.map(choice, choice.map(asked, has(asked.tolerations)
+  ? asked.tolerations.map(t, {_COPY}) : []))""",
 }
 KEPT_CONDITIONS: Final = {
     "not-being-deleted": "!has(oldObject.metadata.deletionTimestamp)",
