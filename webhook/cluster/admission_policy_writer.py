@@ -1,4 +1,4 @@
-"""Writes exported admission policies: with a field manager of its own, and only what it is told to."""
+"""Writes exported admission policies: with a field manager of its own, and nothing that is not asked for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.client.throttled import ThrottledCluster
-    from webhook.policy.vap.drift import FallbackWrite, ObjectKey, StoredObject
+    from webhook.policy.vap.drift import AdmissionObjectKey, FallbackWrite, StoredObject
 
 FALLBACK_MANAGER: Final = f"{PROGRAM}-fallback"
 _WIRE: Final = msgspec.json.Decoder(AdmissionPolicyWire)
@@ -39,7 +39,7 @@ class AdmissionPolicyWriter:
             return None
         return await self._apply(write.key, managed(write.wanted))
 
-    async def _apply(self, key: ObjectKey, obj: dict[str, Any]) -> StoredObject:
+    async def _apply(self, key: AdmissionObjectKey, obj: dict[str, Any]) -> StoredObject:
         """Server-side apply; where others have added something, which apply leaves alone, the spec is replaced."""
         path = await self._path(key)
         answer = await self._cluster.apply(path, obj, manager=FALLBACK_MANAGER)
@@ -61,11 +61,11 @@ class AdmissionPolicyWriter:
             if not error.has_status:
                 raise
 
-    async def _path(self, key: ObjectKey) -> str:
+    async def _path(self, key: AdmissionObjectKey) -> str:
         return f"{await self._collections[key.kind].path()}/{quote(key.name, safe='')}"
 
 
-def _stored(key: ObjectKey, answer: bytes) -> StoredObject:
+def _stored(key: AdmissionObjectKey, answer: bytes) -> StoredObject:
     try:
         return decode(_WIRE, answer).stored(key.kind)
     except msgspec.DecodeError as error:

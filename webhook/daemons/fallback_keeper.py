@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from webhook.cluster.settings import FallbackSettings
     from webhook.policy.model import Policy
     from webhook.policy.store import PolicyState, PolicyStore
-    from webhook.policy.vap.drift import Comparison, FallbackWrite, ObjectKey, StoredObject
+    from webhook.policy.vap.drift import AdmissionObjectKey, Comparison, FallbackWrite, StoredObject
     from webhook.policy.vap.export import Export
     from webhook.telemetry.fallback import FallbackMetrics
 
@@ -80,7 +80,7 @@ class FallbackKeeper:
         self._parts = parts
         self._changed = asyncio.Event()
         self._exported: tuple[Policy, str | None, Export] | None = None
-        self._settled: dict[ObjectKey, _Settled] = {}
+        self._settled: dict[AdmissionObjectKey, _Settled] = {}
         self._told: frozenset[str] = frozenset()
         self._fault = LastingFault()
         self._backoff = Backoff(_FIRST_RETRY_SECONDS, _MOST_RETRY_SECONDS, parts.random)
@@ -175,7 +175,7 @@ class FallbackKeeper:
         edited = self._edited(exported, stored)
         steps = writes_for(exported.objects, stored, settled=self._still_settled(exported, stored))
         failures: dict[bool, str] = {}
-        written: dict[ObjectKey, StoredObject | None] = {}
+        written: dict[AdmissionObjectKey, StoredObject | None] = {}
         for step in steps:
             family = step.key.kind.startswith(MUTATING)
             # What comes later may rely on it; so one failure leaves all of its family as it is.
@@ -201,8 +201,8 @@ class FallbackKeeper:
     def _policy_hash(self) -> str:
         return self._parts.policies.active.policy.hash
 
-    async def _put_back(self, edited: Sequence[ObjectKey]) -> None:
-        """Reports what somebody else had changed although the policy is the same."""
+    async def _put_back(self, edited: Sequence[AdmissionObjectKey]) -> None:
+        """Reports what was changed by others although the policy is the same."""
         if not edited:
             return
         self._parts.metrics.count_reverts(len(edited))
@@ -211,7 +211,9 @@ class FallbackKeeper:
         note = f"changed by hand and put back: {', '.join(names)}"
         await self._parts.tell("AdmissionPolicyPutBack", note)
 
-    async def _seen(self, steps: Iterable[FallbackWrite], written: Mapping[ObjectKey, StoredObject | None]) -> None:
+    async def _seen(
+        self, steps: Iterable[FallbackWrite], written: Mapping[AdmissionObjectKey, StoredObject | None]
+    ) -> None:
         """Returns once the watches show what was written, or after some seconds."""
         before = {step.key: step.stored for step in steps}
 
@@ -232,8 +234,10 @@ class FallbackKeeper:
 
     # --- comparing -------------------------------------------------------------------------------
 
-    def _still_settled(self, exported: Export, stored: Mapping[ObjectKey, StoredObject]) -> set[ObjectKey]:
-        """Objects that nobody has touched since they were settled, and that are wanted as they were then."""
+    def _still_settled(
+        self, exported: Export, stored: Mapping[AdmissionObjectKey, StoredObject]
+    ) -> set[AdmissionObjectKey]:
+        """Objects that are as they were when they were settled, and wanted as they were then."""
         found = set()
         for obj in exported.objects:
             key = key_of(obj)
@@ -244,13 +248,13 @@ class FallbackKeeper:
                 found.add(key)
         return found
 
-    def _edited(self, exported: Export, stored: Mapping[ObjectKey, StoredObject]) -> list[ObjectKey]:
+    def _edited(self, exported: Export, stored: Mapping[AdmissionObjectKey, StoredObject]) -> list[AdmissionObjectKey]:
         """Objects that were settled for the same policy, and are not as they were."""
         still = self._still_settled(exported, stored)
         wanted = {key_of(obj): obj["spec"] for obj in exported.objects}
         return [key for key, known in self._settled.items() if wanted.get(key) == known.spec and key not in still]
 
-    def _compared(self, exported: Export, stored: Mapping[ObjectKey, StoredObject]) -> list[Comparison]:
+    def _compared(self, exported: Export, stored: Mapping[AdmissionObjectKey, StoredObject]) -> list[Comparison]:
         """`compare`; what an API server has made of an object by itself is no difference."""
         still = self._still_settled(exported, stored)
         return [

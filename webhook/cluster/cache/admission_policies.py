@@ -10,7 +10,7 @@ from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.freshness import doubt
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.cache.wire import Meta, WireValue
-from webhook.policy.vap.drift import KINDS, MUTATING, ObjectKey, StoredObject
+from webhook.policy.vap.drift import KINDS, MUTATING, AdmissionObjectKey, StoredObject
 from webhook.policy.vap.objects import ADMISSION_GROUP
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class AdmissionPolicyWire(WireValue, frozen=True):
     def stored(self, kind: str) -> StoredObject:
         """What is compared."""
         meta = self.metadata
-        key = ObjectKey(kind, meta.name)
+        key = AdmissionObjectKey(kind, meta.name)
         return StoredObject(key, meta.labels or {}, self.spec, meta.uid, meta.generation, meta.resource_version)
 
 
@@ -92,7 +92,7 @@ class AdmissionPolicyCache:
             return None
         return (await self.collections[MUTATING].path()).split("/")[3]
 
-    def stored(self) -> dict[ObjectKey, StoredObject]:
+    def stored(self) -> dict[AdmissionObjectKey, StoredObject]:
         """All of them."""
         found = (each.stored(kind) for kind, known in self._reflectors.items() for each in known.items.values())
         return {each.key: each for each in found}

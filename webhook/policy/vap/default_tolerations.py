@@ -309,7 +309,7 @@ def _variables_for(additions: Sequence[_Addition]) -> dict[str, str]:
 
 
 def _dynamic(fields: dict[str, str | int]) -> str:
-    """A toleration as CEL, whose maps have values of one type unless they are told not to."""
+    """A toleration as CEL; its maps have values of one type, and dyn() is any."""
     parts = [
         f"{literal(name)}: dyn({literal(value) if isinstance(value, str) else value})" for name, value in fields.items()
     ]

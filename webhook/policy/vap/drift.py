@@ -36,7 +36,7 @@ class FallbackState(StrEnum):
     """It was exported by hand, and the policy does not have it."""
 
 
-class ObjectKey(NamedTuple):
+class AdmissionObjectKey(NamedTuple):
     """An object without a namespace."""
 
     kind: str
@@ -49,7 +49,7 @@ class ObjectKey(NamedTuple):
 class StoredObject(NamedTuple):
     """An object as a cluster has it, as far as it matters here."""
 
-    key: ObjectKey
+    key: AdmissionObjectKey
     labels: Mapping[str, str]
     spec: Mapping[str, Any]
     uid: str = ""
@@ -70,7 +70,7 @@ class StoredObject(NamedTuple):
 class Comparison(NamedTuple):
     """One object that should be there, or is."""
 
-    key: ObjectKey
+    key: AdmissionObjectKey
     state: FallbackState
     fields: tuple[str, ...] = ()
     """Of its spec, those that differ."""
@@ -83,14 +83,14 @@ class Comparison(NamedTuple):
 class FallbackWrite(NamedTuple):
     """One request: an object to apply, or to delete, which has no `wanted`."""
 
-    key: ObjectKey
+    key: AdmissionObjectKey
     wanted: Json | None
     stored: StoredObject | None = None
 
 
-def key_of(obj: Json) -> ObjectKey:
+def key_of(obj: Json) -> AdmissionObjectKey:
     """Of a manifest."""
-    return ObjectKey(obj["kind"], obj["metadata"]["name"])
+    return AdmissionObjectKey(obj["kind"], obj["metadata"]["name"])
 
 
 def managed(obj: Json) -> Json:
@@ -100,7 +100,7 @@ def managed(obj: Json) -> Json:
     return {**obj, "metadata": {**metadata, "labels": labels}}
 
 
-def compare(wanted: Iterable[Json], stored: Mapping[ObjectKey, StoredObject]) -> list[Comparison]:
+def compare(wanted: Iterable[Json], stored: Mapping[AdmissionObjectKey, StoredObject]) -> list[Comparison]:
     """Every object that should be there, and every other one that is ours."""
     expected = {key_of(obj): obj for obj in wanted}
     found = [_comparison(key, obj, stored.get(key)) for key, obj in expected.items()]
@@ -111,7 +111,7 @@ def compare(wanted: Iterable[Json], stored: Mapping[ObjectKey, StoredObject]) ->
     return found
 
 
-def _comparison(key: ObjectKey, obj: Json, stored: StoredObject | None) -> Comparison:
+def _comparison(key: AdmissionObjectKey, obj: Json, stored: StoredObject | None) -> Comparison:
     if stored is None:
         return Comparison(key, FallbackState.MISSING)
     if not stored.ours:
@@ -126,9 +126,9 @@ def _comparison(key: ObjectKey, obj: Json, stored: StoredObject | None) -> Compa
 
 def writes_for(
     wanted: Sequence[Json],
-    stored: Mapping[ObjectKey, StoredObject],
+    stored: Mapping[AdmissionObjectKey, StoredObject],
     *,
-    settled: Iterable[ObjectKey] = (),
+    settled: Iterable[AdmissionObjectKey] = (),
 ) -> list[FallbackWrite]:
     """What makes the cluster's objects the wanted ones; nothing touches what is not ours.
 
@@ -152,7 +152,9 @@ def writes_for(
     return [*adding, *applied, *(each for each in deleted if each not in adding)]
 
 
-def _in_order(manifests: Mapping[ObjectKey, Json], stored: Mapping[ObjectKey, StoredObject]) -> Iterator[ObjectKey]:
+def _in_order(
+    manifests: Mapping[AdmissionObjectKey, Json], stored: Mapping[AdmissionObjectKey, StoredObject]
+) -> Iterator[AdmissionObjectKey]:
     """Default tolerations come first if there are only fewer of them: what is added must not be refused."""
     kinds = {kind: [key for key in manifests if key.kind == kind] for kind in KINDS}
     milder = [key for key in kinds[VALIDATING + _BINDING] if _milder(manifests[key], stored.get(key))]
@@ -185,11 +187,13 @@ def _variables(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _takers_first(
-    keys: Sequence[ObjectKey], manifests: Mapping[ObjectKey, Json], stored: Mapping[ObjectKey, StoredObject]
-) -> list[ObjectKey]:
+    keys: Sequence[AdmissionObjectKey],
+    manifests: Mapping[AdmissionObjectKey, Json],
+    stored: Mapping[AdmissionObjectKey, StoredObject],
+) -> list[AdmissionObjectKey]:
     """Policies in an order in which one that takes a validation over comes before the one that loses it."""
-    gained: dict[str, list[ObjectKey]] = defaultdict(list)
-    lost: dict[ObjectKey, set[str]] = {}
+    gained: dict[str, list[AdmissionObjectKey]] = defaultdict(list)
+    lost: dict[AdmissionObjectKey, set[str]] = {}
     for key in keys:
         new = _validations(manifests[key]["spec"])
         old = _validations(stored[key].spec) if key in stored else set()
