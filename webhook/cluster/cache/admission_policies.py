@@ -6,10 +6,14 @@ import asyncio
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from webhook.cluster.cache.discovery import ServedCollection
+import msgspec
+
+from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.cache.freshness import doubt
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.cache.wire import Meta, WireValue
+from webhook.cluster.client.list_pages import listed
+from webhook.cluster.client.rest import path_of
 from webhook.policy.vap.drift import KINDS, MUTATING, AdmissionObjectKey, StoredObject
 from webhook.policy.vap.objects import ADMISSION_GROUP
 
@@ -96,6 +100,18 @@ class AdmissionPolicyCache:
         """All of them."""
         found = (each.stored(kind) for kind, known in self._reflectors.items() for each in known.items.values())
         return {each.key: each for each in found}
+
+
+async def read_admission_policies(cluster: Cluster) -> dict[AdmissionObjectKey, StoredObject]:
+    """All objects of the four kinds, read once. Raises ClusterError."""
+    found = []
+    for kind in KINDS:
+        version = await served_version(cluster, ADMISSION_GROUP, versions_of(kind), plural_of(kind))
+        if version is not None:
+            path = path_of(ADMISSION_GROUP, version, plural_of(kind))
+            items = await listed(cluster, path, f"{ADMISSION_GROUP}/{version}", kind)
+            found += [msgspec.convert(each, AdmissionPolicyWire).stored(kind) for each in items]
+    return {each.key: each for each in found}
 
 
 def versions_of(kind: str) -> tuple[str, ...]:

@@ -157,12 +157,15 @@ def _in_order(
 ) -> Iterator[AdmissionObjectKey]:
     """Default tolerations come first if there are only fewer of them: what is added must not be refused."""
     kinds = {kind: [key for key in manifests if key.kind == kind] for kind in KINDS}
-    milder = [key for key in kinds[VALIDATING + _BINDING] if _milder(manifests[key], stored.get(key))]
-    validating = [
-        *milder,
-        *_takers_first(kinds[VALIDATING], manifests, stored),
-        *(key for key in kinds[VALIDATING + _BINDING] if key not in milder),
-    ]
+    bindings = kinds[VALIDATING + _BINDING]
+    milder = [key for key in bindings if _milder(manifests[key], stored.get(key))]
+    # A part that takes rules over is bound before another one loses them.
+    new = {key.name: key for key in bindings if key not in stored}
+    policies = _takers_first(kinds[VALIDATING], manifests, stored)
+    validating = [*milder]
+    for key in policies:
+        validating += [key, *([new.pop(key.name)] if key.name in new else [])]
+    validating += [key for key in bindings if key not in validating]
     mutating = [*kinds[MUTATING], *kinds[MUTATING + _BINDING]]
     fewer = all(_adds_less(manifests[key], stored.get(key)) for key in kinds[MUTATING])
     yield from (*mutating, *validating) if fewer else (*validating, *mutating)
