@@ -111,7 +111,7 @@ class FallbackKeeper:
 
     async def _look(self) -> float:
         """Compares, and writes if it should; returns in how many seconds to look again although nothing has changed."""
-        if not self._usable or not self._parts.leads():
+        if not self._parts.leads() or not self._usable:
             return _LOOK_SECONDS
         problem = self._parts.cache.problem
         if problem is not None:
