@@ -18,7 +18,9 @@ from tests.apiserver.fallbacks.defaulting import Defaulting, expected, lists_of,
 from tests.apiserver.test_cases import MINOR
 from tests.apiserver.vap_requests import KNOWN, ClaimRequest, claim_policies, claim_requests
 from tests.properties.policies import matches, tolerations
+from webhook.api.taints import EXISTS, DeviceToleration
 from webhook.policy.model import CLAIM_CONTROLLER, DefaultTolerations, Match, Policy
+from webhook.policy.ports import Requester
 from webhook.policy.vap.export import Coverage
 
 if TYPE_CHECKING:
@@ -34,10 +36,10 @@ pytestmark = [
     pytest.mark.skipif(MINOR < WITH_MUTATING_POLICIES, reason="MutatingAdmissionPolicy is served since 1.36"),
 ]
 
-POLICIES: Final = int(os.environ.get("MAP_POLICIES", "10"))
+POLICIES: Final = int(os.environ.get("MAP_POLICIES", "12"))
 SEED: Final = int(os.environ.get("MAP_SEED", "1"))
 REQUESTS: Final = 40
-ENOUGH: Final = 20
+ENOUGH: Final = 10
 GENERATED: Final = settings(
     max_examples=POLICIES,
     phases=[Phase.generate],
@@ -117,3 +119,43 @@ def test_generated_claims_get_what_the_webhook_adds(
 
 def _as_set(tolerations_of_one: list[Json]) -> list[str]:
     return sorted(map(str, tolerations_of_one))
+
+
+# --- what was added stays -----------------------------------------------------------------------
+
+ADDED: Final = DeviceToleration("a/x", EXISTS, "", "NoExecute", 300)
+OWN: Final = {"key": "b/x", "operator": "Exists"}
+
+
+@pytest.mark.parametrize("template", [False, True])
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_manifest_without_what_was_added_is_accepted_again(
+    ground: Stage, defaulting: Defaulting, version: str, *, template: bool
+) -> None:
+    """In every shape: an exact request with a toleration of its own, and alternatives with and without."""
+    defaulting.use(Policy(default_tolerations=(DefaultTolerations("added", (ADDED,)),)))
+    device = {"deviceClassName": "gpu.example.com"}
+    asked = (
+        ("exactly", ({**device, "tolerations": [OWN]},)),
+        ("firstAvailable", (device, {**device, "tolerations": [OWN]})),
+    )
+    request = ClaimRequest(Requester("jane"), "infer", version, template, asked, None)
+    url = f"{request.collection}/generated"
+    try:
+        stored = ground.client.create(request.collection, request.manifest).object
+        assert [len(each) for each in lists_of(stored)] == [2, 1, 2]
+        for change in ({}, {"labels": {"changed": "yes"}}):
+            manifest = request.manifest
+            manifest["metadata"] |= {"resourceVersion": stored["metadata"]["resourceVersion"], **change}
+            reply = ground.client.replace(url, manifest)
+            assert reply.ok, reply.message
+            assert reply.object["spec"] == stored["spec"]
+            assert note_of(reply.object) == note_of(stored)
+            stored = reply.object
+        manifest = request.manifest
+        asked_first = (manifest["spec"]["spec"] if template else manifest["spec"])["devices"]["requests"][0]
+        asked_first.get("exactly", asked_first)["tolerations"] = [{**OWN, "key": "c/x"}]
+        manifest["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
+        assert "immutable" in ground.client.replace(url, manifest).message, "another spec stays another one"
+    finally:
+        ground.client.delete(url)
