@@ -17,6 +17,7 @@ from tests.unit.eviction.world import World
 from webhook.eviction.modes import Mode
 from webhook.patches.status import REASONS
 from webhook.telemetry.audit import AuditMetrics
+from webhook.telemetry.fallback import FallbackMetrics
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.patches import PatchMetrics
 from webhook.telemetry.reactions import ReactionMetrics
@@ -49,6 +50,7 @@ def _series() -> set[str]:
     metrics.watch_key(lambda: True)
     metrics.policy.candidate_load_success = True
     AuditMetrics(metrics.registry)
+    FallbackMetrics(metrics.registry)
     patches = PatchMetrics(metrics.registry, REASONS)
     patches.watch(lambda: 0, lambda: 0, dict)
     patches.watch_slices(lambda: 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from webhook.commands.shared.flags import add_namespace_of_installation, add_output
@@ -14,7 +15,9 @@ from webhook.config.command_line import CommandLine, program
 from webhook.files.render import line, visible
 from webhook.files.report import Level, Report
 from webhook.files.structured import json_list, yaml_stream
-from webhook.policy.vap.export import Coverage, export
+from webhook.policy.vap.export import Coverage
+from webhook.policy.vap.fallback import export_fallback
+from webhook.policy.vap.static import STATIC_FILE, static_manifests
 
 if TYPE_CHECKING:
     import argparse
@@ -39,9 +42,36 @@ def _run(options: argparse.Namespace, _: CommandLine) -> int:
     policy = _policy_in(options.policy)
     if policy is None:
         return _UNREADABLE
-    exported = export(policy, protect_labels=options.protect_labels, namespace=options.namespace)
+    exported = export_fallback(
+        policy,
+        protect_labels=options.protect_labels,
+        namespace=options.namespace,
+        mutating_version="v1" if options.defaults else None,
+    )
     sys.stderr.write("".join(f"{program(_VERB)}: {text}\n" for text in _coverage_lines(exported)))
-    return write(_FORMATS[options.output](exported.objects), int(_is_incomplete(exported, options.strict)))
+    code = int(_is_incomplete(exported, options.strict))
+    if options.static is not None:
+        return _write_static(exported, options.static) or code
+    return write(_FORMATS[options.output](exported.objects), code)
+
+
+def _write_static(exported: Export, folder: Path) -> int:
+    """Writes the files of each plugin, each at once, as a running API server may be reading. Returns 2 if it cannot."""
+    try:
+        for name, objects in static_manifests(exported.objects).items():
+            file = folder / name / STATIC_FILE
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if not objects:
+                file.unlink(missing_ok=True)
+                continue
+            new = file.with_suffix(".new")  # no suffix that the API server reads
+            new.write_text(yaml_stream(objects), encoding="utf-8")
+            new.replace(file)
+            sys.stderr.write(f"{program(_VERB)}: written: {visible(str(file))}\n")
+    except OSError as error:
+        sys.stderr.write(f"{program(_VERB)}: {visible(str(folder))} cannot be written: {error.strerror or error}\n")
+        return _UNREADABLE
+    return 0
 
 
 def _is_incomplete(exported: Export, strict: str | None) -> bool:
@@ -96,12 +126,20 @@ def command_line() -> CommandLine:
         (
             "device-taint-webhook export-vap --policy policy.yaml > vap.yaml",
             "device-taint-webhook export-vap --policy policy.yaml --protect-labels --strict=rules -o json",
+            "device-taint-webhook export-vap --policy policy.yaml --defaults --static /etc/kubernetes/admission",
         ),
     )
     add = parser.add_argument
     add("--policy", required=True, metavar="F", help="the policy, or the ConfigMap that holds it; - is standard input")
     add_namespace_of_installation(parser, "where the webhook is installed; claims in it are exempt")
     add("--protect-labels", action="store_true", help="also let only users with permission set trustedNamespaceLabels")
+    add("--defaults", action="store_true", help="also export constant defaultTolerations; needs Kubernetes 1.36")
+    add(
+        "--static",
+        type=Path,
+        metavar="DIR",
+        help="write files for the API server's staticManifestsDir into DIR/validating and DIR/mutating",
+    )
     add(
         "--strict",
         nargs="?",

@@ -36,6 +36,7 @@ from webhook.config.evict import EvictSettings, parse_evict
 from webhook.config.flags import ConfigError
 from webhook.daemons.confirmation_key import CodeKey
 from webhook.daemons.eviction_policy import EvictionPolicy
+from webhook.daemons.fallback import FallbackSync, fallback_sync
 from webhook.daemons.input_files import faults_of
 from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
 from webhook.daemons.policy_loader import PolicyLoader
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.pods import Pod
     from webhook.api.rules import DeviceTaintRule
+    from webhook.cluster.client.credentials import Credentials
     from webhook.eviction.ports import Ceiling
     from webhook.eviction.profiles import Profile
 
@@ -152,7 +154,7 @@ class Worker:
         self._policies = PolicyStore()
         self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)
         self._policy = EvictionPolicy(self._policies, on_change=self._replan_all)
-        self._audit = self._periodic_audit()
+        self._beside = self._work_beside(credentials)
         self._key = CodeKey(settings, self._cluster, self._replan_all, chance)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         self._checks, self._in_tree = Checks(), InTree.UNKNOWN
@@ -279,8 +281,8 @@ class Worker:
             group.create_task(self._controller.run())
             group.create_task(self._stale_reporter.run())
             group.create_task(self._claims_horizon.run())
-            if self._audit is not None:
-                group.create_task(self._audit.run())
+            for beside in self._beside:
+                group.create_task(beside.run())
 
     async def _end(self) -> None:
         if self._controller is not None:
@@ -332,6 +334,11 @@ class Worker:
             clock=self._clock.seconds,
             random=random.random,  # noqa: TID251 -- the shell's
         )
+
+    def _work_beside(self, credentials: Credentials) -> list[PeriodicAudit | FallbackSync]:
+        """What else the leader does; no eviction depends on it."""
+        fallback = fallback_sync(credentials, self._settings, self._policies, self._metrics.registry, self._leads)
+        return [each for each in (self._periodic_audit(), fallback) if each is not None]
 
     def _periodic_audit(self) -> PeriodicAudit | None:
         interval = self._settings.audit_interval

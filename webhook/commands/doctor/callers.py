@@ -22,9 +22,9 @@ _CONTAINER: Final = "serve"
 
 def callers_check(deployment: Json) -> Check:
     """Whether `serve` authenticates API servers, as far as its Deployment shows."""
-    if _flag_value(deployment, "client-ca-file"):
+    if flag_value(deployment, "client-ca-file"):
         return passed("callers", "only clients with an API server's certificate are accepted")
-    if _flag_value(deployment, "trust-unauthenticated-callers") in {"", "1", "true", "yes", "on"}:
+    if flag_value(deployment, "trust-unauthenticated-callers") in {"", "1", "true", "yes", "on"}:
         return passed(
             "callers", "every client is trusted as an API server: make sure that nothing else can reach the port"
         )
@@ -34,12 +34,12 @@ def callers_check(deployment: Json) -> Check:
     )
 
 
-def _flag_value(deployment: Json, flag: str) -> str | None:
-    """A flag's value in the arguments or the environment of `serve`; None if it is in neither."""
-    for container in _containers(deployment):
+def flag_value(deployment: Json, flag: str, name: str = _CONTAINER) -> str | None:
+    """A flag's value in the arguments or the environment of a container; None if it is in neither."""
+    for container in _containers(deployment, name):
         for argument in container.get("args") or ():
-            name, _, text = str(argument).partition("=")
-            if name == f"--{flag}":
+            given, _, text = str(argument).partition("=")
+            if given == f"--{flag}":
                 return text
         variable = ENVIRONMENT_PREFIX + flag.upper().replace("-", "_")
         for entry in container.get("env") or ():
@@ -48,10 +48,10 @@ def _flag_value(deployment: Json, flag: str) -> str | None:
     return None
 
 
-def _containers(deployment: Json) -> Iterator[Json]:
+def _containers(deployment: Json, name: str) -> Iterator[Json]:
     pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
     for container in pod.get("containers") or ():
-        if container.get("name") == _CONTAINER:
+        if container.get("name") == name:
             yield container
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from webhook.admission.config_maps import POLICY_KEY, missing_policy
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, NamespacedName, format_time
 from webhook.api.names import CA_NAME, KEY_NAME, PROGRAM, WORKER
+from webhook.cluster.cache.admission_policies import plural_of, read_admission_policies, versions_of
 from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded
@@ -21,7 +22,7 @@ from webhook.cluster.eviction_lease import EvictionLease
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.commands.doctor import probes
 from webhook.commands.doctor.access import RIGHTS, Right
-from webhook.commands.doctor.callers import AUTHOR_POLICY, author_policy_check, callers_check
+from webhook.commands.doctor.callers import AUTHOR_POLICY, author_policy_check, callers_check, flag_value
 from webhook.commands.doctor.checks import (
     ENTRIES,
     Check,
@@ -43,10 +44,14 @@ from webhook.commands.doctor.checks import (
     webhook_clock_check,
 )
 from webhook.commands.doctor.entries import handshake_with, webhook_entry_of
+from webhook.commands.doctor.fallback import fallback_check
 from webhook.commands.doctor.softening import softening_check, softens
 from webhook.commands.shared.policy_files import read_policy
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.document import Loaded
+from webhook.policy.model import BUILTIN
+from webhook.policy.vap.drift import MUTATING
+from webhook.policy.vap.objects import ADMISSION_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -86,6 +91,9 @@ class Doctor:
         self._now = now
         self._entries: list[WebhookEntry] = []
         self._policy: Policy | None = None
+        self._effective: Policy | None = BUILTIN
+        """The one in use as far as that can be read: None if the document is broken."""
+        self._syncs = False
 
     async def examine(self) -> list[Check]:
         """All checks, causes before their consequences. Raises ClusterError."""
@@ -101,6 +109,7 @@ class Doctor:
                 ("key", self._key),
                 ("policy", self._policies),
                 ("softening", self._softening),
+                ("fallback", self._fallback),
                 ("probe", self._probes),
                 ("clock", self._webhook_clock),
                 *((("evictor", self._evictor),) if self._options.canary else ()),
@@ -141,6 +150,8 @@ class Doctor:
             checks += [] if check is None else [check]
             if name == PROGRAM and found is not None:
                 checks.append(callers_check(found))
+            if name == WORKER and found is not None:
+                self._syncs = flag_value(found, "sync-admission-policies", "evict") in {"report", "apply"}
         return checks
 
     async def _author_policy(self) -> list[Check]:
@@ -217,6 +228,7 @@ class Doctor:
         found = await config_map_of(self._cluster, self._options.policy)
         loaded = None if found is None else policy_in_config_map(found, self._options.namespace)
         self._policy = None if loaded is None else loaded.policy
+        self._effective = BUILTIN if loaded is None else loaded.policy
         return [policy_check(loaded, self._options.policy)]
 
     async def _softening(self) -> list[Check]:
@@ -226,6 +238,15 @@ class Doctor:
         lease = EvictionLease(self._cluster, NamespacedName(self._options.namespace, WORKER))
         await lease.read()
         return [softening_check(lease.problem)]
+
+    async def _fallback(self) -> list[Check]:
+        """Empty if there are no such objects, and none are wanted."""
+        stored = await read_admission_policies(self._cluster)
+        served = await served_version(self._cluster, ADMISSION_GROUP, versions_of(MUTATING), plural_of(MUTATING))
+        check = fallback_check(
+            self._effective, stored, self._options.namespace, syncs=self._syncs, mutating_version=served
+        )
+        return [] if check is None else [check]
 
     # --- probes ----------------------------------------------------------------------------------
 

@@ -19,15 +19,18 @@ if TYPE_CHECKING:
 
     from webhook.policy.model import Policy
 
-_API: Final = "admissionregistration.k8s.io/v1"
+ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
+_API: Final = f"{ADMISSION_GROUP}/v1"
 POLICY_HASH: Final = "devicetaint.io/policy-hash"
+EXPORT_LABELS: Final = {"app.kubernetes.io/name": PROGRAM, "app.kubernetes.io/component": "fallback"}
+"""Of each object of an export."""
 _SCHEDULER: Final = "system:kube-scheduler"
 ALTERNATIVES_MOST: Final = 32 * 8
 """In one claim: 32 requests with 8 alternatives each (k8s.io/api/resource/v1)."""
 TOLERATIONS_MOST: Final = 16 * ALTERNATIVES_MOST
 """As documented, 16 for each."""
-_CALL_MOST: Final = 900_000
-_POLICY_MOST: Final = 8_000_000
+CALL_MOST: Final = 900_000
+POLICY_MOST: Final = 8_000_000
 """What one expression, and all of a policy, may cost, less a tenth and a fifth for what is not counted here: loops
 around tolerations and variables (k8s.io/apiserver/pkg/apis/cel/config.go)."""
 _SHARES: Final = (1, 2, 4, 8, 16, 32)
@@ -86,7 +89,7 @@ def _wide(selector: str) -> str:
     return f"!has({selector}.driver) && !has({selector}.pool) && !has({selector}.device)"
 
 
-def _variables(policy: Policy) -> dict[str, str]:
+def policy_variables(policy: Policy) -> dict[str, str]:
     """All that expressions may use, each after those that it uses itself."""
     old_evict = _asks_to_evict("oldObject")
     changed = [
@@ -128,7 +131,7 @@ def _variables(policy: Policy) -> dict[str, str]:
     }
 
 
-def _used(expressions: Iterable[str], variables: Mapping[str, str]) -> list[dict[str, str]]:
+def used_variables(expressions: Iterable[str], variables: Mapping[str, str]) -> list[dict[str, str]]:
     """The variables that expressions use, also by others, in their order."""
     needed: set[str] = set()
     new = {name for text in expressions for name in _VARIABLE.findall(text)}
@@ -136,6 +139,12 @@ def _used(expressions: Iterable[str], variables: Mapping[str, str]) -> list[dict
         needed |= new
         new = {other for name in new for other in _VARIABLE.findall(variables[name])} - needed
     return [{"name": name, "expression": text} for name, text in variables.items() if name in needed]
+
+
+_PLACE: Final = "object.metadata.annotations"
+_EXTENDED: Final = f'has({_PLACE}) && "{EXTENDED_RESOURCE}" in {_PLACE} && {_PLACE}["{EXTENDED_RESOURCE}"] == "true"'
+NOT_EXTENDED: Final = not_(all_of([f'{_USER} == "{_SCHEDULER}"', _EXTENDED]))
+"""That the scheduler did not make it for an extended resource."""
 
 
 # --- what is matched ----------------------------------------------------------------------------
@@ -168,28 +177,25 @@ def _conditions(kind: PolicyTopic, policy: Policy, *, with_generated: bool) -> I
     if kind is PolicyTopic.LABELS:
         return
     yield "has-tolerations", _HAS_TOLERATIONS
-    place = "object.metadata.annotations"
-    extended = f'has({place}) && "{EXTENDED_RESOURCE}" in {place} && {place}["{EXTENDED_RESOURCE}"] == "true"'
-    yield "not-for-an-extended-resource", not_(all_of([f'{_USER} == "{_SCHEDULER}"', extended]))
+    yield "not-for-an-extended-resource", NOT_EXTENDED
     if kind is PolicyTopic.DOCUMENTED:  # those who bring what its template was judged for
         yield "not-by-a-controller", not_(f"{_USER} in {listed(policy.trusted_controllers)}")
     elif not with_generated:
-        yield "not-made-from-a-template", not_(_variables(policy)["generated"])
+        yield "not-made-from-a-template", not_(policy_variables(policy)["generated"])
 
 
 def _constraints(kind: PolicyTopic, namespace: str) -> dict[str, Any]:
     """`namespace` is ours; the shipped registration leaves it out as well."""
     names: dict[str, Any] = {}
     if kind in (PolicyTopic.TAINTS, PolicyTopic.GUARD):
-        rule = _rule(GROUP, RULE_VERSIONS, ("CREATE", "UPDATE"), ("devicetaintrules",), "Cluster")
+        rule = resource_rule(GROUP, RULE_VERSIONS, ("CREATE", "UPDATE"), ("devicetaintrules",), "Cluster")
     elif kind is PolicyTopic.LABELS:  # labels can be changed through each of them
         ways = ("namespaces", "namespaces/finalize", "namespaces/status")
-        rule = _rule("", ("v1",), ("CREATE", "UPDATE"), ways, "Cluster")
+        rule = resource_rule("", ("v1",), ("CREATE", "UPDATE"), ways, "Cluster")
     else:
         resources = ("resourceclaims", "resourceclaimtemplates")
-        rule = _rule(GROUP, SERVED_VERSIONS, ("CREATE",), resources, "Namespaced")
-        out = {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": [namespace, "kube-system"]}
-        names = {"matchExpressions": [out]}
+        rule = resource_rule(GROUP, SERVED_VERSIONS, ("CREATE",), resources, "Namespaced")
+        names = judged_namespaces(namespace)
     return {
         "matchPolicy": "Equivalent",
         "namespaceSelector": names,
@@ -198,9 +204,16 @@ def _constraints(kind: PolicyTopic, namespace: str) -> dict[str, Any]:
     }
 
 
-def _rule(
+def judged_namespaces(namespace: str) -> dict[str, Any]:
+    """A namespaceSelector of all namespaces in which claims are judged; `namespace` is ours."""
+    out = {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": [namespace, "kube-system"]}
+    return {"matchExpressions": [out]}
+
+
+def resource_rule(
     group: str, versions: Sequence[str], operations: Sequence[str], resources: Sequence[str], scope: str
 ) -> dict[str, Any]:
+    """An entry of resourceRules."""
     return {
         "apiGroups": [group],
         "apiVersions": list(versions),
@@ -227,7 +240,7 @@ class Maker:
         """`scopes` are variables beside those that are always there; `namespace` is our own."""
         self._policy = policy
         self._namespace = namespace
-        self._variables = {**_variables(policy), **scopes}
+        self._variables = {**policy_variables(policy), **scopes}
         self._with_generated = with_generated
         self._bounded = policy.documented_rules.at_most(policy.mode) is PolicyMode.ENFORCE
         """Whether lists of tolerations are held to their length."""
@@ -239,15 +252,15 @@ class Maker:
         room = 0
         for validation in validations:
             unbounded = not self._bounded and validation.times == TOLERATIONS_MOST
-            cost = validation.times * _cost(validation.expression)
-            shares = next((number for number in _SHARES if cost <= number * _CALL_MOST), 0)
+            cost = validation.times * cost_of(validation.expression)
+            shares = next((number for number in _SHARES if cost <= number * CALL_MOST), 0)
             if unbounded or not shares:
                 dear.append(validation)
                 continue
             for share in range(shares):
                 if cost // shares > room:
                     groups.append([])
-                    room = _POLICY_MOST
+                    room = POLICY_MOST
                 groups[-1].append(self._share(validation, share, shares))
                 room -= cost // shares
         objects: list[dict[str, Any]] = []
@@ -274,7 +287,7 @@ class Maker:
             "failurePolicy": failure_policy,
             "matchConstraints": _constraints(kind, self._namespace),
             "matchConditions": [{"name": name, "expression": text} for name, text in conditions],
-            "variables": _used((each.expression for each in validations), self._variables),
+            "variables": used_variables((each.expression for each in validations), self._variables),
             "validations": [
                 {"expression": each.expression, "message": each.message, "reason": "Forbidden"} for each in validations
             ],
@@ -282,23 +295,24 @@ class Maker:
         yield {
             "apiVersion": _API,
             "kind": "ValidatingAdmissionPolicy",
-            "metadata": self._meta(name),
+            "metadata": fallback_metadata(name, self._policy),
             # An API server drops empty lists, so a diff against the cluster would show them.
             "spec": {name: value for name, value in spec.items() if value},
         }
         yield {
             "apiVersion": _API,
             "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": self._meta(name),
+            "metadata": fallback_metadata(name, self._policy),
             "spec": {"policyName": name, "validationActions": ["Deny" if mode is PolicyMode.ENFORCE else "Warn"]},
         }
 
-    def _meta(self, name: str) -> dict[str, Any]:
-        labels = {"app.kubernetes.io/name": PROGRAM, "app.kubernetes.io/component": "fallback"}
-        return {"name": name, "labels": labels, "annotations": {POLICY_HASH: self._policy.hash}}
+
+def fallback_metadata(name: str, policy: Policy) -> dict[str, Any]:
+    """Of each object of an export."""
+    return {"name": name, "labels": dict(EXPORT_LABELS), "annotations": {POLICY_HASH: policy.hash}}
 
 
-def _cost(expression: str) -> int:
+def cost_of(expression: str) -> int:
     """What asking an expression once costs at most: a little for each word, more for what looks at letters."""
     words = _TOKEN.findall(expression)
     patterns = sum(_TEXT_MOST // 10 * (len(each) // 4 + 1) for each in _MATCHES.findall(expression))

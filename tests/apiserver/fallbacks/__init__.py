@@ -1,0 +1,1 @@
+"""A package, so that its control plane ends with its last test."""
