@@ -67,10 +67,21 @@ def locked_wheels(source: Source, platform: Platform) -> list[Path]:
 
     Raises: ReleaseError if a package has no wheel there.
     """
-    found: dict[str, Path] = {}
-    for python in PYTHONS:
-        found |= {wheel.name: wheel for wheel in _folder_of(source, platform, python).glob("*.whl")}
-    return [found[name] for name in sorted(found)]
+    lock = source.root / "requirements.lock"
+    folder = wheel_cache() / hashlib.sha256(lock.read_bytes()).hexdigest()[:16] / platform.name.replace("/", "-")
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+        try:
+            for python in PYTHONS:
+                _download(source, platform, python, staging)
+            staging.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was first
+                raise
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    return sorted(folder.glob("*.whl"))
 
 
 def wheel_cache() -> Path:
@@ -80,26 +91,14 @@ def wheel_cache() -> Path:
     return base.expanduser().absolute() / "device-taint-webhook" / "wheels"
 
 
-def _folder_of(source: Source, platform: Platform, python: Sequence[int]) -> Path:
-    lock = source.root / "requirements.lock"
-    digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
+def _download(source: Source, platform: Platform, python: Sequence[int], folder: Path) -> None:
+    """What is there already, since it is for more than one release, is left alone."""
     release = ".".join(map(str, python))
-    folder = wheel_cache() / digest / f"{platform.system}-{platform.architecture}-{release}"
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     wanted = [f"--platform={tag}" for tag in platform.wheel_tags]
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
     hashes = ["--require-hashes", "--only-binary=:all:", f"--python-version={release}", "--implementation=cp"]
+    lock = ["--requirement", str(source.root / "requirements.lock"), "--dest", str(folder)]
     try:
-        run_tool([*pip, *hashes, *wanted, "-r", str(lock), "-d", str(staging)], source)
-        staging.rename(folder)
+        run_tool([*pip, *hashes, *wanted, *lock], source)
     except ReleaseError as error:
         raise ReleaseError(f"wheels of {platform.name}, Python {release}: {error}") from error
-    except OSError:
-        if not folder.is_dir():  # else another process was first
-            raise
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return folder
