@@ -71,7 +71,7 @@ def build_release(source: Source, given: argparse.Namespace, folder: Path) -> No
     archives = {_NAMES[name]: build_plugin(source, _NAMES[name], wheel, folder) for name in given.platforms}
     write_krew_manifest(source, archives, {"homepage": given.repository, "downloads": downloads}, folder)
     write_bill(source, wheel, folder)
-    build_images(source, architectures, folder)
+    build_images(source, given.repository, architectures, folder)
     write_notes(source, given.repository, folder)
     parameters = {
         "version": source.version,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import os
 from typing import TYPE_CHECKING, Protocol, cast
 
 from release.source import ReleaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from release.source import Source
@@ -33,8 +35,8 @@ class ImageArchive(Protocol):
         """amd64 or arm64."""
 
 
-def build_images(source: Source, architectures: Sequence[str], folder: Path) -> list[ImageArchive]:
-    """An archive for each architecture; none for no architectures.
+def build_images(source: Source, repository: str, architectures: Sequence[str], folder: Path) -> list[ImageArchive]:
+    """An archive for each architecture, and their digests in image-digests.txt; nothing for no architectures.
 
     Raises: ReleaseError if this machine cannot build images.
     """
@@ -44,6 +46,22 @@ def build_images(source: Source, architectures: Sequence[str], folder: Path) -> 
         raise ReleaseError("this tree builds no images; to release without them, say so: IMAGES=none")
     build = cast("Callable[[str, str, str, Path], ImageArchive]", importlib.import_module(_MODULE).build_archive)
     try:
-        return [build(each, source.version, source.revision, folder) for each in architectures]
+        with _environment({"SOURCE_DATE_EPOCH": str(source.epoch), "SOURCE_URL": repository}):
+            archives = [build(each, source.version, source.revision, folder) for each in architectures]
     except Exception as error:
         raise ReleaseError(f"images: {error}; to release without them, say so: IMAGES=none") from error
+    digests = [f"{each.digest}  linux/{each.architecture}  {each.path.name}\n" for each in archives]
+    (folder / "image-digests.txt").write_text("".join(digests), encoding="utf-8")
+    return archives
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """That is where the builder looks for what its arguments do not say."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -47,7 +47,7 @@ def build_plugin(source: Source, platform: Platform, wheel: Path, folder: Path) 
             *(f"--complete-platform={_complete(platform, python)}" for python in PYTHONS),
             # no --interpreter-constraint: that would add this machine's own Pythons to those it is built for
             "--entry-point", "webhook.cli:main",
-            # a venv in the cache, which sh enters without another Python in between: 30 ms instead of 300
+            # a venv in the cache, which sh enters without another Python in between: 30 ms instead of 110
             "--venv", "--sh-boot",
             # wheels stay as they are in the lock, and are compressed already
             "--no-pre-install-wheels", "--no-compress",

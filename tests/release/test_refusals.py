@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from release.__main__ import main
 from release.archives import build_images
 from release.installations import renderer_of
 from release.source import ReleaseError, Source, source_of
-from tests.release.releasing import EPOCH, REVISION, ROOT, release, tree_at
+from tests.release.releasing import EPOCH, REPOSITORY, REVISION, ROOT, release, tree_at
 from webhook import __version__
 
 if TYPE_CHECKING:
@@ -104,9 +105,9 @@ def source() -> Source:
 
 def test_no_image_is_built_unless_asked_for(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    assert build_images(source, [], tmp_path) == []
+    assert build_images(source, REPOSITORY, [], tmp_path) == []
     with pytest.raises(ReleaseError, match="builds no images; to release without them, say so: IMAGES=none"):
-        build_images(source, ["amd64"], tmp_path)
+        build_images(source, REPOSITORY, ["amd64"], tmp_path)
 
 
 def test_a_machine_that_cannot_build_images_says_so(
@@ -114,18 +115,23 @@ def test_a_machine_that_cannot_build_images_says_so(
 ) -> None:
     _stand_in(monkeypatch, fault="no buildah")
     with pytest.raises(ReleaseError, match="images: no buildah; to release without them, say so: IMAGES=none"):
-        build_images(source, ["amd64"], tmp_path)
+        build_images(source, REPOSITORY, ["amd64"], tmp_path)
 
 
 def test_images_are_built_of_the_version_and_the_commit(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stand_in(monkeypatch, fault="")
-    archives = build_images(source, ["amd64", "arm64"], tmp_path)
+    archives = build_images(source, REPOSITORY, ["amd64", "arm64"], tmp_path)
     assert [each.architecture for each in archives] == ["amd64", "arm64"]
-    assert sorted(each.name for each in tmp_path.iterdir()) == [
-        f"{each}-1.2.3-{REVISION}" for each in ("amd64", "arm64")
-    ]
+    names = [f"{each}-1.2.3-{REVISION}" for each in ("amd64", "arm64")]
+    assert sorted(each.name for each in tmp_path.iterdir()) == [*names, "image-digests.txt"]
+    assert [(tmp_path / name).read_text() for name in names] == [f"{EPOCH} {REPOSITORY}"] * 2
+    assert (tmp_path / "image-digests.txt").read_text() == "".join(
+        f"sha256:0  linux/{architecture}  {name}\n"
+        for architecture, name in zip(("amd64", "arm64"), names, strict=True)
+    )
+    assert "SOURCE_URL" not in os.environ
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
@@ -135,10 +141,20 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
         if fault:
             raise RuntimeError(fault)
         path = folder / f"{architecture}-{version}-{revision}"
-        path.touch()
+        path.write_text(f"{os.environ['SOURCE_DATE_EPOCH']} {os.environ['SOURCE_URL']}")
         return _Built(path, "sha256:0", architecture)
 
     module = ModuleType("release.images")
     module.__spec__ = ModuleSpec("release.images", None)
     module.build_archive = build_archive  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "release.images", module)
+
+
+def test_make_passes_what_it_is_given() -> None:
+    given = ["VERSION=1.2.3", "REGISTRY=r.example.com", "REPOSITORY=https://example.com", "IMAGES=none", "KUBECTL=mine"]
+    command = ["make", "--dry-run", "--assume-old=requirements-dev.lock", "release", *given]
+    recipe = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert '-m release --version "$RELEASE_VERSION" --kubectl "mine" --kustomize ""' in recipe
+    for flag in ('--registry "r.example.com"', '--repository "https://example.com"', '--images "none"'):
+        assert flag in recipe
+    assert "--platforms" not in recipe
