@@ -39,7 +39,7 @@ _NONE: Final = "none"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 0, or 2 if there is no release; then the output folder is as it was."""
-    given = _parser().parse_args(arguments)
+    given = command_line().parse_args(arguments)
     try:
         source = source_of(ROOT, given.version, os.environ)
         output: Path = given.output / source.tag
@@ -96,7 +96,7 @@ def _put_in_place(staging: Path, output: Path) -> None:
 
 
 def _remarks(given: argparse.Namespace) -> list[str]:
-    """What whoever publishes this should know."""
+    """What to know before this is published."""
     remarks = []
     if given.images == [_NONE]:
         remarks.append("left out, as asked: image archives (IMAGES=none)")
@@ -115,7 +115,8 @@ def _remarks(given: argparse.Namespace) -> list[str]:
     return remarks
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """What `make release` can be given: docs/releasing.md."""
     parser = argparse.ArgumentParser(prog="python -m release", description=__doc__)
     parser.add_argument("--version", required=True, help="the version that webhook/__init__.py has")
     parser.add_argument("--output", type=Path, default=ROOT / "dist", metavar="FOLDER", help="gets a folder vVERSION")
