@@ -1,7 +1,7 @@
 # One image for `serve` and `evict`: locked packages, any user, a read-only root.
 #
-#   docker build -t device-taint-webhook:0.1.0 .
-#   buildah build --timestamp "$SOURCE_DATE_EPOCH" --build-arg SOURCE_DATE_EPOCH -t device-taint-webhook:0.1.0 .
+#   docker build --build-arg VERSION=VERSION -t device-taint-webhook:VERSION .
+#   buildah build --timestamp "$SOURCE_DATE_EPOCH" --build-arg SOURCE_DATE_EPOCH --build-arg VERSION=VERSION -t device-taint-webhook:VERSION .
 #
 # Same sources, same base: same bytes. Pin the base by digest for that, and let the builder set the times of layers as
 # well (buildah: --timestamp; BuildKit: --output type=image,rewrite-timestamp=true).
@@ -34,9 +34,10 @@ RUN SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} tools/bin/pip wheel --quiet --no-deps
     && find /opt/device-taint-webhook -exec touch --no-dereference --date "@${SOURCE_DATE_EPOCH}" {} +
 
 FROM ${BASE_IMAGE}
+ARG VERSION=unreleased
 LABEL org.opencontainers.image.title="device-taint-webhook" \
     org.opencontainers.image.description="Makes Kubernetes device taints safe: admission checks, toleration policy, gentle eviction" \
-    org.opencontainers.image.version="0.1.0" \
+    org.opencontainers.image.version="${VERSION}" \
     org.opencontainers.image.licenses="Apache-2.0"
 # Whatever the base can install packages with for Python goes.
 RUN python3 -c "import glob, shutil, site, sysconfig; \

@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 INSTALLED := $(VENV)/.installed
-CODE := webhook tests benchmarks certs
+CODE := webhook tests benchmarks certs release
 UNIT := tests/unit tests/properties tests/architecture
 # Processes of tests: most of what takes long waits for a control plane, so one more than CI has cores.
 WORKERS ?= 3
@@ -137,8 +137,8 @@ export INSTALL_IMAGE = $(IMAGE)
 install.yaml: ## the whole installation in one file (IMAGE=REGISTRY/NAME:TAG OVERLAY=self-managed KUBECTL=kubectl)
 	@if [ -z "$$INSTALL_IMAGE" ]; then \
 		echo "make install.yaml: IMAGE must be given: there is no image in a public registry. Build one and push it:" >&2; \
-		echo "    docker build -t REGISTRY/device-taint-webhook:0.1.0 . && docker push REGISTRY/device-taint-webhook:0.1.0" >&2; \
-		echo "    make install.yaml IMAGE=REGISTRY/device-taint-webhook:0.1.0" >&2; \
+		echo "    docker build -t REGISTRY/device-taint-webhook:VERSION . && docker push REGISTRY/device-taint-webhook:VERSION" >&2; \
+		echo "    make install.yaml IMAGE=REGISTRY/device-taint-webhook:VERSION" >&2; \
 		exit 2; \
 	elif ! [[ "$$INSTALL_IMAGE" =~ ^[A-Za-z0-9][A-Za-z0-9._:/@-]*$$ ]]; then \
 		echo "make install.yaml: IMAGE=$$INSTALL_IMAGE is not the name of an image" >&2; exit 2; \
@@ -155,8 +155,27 @@ install.yaml: ## the whole installation in one file (IMAGE=REGISTRY/NAME:TAG OVE
 	fi; \
 	trap 'rm -f "$(INSTALL).part"' EXIT; \
 	"$${render[@]}" "manifests/overlays/$(OVERLAY)" \
-		| sed -E "s#^( *(- )?image: )device-taint-webhook:.*#\1$$INSTALL_IMAGE#" > "$(INSTALL).part" \
+		| sed -E "s#^( *(- )?image: )device-taint-webhook\$$#\1$$INSTALL_IMAGE#" > "$(INSTALL).part" \
 		&& mv "$(INSTALL).part" "$(INSTALL)"
+
+# What `make release` builds, and for whom; without REGISTRY and REPOSITORY it names hosts that do not exist.
+# docs/releasing.md has all of it.
+VERSION ?=
+REGISTRY ?=
+REPOSITORY ?=
+DOWNLOADS ?=
+IMAGES ?=
+PLATFORMS ?=
+OUTPUT ?=
+
+export RELEASE_VERSION = $(VERSION)
+
+.PHONY: release
+release: setup ## all files of a release, in dist/vVERSION (VERSION=1.2.3 REGISTRY=... REPOSITORY=https://... IMAGES=none)
+	@$(BIN)/python -m release --version "$$RELEASE_VERSION" --kubectl "$(KUBECTL)" --kustomize "$(KUSTOMIZE)" \
+		$(if $(REGISTRY),--registry "$(REGISTRY)") $(if $(REPOSITORY),--repository "$(REPOSITORY)") \
+		$(if $(DOWNLOADS),--downloads "$(DOWNLOADS)") $(if $(IMAGES),--images "$(IMAGES)") \
+		$(if $(PLATFORMS),--platforms "$(PLATFORMS)") $(if $(OUTPUT),--output "$(OUTPUT)")
 
 # --- upkeep -------------------------------------------------------------------------------------
 
@@ -167,6 +186,10 @@ lock: setup ## resolve the dependencies again and write both lock files, with ha
 		$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 			--no-annotate --no-header --upgrade $${extra:+--extra dev} pyproject.toml -o requirements$$extra.lock; \
 	done
+
+.PHONY: audit-dependencies
+audit-dependencies: setup ## ask the package index for known vulnerabilities of the locked packages (AUDIT=... for pip-audit)
+	@$(BIN)/pip-audit --disable-pip --require-hashes --requirement requirements.lock --requirement requirements-dev.lock $(AUDIT)
 
 .PHONY: openapi
 openapi: setup ## write the fields that each release serves (webhook/api/fields), from Kubernetes' own OpenAPI documents

@@ -29,7 +29,7 @@ _Started = TypeVar("_Started", ControlPlane, WebhookProcess)
 
 
 _TRACING = Tracing()
-_SLOW_FOLDERS = ("apiserver", "image", "properties", "https")
+_SLOW_FOLDERS = ("apiserver", "image", "release", "properties", "https")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -152,7 +152,6 @@ def test_labels_are_the_recommended_ones(document: Json) -> None:
     recommended = {
         "app.kubernetes.io/name": project["name"],
         "app.kubernetes.io/instance": project["name"],
-        "app.kubernetes.io/version": project["version"],
         "app.kubernetes.io/component": "admission",
         "app.kubernetes.io/part-of": project["name"],
         "app.kubernetes.io/managed-by": "kustomize",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 IMAGE: Final = "registry.example.com:5000/taints/webhook@sha256:0123"
 # All that may be there beside kubectl or kustomize: no Go, no Python, no network.
 NEEDED: Final = ("bash", "make", "mv", "rm", "sed")
-_PRINTS: Final = '#!/bin/bash\necho "program: {name} $*"\necho "        image: device-taint-webhook:0.1.0"\n'
+_PRINTS: Final = '#!/bin/bash\necho "program: {name} $*"\necho "        image: device-taint-webhook"\n'
 
 
 @pytest.fixture

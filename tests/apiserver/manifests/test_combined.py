@@ -215,10 +215,10 @@ def test_the_documented_overlay_has_all_of_its_components_in_its_namespace(examp
 def test_the_documented_version_is_in_the_image_and_in_every_label(example: list[Json]) -> None:
     """L16."""
     for document in example:
-        assert document["metadata"]["labels"]["app.kubernetes.io/version"] == "0.1.1", document["kind"]
+        assert document["metadata"]["labels"]["app.kubernetes.io/version"] == "VERSION", document["kind"]
         if document["kind"] == "Deployment":
             template = document["spec"]["template"]
-            assert template["metadata"]["labels"]["app.kubernetes.io/version"] == "0.1.1"
+            assert template["metadata"]["labels"]["app.kubernetes.io/version"] == "VERSION"
             assert template["spec"]["containers"][0]["image"].startswith("registry.example.com/device-taint-webhook:")
             assert "app.kubernetes.io/version" not in document["spec"]["selector"]["matchLabels"]
 

@@ -205,17 +205,19 @@ def test_evict_runs_in_the_mode_of_its_overlay(render: Callable[[str], list[Json
 
 
 @every_overlay
-def test_images_and_labels_name_the_version_that_this_is(render: Callable[[str], list[Json]], overlay: str) -> None:
+def test_labels_are_the_recommended_ones_and_a_release_adds_the_version(
+    render: Callable[[str], list[Json]], overlay: str
+) -> None:
+    """What release/installation.py adds: tests/release/test_installations.py."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for _, container in _workloads(render(overlay)):
-        assert container["image"] == f"{project['name']}:{project['version']}"
+        assert container["image"] == project["name"]
     for document in render(overlay):
         labels = dict(document["metadata"]["labels"])
         assert labels.pop("app.kubernetes.io/component") in _COMPONENTS
         assert {key: text for key, text in labels.items() if key.startswith("app.kubernetes.io/")} == {
             "app.kubernetes.io/name": project["name"],
             "app.kubernetes.io/instance": project["name"],
-            "app.kubernetes.io/version": project["version"],
             "app.kubernetes.io/part-of": project["name"],
             "app.kubernetes.io/managed-by": "kustomize",
         }, document["kind"]

@@ -1,0 +1,67 @@
+"""Image archives, by the module that builds them where there are the tools for it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+from typing import TYPE_CHECKING, Protocol, cast
+
+from release.source import ReleaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from release.source import Source
+
+_MODULE = "release.images"
+
+
+class ImageArchive(Protocol):
+    """One image in one file."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    @property
+    def digest(self) -> str:
+        """Of the image's manifest: sha256:..."""
+
+    @property
+    def architecture(self) -> str:
+        """amd64 or arm64."""
+
+
+def build_images(source: Source, repository: str, architectures: Sequence[str], folder: Path) -> list[ImageArchive]:
+    """An archive for each architecture, and their digests in image-digests.txt; nothing for no architectures.
+
+    Raises: ReleaseError if this machine cannot build images.
+    """
+    if not architectures:
+        return []
+    if importlib.util.find_spec(_MODULE) is None:
+        raise ReleaseError("this tree builds no images; to release without them, say so: IMAGES=none")
+    build = cast("Callable[[str, str, str, Path], ImageArchive]", importlib.import_module(_MODULE).build_archive)
+    try:
+        with _environment({"SOURCE_DATE_EPOCH": str(source.epoch), "SOURCE_URL": repository}):
+            archives = [build(each, source.version, source.revision, folder) for each in architectures]
+    except Exception as error:
+        raise ReleaseError(f"images: {error}; to release without them, say so: IMAGES=none") from error
+    digests = [f"{each.digest}  linux/{each.architecture}  {each.path.name}\n" for each in archives]
+    (folder / "image-digests.txt").write_text("".join(digests), encoding="utf-8")
+    return archives
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """That is where the builder looks for what its arguments do not say."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -1,0 +1,71 @@
+"""One file for each overlay that installs everything, with the version in its images and labels.
+
+The manifests of the tree have no version: what deploys them says which one it is. A kustomization that is made for the
+occasion does so here, in the way that manifests/README.md shows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import yaml
+
+from release.source import ReleaseError
+from release.tools import run_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from release.source import Source
+
+NAME: Final = "device-taint-webhook"
+
+
+def write_installations(source: Source, registry: str, renderer: Sequence[str], folder: Path) -> list[Path]:
+    """Writes install-OVERLAY.yaml for each overlay, whose images are REGISTRY/device-taint-webhook:VERSION.
+
+    `renderer` is a command that takes a folder: `kubectl kustomize`, or `kustomize build`.
+
+    Raises: ReleaseError.
+    """
+    written = []
+    for overlay in sorted(each.parent for each in source.root.glob("manifests/overlays/*/kustomization.yaml")):
+        path = folder / f"install-{overlay.name}.yaml"
+        path.write_text(_rendered(source, overlay, registry, renderer), encoding="utf-8")
+        written.append(path)
+    if not written:
+        raise ReleaseError("manifests/overlays has no overlay")
+    return written
+
+
+def renderer_of(kubectl: str, kustomize: str) -> list[str]:
+    """The command that renders: the programs that are named, else those on PATH; of both, kubectl.
+
+    Raises: ReleaseError if there is none.
+    """
+    if not kubectl and not kustomize:
+        kubectl, kustomize = shutil.which("kubectl") or "", shutil.which("kustomize") or ""
+    if kubectl:
+        return [kubectl, "kustomize"]
+    if kustomize:
+        return [kustomize, "build"]
+    raise ReleaseError("neither kubectl nor kustomize is on PATH; set KUBECTL or KUSTOMIZE to one of them")
+
+
+def _rendered(source: Source, overlay: Path, registry: str, renderer: Sequence[str]) -> str:
+    with tempfile.TemporaryDirectory() as made:
+        # kustomize follows links before it goes up, and so must we
+        here = Path(made).resolve()
+        kustomization = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": [os.path.relpath(overlay.resolve(), here)],
+            "images": [{"name": NAME, "newName": f"{registry}/{NAME}", "newTag": source.version}],
+            "labels": [{"pairs": {"app.kubernetes.io/version": source.version}, "includeTemplates": True}],
+        }
+        (here / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
+        return run_tool([*renderer, str(here)], source)

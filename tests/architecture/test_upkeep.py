@@ -1,0 +1,88 @@
+"""The files by which bots and a schedule keep dependencies up to date: valid, and about files that are there."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+ROOT: Final = Path(__file__).parents[2]
+DEPENDABOT: Final = ROOT / ".github" / "dependabot.yml"
+RENOVATE: Final = ROOT / "renovate.json"
+AUDIT: Final = ROOT / ".github" / "workflows" / "audit.yml"
+LOCKS: Final = ("requirements.lock", "requirements-dev.lock")
+
+
+def _check(schema: str, path: Path) -> subprocess.CompletedProcess[str]:
+    """By the schemas that the package has, without a network."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("schema", "path", "right", "wrong"),
+    [
+        ("dependabot", DEPENDABOT, "schedule:", "shedule:"),
+        ("renovate", RENOVATE, '"dependencyDashboard": true', '"dependencyDashboard": "yes"'),
+        ("github-workflows", AUDIT, "runs-on:", "runs:"),
+    ],
+)
+def test_each_file_is_valid_by_its_schema(schema: str, path: Path, right: str, wrong: str, tmp_path: Path) -> None:
+    done = _check(schema, path)
+    assert done.returncode == 0, done.stdout
+    assert right in path.read_text()
+    (tmp_path / path.name).write_text(path.read_text().replace(right, wrong))
+    assert _check(schema, tmp_path / path.name).returncode != 0
+
+
+def test_dependabot_looks_at_every_go_module_and_at_folders_that_are_there() -> None:
+    updates = yaml.safe_load(DEPENDABOT.read_text())["updates"]
+    by_ecosystem = {each["package-ecosystem"]: each for each in updates}
+    modules = {
+        f"/{path.parent.relative_to(ROOT)}"
+        for folder in ("tests", "benchmarks")
+        for path in (ROOT / folder).rglob("go.mod")
+    }
+    assert len(modules) > 5
+    patterns = by_ecosystem["gomod"]["directories"]
+    assert [each for each in modules if not any(fnmatch(each, pattern) for pattern in patterns)] == []
+    assert {each["directory"] for each in updates if "directory" in each} == {"/"}
+    for ecosystem, file in (("pip", "pyproject.toml"), ("docker", "Dockerfile"), ("github-actions", AUDIT)):
+        assert ecosystem in by_ecosystem
+        assert (ROOT / file).is_file()
+
+
+def test_renovate_keeps_both_lock_files() -> None:
+    (pattern,) = json.loads(RENOVATE.read_text())["pip_requirements"]["managerFilePatterns"]
+    assert (pattern[0], pattern[-1]) == ("/", "/")
+    for name in LOCKS:
+        assert re.search(pattern[1:-1], name)
+        assert (ROOT / name).is_file()
+
+
+def test_the_schedule_runs_a_target_that_is_there() -> None:
+    steps = yaml.safe_load(AUDIT.read_text())["jobs"]["dependencies"]["steps"]
+    (command,) = [each["run"] for each in steps if "run" in each]
+    target = command.removeprefix("make ")
+    recipe = (ROOT / "Makefile").read_text().partition(f"\n{target}:")[2].partition("\n\n")[0]
+    for name in LOCKS:
+        assert f"--requirement {name}" in recipe
+
+
+def test_the_audit_reads_both_lock_files_with_their_hashes() -> None:
+    """A dry run, which asks the index nothing."""
+    command = [str(Path(sys.executable).with_name("pip-audit")), "--dry-run", "--disable-pip", "--require-hashes"]
+    named = [word for name in LOCKS for word in ("--requirement", name)]
+    done = subprocess.run([*command, *named], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    pins = sum(len(re.findall(r"^[a-z0-9][\w.-]*==", (ROOT / name).read_text(), re.MULTILINE)) for name in LOCKS)
+    found = re.search(r"would have audited (\d+) packages", done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert found is not None
+    assert pins / 2 < int(found[1]) <= pins

@@ -1,0 +1,44 @@
+"""A release, built twice, for all tests of this folder."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.release.releasing import REGISTRY, REPOSITORY, Surroundings, release, tree_at
+from webhook import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.controlplane.assets import Assets
+
+_HERE = Surroundings(0o022, {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "1"})
+_ELSEWHERE = Surroundings(0o077, {"TZ": "Asia/Kathmandu", "LC_ALL": "C", "PYTHONHASHSEED": "2", "USER": "another"})
+
+
+@pytest.fixture(scope="package")
+def releases(assets: Assets) -> Iterator[tuple[Path, Path]]:
+    """The files of one release that was built in two folders, one after the other. Large, so not kept."""
+    with tempfile.TemporaryDirectory(prefix="release-") as made:
+        yield _built(assets, Path(made, "here"), _HERE), _built(assets, Path(made, "some/where/else"), _ELSEWHERE)
+
+
+def _built(assets: Assets, top: Path, surroundings: Surroundings) -> Path:
+    top.mkdir(parents=True)
+    kubectl = f"--kubectl={assets.program('kubectl')}"
+    given = [kubectl, f"--output={top / 'out'}", f"--registry={REGISTRY}", f"--repository={REPOSITORY}"]
+    done = release(tree_at(top / "tree"), *given, "--images=none", surroundings=surroundings)
+    assert done.returncode == 0, done.stderr
+    folder = top / "out" / f"v{__version__}"
+    assert done.stdout == f"{folder}\n"
+    return folder
+
+
+@pytest.fixture(scope="package")
+def files(releases: tuple[Path, Path]) -> Path:
+    """The folder with the files of a release."""
+    return releases[0]

@@ -1,0 +1,43 @@
+"""install-OVERLAY.yaml: what the overlay renders, with the version in images and labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.apiserver.manifests.installing import rendered
+from tests.release.releasing import REGISTRY
+from tests.release.test_reproducible import OVERLAYS
+from webhook import __version__
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.controlplane.assets import Assets
+
+LABEL = "app.kubernetes.io/version"
+IMAGE = f"{REGISTRY}/device-taint-webhook:{__version__}"
+
+
+def _take_version(document: dict[str, Any]) -> None:
+    """Takes out what a release adds, which has to be there."""
+    assert document["metadata"]["labels"].pop(LABEL) == __version__, document["kind"]
+    template = document["spec"].get("template") if document["kind"] == "Deployment" else None
+    if template is None:
+        return
+    assert template["metadata"]["labels"].pop(LABEL) == __version__
+    assert LABEL not in document["spec"]["selector"]["matchLabels"]
+    for container in template["spec"]["containers"]:
+        assert container["image"] == IMAGE
+        container["image"] = "device-taint-webhook"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_it_is_the_overlay_with_the_version_of_the_release(files: Path, assets: Assets, overlay: str) -> None:
+    """L16, and A6: one file that needs nothing else."""
+    documents = list(yaml.safe_load_all((files / f"install-{overlay}.yaml").read_text()))
+    for document in documents:
+        _take_version(document)
+    assert documents == rendered(assets, f"overlays/{overlay}")

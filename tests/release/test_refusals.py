@@ -1,0 +1,160 @@
+"""When there is no release, why, and that nothing is left of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from release.__main__ import main
+from release.archives import build_images
+from release.installations import renderer_of
+from release.source import ReleaseError, Source, source_of
+from tests.release.releasing import EPOCH, REPOSITORY, REVISION, ROOT, release, tree_at
+from webhook import __version__
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OF_THE_TREE = {"SOURCE_REVISION": REVISION, "SOURCE_DATE_EPOCH": str(EPOCH)}
+
+
+def test_another_version_than_the_trees_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    done = release(ROOT, f"--output={tmp_path / 'out'}", version="99.0.0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"VERSION=99.0.0 was asked for, and the tree is {__version__}: set __version__" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tree_with_changes_is_refused(tmp_path: Path) -> None:
+    """A release is what a commit says."""
+    (tmp_path / "webhook").mkdir()
+    (tmp_path / "webhook" / "__init__.py").write_text('__version__ = "1.2.3"\n')
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    for command in (["init", "--quiet"], ["add", "."], [*author, "commit", "--quiet", "--message=a"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    source = source_of(tmp_path, "1.2.3", {})
+    assert len(source.revision) == 40
+    assert source.epoch > EPOCH
+    (tmp_path / "more").touch()
+    with pytest.raises(ReleaseError, match=r"1 files are not as committed \(\?\? more\)"):
+        source_of(tmp_path, "1.2.3", {})
+
+
+def test_a_tree_without_git_needs_a_revision_and_a_time(tmp_path: Path) -> None:
+    (tmp_path / "webhook").mkdir()
+    (tmp_path / "webhook" / "__init__.py").write_text('__version__ = "1.2.3"\n')
+    with pytest.raises(ReleaseError, match="set SOURCE_REVISION and SOURCE_DATE_EPOCH"):
+        source_of(tmp_path, "1.2.3", {"GIT_CEILING_DIRECTORIES": str(tmp_path)})
+    assert source_of(tmp_path, "1.2.3", OF_THE_TREE) == Source(tmp_path, "1.2.3", REVISION, EPOCH)
+    with pytest.raises(ReleaseError, match="are not a commit"):
+        source_of(tmp_path, "1.2.3", {**OF_THE_TREE, "SOURCE_REVISION": "main"})
+
+
+def test_a_version_without_a_section_in_the_changelog_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+    tree = tree_at(tmp_path / "tree")
+    (tree / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\ntext\n")
+    done = release(tree, f"--output={tmp_path / 'out'}", "--images=none")
+    assert done.returncode == 2
+    assert f"no section '## {__version__}'" in done.stderr
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_without_a_program_that_renders_both_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ReleaseError, match="set KUBECTL or KUSTOMIZE"):
+        renderer_of("", "")
+    assert renderer_of("", "/bin/kustomize") == ["/bin/kustomize", "build"]
+    assert renderer_of("kubectl", "kustomize") == ["kubectl", "kustomize"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--images=none,amd64"],
+        ["--images=riscv64"],
+        ["--platforms=linux/amd64,linux/amd64"],
+        ["--platforms="],
+        ["--repository=http://example.com"],
+    ],
+)
+def test_wrong_flags_are_refused(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([f"--version={__version__}", *wrong])
+    assert end.value.code == 2
+
+
+@dataclass(frozen=True)
+class _Built:
+    path: Path
+    digest: str
+    architecture: str
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source(ROOT, "1.2.3", REVISION, EPOCH)
+
+
+def test_no_image_is_built_unless_asked_for(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    assert build_images(source, REPOSITORY, [], tmp_path) == []
+    with pytest.raises(ReleaseError, match="builds no images; to release without them, say so: IMAGES=none"):
+        build_images(source, REPOSITORY, ["amd64"], tmp_path)
+
+
+def test_a_machine_that_cannot_build_images_says_so(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stand_in(monkeypatch, fault="no buildah")
+    with pytest.raises(ReleaseError, match="images: no buildah; to release without them, say so: IMAGES=none"):
+        build_images(source, REPOSITORY, ["amd64"], tmp_path)
+
+
+def test_images_are_built_of_the_version_and_the_commit(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _stand_in(monkeypatch, fault="")
+    archives = build_images(source, REPOSITORY, ["amd64", "arm64"], tmp_path)
+    assert [each.architecture for each in archives] == ["amd64", "arm64"]
+    names = [f"{each}-1.2.3-{REVISION}" for each in ("amd64", "arm64")]
+    assert sorted(each.name for each in tmp_path.iterdir()) == [*names, "image-digests.txt"]
+    assert [(tmp_path / name).read_text() for name in names] == [f"{EPOCH} {REPOSITORY}"] * 2
+    assert (tmp_path / "image-digests.txt").read_text() == "".join(
+        f"sha256:0  linux/{architecture}  {name}\n"
+        for architecture, name in zip(("amd64", "arm64"), names, strict=True)
+    )
+    assert "SOURCE_URL" not in os.environ
+
+
+def _stand_in(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """A module in place of release.images, which builds or cannot."""
+
+    def build_archive(architecture: str, version: str, revision: str, folder: Path) -> _Built:
+        if fault:
+            raise RuntimeError(fault)
+        path = folder / f"{architecture}-{version}-{revision}"
+        path.write_text(f"{os.environ['SOURCE_DATE_EPOCH']} {os.environ['SOURCE_URL']}")
+        return _Built(path, "sha256:0", architecture)
+
+    module = ModuleType("release.images")
+    module.__spec__ = ModuleSpec("release.images", None)
+    module.build_archive = build_archive  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "release.images", module)
+
+
+def test_make_passes_what_it_is_given() -> None:
+    given = ["VERSION=1.2.3", "REGISTRY=r.example.com", "REPOSITORY=https://example.com", "IMAGES=none", "KUBECTL=mine"]
+    command = ["make", "--dry-run", "--assume-old=requirements-dev.lock", "release", *given]
+    recipe = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert '-m release --version "$RELEASE_VERSION" --kubectl "mine" --kustomize ""' in recipe
+    for flag in ('--registry "r.example.com"', '--repository "https://example.com"', '--images "none"'):
+        assert flag in recipe
+    assert "--platforms" not in recipe
