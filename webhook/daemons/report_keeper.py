@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.meta import SERVED_VERSIONS
@@ -20,7 +21,7 @@ from webhook.telemetry.repeats import LastingFault
 from webhook.telemetry.reports import ReportMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
     from datetime import datetime
     from typing import Any
 
@@ -114,22 +115,22 @@ class ReportKeeper:
         try:
             served = await self._store.is_served()
             self._metrics.set_served(served=served)
-            if served and self._sources.leads():
-                await self._write_all()
+            if served and self._sources.leads() and await self._write_all():
                 self._fault.ended()
         except ClusterError as error:
             self._failed(error)
         finally:
             self._found.clear()
 
-    async def _write_all(self) -> None:
+    async def _write_all(self) -> bool:
+        """Returns whether everything was written."""
         await self._add_cluster_wide()
         wanted = await asyncio.to_thread(_objects, tuple(self._found))  # half a second for 20,000
         now = int(self._sources.now().timestamp())
         self._found_at = {each: self._found_at.get(each, now) for obj in wanted for each in obj.findings}
         kinds = Counter(obj.identity.kind for obj in wanted)
         self._metrics.set_wanted(kinds, len(self._found_at), self._left_out)
-        await self._write(changes(wanted, await self._store.stored(), self._written))
+        return await self._write(changes(wanted, await self._store.stored(), self._written))
 
     async def _add_cluster_wide(self) -> None:
         sources, version = self._sources, await self._rules_version()
@@ -148,37 +149,37 @@ class ReportKeeper:
         except NotFound:
             return SERVED_VERSIONS[0]
 
-    async def _write(self, due: ReportChanges) -> None:
-        """Writes one after the other, with pauses. A failed write does not keep the others from being tried."""
-        for obj in due.write:
-            if not self._sources.leads():
-                return
-            try:
-                stored = await self._store.apply(obj.identity, obj.manifest(self._found_at))
-            except ClusterError as error:
-                self._failed(error)
-            else:
-                self._note_written(obj.identity, stored)
-            await asyncio.sleep(self._pause_seconds)
-        for identity, found in due.delete:
-            if not self._sources.leads():
-                return
-            try:
-                await self._store.delete(identity, found.uid)
-            except ClusterError as error:
-                self._failed(error)
-            else:
-                self._written.pop(identity, None)
-                self._metrics.count_action("deleted")
-            await asyncio.sleep(self._pause_seconds)
+    async def _write(self, due: ReportChanges) -> bool:
+        """Writes one after the other, with pauses; a failed write does not keep the others from being tried.
 
-    def _note_written(self, identity: ReportId, stored: StoredReport | None) -> None:
-        """`stored` is None where the namespace is gone by now."""
-        if stored is None:
-            self._written.pop(identity, None)
+        Returns whether all went well.
+        """
+        attempts: list[Callable[[], Coroutine[Any, Any, None]]] = [partial(self._apply, each) for each in due.write]
+        attempts += [partial(self._delete, identity, found.uid) for identity, found in due.delete]
+        fine = True
+        for attempt in attempts:
+            if not self._sources.leads():
+                return False
+            try:
+                await attempt()
+            except ClusterError as error:
+                self._failed(error)
+                fine = False
+            await asyncio.sleep(self._pause_seconds)
+        return fine
+
+    async def _apply(self, obj: ReportObject) -> None:
+        stored = await self._store.apply(obj.identity, obj.manifest(self._found_at))
+        if stored is None:  # the namespace is gone by now
+            self._written.pop(obj.identity, None)
             return
-        self._written[identity] = stored
+        self._written[obj.identity] = stored
         self._metrics.count_action("written")
+
+    async def _delete(self, identity: ReportId, uid: str) -> None:
+        await self._store.delete(identity, uid)
+        self._written.pop(identity, None)
+        self._metrics.count_action("deleted")
 
     def _failed(self, error: ClusterError) -> None:
         self._metrics.count_action("failed")

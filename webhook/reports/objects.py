@@ -89,8 +89,8 @@ def report_objects(findings: Iterable[ReportFinding]) -> Iterator[ReportObject]:
         by_namespace[each.subject.namespace].add(each.shortened())
     for namespace, found in sorted(by_namespace.items()):
         sized = [SizedFinding(each, _size(each)) for each in _bounded(found)]
-        for digits, part in shards(sized, _SHARD_BYTES):
-            name = f"{PROGRAM}-{digits}" if digits else PROGRAM
+        for bits, part in shards(sized, _SHARD_BYTES):
+            name = f"{PROGRAM}-{bits}" if bits else PROGRAM
             yield _object(ReportId(namespace, name), [each.finding for each in part])
 
 

@@ -1,8 +1,8 @@
 """Which findings share an object: few objects, each of bounded size, and a small change concerns few of them.
 
-A subject belongs to the object whose name ends with the first digits of the subject's hash. All findings are in one
-object with no digit; one that would be too large is split into up to sixteen, by one more digit, and the others stay as
-they are. So the division depends on the findings alone: another leader, or a restart, makes the same objects.
+A subject belongs to the object whose name ends with the first bits of the subject's hash. All findings are in one
+object with no bits; one that would be too large is split into two by one more bit, and the others stay as they are. So
+the division depends on the findings alone: another leader, or a restart, makes the same objects.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from webhook.reports.findings import ReportFinding, ReportSubject
 
-DIGITS_MOST: Final = 16
-"""A hash of 64 bits; two subjects of one hash stay together, however large they are."""
+BITS_MOST: Final = 32
+"""Two subjects of one hash stay together, however large they are."""
 
 
 class SizedFinding(NamedTuple):
@@ -28,13 +28,14 @@ class SizedFinding(NamedTuple):
 
 
 def place_of(subject: ReportSubject) -> str:
-    """The hash of a subject as sixteen hexadecimal digits; an object that is created again keeps its place."""
+    """The hash of a subject as zeros and ones; an object that is created again keeps its place."""
     text = f"{subject.kind}\0{subject.namespace}\0{subject.name}"
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:DIGITS_MOST]
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+    return f"{int.from_bytes(digest[: BITS_MOST // 8]):0{BITS_MOST}b}"
 
 
 def shards(findings: Sequence[SizedFinding], most_bytes: int) -> Iterator[tuple[str, list[SizedFinding]]]:
-    """(digits, findings) of each object, in order; none of them larger than `most_bytes`.
+    """(bits, findings) of each object, in order; none of them larger than `most_bytes`.
 
     A single subject is never divided, so its findings must be fewer than that by themselves.
     """
@@ -43,17 +44,17 @@ def shards(findings: Sequence[SizedFinding], most_bytes: int) -> Iterator[tuple[
 
 
 def _divided(
-    digits: str, placed: Sequence[tuple[str, SizedFinding]], most_bytes: int
+    bits: str, placed: Sequence[tuple[str, SizedFinding]], most_bytes: int
 ) -> Iterator[tuple[str, list[SizedFinding]]]:
-    if len(digits) == DIGITS_MOST or sum(each.size for _, each in placed) <= most_bytes:
+    if len(bits) == BITS_MOST or sum(each.size for _, each in placed) <= most_bytes:
         if placed:
-            yield digits, [each for _, each in placed]
+            yield bits, [each for _, each in placed]
         return
     parts: defaultdict[str, list[tuple[str, SizedFinding]]] = defaultdict(list)
     for place, each in placed:
-        parts[place[len(digits)]].append((place, each))
-    for digit, part in sorted(parts.items()):
-        yield from _divided(digits + digit, part, most_bytes)
+        parts[place[len(bits)]].append((place, each))
+    for bit, part in sorted(parts.items()):
+        yield from _divided(bits + bit, part, most_bytes)
 
 
 def _order(placed: tuple[str, SizedFinding]) -> tuple[str, ReportFinding]:

@@ -1,9 +1,9 @@
-// The Alertmanager that tests send alerts to.
-module github.com/device-taint-webhook/device-taint-webhook/tests/controlplane/alertmanager
+// The Alertmanager that tests send alerts to. A module of its own, so that go.sum pins what is built.
+module devicetaint.io/alertmanager
 
-go 1.26
+go 1.26.0
 
-require github.com/prometheus/alertmanager v0.28.1
+tool github.com/prometheus/alertmanager/cmd/alertmanager
 
 require (
 	github.com/KimMachineGun/automemlimit v0.7.0 // indirect
@@ -58,6 +58,7 @@ require (
 	github.com/oklog/run v1.1.0 // indirect
 	github.com/oklog/ulid v1.3.1 // indirect
 	github.com/pbnjay/memory v0.0.0-20210728143218-7b4eea64cf58 // indirect
+	github.com/prometheus/alertmanager v0.28.1 // indirect
 	github.com/prometheus/client_golang v1.20.5 // indirect
 	github.com/prometheus/client_model v0.6.1 // indirect
 	github.com/prometheus/common v0.61.0 // indirect
