@@ -54,8 +54,8 @@ class EventQueue:
 
     @property
     def unsent(self) -> int:
-        """Events in all queues; one that is being sent is not among them."""
-        return sum(len(each.buffer.waiting) for each in self._receivers)
+        """Events in all queues, with those that are being sent."""
+        return sum(len(each.buffer.waiting) + each.sending for each in self._receivers)
 
     def put(self, notice: Notice) -> None:
         """Queues an event unless it was queued before. Never waits; what is too much is dropped and counted."""
@@ -81,22 +81,30 @@ class EventQueue:
 
     async def send(self, receiver: _Receiver, event: dict[str, Any]) -> None:
         """Sends one event, with as many attempts as it takes; gives up if the receiver refuses it for good."""
-        while self._leads():
-            try:
-                await receiver.poster.post(event, CONTENT_TYPE)
-            except NotPosted as error:
-                self._metrics.count_failure(SINK)
-                if receiver.fault.failed(str(error)):
-                    log.warning("event not sent", extra={"error": str(error), **receiver.fault.fields})
-                if error.final:
-                    self.drop("refused by the receiver")
-                    return
-                await asyncio.sleep(receiver.backoff.next_seconds(error.retry_after_seconds))
-                continue
-            receiver.fault.ended()
-            receiver.backoff.reset()
-            self._metrics.count_sent(SINK, 1)
-            return
+        receiver.sending = True
+        try:
+            while self._leads() and not await self._sent(receiver, event):  # noqa: ASYNC110 -- attempts, not polls
+                await asyncio.sleep(receiver.wait_seconds)
+        finally:
+            receiver.sending = False
+
+    async def _sent(self, receiver: _Receiver, event: dict[str, Any]) -> bool:
+        """Whether nothing remains to be done, after one attempt."""
+        try:
+            await receiver.poster.post(event, CONTENT_TYPE)
+        except NotPosted as error:
+            self._metrics.count_failure(SINK)
+            if receiver.fault.failed(str(error)):
+                log.warning("event not sent", extra={"error": str(error), **receiver.fault.fields})
+            if error.final:
+                self.drop("refused by the receiver")
+            else:
+                receiver.wait_seconds = receiver.backoff.next_seconds(error.retry_after_seconds)
+            return error.final
+        receiver.fault.ended()
+        receiver.backoff.reset()
+        self._metrics.count_sent(SINK, 1)
+        return True
 
 
 class _Receiver:
@@ -106,6 +114,9 @@ class _Receiver:
         self.poster = poster
         self.backoff = backoff
         self.fault = LastingFault()
+        self.wait_seconds = 0.0
+        """Before the next attempt."""
+        self.sending = False
         self.buffer: WriteBehind[dict[str, Any]] = WriteBehind(
             lambda event: queue.send(self, event),
             most=most,

@@ -72,7 +72,12 @@ def test_the_schema_notices_an_event_without_an_id() -> None:
 def test_an_event_that_is_sent_again_has_its_id_and_its_end_has_another() -> None:
     first, again = make_notice(), make_notice(text="hits 70 pods")
     assert event_of(first, "")["id"] == event_of(again, "")["id"]
-    others = [make_notice(ended=NOW), make_notice(name="other"), make_notice(started=NOW), make_notice(NoticeKind.BLOCKED)]
+    others = [
+        make_notice(ended=NOW),
+        make_notice(name="other"),
+        make_notice(started=NOW),
+        make_notice(NoticeKind.BLOCKED),
+    ]
     identities = {event_of(each, "")["id"] for each in [first, *others]}
     assert len(identities) == 5
     assert event_of(make_notice(ended=NOW), "")["id"] == event_of(make_notice(ended=NOW + timedelta(1)), "")["id"]

@@ -32,9 +32,7 @@ class Watch:
 
     def take(self, minutes: float = 0) -> list[tuple[str, str, datetime, datetime | None]]:
         self.now += timedelta(minutes=minutes)
-        return [
-            (each.kind.value, each.subject.name, each.started, each.ended) for each in self._notices.take(self.now)
-        ]
+        return [(each.kind.value, each.subject.name, each.started, each.ended) for each in self._notices.take(self.now)]
 
 
 def test_a_rule_that_stops_is_a_notice_until_it_goes_on() -> None:
