@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def poster(peer: Peer, timeout_seconds: float = 5.0, **settings: Path) -> Poster:
-    return Poster(f"{peer.url}/hook?key=secret", ReceiverSettings(**settings), timeout_seconds)
+def poster(
+    peer: Peer, timeout_seconds: float = 5.0, *, token_file: Path | None = None, ca_file: Path | None = None
+) -> Poster:
+    settings = ReceiverSettings(token_file=token_file, ca_file=ca_file)
+    return Poster(f"{peer.url}/hook?key=secret", settings, timeout_seconds)
 
 
 def test_a_value_is_posted_as_json_with_its_content_type() -> None:
