@@ -137,7 +137,9 @@ def guarded(plane: ControlPlane, ward: Ward, name: str) -> None:
     ward.admit(name, labels={"guarded": name})
     budgets = path("policy/v1", "poddisruptionbudgets", namespace=ward.name)
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"guarded": name}}}
-    generation = plane.client.create(budgets, {"metadata": {"name": name}, "spec": spec}).object["metadata"]["generation"]
+    generation = plane.client.create(budgets, {"metadata": {"name": name}, "spec": spec}).object["metadata"][
+        "generation"
+    ]
     counts = {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
     status = {"observedGeneration": generation, **counts}
     _ = plane.client.patch(f"{budgets}/{name}/status", {"status": status}).object
@@ -156,7 +158,9 @@ def published(plane: ControlPlane, ward: Ward, device: str) -> Iterator[None]:
 
 def kinds(events: list[dict[str, Any]], rule: str) -> list[str]:
     """What was received about a rule, in order."""
-    return [each["type"].removeprefix("io.devicetaint.rule.") for each in events if each["data"]["rule"]["name"] == rule]
+    return [
+        each["type"].removeprefix("io.devicetaint.rule.") for each in events if each["data"]["rule"]["name"] == rule
+    ]
 
 
 def test_alerts_and_events_say_what_happens_to_rules(

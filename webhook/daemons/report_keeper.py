@@ -117,6 +117,8 @@ class ReportKeeper:
             self._metrics.set_served(served=served)
             if served and self._sources.leads() and await self._write_all():
                 self._fault.ended()
+        except NotFound:
+            self._metrics.set_served(served=False)  # announced, and not there yet or any more
         except ClusterError as error:
             self._failed(error)
         finally:
