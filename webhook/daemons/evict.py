@@ -143,13 +143,11 @@ class Worker:
         self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)
         self._policy = EvictionPolicy(self._policies, on_change=self._replan_all)
         self._audit = self._periodic_audit()
-        registry, leads, now = self._metrics.registry, self._leads, self._clock.now
-        self._notifier = Notifier(settings.notifications, registry, leads=leads, now=now, random=chance)
+        self._notifier = Notifier(settings.notifications, self._metrics.registry, self._leads, self._clock.now, chance)
         self._key = CodeKey(settings, self._cluster, self._replan_all, chance)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
-        self._checks, self._in_tree = Checks(), InTree.UNKNOWN
+        self._checks, self._in_tree, self._totals_at = Checks(), InTree.UNKNOWN, 0.0
         self._known_totals: Numbers | None = None
-        self._totals_at = 0.0
         self._controller: Controller | None = None
         self._stale_reporter: StaleReporter | None = None
         self._controller_ready = asyncio.Event()

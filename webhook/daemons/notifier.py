@@ -39,7 +39,6 @@ class Notifier:
         self,
         settings: NotificationSettings,
         registry: CollectorRegistry,
-        *,
         leads: Callable[[], bool],
         now: Callable[[], datetime],
         random: Callable[[], float],

@@ -99,7 +99,6 @@ def reviewed(
     seconds: float = 10.0,
     clock: Callable[[], float] = time.monotonic,
     settings: ReviewSettings = ReviewSettings(),  # noqa: B008 -- frozen
-    traceparent: str = "",
 ) -> dict[str, Any]:
     """What is answered to a review, with the samples of its metrics under "metrics"."""
     metrics = Metrics(version="0", resources=("resourceclaims", "resourceslices", "devicetaintrules", "configmaps"))
@@ -110,7 +109,7 @@ def reviewed(
     assert route is not None
     budget = Budget(route.seconds, clock)
     outcome = asyncio.run(reviews._review(route, encoded(review), budget))
-    answer = reviews._finish(outcome, 0.0, traceparent)
+    answer = reviews._finish(outcome, 0.0, "")
     samples = {
         (sample.name.removeprefix("device_taint_webhook_"), *sample.labels.values()): sample.value
         for family in metrics.registry.collect()
@@ -417,19 +416,6 @@ def test_broken_glass_has_a_log_line_and_a_number_of_its_own(caplog: pytest.LogC
     assert (vars(glass)["user"], vars(glass)["object"]) == ("jane", "unhealthy-gpu")
     assert vars(glass)["impact"] == vars(review)["impact"]
     assert vars(glass)["impact"].endswith(" break-glass")
-
-
-def test_log_lines_of_a_review_name_the_trace_of_its_caller(caplog: pytest.LogCaptureFixture) -> None:
-    header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-    with caplog.at_level(logging.INFO, logger="webhook.server.http"):
-        reviewed(guarded(PolicyMode.ENFORCE), make_review(tainting(), groups=["oncall"]), traceparent=header)
-        reviewed(guarded(PolicyMode.ENFORCE), make_review(tainting(), groups=["oncall"]))
-    review, glass, *untraced = caplog.records
-    for record in (review, glass):
-        assert vars(record)["trace_id"] == "4bf92f3577b34da6a3ce929d0e0e4736"
-        assert vars(record)["span_id"] == "00f067aa0ba902b7"
-        assert vars(record)["trace_flags"] == "01"
-    assert [name for record in untraced for name in vars(record) if name.startswith(("trace_", "span_"))] == []
 
 
 def test_findings_are_counted_under_rules_in_use_and_names_of_our_own_only() -> None:
