@@ -19,8 +19,10 @@ from webhook.patches.status import REASONS
 from webhook.telemetry.audit import AuditMetrics
 from webhook.telemetry.fallback import FallbackMetrics
 from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.notifications import NotificationMetrics
 from webhook.telemetry.patches import PatchMetrics
 from webhook.telemetry.reactions import ReactionMetrics
+from webhook.telemetry.reports import ReportMetrics
 
 ROOT: Final = Path(__file__).parents[2]
 MONITORING: Final = ROOT / "manifests" / "components" / "monitoring"
@@ -55,6 +57,8 @@ def _series() -> set[str]:
     patches.watch(lambda: 0, lambda: 0, dict)
     patches.watch_slices(lambda: 0)
     ReactionMetrics(metrics.registry)
+    ReportMetrics(metrics.registry)
+    NotificationMetrics(metrics.registry)
     # As text: families without a sample yet have their names there too.
     exposition = metrics.exposition("")[0].decode() + generate_latest(World(Mode.OBSERVE).registry).decode()
     names = set()
@@ -82,8 +86,8 @@ def test_panel_shows_the_cluster_and_the_namespace_that_are_chosen(panel: dict[s
         ours = len(re.findall(r"\b(?:device_taint_webhook|process)_\w+", target["expr"]))
         assert series
         assert all('cluster=~"$cluster"' in labels for labels in series)
-        assert sum('namespace=~"$namespace"' in labels for labels in series) == ours
-    assert [each["name"] for each in DASHBOARD["templating"]["list"]] == ["datasource", "cluster", "namespace"]
+        assert sum('namespace=~"$namespace", job=~"$job"' in labels for labels in series) == ours
+    assert [each["name"] for each in DASHBOARD["templating"]["list"]] == ["datasource", "cluster", "namespace", "job"]
 
 
 @every_alert

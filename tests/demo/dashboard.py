@@ -87,10 +87,11 @@ class Panel(NamedTuple):
 
 
 def query_of(expression: str, range_seconds: float) -> str:
-    """A query of the dashboard with its variables filled in: every cluster and every namespace."""
+    """A query of the dashboard with its variables filled in: every cluster, namespace and job."""
     values = {
         "$cluster": ".*",
         "$namespace": ".*",
+        "$job": ".*",
         "$__rate_interval": f"{_RATE_SECONDS}s",
         "$__range": f"{math.ceil(range_seconds)}s",
     }

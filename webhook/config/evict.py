@@ -20,6 +20,7 @@ from webhook.config.flags import (
     value_of,
 )
 from webhook.config.namespace import key_secret
+from webhook.config.notifications import NOTIFY, notification_settings
 from webhook.config.shared import (
     CLUSTER,
     LOG_FORMAT,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path as FilePath
 
+    from webhook.notifications.settings import NotificationSettings
     from webhook.server.settings import Address
     from webhook.telemetry.logs import LogFormat
 
@@ -114,6 +116,13 @@ _EVICT_FLAGS: Final = (
         as_switch,
         "false",
     ),
+    Flag(
+        "open-reports",
+        "write what the audit finds as OpenReports, where the cluster has them; needs --audit-interval",
+        as_switch,
+        "false",
+    ),
+    *NOTIFY,
     *PROBES,
     LOG_FORMAT,
     Flag("verbose", "log at level debug", as_switch, "false", short="-v"),
@@ -147,6 +156,9 @@ class EvictSettings:
     """If there is no key file either, codes are not verified; only mode observe may do that."""
     audit_interval: timedelta | None
     """None: never."""
+    open_reports: bool
+    """Needs an audit."""
+    notifications: NotificationSettings
     health_address: Address | None
     metrics_address: Address | None
     log_format: LogFormat
@@ -170,6 +182,7 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
     errors: list[FieldError] = []
     values = {flag.name: value_of(flag, given[flag.name], environment, errors) for flag in _EVICT_FLAGS}
     _check(values, errors)
+    notifications = notification_settings(values, errors)
     if errors:
         raise ConfigError(errors)
     namespace = namespace_of(values, environment)
@@ -195,6 +208,8 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
             protect_labels=values["sync-protect-labels"],
             namespace=namespace,
         ),
+        open_reports=values["open-reports"],
+        notifications=notifications,
         health_address=values["health-probe-bind-address"],
         metrics_address=values["metrics-bind-address"],
         log_format=values["log-format"],
@@ -215,6 +230,8 @@ def _check(values: Mapping[str, Any], errors: list[FieldError]) -> None:
         )
     if values["sync-protect-labels"] and values["sync-admission-policies"] is SyncMode.OFF:
         errors.append(required(flag_path("--sync-admission-policies"), "must come with --sync-protect-labels"))
+    if values["open-reports"] and values["audit-interval"] is None:
+        errors.append(invalid(flag_path("--audit-interval"), 0, "may not be 0 with --open-reports"))
     if values["leader-elect-lease"] is not None and not values["leader-elect"]:
         errors.append(required(flag_path("--leader-elect"), "must come with --leader-elect-lease"))
 

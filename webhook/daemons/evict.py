@@ -8,7 +8,6 @@ import os
 import random
 import secrets
 import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from webhook import __version__, runtime
@@ -38,17 +37,21 @@ from webhook.daemons.confirmation_key import CodeKey
 from webhook.daemons.eviction_policy import EvictionPolicy
 from webhook.daemons.fallback import FallbackSync, fallback_sync
 from webhook.daemons.input_files import faults_of
-from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
+from webhook.daemons.notifier import Notifier
+from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit
 from webhook.daemons.policy_loader import PolicyLoader
+from webhook.daemons.report_keeper import ReportSources
+from webhook.daemons.system_clock import SystemClock
 from webhook.daemons.wiring import cluster_credentials, policy_stages, read_policy
+from webhook.daemons.worker_audit import worker_audit
 from webhook.eviction.ceiling import Confirmation, ceiling_of
 from webhook.eviction.controller import Controller
 from webhook.eviction.dependencies import Dependencies
+from webhook.eviction.expiry import StaleTaints
 from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import InTree, Mode, advice, refusal
 from webhook.eviction.profiles import classes_of
 from webhook.eviction.stale_report import StaleReporter
-from webhook.flowcontrol.clock import boottime_seconds
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.impact_limits import protected_among
 from webhook.policy.model import InTreeEvictor
@@ -57,7 +60,6 @@ from webhook.runtime import Stage, Stages
 from webhook.server.listener import Listener
 from webhook.server.probes import Checks, exposition, health
 from webhook.telemetry import logs
-from webhook.telemetry.audit import AuditMetrics
 from webhook.telemetry.eviction import EvictionMetrics
 from webhook.telemetry.metrics import Metrics
 
@@ -108,18 +110,6 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-class SystemClock:
-    """The shell's clocks."""
-
-    def now(self) -> datetime:
-        """Wall-clock time in UTC."""
-        return datetime.now(UTC)  # noqa: TID251 -- the shell's clock
-
-    def seconds(self) -> float:
-        """Seconds that only go forward, also while the machine is suspended."""
-        return boottime_seconds()
-
-
 class Worker:
     """All parts of one process."""
 
@@ -155,11 +145,11 @@ class Worker:
         self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)
         self._policy = EvictionPolicy(self._policies, on_change=self._replan_all)
         self._beside = self._work_beside(credentials)
+        self._notifier = Notifier(settings.notifications, self._metrics.registry, self._leads, self._clock.now, chance)
         self._key = CodeKey(settings, self._cluster, self._replan_all, chance)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
-        self._checks, self._in_tree = Checks(), InTree.UNKNOWN
+        self._checks, self._in_tree, self._totals_at = Checks(), InTree.UNKNOWN, 0.0
         self._known_totals: Numbers | None = None
-        self._totals_at = 0.0
         self._controller: Controller | None = None
         self._stale_reporter: StaleReporter | None = None
         self._controller_ready = asyncio.Event()
@@ -265,6 +255,7 @@ class Worker:
         controller = self._controller = Controller(deps, in_tree)
         self._stale_reporter = StaleReporter(deps)
         self._cache.subscribe(controller.observe)
+        self._notifier.begin(self._cache)
         controller.watch_metrics()
         self._eviction_metrics.set_leader(leads=True)
         runtime.settle_memory()
@@ -283,10 +274,12 @@ class Worker:
             group.create_task(self._claims_horizon.run())
             for beside in self._beside:
                 group.create_task(beside.run())
+            group.create_task(self._notifier.run())
 
     async def _end(self) -> None:
         if self._controller is not None:
             await self._controller.stop()
+            await self._notifier.finish()
         self._eviction_metrics.set_leader(leads=False)
 
     async def _flush_events(self) -> None:
@@ -341,14 +334,18 @@ class Worker:
         return [each for each in (self._periodic_audit(), fallback) if each is not None]
 
     def _periodic_audit(self) -> PeriodicAudit | None:
-        interval = self._settings.audit_interval
-        if interval is None:
-            return None
-        sources = AuditSources(self._policies, self._namespaces.facts_of, self._clock.now)
-        seconds = interval.total_seconds()
-        metrics = AuditMetrics(self._metrics.registry)
-        metrics.set_interval(seconds)
-        return periodic_audit(self._cluster, sources, metrics, seconds)
+        now = self._clock.now
+        reports = ReportSources(
+            inventory=self._cache.inventory,
+            policies=self._policies,
+            config_map=self._settings.policy_config_map,
+            stale=lambda: StaleTaints() if self._stale_reporter is None else self._stale_reporter.found,
+            rules=self._rules,
+            leads=self._leads,
+            now=now,
+        )
+        sources = AuditSources(self._policies, self._namespaces.facts_of, now)
+        return worker_audit(self._settings, self._cluster, sources, reports, self._metrics.registry)
 
     def _leads(self) -> bool:
         """Whether this process may act: it has the lease, or needs none."""

@@ -35,6 +35,7 @@ from webhook.server.lane import ANSWERS, Lane, Reason, Shed
 from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
 from webhook.server.review_log import Outcome, Unjudged, log_review
 from webhook.server.review_state import Misses, ReviewState
+from webhook.server.trace_context import TRACEPARENT
 from webhook.telemetry.policy import WOULD_DENY
 from webhook.validation.kinds import KINDS
 
@@ -120,9 +121,10 @@ class Reviews:
         # Most bodies come together with their header; a timer for each would cost a tenth of the answer.
         try:
             body = content.read_nowait() if content.is_eof() else await self._bodies.receive(request, route.seconds)
-            return await self._review(route, body, budget, started)
+            outcome = await self._review(route, body, budget)
         except Shed as shed:
-            return self._shed(route, shed, self._clock() - started)
+            outcome = self._shed(route, shed)
+        return self._finish(outcome, self._clock() - started, request.headers.get(TRACEPARENT, ""))
 
     def _caller_trusted(self, request: web.BaseRequest) -> bool:
         """What the connection's certificate says; the transport knows it since the handshake."""
@@ -153,8 +155,8 @@ class Reviews:
             answer.keep_alive = False
         return answer
 
-    async def _review(self, route: _Route, body: bytes, budget: Budget, started: float) -> Answer:
-        """One review, decided here or in a lane. Here it waits only for names that no cache knows."""
+    async def _review(self, route: _Route, body: bytes, budget: Budget) -> Outcome:
+        """One review, decided here or in a lane. Here it waits only for names that no cache knows. Raises Shed."""
         if len(body) > self._settings.body_limit_bytes:
             raise Shed(Reason.OVERSIZE, body[:HEAD_BYTES])
         if not budget.seconds_left:
@@ -163,13 +165,11 @@ class Reviews:
         small = len(body) <= self._settings.large_claim_bytes
         request = _decoded(body) if small else self._read_at_once(body)
         if request is None:
-            outcome = await self._decide_large(route, body, budget)
-        else:
-            try:
-                outcome = await self._decide_small(route, body, request, budget)
-            except OutOfTurn:
-                outcome = await self._decide_large(route, body, budget)
-        return self._finish(outcome, self._clock() - started)
+            return await self._decide_large(route, body, budget)
+        try:
+            return await self._decide_small(route, body, request, budget)
+        except OutOfTurn:
+            return await self._decide_large(route, body, budget)
 
     def _read_at_once(self, body: bytes) -> AdmissionRequest | None:
         """The request of a review of some size that can be read on the loop; None for one to be read in the lane.
@@ -312,8 +312,8 @@ class Reviews:
             text = "internal error: the webhook's log has the traceback"
             return _undecided(route, request, 500, text, Unjudged.FAULT, error)
 
-    def _finish(self, outcome: Outcome, seconds: float) -> Answer:
-        """The answer, counted and logged."""
+    def _finish(self, outcome: Outcome, seconds: float, traceparent: str) -> Answer:
+        """The answer, counted and logged with the trace of the caller."""
         metrics, request, decision = self._metrics, outcome.request, outcome.decision
         if outcome.fault is not None:
             metrics.count_panic(request.resource.resource)
@@ -334,7 +334,7 @@ class Reviews:
         # What simply passed is for the verbose only; to put its line together in vain would cost a thirtieth.
         logged = decision is None or decision.findings or decision.patch or decision.differences
         if logged or outcome.code != _OK or log.isEnabledFor(logging.DEBUG):
-            log_review(log, outcome, seconds)
+            log_review(log, outcome, seconds, traceparent)
         return Answer(outcome.reply)
 
     def _count_findings(self, request: AdmissionRequest, decision: Decision) -> None:
@@ -347,7 +347,7 @@ class Reviews:
         if decision.turned_down:
             self._metrics.count_turned_down(request.resource.resource)
 
-    def _shed(self, route: _Route, shed: Shed, seconds: float) -> Answer:
+    def _shed(self, route: _Route, shed: Shed) -> Outcome:
         """The answer to a review that is not judged: a refusal, since a caller without an answer may let it pass."""
         code, text = ANSWERS[shed.reason]
         request = request_in(shed.head)
@@ -356,7 +356,7 @@ class Reviews:
             raise self._bodies.too_large() if shed.reason is Reason.OVERSIZE else RequestRefused(429, text)
         self._metrics.count_shed(shed.reason)
         outcome = _undecided(route, request, code, text, Unjudged(shed.reason.value))
-        return self._finish(outcome._replace(shed=shed.reason.value), seconds)
+        return outcome._replace(shed=shed.reason.value)
 
 
 async def _run_in(lane: Lane, work: Callable[[], _T], body: bytes, budget: Budget) -> _T:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.field import Severity
+from webhook.server.trace_context import trace_fields
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 _ALLOWED: Final = "review allowed"
 _LOGGED_CAUSES: Final = 16
 _LOGGED_RULES: Final = 64
-_OF_BROKEN_GLASS: Final = frozenset({"requestUID", "operation", "object", "user", "impact", "rules", "dryRun"})
+_OF_BROKEN_GLASS: Final = frozenset(
+    {"requestUID", "operation", "object", "user", "impact", "rules", "dryRun", "trace_id", "span_id", "trace_flags"}
+)
 
 
 class Unjudged(StrEnum):
@@ -44,8 +47,11 @@ class Outcome(NamedTuple):
     """Whether the object passes without a decision."""
 
 
-def log_review(log: logging.Logger, outcome: Outcome, seconds: float) -> None:
-    """One line: at debug for a review without findings, at info or above for any other."""
+def log_review(log: logging.Logger, outcome: Outcome, seconds: float, traceparent: str = "") -> None:
+    """One line: at debug for a review without findings, at info or above for any other.
+
+    `traceparent` is the header of the API server's call, empty if it sent none.
+    """
     message, level = _headline(outcome)
     request, decision = outcome.request, outcome.decision
     fields: dict[str, object] = {
@@ -58,6 +64,7 @@ def log_review(log: logging.Logger, outcome: Outcome, seconds: float) -> None:
         "allowed": outcome.passed if decision is None else decision.allowed,
         "code": outcome.code,
         "durationSeconds": round(seconds, 6),
+        **trace_fields(traceparent),
     }
     if outcome.shed:
         fields["reason"] = outcome.shed

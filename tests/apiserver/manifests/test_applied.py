@@ -49,6 +49,8 @@ _COMPONENTS: Final = (
     "client-certificates",
     "host-network",
     "watch-pods",
+    "reports",
+    "notifications",
 )
 _SET_BY_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

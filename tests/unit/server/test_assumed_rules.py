@@ -239,7 +239,8 @@ class Server:
         review = make_review(tainting(node(number), name=f"rule-{number}", added=now), **request)
         route = self._reviews._route_to("/validate")
         assert route is not None
-        answer = await self._reviews._review(route, encoded(review), Budget(60, lambda: 0.0), 0.0)
+        outcome = await self._reviews._review(route, encoded(review), Budget(60, lambda: 0.0))
+        answer = self._reviews._finish(outcome, 0.0, "")
         allowed: bool = json.loads(answer._body)["response"]["allowed"]
         return allowed
 

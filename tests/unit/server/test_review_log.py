@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -134,3 +135,21 @@ def test_fault_of_ours_is_an_error_with_its_traceback(caplog: pytest.LogCaptureF
     assert (record.levelname, record.getMessage()) == ("ERROR", "review failed")
     assert record.exc_info is not None
     assert record.exc_info[1] is fault
+
+
+def test_line_of_a_review_names_the_trace_of_its_call(caplog: pytest.LogCaptureFixture) -> None:
+    request = make_admission_request(TRIED)
+    decision = validate(request, make_context())
+    header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    with caplog.at_level(logging.INFO, logger="webhook.server.http"):
+        for broken in (False, True):
+            outcome = Outcome("/validate", request, replace(decision, broke_glass=broken), 422, b"")
+            log_review(LOG, outcome, 0.1, header)
+        log_review(LOG, Outcome("/validate", request, decision, 422, b""), 0.1)
+    *traced, untraced = [vars(record) for record in caplog.records]
+    assert len(traced) == 3, "broken glass has a line of its own"
+    for fields in traced:
+        assert fields["trace_id"] == "4bf92f3577b34da6a3ce929d0e0e4736"
+        assert fields["span_id"] == "00f067aa0ba902b7"
+        assert fields["trace_flags"] == "01"
+    assert [name for name in untraced if name.startswith(("trace_", "span_"))] == []
