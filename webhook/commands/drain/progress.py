@@ -97,7 +97,7 @@ class DrainProgress:
     def __init__(self, rules: Sequence[str]) -> None:
         self._rules = frozenset(rules)
         self._known: dict[str, PodStatus] = {}
-        self._summary = ""
+        self._summary = _summary(0, 0)
 
     def lines(self, report: StatusReport) -> Iterator[str]:
         """A line for each pod of which something is new, and one for all of them if their number has changed."""
@@ -113,10 +113,14 @@ class DrainProgress:
         self._known = now
         pending = sum(line.pending for line in ours)
         ending = len({uid for uid, each in now.items() if each.state is PodState.TERMINATING})
-        summary = f"{count(pending, 'pod')} to evict" + (f", {ending} terminating" if ending else "")
+        summary = _summary(pending, ending)
         if summary != self._summary:
             self._summary = summary
             yield summary
+
+
+def _summary(pending: int, ending: int) -> str:
+    return f"{count(pending, 'pod')} to evict" + (f", {ending} terminating" if ending else "")
 
 
 def _news(status: PodStatus) -> Iterator[str]:

@@ -63,7 +63,7 @@ class ListedTaint(NamedTuple):
     expires: str = ""
     reason: str = ""
     eviction: str = ""
-    """What the worker, or else the in-tree controller, says of the rule: the reason of its condition."""
+    """What the worker, or else the in-tree controller, says of a rule that evicts: the reason of its condition."""
     users: tuple[AffectedUser, ...] = ()
 
     @property
@@ -119,7 +119,7 @@ def _of_slice(inventory: Inventory, device: DeviceAddress, node: str, taint: Dev
 
 
 def _of_rule(inventory: Inventory, device: DeviceAddress, node: str, rule: DeviceTaintRule) -> ListedTaint:
-    annotations = rule.meta.annotations
+    annotations, evicts = rule.meta.annotations, rule.effective_effect == NO_EXECUTE
     said = condition_of(rule.conditions, EVICTION) or condition_of(rule.conditions, IN_TREE)
     users = _users(inventory, device, Taint.of_rule(rule, in_tree=False))
     return ListedTaint(
@@ -130,7 +130,7 @@ def _of_rule(inventory: Inventory, device: DeviceAddress, node: str, rule: Devic
         annotations.get(EVICT) == "true",
         annotations.get(EXPIRES_AT, ""),
         annotations.get(DESCRIPTION, ""),
-        "" if said is None or said.observed_generation not in (0, rule.generation) else said.reason,
+        said.reason if evicts and said is not None and said.observed_generation in (0, rule.generation) else "",
         # Without a selector it evicts no pod.
         () if rule.selector is None else users,
     )

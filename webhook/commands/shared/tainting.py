@@ -111,18 +111,28 @@ def _planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str)
             writes.append(_Write(wanted, _TAINTED, wanted.manifest(version, annotations)))
         elif known.maker:
             refusals.append(f"error: {wanted.address} has {wanted.taint.key}: {known.maker}")
+        elif _is_written(order, known, wanted):
+            writes.append(_Write(wanted, _KEPT, dict(known.raw)))
         elif order.on_existing is OnExisting.REFUSE:
             refusals.append(
                 f"error: {wanted.address} already has {wanted.taint.key} taint(s) with same effect(s) and --overwrite"
                 f" is false (rule {known.rule.meta.name})"
             )
-        elif order.on_existing is OnExisting.KEEP and known.rule.meta.annotations.get(EVICT) == "true" and not code:
-            writes.append(_Write(wanted, _KEPT, dict(known.raw)))
         else:
             writes.append(_Write(wanted, _MODIFIED, known.overwritten(wanted, annotations)))
     if refusals:
         raise ServerRefusal("\n".join(refusals))
     return writes
+
+
+def _is_written(order: TaintOrder, known: StoredTaintRule, wanted: WantedRule) -> bool:
+    """Whether a rule stays as it is: a drain that goes on; or the others have to be confirmed after this was written."""
+    if wanted.name in order.codes:
+        return False
+    if order.on_existing is OnExisting.KEEP:
+        return known.rule.meta.annotations.get(EVICT) == "true"
+    same = known.rule.taint.value == wanted.taint.value
+    return bool(order.codes) and same and order.on_existing is OnExisting.REFUSE
 
 
 async def _written(store: RuleStore, write: _Write, *, dry_run: bool) -> TaintResult:
