@@ -126,7 +126,7 @@ def _planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str)
 
 
 def _is_written(order: TaintOrder, known: StoredTaintRule, wanted: WantedRule) -> bool:
-    """Whether a rule stays as it is: a drain that goes on; or the others have to be confirmed after this was written."""
+    """Whether a rule stays as it is: of a drain that goes on, or beside others that were left to be confirmed."""
     if wanted.name in order.codes:
         return False
     if order.on_existing is OnExisting.KEEP:
