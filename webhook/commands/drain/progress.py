@@ -66,9 +66,7 @@ def sight_of(report: StatusReport, rules: Sequence[str]) -> DrainSight:
         return DrainSight(DrainEnd(emptied=False, text=stopped))
     left = [line for line in ours if not _is_released(line)]
     if not left:
-        evicted = sum(line.evicted or 0 for line in ours)
-        text = f"no allocation holds a device; {count(evicted, 'pod')} evicted"
-        return DrainSight(DrainEnd(emptied=True, text=text))
+        return DrainSight(DrainEnd(emptied=True, text="no allocation holds a device"))
     done = all(line.said is not None and line.said.reason in _DONE for line in left)
     settled = "; ".join(_held(line) for line in left) if done else ""
     return DrainSight(None, settled, all(line.said is not None for line in ours))

@@ -54,7 +54,7 @@ def as_taint_spec(text: str) -> TaintSpec:
     """A taint to set. Raises ValueError."""
     named, colon, effect = text.rpartition(":")
     key, equals, value = named.partition("=")
-    if not colon or not key or "=" in value or (equals and not value):
+    if not colon or not key or _MARKS & set(key + value) or (equals and not value):
         raise ValueError(f'{text!r} must be a taint such as "key=value:NoSchedule" or "key:NoExecute"')
     return TaintSpec(key, value, _effect(effect))
 
