@@ -318,11 +318,11 @@ def test_watched_values_are_documents_of_the_devices_that_changed(
 def test_watch_goes_on_after_an_error_that_is_reported_once(
     verb: VerbRunner, rule_server: RuleServer, rounds: list[Callable[[], None]]
 ) -> None:
-    rounds += [
-        lambda: rule_server.forbidden.add(SLICES),
-        lambda: None,
-        lambda: (rule_server.forbidden.clear(), rule_server.keep(PATCHED))[1],
-    ]
+    def recover() -> None:
+        rule_server.forbidden.clear()
+        rule_server.keep(PATCHED)
+
+    rounds += [lambda: rule_server.forbidden.add(SLICES), lambda: None, recover]
     found, error = watched(verb)
     assert "<removed>" in found
     assert error == (
