@@ -22,7 +22,7 @@ _STEPS: Final = (
     (2 * _YEAR, _DAY, "d", 0, ""),
     (8 * _YEAR, _YEAR, "y", _DAY, "d"),
 )
-"""Below the first number of seconds: the unit, its letter, the smaller unit that is added, 0 for none, and its letter."""
+"""Below the first number of seconds: the unit, its letter, the smaller unit that is added (0: none), and its letter."""
 
 
 def age(since: datetime | None, now: datetime) -> str:
