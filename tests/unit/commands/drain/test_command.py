@@ -198,6 +198,18 @@ def test_refusal_with_a_code_says_what_to_run(verb: VerbRunner, rule_server: Rul
     assert error.endswith("run:\n\n  kubectl dtaint drain --interval 7 node-0 --confirm=v1.1.x\n")
 
 
+def test_code_for_another_rule_is_wrong_usage(verb: VerbRunner, rule_server: RuleServer) -> None:
+    code, _, error = drain(verb, "node-0", "--confirm", "other=v1.1")
+    assert (code, rule_server.sent) == (2, [])
+    assert "this command writes no such rule" in error
+
+
+def test_drain_ends_when_its_reader_does(verb: VerbRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "write_more", lambda _: 0)
+    code, _, error = drain(verb, "node-0")
+    assert (code, "not drained: standard output is closed" in error) == (1, True)
+
+
 @pytest.mark.parametrize("mode", ["client", "server"])
 def test_dry_run_watches_nothing(mode: str, verb: VerbRunner, rule_server: RuleServer) -> None:
     code, output, _ = drain(verb, "node-0", f"--dry-run={mode}")

@@ -239,6 +239,24 @@ def test_without_slices_there_is_no_list(verb: VerbRunner, rule_server: RuleServ
     assert verb("list") == (1, "", "Error from server (Forbidden): resourceslices is forbidden\n")
 
 
+def test_who_is_not_logged_in_gets_kubectls_words(verb: VerbRunner, rule_server: RuleServer) -> None:
+    unauthorized = {"kind": "Status", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"}
+    rule_server.answer = lambda target: (401, unauthorized)  # type: ignore[method-assign]  # noqa: ARG005
+    assert verb("list") == (1, "", "error: You must be logged in to the server (Unauthorized)\n")
+
+
+def test_slices_that_are_not_served_are_an_error(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.objects[f"{GROUP}/v1"] = {"resources": []}
+    code, _, error = verb("list")
+    assert (code, "resourceslices.resource.k8s.io is not served in v1, v1beta2, v1beta1" in error) == (1, True)
+
+
+def test_object_that_cannot_be_read_is_named(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.collections[SLICES] = [{"metadata": {"name": "odd"}, "spec": {"devices": 7}}]
+    code, _, error = verb("list")
+    assert (code, "odd cannot be read: spec.devices" in error) == (2, True)
+
+
 def test_no_cluster_is_wrong_usage(verb: VerbRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", "nowhere")
     code, _, error = verb("list")

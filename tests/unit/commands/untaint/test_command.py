@@ -40,6 +40,13 @@ def test_rule_of_a_device_is_deleted_if_it_has_not_changed(
     assert set(rule_server.rules) == {"other-key", "other-device"}
 
 
+def test_key_without_a_minus_may_be_one_that_no_device_has_as_its_name(
+    verb: VerbRunner, rule_server: RuleServer
+) -> None:
+    rule_server.keep(rule_on("firmware", key="ECC_errors"))
+    assert verb.output("untaint", GPU, "ECC_errors").endswith("/firmware deleted\n")
+
+
 def test_every_effect_of_the_key_goes_unless_one_is_named(verb: VerbRunner, rule_server: RuleServer) -> None:
     rule_server.keep(rule_on("a"), rule_on("b", effect="NoExecute"))
     assert verb.output("untaint", GPU, f"{ECC}:NoExecute-", "-o", "name") == "devicetaintrule.resource.k8s.io/b\n"
@@ -200,6 +207,18 @@ def test_rule_that_keeps_changing_is_left(verb: VerbRunner, rule_server: RuleSer
 def test_rule_that_is_gone_meanwhile_is_gone(verb: VerbRunner, rule_server: RuleServer) -> None:
     rule_server.keep(rule_on("firmware"))
     rule_server.refusals = [status(404, "NotFound", "gone")]
+    assert verb.output("untaint", GPU, ECC).endswith("/firmware deleted\n")
+
+
+def test_rule_that_is_gone_after_a_conflict_is_gone(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.keep(rule_on("firmware"))
+
+    def vanish(method: str, target: str, body: bytes) -> tuple[int, Any]:
+        del method, target, body
+        rule_server.keep()
+        return status(409, "Conflict", "it changed")
+
+    rule_server.write = vanish  # type: ignore[method-assign]
     assert verb.output("untaint", GPU, ECC).endswith("/firmware deleted\n")
 
 
