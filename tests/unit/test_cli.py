@@ -25,6 +25,10 @@ Verbs:
   explain    explain rule by rule why a policy allows or refuses; or what a warning code means
   preview    show which pods a taint would evict, when and why
   status     show what is being evicted, and what each pod waits for
+  taint      taint devices with DeviceTaintRules, as kubectl taint does nodes
+  untaint    remove the DeviceTaintRules that people have set on devices
+  list       list tainted devices with their taints, sources and pods
+  drain      taint the devices of a node or pool, have their pods evicted gently, and watch
   evict      evict pods from tainted devices, gently
   patch      turn ResourceSlicePatches into DeviceTaintRules, and keep them up to date
   export-vap print the part of a policy that Kubernetes can enforce by itself

@@ -12,7 +12,7 @@ from webhook.api.names import PROGRAM
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["CommandLine", "misspelt", "program"]
+__all__ = ["CommandLine", "IntermixedLine", "misspelt", "program"]
 
 _PLUGIN: Final = "kubectl-"
 
@@ -76,6 +76,20 @@ class CommandLine(argparse.ArgumentParser):
         wanted = [f" {each.metavar}" for each in self._get_positional_actions()]
         usage = f"usage: {self.prog} [FLAGS]{''.join(wanted)}"
         self.exit(2, f"{self.prog}: {message}\n{usage} (--help lists flags and examples)\n")
+
+
+class IntermixedLine(CommandLine):
+    """A command line whose arguments may stand before, between and after flags, as in kubectl."""
+
+    def parse_args(  # type: ignore[override]  # as above
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """As that of CommandLine."""
+        words = sys.argv[1:] if args is None else list(args)
+        complaint = misspelt(self, words)
+        if complaint is not None:
+            self.error(complaint)
+        return self.parse_intermixed_args(words, namespace)
 
 
 class _StoreOnce(argparse.Action):

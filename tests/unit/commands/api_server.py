@@ -28,6 +28,8 @@ class ApiServer:
         """Method, target and object of everything that was to be written."""
         self.verdict: tuple[int, Any] = 200, {}
         """The answer to that."""
+        self.warnings: list[str] = []
+        """Warning headers of each answer."""
 
     def answer(self, target: str) -> tuple[int, Any]:
         self.asked.append(target)
@@ -66,12 +68,14 @@ def serving(tables: ApiServer, folder: Path) -> Iterator[None]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             self.reply(*tables.write(self.command, self.path, body))
 
-        do_PUT = do_POST  # noqa: N815 -- its name
+        do_PUT = do_DELETE = do_POST  # noqa: N815 -- its name
 
         def reply(self, code: int, value: Any) -> None:
             body = json.dumps(value).encode()
             self.send_response(code)
             self.send_header("Content-Length", str(len(body)))
+            for text in tables.warnings:
+                self.send_header("Warning", f'299 - "{text}"')
             self.end_headers()
             self.wfile.write(body)
 
@@ -80,7 +84,7 @@ def serving(tables: ApiServer, folder: Path) -> Iterator[None]:
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     kubeconfig = {
         "apiVersion": "v1",

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.unit.commands.api_server import serving
 from tests.unit.commands.audit_runner import AuditRunner
 from tests.unit.commands.check_runner import CheckRunner
 from tests.unit.commands.preview_runner import PreviewRunner
+from tests.unit.commands.rule_server import RuleServer, VerbRunner
 from tests.unit.commands.status_runner import StatusRunner
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -45,3 +48,23 @@ def run_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_COLOR", raising=False)
     return StatusRunner(tmp_path, capsys)
+
+
+@pytest.fixture
+def rule_server(tmp_path: Path) -> Iterator[RuleServer]:
+    """An API server that keeps rules."""
+    tables = RuleServer()
+    with serving(tables, tmp_path):
+        yield tables
+
+
+@pytest.fixture
+def verb(
+    rule_server: RuleServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> VerbRunner:
+    """Runs verbs as `kubectl dtaint`, with that server as their cluster."""
+    del rule_server
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setattr("sys.argv", ["/home/dana/.krew/bin/kubectl-dtaint"])
+    return VerbRunner(capsys)

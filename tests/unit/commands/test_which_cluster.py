@@ -15,7 +15,16 @@ from webhook.commands.verbs import VERBS as VERBS_BY_NAME
 if TYPE_CHECKING:
     from pathlib import Path
 
-VERBS = (["doctor"], ["audit"], ["preview", "rule.yaml"], ["status"])
+VERBS = (
+    ["doctor"],
+    ["audit"],
+    ["preview", "rule.yaml"],
+    ["status"],
+    ["taint", "gpu.example.com/node-0/gpu-0", "a:None"],
+    ["untaint", "gpu.example.com/node-0/gpu-0", "a-"],
+    ["list"],
+    ["drain", "node-0"],
+)
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,6 @@ The rule is sent as a dry run, so the webhook reviews it and makes a code for th
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,6 +22,7 @@ from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unava
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult
+from webhook.commands.shared.confirmations import CODE
 from webhook.commands.shared.entries import meta, text
 from webhook.config.command_line import program
 from webhook.files.dump import Stock, held_in, patching_object_in
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 _RULES: Final = "devicetaintrules"
 _OWN_VERSION: Final = "v1alpha1"
-_CODE: Final = re.compile(r'devicetaint\.io/confirm-impact to \\?"(v1\.[A-Za-z0-9._-]+)')
 _RENEW: Final = "renew"
 """No code: the refusal of it contains one."""
 _DRY_RUN: Final = "dryRun=All"
@@ -205,7 +204,7 @@ async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: 
     except Unavailable as error:
         return DryRunResult(DryRunAnswer.FAILED, message=str(error))
     except ClusterError as error:
-        code = _CODE.search(error.server_message)
+        code = CODE.search(error.server_message)
         if code is not None:
             return DryRunResult(DryRunAnswer.CONFIRM, code[1], error.server_message)
         return DryRunResult(DryRunAnswer.REFUSED, message=str(error))
@@ -225,7 +224,7 @@ async def _code_for_softened(cluster: Cluster, rule: Mapping[str, Any]) -> str:
     try:
         await _dry_run(cluster, {**rule, "metadata": {**about, "annotations": annotations}})
     except ClusterError as error:
-        code = _CODE.search(error.server_message)
+        code = CODE.search(error.server_message)
         return "" if code is None else code[1]
     return ""
 

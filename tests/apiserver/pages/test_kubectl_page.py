@@ -1,0 +1,212 @@
+"""docs/kubectl.md: its commands through the real kubectl, by a user with the ClusterRole of the page."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import yaml
+
+from tests.apiserver.evicting import EvictProcess
+from tests.apiserver.pages.fleet import DRIVER, NAMESPACE, NODE, RULES
+from tests.apiserver.pages.following import blocks
+from tests.apiserver.policy.stage import POLICY_MAP, make_config_map, make_policy
+from tests.controlplane.client import path
+from tests.controlplane.processes import wait_until
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from tests.apiserver.pages.fleet import Fleet
+    from tests.apiserver.pages.following import Reader
+
+pytestmark = pytest.mark.apiserver
+
+PAGE: Final = "docs/kubectl.md"
+USER: Final = "dana"
+SLICES: Final = path("resource.k8s.io/v1", "resourceslices")
+PODS: Final = path("v1", "pods", namespace=NAMESPACE)
+UNDO: Final = f"kubectl dtaint untaint --node={NODE} devicetaint.io/drain:NoSchedule-"
+HOLD: Final = "devicetaint.io/hold"
+POOL: Final = f"{DRIVER}/{NODE}"
+_CODE: Final = re.compile(r"v1\.(?:CODE|[0-9]+(?:\.[\w-]+)+)")
+_VARIES: Final = (
+    (_CODE, "v1.CODE"),
+    (re.compile(r"[0-9-]{10}T[0-9:]{8}Z"), "TIME"),
+    (re.compile(r"(?<= )[0-9]+[smh](?:[0-9]+s)?(?= )"), "AGE"),
+    (re.compile(r"train-[01]"), "train-N"),
+    (re.compile(r" +"), " "),
+)
+_NEWS: Final = re.compile(
+    r"[0-9]+ pods? to evict(, [0-9]+ terminating)?|(evicting )?pod ml/train-N( evicted| is held: hold: .*)?"
+)
+"""Between two looks pods may come a long way, so which of these lines there are is a matter of luck."""
+
+
+class Typist:
+    """Runs commands of the page as the user, with the codes of refusals in place of those that stand there."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.kubeconfig: Path = reader.plane.kubeconfig_of(USER)
+        self.code = ""
+
+    def run(self, command: str, codes: Collection[int] = (0, 1)) -> str:
+        printed = self.reader.run(_CODE.sub(self.code, command), codes=codes, KUBECONFIG=str(self.kubeconfig))
+        found = _CODE.search(printed)
+        self.code = found[0] if found else self.code
+        return printed
+
+    def follow(self, heading: str) -> None:
+        """Each command of a section prints what the page says."""
+        for command, said in commands(heading):
+            printed = self.run(command)
+            assert same(printed) == same(said), f"$ {command}\n{printed}"
+
+    def allow(self) -> None:
+        """The ClusterRole of the page."""
+        (role,) = map(yaml.safe_load, blocks(PAGE, "Permissions", "yaml"))
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role["metadata"]["name"]}
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}
+        binding = {**role, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]}
+        del binding["rules"]
+        self.reader.apply(role, binding)
+
+
+def commands(heading: str) -> Iterator[tuple[str, str]]:
+    """The commands of a section, each with what the page says that it prints."""
+    for block in blocks(PAGE, heading):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, said = part.partition("\n")
+            yield command, said
+
+
+def same(text: str) -> str:
+    """The text without what differs from run to run."""
+    for pattern, instead in _VARIES:
+        text = pattern.sub(instead, text)
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+@pytest.fixture
+def typist(reader: Reader, fleet: Fleet) -> Iterator[Typist]:
+    """The webhook is installed and running, without a worker; the policy allows a rule to hit one pod."""
+    del fleet
+    reader.deploy()
+    _set_link_taint(reader, [{"key": "hw.example.com/link", "value": "degraded", "effect": "None"}])
+    with reader.pod_of_serve():
+        _use_limit(reader, 1)
+        yield Typist(reader)
+    reader.client.delete(RULES)
+    _set_link_taint(reader, [])
+    for kind in ("clusterroles", "clusterrolebindings"):
+        reader.client.delete(path("rbac.authorization.k8s.io/v1", kind, name="device-tainter"))
+
+
+def _use_limit(reader: Reader, pods: int) -> None:
+    """A policy with this limit, in use."""
+    policy = make_policy(impact={"limits": [{"pods": pods}]})
+    _ = reader.client.apply(POLICY_MAP, make_config_map(json.dumps(policy)), field_manager="admin").object
+    rule = {
+        "metadata": {"name": "probe"},
+        "spec": {
+            "deviceSelector": {"driver": DRIVER, "pool": NODE},
+            "taint": {"key": "example.com/p", "effect": "NoExecute"},
+        },
+    }
+    word = "limit is 1 pod" if pods == 1 else ""
+
+    def asked() -> str:
+        return str(reader.client.create(f"{RULES}?dryRun=All", rule).message)
+
+    wait_until(lambda: word in asked() if word else "limit is" not in asked(), f"the limit is {pods}", seconds=240)
+
+
+def _set_link_taint(reader: Reader, taints: list[dict[str, str]]) -> None:
+    devices = [{"name": "gpu-0"}, {"name": "gpu-1", **({"taints": taints} if taints else {})}]
+    _ = reader.client.patch(f"{SLICES}/{NODE}", {"spec": {"devices": devices}}).object
+
+
+def test_verbs_print_what_the_page_says(typist: Typist) -> None:
+    """Taint with warnings and confirmation, list, untaint: each through `kubectl dtaint`."""
+    refused = typist.run("kubectl dtaint list", codes={1})
+    assert refused.startswith(
+        f'Error from server (Forbidden): resourceslices.resource.k8s.io is forbidden: User "{USER}"'
+    )
+    refused = typist.run(f"kubectl dtaint taint {POOL}/gpu-0 example.com/ecc:NoSchedule", codes={1})
+    assert refused.startswith(
+        'Error from server (Forbidden): devicetaintrules.resource.k8s.io is forbidden: User "dana"'
+    )
+    typist.allow()
+    wait_until(lambda: "forbidden" not in typist.run("kubectl dtaint list"), "the role is in force", seconds=60)
+    for heading in ("Taint", "List", "Untaint"):
+        typist.follow(heading)
+    assert typist.reader.client.get(RULES).items == []
+
+
+def test_a_dry_run_of_the_server_shows_its_warnings_and_writes_nothing(typist: Typist) -> None:
+    typist.allow()
+    printed = typist.run(f"kubectl dtaint taint --dry-run=server {POOL}/gpu-0 example.com/ecc:NoExecute", codes={0})
+    assert (
+        "Warning: spec.deviceSelector: selects 1 device in 1 pool; evicts 1 pod in 1 namespace, all at once" in printed
+    )
+    assert printed.endswith("(server dry run)\n")
+    assert typist.reader.client.get(RULES).items == []
+
+
+def test_drain_empties_the_devices_of_a_node(typist: Typist, fleet: Fleet) -> None:
+    """It waits for a hold until its time is over, leaves the taint when interrupted, and goes on when asked again."""
+    reader = typist.reader
+    typist.allow()
+    _use_limit(reader, 50)
+    _ = reader.client.patch(f"{PODS}/train-0", {"metadata": {"annotations": {HOLD: "checkpoint until noon"}}}).object
+    ((command, said),) = commands("Drain")
+    with EvictProcess(reader.plane, "delegated", policy=None, kubeconfig=reader.plane.kubeconfig) as worker:
+        worker.wait_working()
+        begun = reader.start(command, KUBECONFIG=str(typist.kubeconfig))
+        printed = _until(begun, "pod ml/train-0 is held: hold: checkpoint until noon\n")
+
+        again = typist.run(f"kubectl dtaint drain {NODE} --timeout 10s", codes={1})
+        assert again.startswith(f"{POOL} already tainted by devicetaintrule.resource.k8s.io/")
+        assert f"error: not drained: not empty within 10 s\nThe taint stays. To take it back: {UNDO}\n" in again
+        _interrupt(typist)
+        assert fleet.running() == {"train-0"}
+
+        _ = reader.client.patch(f"{PODS}/train-0", {"metadata": {"annotations": {HOLD: None}}}).object
+        printed += reader.finish(begun)
+        _compare(same(printed).splitlines(), same(said).splitlines())
+        assert fleet.running() == set()
+        assert "deleted" in typist.run(UNDO, codes={0})
+
+
+def _until(running: subprocess.Popen[str], line: str) -> str:
+    """What it prints up to this line."""
+    assert running.stdout is not None
+    printed = ""
+    while not printed.endswith(line):
+        read = running.stdout.readline()
+        assert read, printed
+        printed += read
+    return printed
+
+
+def _interrupt(typist: Typist) -> None:
+    """Ctrl-C leaves the taint, and says how to take it back."""
+    going = typist.reader.start(f"exec kubectl dtaint drain {NODE}", KUBECONFIG=str(typist.kubeconfig))
+    _until(going, "1 pod to evict\n")
+    going.send_signal(signal.SIGINT)
+    printed = typist.reader.finish(going, codes={130}, seconds=120)
+    assert f"interrupted: the taint stays, and the worker goes on. To take it back: {UNDO}\n" in printed
+
+
+def _compare(printed: list[str], said: list[str]) -> None:
+    """The same at the beginning and at the end; of the pods, lines of the same kind."""
+    first = next(at for at, line in enumerate(said) if " tainted by " in line) + 1
+    assert (printed[:first], printed[-2:]) == (said[:first], said[-2:])
+    for lines in (printed, said):
+        assert [line for line in lines[first:-2] if not _NEWS.fullmatch(line)] == []

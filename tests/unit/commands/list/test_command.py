@@ -1,0 +1,354 @@
+"""`list`: its rows, its columns, what it does without permissions, and `--watch`."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.builders import (
+    DRIVER,
+    NOW,
+    make_condition,
+    make_consumer,
+    make_device,
+    make_meta,
+    make_rule,
+    make_slice,
+    make_taint,
+    make_toleration,
+)
+from tests.unit.commands.api_server import bare
+from tests.unit.commands.preview_runner import used
+from tests.unit.commands.rule_server import ECC, GROUP, RULES, SERVED, rule_on
+from webhook.commands.list import command as listing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import tzinfo
+
+    from tests.unit.commands.rule_server import RuleServer, VerbRunner
+
+CLAIMS = f"{GROUP}/v1/resourceclaims"
+SLICES = f"{GROUP}/v1/resourceslices"
+HW = make_taint("hw.io/link", "NoExecute", "down", "2026-06-01T11:00:00Z")
+OWNED = {"apiVersion": "devicetaint.io/v1alpha1", "kind": "ResourceSlicePatch", "name": "recall", "controller": True}
+PATCHED = rule_on(
+    "recall-1",
+    key="example.com/recall",
+    effect="None",
+    selector={"driver": DRIVER, "pool": "node-1"},
+    ownerReferences=[{**OWNED, "uid": "u"}],
+)
+EVICTING = make_rule(
+    taint=make_taint(ECC, "NoSchedule"),
+    meta=make_meta(
+        "firmware",
+        uid="u",
+        generation=1,
+        annotations={
+            "devicetaint.io/evict": "true",
+            "devicetaint.io/expires-at": "2026-06-01T14:00:00Z",
+            "devicetaint.io/description": "OPS-7",
+        },
+    ),
+    conditions=[make_condition(type="devicetaint.io/Eviction", reason="Blocked", status="True")],
+)
+FOR_EVER = make_toleration(ECC, effect="NoExecute")
+AN_HOUR = make_toleration(ECC, effect="NoExecute", seconds=3600)
+
+
+class Then(datetime):
+    """The clock of the shell, standing still."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Then:
+        del tz
+        return cls.fromtimestamp(NOW.timestamp(), NOW.tzinfo)
+
+
+@pytest.fixture(autouse=True)
+def crowd(rule_server: RuleServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "datetime", Then)
+    tainted = make_slice(
+        [make_device("gpu-0", taints=[HW]), make_device("gpu-1")],
+        pool="node-1",
+        node_name="node-1",
+        meta=make_meta("node-1-gpu"),
+    )
+    rule_server.collections[SLICES][1] = bare(tainted)
+    users = [make_consumer(f"{number}") for number in range(5)]
+    crew = [make_consumer("crew", apiGroup="scheduling.k8s.io", resource="podgroups")]
+    rule_server.collections[CLAIMS] = [
+        bare(each)
+        for each in (
+            used("train", "node-0/gpu-0"),
+            used("serve", "node-0/gpu-0", tolerations=[FOR_EVER], namespace="web"),
+            used("late", "node-0/gpu-0", tolerations=[AN_HOUR]),
+            used("many", "node-1/gpu-0", users=users, namespace="a"),
+            used("gang", "node-1/gpu-1", users=crew),
+        )
+    ]
+    rule_server.keep(EVICTING, PATCHED)
+
+
+TABLE = """\
+NAME                           TAINT                EFFECT             SOURCE             AGE   PODS
+gpu.example.com/node-0/gpu-0   example.com/ecc      NoSchedule,evict   rule/firmware      30s   ml/late,ml/train
+gpu.example.com/node-1/gpu-0   hw.io/link=down      NoExecute          slice/node-1-gpu   60m   a/0,a/1,a/2 + 2 more...
+gpu.example.com/node-1/gpu-0   example.com/recall   None               patch/recall       30s   a/0,a/1,a/2 + 2 more...
+gpu.example.com/node-1/gpu-1   example.com/recall   None               patch/recall       30s   podgroups/ml/crew
+"""
+
+
+def test_table_is_laid_out_as_kubectls(verb: VerbRunner) -> None:
+    assert verb.output("list") == TABLE
+    assert verb.output("list", "--no-headers").splitlines()[0].split() == TABLE.splitlines()[1].split()
+
+
+def test_wide_table_has_nodes_rules_and_what_acts_on_them(verb: VerbRunner) -> None:
+    header, first, second, third, _ = verb.output("list", "-o", "wide").splitlines()
+    assert header.split()[-5:] == ["NODE", "RULE", "EVICTION", "EXPIRES", "REASON"]
+    assert first.split()[-5:] == ["node-0", "firmware", "Blocked", "2026-06-01T14:00:00Z", "OPS-7"]
+    assert second.split()[-6:] == ["a/0,a/1,a/2,a/3,a/4", "node-1", *["<none>"] * 4]
+    assert third.split()[-4:] == ["recall-1", *["<none>"] * 3]
+
+
+def test_devices_without_taints_are_listed_with_all(verb: VerbRunner) -> None:
+    lines = verb.output("list", "--all").splitlines()
+    assert len(lines) == 6
+    assert lines[2].split() == ["gpu.example.com/node-0/gpu-1", *["<none>"] * 5]
+
+
+def test_names_are_devices_as_other_verbs_take_them(verb: VerbRunner, rule_server: RuleServer) -> None:
+    names = verb.output("list", "-o", "name").split()
+    assert names == [f"{DRIVER}/node-0/gpu-0", f"{DRIVER}/node-1/gpu-0", f"{DRIVER}/node-1/gpu-1"]
+    verb.output("taint", *names, "example.com/x:None")
+    assert len(rule_server.rules) == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["gpu.example.com"], [0, 1, 2, 3]),
+        (["gpu.example.com/node-1"], [1, 2, 3]),
+        (["gpu.example.com/node-1/gpu-1", "gpu.example.com/node-0"], [0, 3]),
+        (["nic.example.com"], []),
+        (["--node", "node-0"], [0]),
+        (["-l", "pool=a100"], [1, 2, 3]),
+        (["-n", "ml"], [0, 3]),
+        (["-n", "web"], []),
+        (["--node", "node-1", "gpu.example.com", "-n", "a"], [1, 2]),
+    ],
+)
+def test_devices_nodes_and_namespaces_choose_rows(words: list[str], lines: list[int], verb: VerbRunner) -> None:
+    code, found, error = verb("list", "--no-headers", *words)
+    assert [line.split()[:2] for line in found.splitlines()] == [TABLE.splitlines()[1 + at].split()[:2] for at in lines]
+    assert (code, error) == (0, "" if lines else "No tainted devices found.\n")
+
+
+def test_values_for_programs(verb: VerbRunner) -> None:
+    found = json.loads(verb.output("list", "-o", "json"))
+    assert yaml.safe_load(verb.output("list", "-o", "yaml")) == found
+    assert (found["version"], found["time"], found["notes"]) == (1, "2026-06-01T12:00:00Z", [])
+    first, second, _ = found["devices"]
+    assert (first["driver"], first["pool"], first["device"], first["node"]) == (DRIVER, "node-0", "gpu-0", "node-0")
+    (taint,) = first["taints"]
+    assert {each["name"]: each["tolerates"] for each in taint.pop("users")} == {
+        "train": False,
+        "late": False,
+        "serve": True,
+    }
+    assert taint == {
+        "key": ECC,
+        "value": None,
+        "effect": "NoSchedule",
+        "evict": True,
+        "timeAdded": "2026-06-01T11:59:30Z",
+        "source": {"kind": "rule", "name": "firmware", "rule": "firmware"},
+        "eviction": "Blocked",
+        "expiresAt": "2026-06-01T14:00:00Z",
+        "reason": "OPS-7",
+    }
+    assert [each["source"] for each in second["taints"]] == [
+        {"kind": "slice", "name": "node-1-gpu", "rule": None},
+        {"kind": "patch", "name": "recall", "rule": "recall-1"},
+    ]
+
+
+# --- rules that are not what they seem ----------------------------------------------------------
+
+
+def test_rule_without_selector_is_on_every_device_and_concerns_no_pod(
+    verb: VerbRunner, rule_server: RuleServer
+) -> None:
+    rule_server.keep(rule_on("everywhere", effect="NoExecute", selector=None))
+    lines = verb.output("list", "--no-headers").splitlines()
+    assert [line.split()[-1] for line in lines if "rule/everywhere" in line] == ["<none>"] * 4
+
+
+def test_rules_without_devices_or_with_more_than_names_are_notes(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.keep(
+        rule_on("typo", selector={"driver": DRIVER, "pool": "node-O"}),
+        rule_on("class", selector={"driver": DRIVER, "pool": "node-0", "deviceClassName": "big"}),
+    )
+    code, found, error = verb("list", "--no-headers")
+    assert (code, found.count("rule/class")) == (0, 2)
+    assert error.splitlines() == [
+        "note: rule typo selects no published device",
+        "note: class selects by class, CEL or unknown fields, so their taints may be on fewer devices than listed",
+    ]
+
+
+def test_old_condition_says_nothing(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.keep({**EVICTING, "metadata": {**EVICTING["metadata"], "generation": 2}})
+    assert verb.output("list", f"{DRIVER}/node-0", "-o", "wide", "--no-headers").split()[-3] == "<none>"
+
+
+# --- permissions --------------------------------------------------------------------------------
+
+
+def test_without_claims_pods_are_unknown(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.forbidden.add(CLAIMS)
+    code, found, error = verb("list", "--no-headers")
+    assert (code, {line.split()[-1] for line in found.splitlines()}) == (0, {"<none>"})
+    assert error.startswith("note: no permission to read resourceclaims, so it is unknown which pods use a device: ")
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_without_rules_those_of_slices_are_listed(
+    served: bool,  # noqa: FBT001 -- a parameter
+    verb: VerbRunner,
+    rule_server: RuleServer,
+) -> None:
+    if served:
+        rule_server.forbidden.add(RULES)
+    else:
+        rule_server.objects[f"{GROUP}/v1"] = {"resources": [{"name": name} for name in SERVED[:2]]}
+    code, found, error = verb("list", "--no-headers")
+    assert (code, found.count("slice/"), found.count("\n")) == (0, 1, 1)
+    assert "so only taints in slices are known" in error
+
+
+def test_without_slices_there_is_no_list(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.forbidden.add(SLICES)
+    assert verb("list") == (1, "", "Error from server (Forbidden): resourceslices is forbidden\n")
+
+
+def test_who_is_not_logged_in_gets_kubectls_words(verb: VerbRunner, rule_server: RuleServer) -> None:
+    unauthorized = {"kind": "Status", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"}
+    rule_server.answer = lambda target: (401, unauthorized)  # type: ignore[method-assign]  # noqa: ARG005
+    assert verb("list") == (1, "", "error: You must be logged in to the server (Unauthorized)\n")
+
+
+def test_slices_that_are_not_served_are_an_error(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.objects[f"{GROUP}/v1"] = {"resources": []}
+    code, _, error = verb("list")
+    assert (code, "resourceslices.resource.k8s.io is not served in v1, v1beta2, v1beta1" in error) == (1, True)
+
+
+def test_object_that_cannot_be_read_is_named(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.collections[SLICES] = [{"metadata": {"name": "odd"}, "spec": {"devices": 7}}]
+    code, _, error = verb("list")
+    assert (code, "odd cannot be read: spec.devices" in error) == (2, True)
+
+
+def test_no_cluster_is_wrong_usage(verb: VerbRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "nowhere")
+    code, _, error = verb("list")
+    assert (code, error.startswith("kubectl dtaint list: no cluster: $KUBECONFIG names nowhere")) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["a=b:NoSchedule"], "a=b:NoSchedule is no device such as"),
+        (["--interval", "3"], "--interval has no effect without --watch"),
+    ],
+)
+def test_mistakes_are_wrong_usage(words: list[str], complaint: str, verb: VerbRunner) -> None:
+    code, _, error = verb("list", *words)
+    assert (code, complaint in error) == (2, True)
+
+
+# --- watching -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What happens between two looks; then the user interrupts."""
+    left: list[Callable[[], None]] = []
+
+    def sleep(seconds: float) -> None:
+        assert seconds == 7
+        if not left:
+            raise KeyboardInterrupt
+        left.pop(0)()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    return left
+
+
+def watched(verb: VerbRunner, *words: str) -> tuple[str, str]:
+    code, found, error = verb("list", "--watch", "--interval", "7", *words)
+    assert code == 130
+    return found, error
+
+
+def test_watch_prints_what_is_new_changed_and_removed(
+    verb: VerbRunner, rule_server: RuleServer, rounds: list[Callable[[], None]]
+) -> None:
+    more = rule_on("more", key="example.com/more")
+    rounds += [
+        lambda: None,
+        lambda: rule_server.keep(EVICTING, PATCHED, more),
+        lambda: rule_server.keep(PATCHED, more),
+        lambda: rule_server.keep(
+            PATCHED, rule_on("more", key="example.com/more", annotations={"devicetaint.io/evict": "true"})
+        ),
+    ]
+    found, error = watched(verb)
+    assert (found.startswith(TABLE), error) == (True, "")
+    assert [line.split()[1:4] for line in found.removeprefix(TABLE).splitlines()] == [
+        ["example.com/more", "NoSchedule", "rule/more"],
+        [ECC, "<removed>", "rule/firmware"],
+        ["example.com/more", "NoSchedule,evict", "rule/more"],
+    ]
+
+
+def test_watched_values_are_documents_of_the_devices_that_changed(
+    verb: VerbRunner, rule_server: RuleServer, rounds: list[Callable[[], None]]
+) -> None:
+    rounds += [lambda: None, lambda: rule_server.keep(PATCHED)]
+    found, _ = watched(verb, "-o", "json")
+    first, second = map(json.loads, found.splitlines())
+    assert len(first["devices"]) == 3
+    assert [(each["pool"], each["device"], each["taints"]) for each in second["devices"]] == [("node-0", "gpu-0", [])]
+    rounds += [lambda: rule_server.keep(EVICTING, PATCHED)]
+    documents = list(yaml.safe_load_all(watched(verb, "-o", "yaml")[0]))
+    assert [len(each["devices"]) for each in documents] == [2, 1]
+
+
+def test_watch_goes_on_after_an_error_that_is_reported_once(
+    verb: VerbRunner, rule_server: RuleServer, rounds: list[Callable[[], None]]
+) -> None:
+    def recover() -> None:
+        rule_server.forbidden.clear()
+        rule_server.keep(PATCHED)
+
+    rounds += [lambda: rule_server.forbidden.add(SLICES), lambda: None, recover]
+    found, error = watched(verb)
+    assert "<removed>" in found
+    assert error == (
+        "kubectl dtaint list: the cluster cannot be read now: "
+        "Error from server (Forbidden): resourceslices is forbidden\n"
+    )
+
+
+def test_watch_ends_when_the_reader_does(verb: VerbRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "write_more", lambda _: 0)
+    assert verb("list", "--watch")[0] == 0

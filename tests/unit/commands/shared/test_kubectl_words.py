@@ -1,0 +1,242 @@
+"""Devices, taints, codes and ages as they are written on a command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.api.rules import DeviceSelector
+from webhook.commands.shared.addresses import DeviceAddress, as_device_address
+from webhook.commands.shared.ages import human_duration
+from webhook.commands.shared.confirmations import (
+    GivenCode,
+    NeededCode,
+    as_confirmation,
+    codes_by_rule,
+    confirming_text,
+    needed_code,
+)
+from webhook.commands.shared.rule_objects import WantedRule
+from webhook.commands.shared.taint_specs import (
+    TaintPattern,
+    TaintSpec,
+    as_taint_pattern,
+    as_taint_spec,
+    split_words,
+)
+from webhook.validation.formats import dns1123_subdomain
+
+DRIVER = "gpu.example.com"
+DEVICE = DeviceAddress(DRIVER, "node-7", "gpu-0")
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (DRIVER, DeviceAddress(DRIVER)),
+        (f"{DRIVER}/node-7", DeviceAddress(DRIVER, "node-7")),
+        (f"{DRIVER}/node-7/gpu-0", DEVICE),
+        (f"{DRIVER}/rack-1/node-7/gpu-0", DeviceAddress(DRIVER, "rack-1/node-7", "gpu-0")),
+        (f"{DRIVER}/rack-1/node-7/", DeviceAddress(DRIVER, "rack-1/node-7")),
+    ],
+)
+def test_address_is_read_and_written_alike(text: str, address: DeviceAddress) -> None:
+    assert as_device_address(text) == address
+    assert str(address) == text
+
+
+def test_pool_with_a_slash_at_its_end_is_a_pool() -> None:
+    assert as_device_address(f"{DRIVER}/node-7/") == DeviceAddress(DRIVER, "node-7")
+
+
+@pytest.mark.parametrize("text", ["", "/", "GPU", f"{DRIVER}//gpu-0", f"{DRIVER}/node-7/gpu.0", f"{DRIVER}/a/b//"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="must be DRIVER, DRIVER/POOL or DRIVER/POOL/DEVICE"):
+        as_device_address(text)
+
+
+def test_address_covers_and_selects_what_it_names() -> None:
+    assert DEVICE.selector == DeviceSelector(DRIVER, "node-7", "gpu-0")
+    assert DeviceAddress(DRIVER).selector == DeviceSelector(DRIVER)
+    assert DeviceAddress(DRIVER).covers(*DEVICE)
+    assert not DeviceAddress(DRIVER, "node-6").covers(*DEVICE)
+    assert not DEVICE.covers(DRIVER, "node-7", "gpu-1")
+    assert not DEVICE.covers("nic.example.com", "node-7", "gpu-0")
+
+
+# --- taints -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "taint"),
+    [
+        ("example.com/ecc=double-bit:NoSchedule", TaintSpec("example.com/ecc", "double-bit", "NoSchedule")),
+        ("ecc:NoExecute", TaintSpec("ecc", "", "NoExecute")),
+        ("ecc:None", TaintSpec("ecc", "", "None")),
+    ],
+)
+def test_taint_is_read_and_written_alike(text: str, taint: TaintSpec) -> None:
+    assert as_taint_spec(text) == taint
+    assert str(taint) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("ecc:noschedule", "invalid taint effect: 'noschedule'; did you mean NoSchedule?"),
+        ("ecc:PreferNoSchedule", "device taints have NoSchedule, NoExecute, None"),
+        ("ecc=x", "must be a taint such as"),
+        (":NoSchedule", "must be a taint such as"),
+        ("a=b=c:NoSchedule", "must be a taint such as"),
+        ("a:b=c:NoSchedule", "must be a taint such as"),
+        ("a=:NoSchedule", "must be a taint such as"),
+    ],
+)
+def test_what_is_no_taint_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        as_taint_spec(text)
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["ecc-", "ecc", "ecc=x-"])
+def test_pattern_without_an_effect_matches_each(text: str) -> None:
+    pattern = as_taint_pattern(text)
+    assert pattern == TaintPattern("ecc")
+    assert pattern.matches("ecc", "None")
+    assert not pattern.matches("other", "None")
+
+
+def test_pattern_with_an_effect_matches_that_one() -> None:
+    pattern = as_taint_pattern("ecc:NoSchedule-")
+    assert (str(pattern), pattern.matches("ecc", "NoSchedule")) == ("ecc:NoSchedule", True)
+    assert not pattern.matches("ecc", "NoExecute")
+
+
+def test_words_are_devices_or_taints_by_their_marks() -> None:
+    words = [f"{DRIVER}/node-7/gpu-0", "example.com/ecc=x:None", DRIVER, "example.com/a-", "b:NoExecute"]
+    assert split_words(words) == ([DEVICE, DeviceAddress(DRIVER)], [words[1], words[3], words[4]])
+
+
+# --- names of rules -----------------------------------------------------------------------------
+
+
+def test_name_of_a_rule_can_be_read_and_stays_the_same() -> None:
+    wanted = WantedRule(DEVICE, TaintSpec("example.com/ECC_errors", "x", "NoSchedule"))
+    assert wanted.name == WantedRule(DEVICE, TaintSpec("example.com/ECC_errors", "y", "NoSchedule")).name
+    assert wanted.name.startswith("node-7-gpu-0-ecc-errors-noschedule-")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        DeviceAddress(DRIVER),
+        DeviceAddress(DRIVER, "a.-b", "x"),
+        DeviceAddress(DRIVER, "rack-1/node-7"),
+        DeviceAddress(DRIVER, ".".join(["p" * 60] * 4), "d" * 63),
+    ],
+)
+@pytest.mark.parametrize("key", ["ecc", "example.com/-ecc.", "example.com/" + "k" * 63, "a_._b"])
+def test_every_name_is_one_that_a_server_takes(address: DeviceAddress, key: str) -> None:
+    name = WantedRule(address, TaintSpec(key, "", "NoExecute")).name
+    assert list(dns1123_subdomain(name)) == []
+
+
+def test_rules_for_different_taints_have_different_names() -> None:
+    keys, effects = ("a.com/x", "b.com/x", "x"), ("None", "NoExecute")
+    addresses = (DEVICE, DeviceAddress("nic.example.com", *DEVICE[1:]), DeviceAddress(DRIVER, "node-7-gpu-0"))
+    names = {
+        WantedRule(each, TaintSpec(key, "", effect)).name for each in addresses for key in keys for effect in effects
+    }
+    assert len(names) == 18
+
+
+# --- codes --------------------------------------------------------------------------------------
+
+
+def test_codes_go_to_their_rules() -> None:
+    assert as_confirmation("v1.1.2") == GivenCode("", "v1.1.2")
+    assert as_confirmation("a-rule=v1.1.2") == GivenCode("a-rule", "v1.1.2")
+    assert codes_by_rule([GivenCode("", "v1.x")], ["a"]) == {"a": "v1.x"}
+    assert codes_by_rule([GivenCode("b", "v1.y"), GivenCode("a", "v1.x")], ["a", "b"]) == {"a": "v1.x", "b": "v1.y"}
+    with pytest.raises(ValueError, match=r"needs RULE=CODE, since there are several rules: a, b"):
+        codes_by_rule([GivenCode("", "v1.x")], ["a", "b"])
+    with pytest.raises(ValueError, match="this command writes no such rule, but a"):
+        codes_by_rule([GivenCode("c", "v1.x")], ["a"])
+    with pytest.raises(ValueError, match="must be the code"):
+        as_confirmation("yes")
+
+
+def test_code_is_found_in_a_refusal() -> None:
+    text = 'narrow the selector, or {} set annotation devicetaint.io/confirm-impact to "v1.1.2-x_y" (rule impact)'
+    assert needed_code("a", text.format("to go ahead,")) == NeededCode("a", "v1.1.2-x_y", by_another=False)
+    assert needed_code("a", text.format("to go ahead, another user must")) == NeededCode(
+        "a", "v1.1.2-x_y", by_another=True
+    )
+    assert needed_code("a", "an empty selector is every device") is None
+
+
+def test_command_that_confirms_is_the_same_without_dry_run_and_old_codes() -> None:
+    words = [
+        "a.b/c",
+        "--all",
+        "k=it's:None",
+        "--dry-run",
+        "server",
+        "--confirm=v1.old",
+        "-ojson",
+        "-o",
+        "yaml",
+        "--for",
+        "2h",
+    ]
+    text = confirming_text(
+        "kubectl dtaint taint", words, [NeededCode("r", "v1.new", by_another=False)], {"r": "v1.old"}, 1
+    )
+    command = """kubectl dtaint taint a.b/c --all 'k=it'"'"'s:None' --for 2h --confirm=v1.new"""
+    assert text == f"To confirm exactly this impact, run:\n\n  {command}\n"
+
+
+def test_command_that_confirms_several_rules_names_them_and_keeps_other_codes() -> None:
+    needed = [NeededCode("r", "v1.new", by_another=True)]
+    text = confirming_text("x", ["k:None"], needed, {"q": "v1.q"}, 2)
+    assert (
+        text
+        == "To confirm exactly this impact, have another user run:\n\n  x k:None --confirm=q=v1.q --confirm=r=v1.new\n"
+    )
+
+
+# --- ages ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        # k8s.io/apimachinery/pkg/util/duration, TestHumanDurationBoundaries
+        (-2, "<invalid>"),
+        (-1, "0s"),
+        (0, "0s"),
+        (1, "1s"),
+        (119, "119s"),
+        (120, "2m"),
+        (121, "2m1s"),
+        (599, "9m59s"),
+        (600, "10m"),
+        (601, "10m"),
+        (3 * 3600 - 1, "179m"),
+        (3 * 3600, "3h"),
+        (3 * 3600 + 60, "3h1m"),
+        (8 * 3600 - 1, "7h59m"),
+        (8 * 3600, "8h"),
+        (8 * 3600 + 3599, "8h"),
+        (47 * 3600, "47h"),
+        (48 * 3600, "2d"),
+        (49 * 3600, "2d1h"),
+        (8 * 86400, "8d"),
+        (8 * 86400 + 23 * 3600, "8d"),
+        (2 * 365 * 86400 - 1, "729d"),
+        (2 * 365 * 86400, "2y"),
+        (2 * 365 * 86400 + 86400, "2y1d"),
+        (8 * 365 * 86400, "8y"),
+    ],
+)
+def test_ages_are_kubectls(seconds: int, text: str) -> None:
+    assert human_duration(seconds) == text

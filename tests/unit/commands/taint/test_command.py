@@ -1,0 +1,280 @@
+"""`taint`: the rules that it sends, what it prints, and what it does with refusals."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.builders import NOW
+from tests.unit.commands.rule_server import ECC, GROUP, NODES, RULES, SERVED, rule_on, status
+from webhook.commands.taint import command as taint
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from tests.unit.commands.rule_server import RuleServer, VerbRunner
+
+GPU = "gpu.example.com/node-0/gpu-0"
+SPEC = f"{ECC}=double-bit:NoSchedule"
+NAME = "node-0-gpu-0-ecc-noschedule-407580ce"
+FULL_NAME = f"devicetaintrule.resource.k8s.io/{NAME}"
+CODE = 'hits 2 pods; narrow the selector, or to go ahead, set annotation devicetaint.io/confirm-impact to "{}"'
+
+
+class Then(datetime):
+    """The clock of the shell, standing still."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Then:
+        del tz
+        return cls.fromtimestamp(NOW.timestamp(), NOW.tzinfo)
+
+
+def sent(rule_server: RuleServer) -> list[tuple[str, str, Any]]:
+    found, rule_server.sent = rule_server.sent, []
+    return found
+
+
+def test_rule_for_a_device(verb: VerbRunner, rule_server: RuleServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taint, "datetime", Then)
+    rule_server.warnings = ['keeps 1 device from \\"being\\" allocated']
+    words = ["taint", GPU, "--for", "2h", SPEC, "--evict", "--reason", "OPS-7"]
+    assert verb(*words) == (
+        0,
+        f"{GPU} tainted by {FULL_NAME}\n",
+        'Warning: keeps 1 device from "being" allocated\n',
+    )
+    ((method, target, rule),) = sent(rule_server)
+    assert (method, target) == ("POST", f"{RULES}?fieldManager=kubectl-dtaint")
+    assert rule == {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {
+            "name": NAME,
+            "annotations": {
+                "devicetaint.io/expires-at": "2026-06-01T14:00:00Z",
+                "devicetaint.io/evict": "true",
+                "devicetaint.io/description": "OPS-7",
+            },
+        },
+        "spec": {
+            "deviceSelector": {"driver": "gpu.example.com", "pool": "node-0", "device": "gpu-0"},
+            "taint": {"key": ECC, "value": "double-bit", "effect": "NoSchedule"},
+        },
+    }
+
+
+@pytest.mark.parametrize("version", ["v1beta2", "v1alpha3"])
+def test_rule_is_of_the_newest_version_that_is_served(version: str, verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.objects = {
+        f"{GROUP}/v1": {"resources": [{"name": name} for name in SERVED[:2]]},
+        f"{GROUP}/{version}": {"resources": [{"name": "devicetaintrules"}]},
+    }
+    rule_server.collections[f"{GROUP}/{version}/devicetaintrules"] = []
+    verb.output("taint", GPU, SPEC)
+    ((_, target, rule),) = sent(rule_server)
+    assert (target.partition("?")[0], rule["apiVersion"]) == (
+        f"{GROUP}/{version}/devicetaintrules",
+        f"resource.k8s.io/{version}",
+    )
+
+
+def test_rules_that_are_not_served_are_an_error(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.objects = {f"{GROUP}/v1": {"resources": []}}
+    text = 'error: the server doesn\'t have a resource type "devicetaintrules" (feature gate DRADeviceTaints)\n'
+    assert verb("taint", GPU, SPEC) == (1, "", text)
+
+
+def test_several_devices_and_taints_are_several_rules_after_a_dry_run_of_all(
+    verb: VerbRunner, rule_server: RuleServer
+) -> None:
+    output = verb.output("taint", GPU, "gpu.example.com/node-0/gpu-1", "a:None", "b:None")
+    assert len(output.splitlines()) == len(rule_server.rules) == 4
+    assert ["dryRun" in target for _, target, _ in sent(rule_server)] == [True] * 4 + [False] * 4
+
+
+def test_none_of_several_rules_is_written_if_one_is_refused(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.refusals = [status(403, "Forbidden", "the first is not yours")]
+    code, output, error = verb("taint", GPU, "a:None", "b:None")
+    assert (code, output, rule_server.rules) == (1, "", {})
+    assert error == "Error from server (Forbidden): the first is not yours\nNo rule was written.\n"
+
+
+@pytest.mark.parametrize("where", ["gpu.example.com", "gpu.example.com/node-0"])
+def test_more_than_a_device_is_tainted_with_all_only(where: str, verb: VerbRunner, rule_server: RuleServer) -> None:
+    code, _, error = verb("taint", where, SPEC)
+    assert (code, rule_server.sent) == (2, [])
+    assert f"{where} is more than one device: pass --all to taint every device of it" in error
+    verb.output("taint", where, SPEC, "--all")
+    ((_, _, rule),) = sent(rule_server)
+    assert "/".join(rule["spec"]["deviceSelector"].values()) == where
+
+
+@pytest.mark.parametrize("words", [["--node", "node-1"], ["-l", "pool=a100"], ["--node=node-1", "gpu.example.com"]])
+def test_devices_of_a_node_are_its_pools(words: list[str], verb: VerbRunner, rule_server: RuleServer) -> None:
+    assert verb.output("taint", *words, SPEC).startswith("gpu.example.com/node-1 tainted by ")
+    ((_, _, rule),) = sent(rule_server)
+    assert rule["spec"]["deviceSelector"] == {"driver": "gpu.example.com", "pool": "node-1"}
+    asked = [each for each in rule_server.asked if each.startswith(NODES)]
+    assert ["labelSelector=pool%3Da100" in each for each in asked] == ([True] if words[0] == "-l" else [])
+
+
+def test_node_without_devices_is_an_error(verb: VerbRunner) -> None:
+    assert verb("taint", "--node", "node-9", SPEC)[::2] == (1, "error: no driver publishes devices of nodes node-9\n")
+    words = ("taint", "--node", "node-1", "nic.example.com", SPEC)
+    assert verb(*words)[::2] == (1, "error: no driver publishes devices of nodes node-1\n")
+
+
+def test_pool_that_other_nodes_have_too_is_tainted_device_by_device(verb: VerbRunner, rule_server: RuleServer) -> None:
+    slices = rule_server.collections[f"{GROUP}/v1/resourceslices"]
+    for number, each in enumerate(slices):
+        each["spec"]["pool"] = {"name": "shared", "generation": 1, "resourceSliceCount": 2}
+        each["spec"]["devices"] = [{"name": f"gpu-{number}"}]
+    assert verb.output("taint", "--node", "node-1", SPEC).startswith("gpu.example.com/shared/gpu-1 tainted by ")
+
+
+# --- a taint that is there already --------------------------------------------------------------
+
+
+def test_same_key_and_effect_is_an_error_as_in_kubectl(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.keep(rule_on("firmware"))
+    text = f"error: {GPU} already has {ECC} taint(s) with same effect(s) and --overwrite is false (rule firmware)\n"
+    assert verb("taint", GPU, SPEC) == (1, "", text)
+    assert rule_server.sent == []
+    verb.output("taint", GPU, f"{ECC}:None")
+
+
+def test_overwrite_changes_the_value_and_the_annotations_that_are_given(
+    verb: VerbRunner, rule_server: RuleServer
+) -> None:
+    rule_server.keep(rule_on("firmware", annotations={"example.com/own": "stays", "devicetaint.io/description": "old"}))
+    output = verb.output("taint", GPU, SPEC, "--overwrite", "--reason", "new")
+    assert output == f"{GPU} modified by devicetaintrule.resource.k8s.io/firmware\n"
+    ((method, target, rule),) = sent(rule_server)
+    assert (method, target) == ("PUT", f"{RULES}/firmware?fieldManager=kubectl-dtaint")
+    assert rule["metadata"]["annotations"] == {"example.com/own": "stays", "devicetaint.io/description": "new"}
+    assert rule["metadata"]["resourceVersion"] == "5"
+    assert (rule["spec"]["taint"]["value"], rule["spec"]["taint"]["timeAdded"]) == (
+        "double-bit",
+        "2026-06-01T11:59:30Z",
+    )
+
+
+OWNED = {
+    "apiVersion": "devicetaint.io/v1alpha1",
+    "kind": "ResourceSlicePatch",
+    "name": "recall",
+    "uid": "u",
+    "controller": True,
+}
+
+
+def test_rule_of_a_controller_is_not_overwritten(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.keep(rule_on("recall-1", ownerReferences=[OWNED]))
+    code, _, error = verb("taint", GPU, SPEC, "--overwrite")
+    assert (code, rule_server.sent) == (1, [])
+    assert (
+        error == f"error: {GPU} has {ECC}: rule recall-1 belongs to ResourceSlicePatch recall: change or delete that\n"
+    )
+
+
+# --- confirmation -------------------------------------------------------------------------------
+
+
+def test_refusal_with_a_code_says_what_to_run(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.refusals = [status(403, "Forbidden", CODE.format("v1.1.2.x-y"))]
+    code, output, error = verb("taint", GPU, SPEC, "--dry-run=server")
+    assert (code, output) == (1, "")
+    command = f"kubectl dtaint taint {GPU} {SPEC} --confirm=v1.1.2.x-y"
+    assert error.endswith(f"To confirm exactly this impact, run:\n\n  {command}\n")
+    assert error.startswith("Error from server (Forbidden): hits 2 pods; narrow the selector")
+    verb.output(*command.split()[2:])
+    *_, (_, _, rule) = sent(rule_server)
+    assert rule["metadata"]["annotations"] == {"devicetaint.io/confirm-impact": "v1.1.2.x-y"}
+
+
+def test_rules_that_were_written_before_another_was_refused_do_not_stand_in_the_way(
+    verb: VerbRunner, rule_server: RuleServer
+) -> None:
+    """The window of the guard counts what is written, and no dry runs."""
+    fine = (200, {"kind": "DeviceTaintRule"})
+    rule_server.refusals = [fine, fine]
+    rule_server.refusals.append(status(403, "Forbidden", CODE.format("v1.1.x")))
+    code, output, error = verb("taint", GPU, "a:None", "b:None")
+    assert (code, len(output.splitlines()), len(rule_server.rules)) == (1, 1, 1)
+    assert "No rule was written" not in error
+    command = error.splitlines()[-1].split()
+    assert command[:-1] == ["kubectl", "dtaint", "taint", GPU, "a:None", "b:None"]
+    output = verb.output(*command[2:])
+    assert [line.split()[1] for line in output.splitlines()] == ["tainted", "already"]
+    assert len(rule_server.rules) == 2
+
+
+def test_code_for_a_rule_that_is_not_written_is_wrong_usage(verb: VerbRunner) -> None:
+    code, _, error = verb("taint", GPU, SPEC, "--confirm", "other=v1.1")
+    assert (code, "this command writes no such rule" in error) == (2, True)
+
+
+# --- dry runs and output ------------------------------------------------------------------------
+
+
+def test_client_dry_run_sends_nothing(verb: VerbRunner, rule_server: RuleServer) -> None:
+    assert verb.output("taint", GPU, SPEC, "--dry-run=client") == f"{GPU} tainted by {FULL_NAME} (dry run)\n"
+    assert rule_server.sent == []
+
+
+def test_client_dry_run_needs_no_cluster(verb: VerbRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "nowhere")
+    code, output, error = verb("taint", GPU, SPEC, "--dry-run=client", "-o", "yaml")
+    assert (code, yaml.safe_load(output)["metadata"]["name"]) == (0, NAME)
+    assert "no cluster was asked, so this is of version v1: no cluster: $KUBECONFIG names nowhere" in error
+    code, _, error = verb("taint", "--node", "node-0", SPEC, "--dry-run=client")
+    assert (code, error.startswith("kubectl dtaint taint: no cluster: ")) == (2, True)
+
+
+def test_server_dry_run_is_judged_and_not_kept(verb: VerbRunner, rule_server: RuleServer) -> None:
+    assert verb.output("taint", GPU, SPEC, "--dry-run=server") == f"{GPU} tainted by {FULL_NAME} (server dry run)\n"
+    ((_, target, _),) = sent(rule_server)
+    assert (target.endswith("dryRun=All"), rule_server.rules) == (True, {})
+
+
+def test_rules_are_printed_as_kubectl_prints_objects(verb: VerbRunner) -> None:
+    found = json.loads(verb.output("taint", GPU, SPEC, "-o", "json"))
+    assert (found["kind"], found["metadata"]["name"]) == ("DeviceTaintRule", NAME)
+    found = yaml.safe_load(verb.output("taint", GPU, "a:None", "b:None", "-o", "yaml"))
+    assert (found["kind"], [each["kind"] for each in found["items"]]) == ("List", ["DeviceTaintRule"] * 2)
+    assert verb.output("taint", GPU, SPEC, "--overwrite", "-o", "name") == f"{FULL_NAME}\n"
+
+
+# --- mistakes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "a taint such as key=value:NoSchedule is required"),
+        ([GPU], "a taint such as key=value:NoSchedule is required"),
+        ([SPEC], "a device such as gpu.example.com/node-7/gpu-0 is required, or --node"),
+        ([GPU, "ecc:NoShedule"], "invalid taint effect: 'NoShedule'; device taints have NoSchedule, NoExecute, None"),
+        ([GPU, "ecc-"], f"ecc- removes a taint: run kubectl dtaint untaint {GPU} ecc-"),
+        ([GPU, "ecc:NoExecute", "--evict"], "--evict goes with effect NoSchedule, not NoExecute"),
+        (["GPU", SPEC], "'GPU' must be DRIVER, DRIVER/POOL or DRIVER/POOL/DEVICE"),
+        ([GPU, SPEC, "--node", "node-0"], "with --node or --selector only drivers can be named"),
+        (["--node", "a", "-l", "b", SPEC], "--node and --selector may not be given together"),
+        ([GPU, SPEC, "--for", "soon"], "'soon' must be a whole number with a unit"),
+        ([GPU, SPEC, "--dry-run", "all"], "invalid choice: 'all'"),
+    ],
+)
+def test_mistakes_are_wrong_usage(words: list[str], complaint: str, verb: VerbRunner, rule_server: RuleServer) -> None:
+    code, output, error = verb("taint", *words)
+    assert (code, output, rule_server.asked) == (2, "", [])
+    assert complaint in error
+
+
+def test_without_permission_kubectls_words_are_used(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.forbidden.add(RULES)
+    assert verb("taint", GPU, SPEC) == (1, "", "Error from server (Forbidden): devicetaintrules is forbidden\n")

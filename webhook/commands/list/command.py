@@ -1,0 +1,208 @@
+"""`list`: tainted devices, with every taint of slices and rules on them, and the pods that it concerns."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.commands.shared.device_selection import add_nodes, parse_selection
+from webhook.commands.shared.flags import add_cluster, credentials_of
+from webhook.commands.shared.main import ClusterUnreachable
+from webhook.commands.shared.output import write, write_more
+from webhook.commands.shared.server_errors import ServerRefusal, asking_server, main_as_kubectl
+from webhook.config.command_line import IntermixedLine, program
+from webhook.config.texts import as_count, as_namespace
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from webhook.commands.list.taints import ListedTaint
+    from webhook.commands.shared.device_selection import DeviceSelection
+    from webhook.config.command_line import CommandLine
+
+_INTERVAL_SECONDS: Final = 2
+_TABLES: Final = (None, "wide")
+
+
+class TaintList(NamedTuple):
+    """What one look has found."""
+
+    rows: list[ListedTaint]
+    notes: tuple[str, ...]
+    now: datetime
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints the list. Returns 0, 1 if the server refuses, 2 for wrong usage or no cluster."""
+    return main_as_kubectl(command_line(), arguments, _run)
+
+
+def _run(options: argparse.Namespace, parser: CommandLine) -> int:
+    selection, taints = parse_selection(options, parser)
+    if taints:
+        parser.error(f"{taints[0]} is no device such as gpu.example.com/node-7/gpu-0")
+    if options.interval is not None and not options.watch:
+        parser.error("--interval has no effect without --watch")
+    first = _look(options, selection)
+    if not options.watch:
+        return write(_shown(first, options), 0)
+    return _watch(first, lambda: _look(options, selection), options, parser)
+
+
+def _look(options: argparse.Namespace, selection: DeviceSelection) -> TaintList:
+    # Late: see commands/shared/main.py.
+    import asyncio  # noqa: PLC0415
+
+    from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
+    from webhook.commands.list.taints import listed_taints, rules_not_judged, rules_without_devices  # noqa: PLC0415
+    from webhook.commands.shared.device_reading import (  # noqa: PLC0415
+        CLAIMS,
+        RULES,
+        SLICES,
+        ReadInventory,
+        nodes_with_labels,
+        read_inventory,
+    )
+
+    async def ask() -> tuple[ReadInventory, frozenset[str] | None]:
+        async with Cluster(credentials_of(options)) as cluster:
+            labelled = await nodes_with_labels(cluster, selection.labels) if selection.labels else None
+            return await read_inventory(cluster, (SLICES, RULES, CLAIMS)), labelled
+
+    with asking_server():
+        read, labelled = asyncio.run(ask())
+    nodes = frozenset(selection.nodes) if labelled is None else labelled
+    rows = listed_taints(read.inventory, untainted=options.all)
+    rows = [each for each in rows if _is_chosen(each, selection, nodes, options.namespace)]
+    notes = list(read.notes)
+    if not selection.addresses and not selection.by_node and options.namespace is None:
+        notes += [f"rule {name} selects no published device" for name in rules_without_devices(read.inventory)]
+    unjudged = rules_not_judged(read.inventory)
+    if unjudged:
+        text = "by class, CEL or unknown fields, so their taints may be on fewer devices than listed"
+        notes.append(f"{', '.join(unjudged)} selects {text}")
+    return TaintList(rows, tuple(notes), datetime.now(UTC))  # noqa: TID251 -- the shell asks
+
+
+def _is_chosen(row: ListedTaint, selection: DeviceSelection, nodes: frozenset[str], namespace: str | None) -> bool:
+    if selection.addresses and not any(each.covers(*row.device) for each in selection.addresses):
+        return False
+    if selection.by_node and row.node not in nodes:
+        return False
+    users = row.users if row.taint is None else row.affected
+    return namespace is None or any(each.namespace == namespace for each in users)
+
+
+def _shown(found: TaintList, options: argparse.Namespace) -> str:
+    # Late: see commands/shared/main.py.
+    from webhook.commands.list.show import names_text, structured_text, table_text, values_of  # noqa: PLC0415
+
+    if options.output in ("json", "yaml"):
+        values = values_of(found.rows, found.now, found.notes)
+        return structured_text(values, options.output, one_of_many=options.watch)
+    _say(found.notes)
+    if options.output == "name":
+        return names_text(found.rows)
+    if not found.rows:
+        sys.stderr.write(f"No {'' if options.all else 'tainted '}devices found.\n")
+    return table_text(found.rows, found.now, wide=options.output == "wide", headers=not options.no_headers)
+
+
+def _say(notes: Sequence[str]) -> None:
+    sys.stderr.write("".join(f"note: {text}\n" for text in notes))
+
+
+# --- watching -----------------------------------------------------------------------------------
+
+
+def _watch(first: TaintList, look: Callable[[], TaintList], options: argparse.Namespace, parser: CommandLine) -> int:
+    """As `kubectl get --watch`: the list, then what is added, changed and removed, until standard output is closed."""
+    # Late: tests stop the time.
+    import time  # noqa: PLC0415
+
+    seconds = _INTERVAL_SECONDS if options.interval is None else options.interval
+    before, missed = first, ""
+    written = write_more(_shown(first, options))
+    while written is None:
+        time.sleep(seconds)
+        try:
+            found = look()
+        except (ClusterUnreachable, ServerRefusal) as error:
+            if str(error) != missed:
+                sys.stderr.write(f"{parser.prog}: the cluster cannot be read now: {error}\n")
+            missed = str(error)
+            continue
+        missed = ""
+        written = write_more(_change(before, found, options))
+        before = found
+    return written
+
+
+def _change(before: TaintList, after: TaintList, options: argparse.Namespace) -> str:
+    # Late: see commands/shared/main.py.
+    from webhook.commands.list.show import table_text  # noqa: PLC0415
+
+    known, left = [{each.identity: each for each in rows} for rows in (before.rows, after.rows)]
+    changed = [each for each in after.rows if known.get(each.identity) != each]
+    gone = [each for each in before.rows if each.identity not in left and each.taint is not None]
+    if options.output not in _TABLES:
+        rows = _of_same_devices(after, changed, gone)
+        return _shown(after._replace(rows=rows), options) if rows else ""
+    _say([text for text in after.notes if text not in before.notes])
+    wide = options.output == "wide"
+    return table_text(gone, after.now, wide=wide, headers=False, removed=True) + table_text(
+        changed, after.now, wide=wide, headers=False
+    )
+
+
+def _of_same_devices(
+    after: TaintList, changed: Sequence[ListedTaint], gone: Sequence[ListedTaint]
+) -> list[ListedTaint]:
+    """All rows of devices with a change; one without a taint for those that have lost their last."""
+    devices = {each.device for each in (*changed, *gone)}
+    rows = [each for each in after.rows if each.device in devices]
+    left = {each.device for each in rows}
+    bare = {each.device: each._replace(taint=None, source=None) for each in gone if each.device not in left}
+    return sorted([*rows, *bare.values()], key=lambda each: each.device)
+
+
+# --- flags --------------------------------------------------------------------------------------
+
+
+def command_line() -> CommandLine:
+    """The flags of the verb."""
+    parser = IntermixedLine(
+        program("list"),
+        "Lists the devices that are tainted, one line for each taint: those in slices, those of rules, and those of\n"
+        "rules that a patch was made into. PODS are the pods that use the device and do not tolerate the taint.",
+        "Exit codes: 0 fine, 1 refused by the server, 2 wrong usage or no cluster.",
+        (
+            "device-taint-webhook list",
+            "device-taint-webhook list gpu.example.com/node-7 -o wide",
+            "device-taint-webhook list --node node-7 --watch",
+            "device-taint-webhook list -l pool=a100 -o name",
+        ),
+    )
+    add = parser.add_argument
+    add(
+        "words",
+        nargs="*",
+        metavar="DEVICE...",
+        help="only these devices: DRIVER, DRIVER/POOL or DRIVER/POOL/DEVICE; default all",
+    )
+    add("--all", action="store_true", help="also list devices without taints")
+    add_nodes(parser, "list")
+    add("-n", "--namespace", type=as_namespace, metavar="NS", help="only taints that concern a pod of this namespace")
+    add("-o", "--output", choices=("json", "name", "wide", "yaml"), help="default a table")
+    add("--no-headers", action="store_true", help="print no line with the names of the columns")
+    add("-w", "--watch", action="store_true", help="then print what is added, changed or <removed>, until interrupted")
+    add(
+        "--interval",
+        type=as_count,
+        metavar="S",
+        help=f"seconds between two looks of --watch; default {_INTERVAL_SECONDS}",
+    )
+    add_cluster(parser)
+    return parser

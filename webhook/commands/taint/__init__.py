@@ -1,0 +1,1 @@
+"""`taint`: taints devices by writing DeviceTaintRules, as `kubectl taint` taints nodes."""

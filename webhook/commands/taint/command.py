@@ -1,0 +1,201 @@
+"""`taint`: taints devices by writing DeviceTaintRules, as `kubectl taint` taints nodes."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.api.meta import RULE_VERSIONS, format_time
+from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT
+from webhook.api.taints import NO_SCHEDULE
+from webhook.commands.shared.confirmations import as_confirmation, codes_by_rule
+from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, addresses_of, parse_selection
+from webhook.commands.shared.flags import add_cluster, credentials_of
+from webhook.commands.shared.main import ClusterUnreachable
+from webhook.commands.shared.output import write
+from webhook.commands.shared.rule_objects import NAME, WantedRule
+from webhook.commands.shared.server_errors import REFUSED, asking_server, main_as_kubectl
+from webhook.commands.shared.taint_output import objects_text, report_refusals
+from webhook.commands.shared.taint_specs import TaintSpec, as_taint_spec
+from webhook.commands.shared.tainting import (
+    DryRun,
+    OnExisting,
+    TaintOrder,
+    TaintResult,
+    add_dry_run,
+    drafted,
+    write_taints,
+)
+from webhook.config.command_line import IntermixedLine, program
+from webhook.config.texts import as_lifetime
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from webhook.commands.shared.addresses import DeviceAddress
+    from webhook.config.command_line import CommandLine
+
+_REMOVES: Final = "-"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Taints the devices. Returns 0, 1 if the server refuses or a taint is there already, 2 for usage or no cluster."""
+
+    def body(options: argparse.Namespace, parser: CommandLine) -> int:
+        return _run(options, parser, arguments)
+
+    return main_as_kubectl(command_line(), arguments, body)
+
+
+def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:
+    selection, taints = _read(options, parser)
+    dry_run = DryRun(options.dry_run)
+    try:
+        with asking_server():
+            results, order = _ask(options, parser, selection, taints)
+    except ClusterUnreachable as error:
+        if dry_run is not DryRun.CLIENT or selection.by_node:
+            raise
+        version = RULE_VERSIONS[0]
+        sys.stderr.write(f"{parser.prog}: no cluster was asked, so this is of version {version}: {error}\n")
+        order = _order(options, parser, selection.addresses, taints)
+        results = drafted(order, version)
+    refused = report_refusals(results, order, parser.prog, words)
+    written = [each for each in results if each.obj is not None]
+    return write(_shown(written, options.output, dry_run), REFUSED if refused else 0)
+
+
+def _read(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelection, list[TaintSpec]]:
+    selection, words = parse_selection(options, parser)
+    removing = next((word for word in words if word.endswith(_REMOVES)), None)
+    if removing is not None:
+        where = " ".join(map(str, selection.addresses))
+        parser.error(f"{removing} removes a taint: run {program('untaint')} {where} {removing}")
+    if not words:
+        parser.error("a taint such as key=value:NoSchedule is required")
+    if not selection.by_node and not selection.addresses:
+        parser.error("a device such as gpu.example.com/node-7/gpu-0 is required, or --node")
+    wide = next((each for each in selection.addresses if not each.device), None)
+    if wide is not None and not selection.by_node and not options.all:
+        parser.error(f"{wide} is more than one device: pass --all to taint every device of it")
+    try:
+        taints = list(dict.fromkeys(map(as_taint_spec, words)))
+    except ValueError as error:
+        parser.error(str(error))
+    other = next((each.effect for each in taints if each.effect != NO_SCHEDULE), None)
+    if options.evict and other is not None:
+        parser.error(f"--evict goes with effect {NO_SCHEDULE}, not {other}: the eviction worker empties such devices")
+    return selection, taints
+
+
+def _ask(
+    options: argparse.Namespace, parser: CommandLine, selection: DeviceSelection, taints: Sequence[TaintSpec]
+) -> tuple[list[TaintResult], TaintOrder]:
+    # Late: see commands/shared/main.py.
+    import asyncio  # noqa: PLC0415
+
+    from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
+    from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
+
+    async def ask() -> tuple[list[TaintResult], TaintOrder]:
+        async with Cluster(credentials_of(options)) as cluster:
+            order = _order(options, parser, await addresses_of(cluster, selection), taints)
+            return await write_taints(await RuleStore.of(cluster), order), order
+
+    return asyncio.run(ask())
+
+
+def _order(
+    options: argparse.Namespace, parser: CommandLine, addresses: Sequence[DeviceAddress], taints: Sequence[TaintSpec]
+) -> TaintOrder:
+    wanted = tuple(WantedRule(address, taint) for address in addresses for taint in taints)
+    annotations: dict[str, str] = {}
+    if options.lifetime is not None:
+        now = datetime.now(UTC)  # noqa: TID251 -- the shell asks
+        annotations[EXPIRES_AT] = format_time(now + options.lifetime)
+    if options.evict:
+        annotations[EVICT] = "true"
+    if options.reason is not None:
+        annotations[DESCRIPTION] = options.reason
+    try:
+        codes = codes_by_rule(options.confirm, [each.name for each in wanted])
+    except ValueError as error:
+        parser.error(str(error))
+    existing = OnExisting.OVERWRITE if options.overwrite else OnExisting.REFUSE
+    return TaintOrder(wanted, annotations, codes, DryRun(options.dry_run), existing)
+
+
+def _shown(results: Sequence[TaintResult], output: str | None, dry_run: DryRun) -> str:
+    if output in ("json", "yaml"):
+        objects: list[Any] = [each.obj for each in results]
+        return objects_text(objects, output)
+    if output == "name":
+        return "".join(f"{NAME}/{each.name}\n" for each in results)
+    return "".join(
+        f"{each.wanted.address} {each.operation} by {NAME}/{each.name}{dry_run.suffix}\n" for each in results
+    )
+
+
+# --- flags --------------------------------------------------------------------------------------
+
+
+def command_line() -> CommandLine:
+    """The flags of the verb."""
+    parser = IntermixedLine(
+        program("taint"),
+        "Taints devices, as kubectl taint does nodes: writes a DeviceTaintRule for each device and each taint.\n"
+        "Several devices are several rules; a whole pool or driver is one rule, and needs --all. Warnings of the\n"
+        "server say which pods are hit. Effect NoExecute ends pods at once; NoSchedule with --evict lets the worker\n"
+        "evict them gently. A pool whose name contains slashes is written with one more at its end.",
+        "Exit codes: 0 fine, 1 refused by the server or there already, 2 wrong usage or no cluster.",
+        (
+            "device-taint-webhook taint gpu.example.com/node-7/gpu-0 example.com/ecc=double-bit:NoSchedule",
+            "device-taint-webhook taint gpu.example.com/node-7 --all maint.example.com/firmware:NoSchedule --evict",
+            "device-taint-webhook taint --node node-7 maint.example.com/firmware:NoSchedule --for 2h --reason OPS-7",
+            "device-taint-webhook taint gpu.example.com/node-7/gpu-0 example.com/ecc:NoExecute --dry-run=server",
+        ),
+    )
+    add = parser.add_argument
+    add(
+        "words",
+        nargs="*",
+        metavar="DEVICE... KEY[=VALUE]:EFFECT...",
+        help="devices as DRIVER/POOL/DEVICE, DRIVER/POOL or DRIVER, and taints; "
+        "effects are NoSchedule, NoExecute and None",
+    )
+    add("--all", action="store_true", help="taint every device of a DRIVER/POOL or DRIVER that is named")
+    add_nodes(parser, "taint")
+    add("--overwrite", action="store_true", help="change rules that set the same key and effect on these devices")
+    _add_annotations(parser)
+    add(
+        "--confirm",
+        type=as_confirmation,
+        action="append",
+        default=[],
+        metavar="[RULE=]CODE",
+        help="confirm the impact with the code that a refusal contains; repeatable if there are several rules",
+    )
+    add_dry_run(parser)
+    add("-o", "--output", choices=("json", "name", "yaml"), help="print the rules; default a line for each")
+    add_cluster(parser)
+    return parser
+
+
+def _add_annotations(parser: CommandLine) -> None:
+    """What becomes an annotation of the rules."""
+    add = parser.add_argument
+    add(
+        "--for",
+        dest="lifetime",
+        type=as_lifetime,
+        metavar="2h",
+        help="until then (annotation devicetaint.io/expires-at): the eviction worker ends it, unless it only observes",
+    )
+    add(
+        "--evict",
+        action="store_true",
+        help="have the eviction worker empty the devices gently (annotation devicetaint.io/evict); effect NoSchedule",
+    )
+    add("--reason", metavar="TEXT", help="why, for people (annotation devicetaint.io/description)")

@@ -1,0 +1,95 @@
+"""Which rules an `untaint` is about: those that set the taint on just these devices, and that a person wrote. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from webhook.inventory.matching import selects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from webhook.commands.shared.addresses import DeviceAddress
+    from webhook.commands.shared.rule_objects import StoredTaintRule
+    from webhook.commands.shared.taint_specs import TaintPattern
+    from webhook.inventory.state import Inventory
+
+
+class UntaintChoice(NamedTuple):
+    """For one address and one pattern: the rules to delete, and why other taints of that key stay."""
+
+    address: DeviceAddress
+    pattern: TaintPattern
+    rules: tuple[StoredTaintRule, ...]
+    staying: tuple[str, ...]
+
+    @property
+    def refusal(self) -> str:
+        """In kubectl's words, if there is no rule to delete; empty if there is one."""
+        if self.rules:
+            return ""
+        return "\n".join([f'error: taint "{self.pattern}" not found on {self.address}', *self.staying])
+
+
+def choose(
+    address: DeviceAddress, pattern: TaintPattern, stored: Sequence[StoredTaintRule], inventory: Inventory | None
+) -> UntaintChoice:
+    """What to delete. `inventory` has slices; None if they could not be read."""
+    of_key = [each for each in stored if pattern.matches(each.rule.taint.key, each.rule.taint.effect)]
+    exact = [each for each in of_key if each.is_for(address)]
+    staying = [each.maker for each in exact if each.maker]
+    staying += [text for each in of_key if each not in exact for text in _other_rule(address, each)]
+    if inventory is not None:
+        staying += _slice_taints(address, pattern, inventory)
+    return UntaintChoice(address, pattern, tuple(each for each in exact if not each.maker), tuple(staying))
+
+
+def _other_rule(address: DeviceAddress, stored: StoredTaintRule) -> Iterator[str]:
+    """A rule for more devices, or for some of these."""
+    rule, name = stored.rule, stored.rule.meta.name
+    selector = rule.selector
+    if selector is None or selector.empty:
+        yield f"rule {name} taints every device of every driver: kubectl delete devicetaintrule {name}"
+    elif _within(address, stored):
+        yield f"rule {name} taints only {_words(stored)}: untaint that"
+    elif selects(selector, *address):
+        yield stored.maker or f"rule {name} also taints other devices, {_words(stored)}: untaint all of these"
+
+
+def _within(address: DeviceAddress, stored: StoredTaintRule) -> bool:
+    """Whether all that a rule selects is part of what the address names."""
+    selector = stored.rule.selector
+    assert selector is not None
+    names = selector.driver or "", selector.pool or "", selector.device or ""
+    return all(wanted in ("", name) for wanted, name in zip(address, names, strict=True))
+
+
+def _words(stored: StoredTaintRule) -> str:
+    selector = stored.rule.selector
+    assert selector is not None
+    parts = {
+        "driver": selector.driver,
+        "pool": selector.pool,
+        "device": selector.device,
+        "class": selector.device_class_name,
+        "CEL": "; ".join(each.expression or "" for each in selector.selectors) or None,
+    }
+    return ", ".join(f"{name} {text}" for name, text in parts.items() if text is not None) or "by unknown fields"
+
+
+def _slice_taints(address: DeviceAddress, pattern: TaintPattern, inventory: Inventory) -> Iterator[str]:
+    """Taints that the driver publishes, by slice."""
+    devices: dict[str, list[str]] = {}
+    for (driver, pool), found in inventory.pools.selected(address.driver, address.pool or None):
+        for value in found.newest:
+            of_slice = [(each.device, each.taint) for each in value.slice_taints]
+            of_slice += [(device.name, taint) for device in value.devices for taint in device.taints]
+            for device, taint in of_slice:
+                if address.covers(driver, pool, device) and pattern.matches(taint.key, taint.effect):
+                    devices.setdefault(value.meta.name, []).append(device)
+    for name, names in sorted(devices.items()):
+        which = ", ".join(sorted(set(names))[:3]) + (" and others" if len(set(names)) > 3 else "")
+        yield (
+            f"driver {address.driver} publishes that taint of {which} in ResourceSlice {name}, and would publish it "
+            "again: only the driver can take it back; a pod that may use the device all the same has to tolerate it"
+        )
