@@ -9,8 +9,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.names import PROGRAM
-from webhook.files.read import STDIN_NAME
 from webhook.files.report import UNREADABLE, Level, Report, Result
+from webhook.files.stdin import STDIN_NAME
 from webhook.files.structured import encodable, json_text, yaml_text
 
 if TYPE_CHECKING:

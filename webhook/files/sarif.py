@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from webhook import __version__
 from webhook.api.names import PROGRAM
-from webhook.files.read import STDIN_NAME
 from webhook.files.report import UNREADABLE, Level
+from webhook.files.stdin import STDIN_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

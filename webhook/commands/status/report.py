@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from webhook.api.meta import format_time
 from webhook.commands.status.states import PodState
 from webhook.commands.status.views import current, views_of
-from webhook.eviction.conditions import EVICTED_PODS, evicted_pods
-from webhook.eviction.released import RELEASED
+from webhook.eviction.conditions import EVICTED_PODS, RELEASED, evicted_pods
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.scope import is_ours
 
