@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.commands.check.command import refuse_nameless, refuse_two_policies, terms_of
 from webhook.commands.explain.codes import CODE, WarningCode, codes
+from webhook.commands.explain.explanations import NotExplained, explanation_of
+from webhook.commands.explain.facts import facts_of
+from webhook.commands.explain.subjects import subject_in
+from webhook.commands.explain.text import as_text
 from webhook.commands.shared.entries import unreadable_row
-from webhook.commands.shared.flags import read_key, refuse_stdin_twice, use_color
+from webhook.commands.shared.flags import read_key, refuse_cluster_beside_dump, refuse_stdin_twice, use_color
+from webhook.commands.shared.main import USAGE
 from webhook.commands.shared.manifest_review import review_manifest
 from webhook.commands.shared.output import write
 from webhook.commands.shared.walks import walk_lines
+from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.files.read import shown
 from webhook.files.render import line, visible
 from webhook.files.report import Level, Report, Result, Row
@@ -20,9 +28,11 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from webhook.commands.explain.subjects import Subject
     from webhook.config.command_line import CommandLine
 
 VERSION: Final = 1
+_DEFAULT_NAMESPACE: Final = "default"
 _NOTHING: Final = "contains no claim, template, rule, patch or slice to explain"
 _NOT_ASKED: Final = "has errors of its own, so no rule was evaluated"
 _COLORS: Final = {"=> denied": "\x1b[1;31m", "=> allowed": "\x1b[32m"}
@@ -31,11 +41,20 @@ _PLAIN: Final = "\x1b[0m"
 
 def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Prints the rules evaluated for each object. Returns 0, 1 if one is refused, 2 for wrong usage or bad input."""
+    try:
+        subject = subject_in(options.files)
+    except ValueError as error:
+        parser.error(str(error))
+    if subject is not None:
+        return _explain_subject(subject, options, parser)
+    options.namespace = options.namespace or _DEFAULT_NAMESPACE
     asked = [CODE.fullmatch(word) is not None for word in options.files]
     if all(asked):
         return _explain_codes(options, parser)
     if any(asked):
         parser.error("codes and files cannot be explained together")
+    if options.dump:
+        parser.error("--dump goes with one pod, claim, device or rule by name")
     if options.policy is None and options.policy_configmap is None:
         parser.error("--policy or --policy-configmap is required: there is no decision to explain without a policy")
     refuse_stdin_twice([*options.files, *options.old, options.policy], parser)
@@ -43,6 +62,27 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     refuse_nameless(options, parser)
     key = None if options.key_file is None else read_key(options.key_file, parser)
     return _explain_files(options, key)
+
+
+# --- one object of a cluster or a dump ------------------------------------------------------------
+
+
+def _explain_subject(subject: Subject, options: argparse.Namespace, parser: CommandLine) -> int:
+    refuse_cluster_beside_dump(options, parser)
+    refuse_stdin_twice([*options.dump, options.policy], parser)
+    if options.policy is not None and options.policy_configmap is not None:
+        parser.error("--policy and --policy-configmap may not be given together")
+    options.policy_configmap = options.policy_configmap or policy_config_map(own_namespace())
+    # The worker's own code would log to standard error what is in the explanation.
+    logging.getLogger("webhook.eviction").addHandler(logging.NullHandler())
+    facts = facts_of(options, None if options.key_file is None else read_key(options.key_file, parser))
+    try:
+        values = explanation_of(facts, subject)
+    except NotExplained as error:
+        sys.stderr.write(f"{parser.prog}: {visible(str(error))}\n")
+        return USAGE
+    text = as_text(values) if options.output == "text" else STRUCTURED[options.output](values)
+    return write(text, USAGE if facts.failed else 0)
 
 
 # --- codes --------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def command_line() -> CommandLine:
         metavar="S",
         help=f"seconds between two looks of --watch; default {INTERVAL_SECONDS}",
     )
-    _add_evictors(parser)
+    add_evictors(parser)
     _add_sources(parser)
     add("--time", type=as_time, metavar="T", help="the time of the dump (RFC 3339); default now")
     add(
@@ -75,8 +75,8 @@ def command_line() -> CommandLine:
     return parser
 
 
-def _add_evictors(parser: CommandLine) -> None:
-    """Who evicts in the cluster."""
+def add_evictors(parser: CommandLine) -> None:
+    """`--mode` and `--in-tree`: who evicts in the cluster."""
     add = parser.add_argument
     add(
         "--mode",
