@@ -21,6 +21,7 @@ Usage: device-taint-webhook VERB [FLAGS]
 Verbs:
   audit      list stored claims and templates that the policy would refuse today
   check      review manifests in files as the webhook would
+  diff       show which objects two policies judge differently
   doctor     check whether an installation is healthy
   explain    explain rule by rule why a policy allows or refuses; or what a warning code means
   preview    show which pods a taint would evict, when and why

@@ -84,7 +84,7 @@ def _eviction(each: dict[str, Any]) -> Iterator[str]:
 
 
 def _state(pod: dict[str, Any]) -> str:
-    return _STATES.get(pod["state"], pod["state"])
+    return _STATES.get(pod["state"], str(pod["state"]))
 
 
 def _claim_alone(values: dict[str, Any]) -> Iterator[str]:
