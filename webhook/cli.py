@@ -14,9 +14,12 @@ from webhook.commands.verbs import DAEMONS, VERBS, command_line_of, module_of
 from webhook.config.command_line import program
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 _ANYWHERE: Final = frozenset({"--context", "--kubeconfig", "--namespace", "-n"})
+_COMPLETE: Final = "__complete"
+"""What cobra calls the verb that suggests words; not a verb for people."""
 _HELP: Final = frozenset({"-h", "--help"})
 _WIDTH: Final = max(map(len, VERBS))
 _QUIET: Final = (["serve"], ["evict"], ["patch"])
@@ -45,10 +48,26 @@ def _main(arguments: Sequence[str] | None) -> int:
         return write(_help(), 0)
     if verb in {"--version", "version"}:
         return write(f"{program()} {__version__}\n", 0)
+    if verb == _COMPLETE:
+        return complete(words)
     if verb not in VERBS:
         sys.stderr.write(_unknown(verb) if verb else _help())
         return _USAGE
     return _run(verb, words)
+
+
+def complete(arguments: Sequence[str] | None = None) -> int:
+    """Suggestions for the words of a command line, by kubectl's protocol for plugins (`kubectl_complete-dtaint`)."""
+    # Late, as every verb: nothing else needs them.
+    from webhook.commands.suggestions import suggestions_for  # noqa: PLC0415
+
+    return write(str(suggestions_for(sys.argv[1:] if arguments is None else arguments, _names_of)), 0)
+
+
+def _names_of(what: str, options: argparse.Namespace) -> Sequence[str]:
+    from webhook.commands.cluster_names import names_of  # noqa: PLC0415 -- the client takes longest to import
+
+    return names_of(what, options)
 
 
 def _run(verb: str, words: Sequence[str]) -> int:
