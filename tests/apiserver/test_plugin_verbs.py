@@ -252,10 +252,7 @@ def completions(drained: Drained, folder: Path, *words: str) -> list[str]:
 
 
 def test_kubectl_completes_verbs_flags_and_names(drained: Drained, tmp_path: Path) -> None:
-    assert completions(drained, tmp_path, "stat") == [
-        "status\tshow what is being evicted, and what each pod waits for",
-        ":4",
-    ]
+    assert completions(drained, tmp_path, "stat") == [f"status\t{VERBS['status']}", ":4"]
     assert completions(drained, tmp_path, "status", "-o", "") == ["json", "text", "yaml", ":4"]
     assert drained.rule in completions(drained, tmp_path, "status", drained.rule[:4])
     found = completions(drained, tmp_path, "explain", "-n", drained.ward.name, "pod", "g")

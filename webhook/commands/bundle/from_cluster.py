@@ -46,7 +46,7 @@ class Selection(NamedTuple):
     log_lines: int
 
 
-class Collection:
+class BundleCollection:
     """Reads into an archive. `names`: kinds and names that were met, for pseudonyms; `known`: the caller's secrets."""
 
     def __init__(self, cluster: Cluster, archive: Archive, selection: Selection, known: tuple[str, ...]) -> None:

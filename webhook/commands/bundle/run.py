@@ -14,7 +14,7 @@ from webhook.api.names import PATCHER, PROGRAM, WORKER
 from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.rest import Cluster
 from webhook.commands.bundle.archive import Archive
-from webhook.commands.bundle.from_cluster import Collection, Selection
+from webhook.commands.bundle.from_cluster import BundleCollection, Selection
 from webhook.commands.bundle.redaction import Pseudonyms, clean_text
 from webhook.commands.doctor.probe_cluster import Doctor, DoctorOptions, utc_now
 from webhook.commands.doctor.run import as_json
@@ -63,7 +63,7 @@ async def _collect(credentials: Credentials, archive: Archive, options: argparse
     policy = options.policy_configmap or policy_config_map(options.namespace)
     async with Cluster(credentials, user_agent=f"{PROGRAM}-bundle") as cluster:
         await cluster.send("GET", "/version")  # without an API server there is nothing to collect
-        collection = Collection(cluster, archive, Selection(options.namespace, policy, options.log_lines), known)
+        collection = BundleCollection(cluster, archive, Selection(options.namespace, policy, options.log_lines), known)
         await collection.collect()
     if not options.no_doctor:
         doctor = Doctor(credentials, DoctorOptions(options.namespace, "default", policy, canary=False), utc_now)

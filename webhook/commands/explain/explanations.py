@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from webhook.commands.explain.facts import ExplainFacts
-    from webhook.commands.explain.subjects import Subject
+    from webhook.commands.explain.subjects import ExplainSubject
 
 VERSION: Final = 1
 _NAMED_MOST: Final = 3
@@ -37,7 +37,7 @@ class NotExplained(Exception):  # noqa: N818 -- it says what came of it
     """There is no such object, or it may not be read; the text says which."""
 
 
-def explanation_of(facts: ExplainFacts, subject: Subject) -> dict[str, Any]:
+def explanation_of(facts: ExplainFacts, subject: ExplainSubject) -> dict[str, Any]:
     """The values behind JSON, YAML and text. Raises NotExplained."""
     settings = facts.settings
     return {
@@ -57,7 +57,7 @@ def explanation_of(facts: ExplainFacts, subject: Subject) -> dict[str, Any]:
     }
 
 
-def _values(facts: ExplainFacts, subject: Subject) -> dict[str, Any]:
+def _values(facts: ExplainFacts, subject: ExplainSubject) -> dict[str, Any]:
     inventory, name = facts.objects.inventory, subject.name
     key = f"{facts.namespace}/{name}"
     match subject.kind:
@@ -77,7 +77,7 @@ def _values(facts: ExplainFacts, subject: Subject) -> dict[str, Any]:
             raise NotExplained(_why_not(facts, subject))
 
 
-def _why_not(facts: ExplainFacts, subject: Subject) -> str:
+def _why_not(facts: ExplainFacts, subject: ExplainSubject) -> str:
     """Why a subject is not explained: it is not there, or nothing of its kind is known."""
     kind = _NEEDED[subject.kind]
     if kind in facts.missing:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from webhook.commands.explain.subjects import Subject
+    from webhook.commands.explain.subjects import ExplainSubject
     from webhook.config.command_line import CommandLine
 
 VERSION: Final = 1
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
 # --- one object of a cluster or a dump ------------------------------------------------------------
 
 
-def _explain_subject(subject: Subject, options: argparse.Namespace, parser: CommandLine) -> int:
+def _explain_subject(subject: ExplainSubject, options: argparse.Namespace, parser: CommandLine) -> int:
     refuse_cluster_beside_dump(options, parser)
     refuse_stdin_twice([*options.dump, options.policy], parser)
     if options.policy is not None and options.policy_configmap is not None:

@@ -28,14 +28,14 @@ KINDS: Final = {
 _PARTS: Final = 3
 
 
-class Subject(NamedTuple):
+class ExplainSubject(NamedTuple):
     """What is asked about. `name` of a device is `driver/pool/device`."""
 
     kind: SubjectKind
     name: str
 
 
-def subject_in(words: Sequence[str]) -> Subject | None:
+def subject_in(words: Sequence[str]) -> ExplainSubject | None:
     """The subject that words name, as `pod NAME` or `pod/NAME`; None if they are files or codes.
 
     A file of the name of a kind is named with its folder: `./pod`. Raises ValueError for a subject that is incomplete.
@@ -51,7 +51,7 @@ def subject_in(words: Sequence[str]) -> Subject | None:
         raise ValueError(f"explains one {words[0]} at a time; name it after that word")
     if kind is SubjectKind.DEVICE and (name.count("/") < _PARTS - 1 or not all(name.split("/"))):
         raise ValueError("a device is named as DRIVER/POOL/DEVICE, as `list` shows it")
-    return Subject(kind, name)
+    return ExplainSubject(kind, name)
 
 
 def device_parts(name: str) -> tuple[str, str, str]:
