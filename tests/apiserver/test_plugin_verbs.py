@@ -232,21 +232,25 @@ def test_bundle_of_a_service_account_without_rights_has_errors_and_not_its_token
 # --- completion ---------------------------------------------------------------------------------
 
 
-def completions(drained: Drained, folder: Path, *words: str) -> list[str]:
-    """What the real kubectl suggests, with the plugin and its completion on PATH."""
+def plugin_environment(drained: Drained, folder: Path) -> dict[str, str]:
+    """With the plugin and its completion on PATH, as pip puts them there."""
     for name, call in (("kubectl-dtaint", "main"), ("kubectl_complete-dtaint", "complete")):
         script = folder / name
         code = f"import sys; sys.argv[0] = '{name}'; from webhook.cli import {call}; sys.exit({call}())"
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}" "$@"\n')
         script.chmod(0o755)
-    environment = {
+    return {
         **os.environ,
         "PATH": f"{folder}:{os.environ['PATH']}",
         "KUBECONFIG": str(drained.plane.kubeconfig),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
-    kubectl = str(drained.plane.assets.program("kubectl"))
-    command = [kubectl, "__complete", "dtaint", *words]
+
+
+def completions(drained: Drained, folder: Path, *words: str) -> list[str]:
+    """What the real kubectl suggests."""
+    command = [str(drained.plane.assets.program("kubectl")), "__complete", "dtaint", *words]
+    environment = plugin_environment(drained, folder)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
     return done.stdout.splitlines()
 
@@ -257,3 +261,15 @@ def test_kubectl_completes_verbs_flags_and_names(drained: Drained, tmp_path: Pat
     assert drained.rule in completions(drained, tmp_path, "status", drained.rule[:4])
     found = completions(drained, tmp_path, "explain", "-n", drained.ward.name, "pod", "g")
     assert found == ["guarded", ":4"]
+
+
+def test_bash_completes_names_by_asking_the_program(drained: Drained, tmp_path: Path) -> None:
+    script = (
+        "source <(kubectl-dtaint completion bash); COMP_WORDS=(kubectl-dtaint status ward); COMP_CWORD=2; "
+        '_device_taint_webhook; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    environment = plugin_environment(drained, tmp_path)
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert drained.rule in done.stdout.splitlines()

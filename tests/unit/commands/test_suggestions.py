@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -18,7 +21,6 @@ from webhook.commands.verbs import VERBS
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 NAMES: Final = {
     "rules": ["firmware", "idle"],
@@ -81,6 +83,12 @@ def test_flags_that_choose_a_cluster_are_read_from_half_a_line() -> None:
     found = cluster_flags(["status", "--context", "prod", "-n", "ml", "--kubeconfig=k", "-o"])
     assert (found.context, found.namespace, found.kubeconfig) == ("prod", "ml", "k")
     assert vars(cluster_flags(["--context"]))["context"] is None
+
+
+def test_packages_install_the_executable_that_kubectl_looks_for() -> None:
+    scripts = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]["scripts"]
+    module, _, function = scripts["kubectl_complete-dtaint"].partition(":")
+    assert getattr(importlib.import_module(module), function) is cli.complete
 
 
 # --- names --------------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""`explain`: why a policy allows or refuses objects in files, rule by rule, and what a warning code means.
+"""`explain`: why a policy allows or refuses objects, what taints do to an object, and what a warning code means.
 
-`command` runs it; `codes` reads the texts of the codes from `codes.md`.
+`command` has the flags, `run` finds out what is asked. Files: `reviews`. Codes: `codes` reads their texts from
+`codes.md`. Objects of a cluster: `subjects` are what may be asked about, `facts` what is known, `explanations` the
+answer as values, made by `pods`, `claims`, `devices` and `rules`, and `text` the same for people.
 """
