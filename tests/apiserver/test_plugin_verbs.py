@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
-from tests.apiserver.evicting import DRIVER, GENTLE, EvictProcess, Ward
-from tests.apiserver.test_status import AN_HOUR, LABELS, guard
+from tests.apiserver.draining import draining
+from tests.apiserver.evicting import DRIVER, GENTLE, Ward
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-from webhook.api.pods import HOLD
 from webhook.commands.bundle import command as bundle
 from webhook.commands.diff import command as diff
 from webhook.commands.explain import command as explain
@@ -38,7 +37,6 @@ REFUSING: Final = """
   match: {tolerations: {seconds: {above: 600}}}
 """
 STRICT: Final = f"{GENTLE}rules:{REFUSING}"
-SAID: Final = "1 pod evicted; 3 pods pending in 1 namespace; 1 blocked; 1 held; next due "
 
 
 class Drained(NamedTuple):
@@ -56,15 +54,7 @@ def drained(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
         pytest.skip("rules have another version, or no status")
     policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
     policy.write_text(STRICT)
-    with Ward(plane.client) as ward, EvictProcess(plane, "replacement", policy=GENTLE) as process:
-        process.wait_working()
-        ward.admit("free")
-        ward.admit("held", annotations={HOLD: "until noon"})
-        ward.admit("guarded", labels=LABELS)
-        ward.admit("later", AN_HOUR)
-        guard(plane, ward)
-        rule = ward.taint()
-        wait_until(lambda: ward.condition(rule).get("message", "").startswith(SAID), SAID, seconds=60)
+    with draining(plane) as (_, ward, rule):
         config_map = {"metadata": {"name": "policy"}, "data": {"policy.yaml": GENTLE}}
         _ = plane.client.create(path("v1", "configmaps", namespace=ward.name), config_map).object
         yield Drained(plane, ward, rule, policy)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webhook.admission.rulings import toleration_text
 from webhook.api.meta import format_time
+from webhook.commands.preview.report import not_judged, toleration_values
 from webhook.eviction.modes import InTree
 from webhook.inventory.extent import names_of
 from webhook.inventory.impact import Taint
@@ -47,7 +48,7 @@ def taints_on(inventory: Inventory, device: DeviceId, settings: StatusSettings) 
 
 
 def taint_values(placed: PlacedTaint) -> dict[str, Any]:
-    """A taint by itself. `evictor` is None for one that evicts no pod."""
+    """A taint by itself. `evictor`: None if it evicts no pod; `notJudged`: fields of its selector that do not count."""
     rule = placed.rule
     taint = placed.taint.taint if rule is None else rule.taint
     return {
@@ -60,7 +61,7 @@ def taint_values(placed: PlacedTaint) -> dict[str, Any]:
         "evict": rule is not None and rule.taint.effect != rule.effective_effect,
         "evictor": None if placed.taint.evictor is None else placed.taint.evictor.value,
         "notBefore": as_time(placed.taint.not_before),
-        "selectorUnderstood": rule is None or rule.selector is None or not rule.selector.unknown,
+        "notJudged": [] if rule is None or rule.selector is None else sorted(not_judged(rule.selector)),
     }
 
 
@@ -71,7 +72,7 @@ def judged_values(placed: PlacedTaint, result: AllocationResult, now: datetime, 
         **taint_values(placed),
         "outcome": outcome.value,
         "reason": cause.reason.value,
-        "toleration": None if cause.toleration is None else toleration_values(cause.toleration),
+        "toleration": None if cause.toleration is None else described(cause.toleration),
         "until": _until(placed, outcome, cause),
     }
 
@@ -88,16 +89,9 @@ def _until(placed: PlacedTaint, outcome: PodOutcome, cause: Cause) -> str | None
         return None
 
 
-def toleration_values(toleration: DeviceToleration) -> dict[str, Any]:
-    """Its fields, and `text`: the same in words."""
-    return {
-        "key": toleration.key,
-        "operator": toleration.operator,
-        "value": toleration.value,
-        "effect": toleration.effect,
-        "tolerationSeconds": toleration.toleration_seconds,
-        "text": toleration_text(toleration),
-    }
+def described(toleration: DeviceToleration) -> dict[str, Any]:
+    """The fields of a toleration, and `text`: the same in words."""
+    return {**toleration_values(toleration), "text": toleration_text(toleration)}
 
 
 def as_time(time: datetime | None) -> str | None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.api.meta import format_time
 from webhook.api.rules import CONFIRM_IMPACT, DESCRIPTION, EXPIRES_AT, NOT_BEFORE, OWNER, SOFTENED_FROM, TICKET
 from webhook.api.taints import NO_EXECUTE
-from webhook.commands.explain.device_taints import PlacedTaint, taint_values, toleration_values
+from webhook.commands.explain.device_taints import PlacedTaint, described, taint_values
+from webhook.commands.preview.report import selector_values
 from webhook.commands.status.report import line_values, lines_of, pod_values
 from webhook.config.command_line import program
 from webhook.eviction.conditions import ConditionReason
@@ -16,7 +17,7 @@ from webhook.inventory.impact import Taint
 from webhook.inventory.preview import PodOutcome, rule_preview
 
 if TYPE_CHECKING:
-    from webhook.api.rules import DeviceSelector, DeviceTaintRule
+    from webhook.api.rules import DeviceTaintRule
     from webhook.commands.explain.facts import ExplainFacts
     from webhook.commands.status.report import TaintLine
     from webhook.inventory.preview import PodRow
@@ -42,7 +43,7 @@ def rule_explanation(facts: ExplainFacts, rule: DeviceTaintRule) -> dict[str, An
     return {
         "name": rule.meta.name,
         "taint": taint_values(PlacedTaint(Taint.of_rule(rule, in_tree=in_tree), rule)),
-        "selector": _selector_values(rule.selector),
+        "selector": selector_values(rule.selector),
         **{name: rule.meta.annotations.get(annotation) for name, annotation in _NOTES.items()},
         "writtenFor": rule.origin.name or None,
         "deleting": rule.deleting,
@@ -61,18 +62,6 @@ def rule_explanation(facts: ExplainFacts, rule: DeviceTaintRule) -> dict[str, An
     }
 
 
-def _selector_values(selector: DeviceSelector | None) -> dict[str, Any] | None:
-    """The names that it asks for; `understood` false: it has fields that this version does not know."""
-    if selector is None:
-        return None
-    return {
-        "driver": selector.driver,
-        "pool": selector.pool,
-        "device": selector.device,
-        "understood": not selector.unknown,
-    }
-
-
 def _staying_values(row: PodRow) -> dict[str, Any]:
     cause = row.cause
     return {
@@ -80,7 +69,7 @@ def _staying_values(row: PodRow) -> dict[str, Any]:
         "name": row.name,
         "outcome": row.outcome.value,
         "reason": cause.reason.value,
-        "toleration": None if cause.toleration is None else toleration_values(cause.toleration),
+        "toleration": None if cause.toleration is None else described(cause.toleration),
     }
 
 

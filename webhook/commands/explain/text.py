@@ -112,7 +112,8 @@ def _taint(taint: dict[str, Any], *, named: bool = True) -> str:
     source = f" by DeviceTaintRule {taint['rule']}" if taint["rule"] else " in its ResourceSlice"
     evict = ", evict" if taint["evict"] else ""
     since = f", since {taint['timeAdded']}" if taint["timeAdded"] else ""
-    odd = "" if taint["selectorUnderstood"] else ", whose selector has fields that this version does not know"
+    passed_over = ", ".join(taint["notJudged"])
+    odd = f", if {passed_over} of its selector, which cannot be judged here, selects this device" if passed_over else ""
     return f"{taint['key']}{value}:{taint['effect']}{evict}{source if named else ''}{since}{odd}"
 
 
@@ -204,7 +205,8 @@ def _selection(selector: dict[str, Any] | None) -> str:
     if selector is None:
         return "every device, since it has no selector"
     names = ", ".join(f"{name} {selector[name]}" for name in ("driver", "pool", "device") if selector[name])
-    odd = "" if selector["understood"] else ", by fields that this version does not know"
+    passed_over = ", ".join(selector["notJudged"])
+    odd = f", narrowed down by {passed_over}, which cannot be judged here" if passed_over else ""
     return f"{names or 'every device'}{odd}"
 
 

@@ -11,7 +11,17 @@ import yaml
 from tests.builders import DRIVER, NOW_TEXT, make_claim, make_device, make_meta, make_pod, make_slice, make_toleration
 from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.preview_runner import HEADER, used
-from tests.unit.commands.status_runner import AN_HOUR, BUDGET, CLAIMS, CLUSTER, NAMESPACE, PODS, RULE, SLICES
+from tests.unit.commands.status_runner import (
+    AN_HOUR,
+    BUDGET,
+    CLAIMS,
+    CLUSTER,
+    NAMESPACE,
+    PODS,
+    RULE,
+    SLICES,
+    StatusRunner,
+)
 from webhook.commands.explain import command as explain
 
 if TYPE_CHECKING:
@@ -47,29 +57,13 @@ HELD: Final = [*CLUSTER, LATE, SOON, make_pod("soon", "soon")]
 """The cluster of the tests of `status`, with claims whose specification the policy can judge."""
 
 
-class ExplainRunner:
+class ExplainRunner(StatusRunner):
     """Writes a dump, explains one object of it, and returns exit code, output and errors."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self.capsys = capsys
+    verb = staticmethod(explain.run)
 
     def __call__(self, *words: str, dump: Any = HELD, policy: Any = SHORT_WAITS) -> tuple[int, str, str]:
-        flags = list(words)
-        if dump is not None:
-            (self.folder / "dump.yaml").write_text(yaml.safe_dump_all(dump, sort_keys=False))
-            flags += ["--dump", "dump.yaml", "--time", NOW_TEXT]
-        if policy is not None:
-            (self.folder / "policy.yaml").write_text(yaml.safe_dump(policy))
-            flags += ["--policy", "policy.yaml"]
-        code = explain.run(flags)
-        said = self.capsys.readouterr()
-        return code, said.out, said.err
-
-    def values(self, *words: str, **files: Any) -> Any:
-        code, output, error = self(*words, "-o", "json", **files)
-        assert (code, error) == (0, ""), output
-        return json.loads(output)
+        return super().__call__(*words, dump=dump, policy=policy)
 
 
 @pytest.fixture
@@ -179,6 +173,14 @@ def test_rule_has_what_it_selects_whom_it_hits_and_whether_it_waits_for_a_confir
     assert "confirmed 3" in found["confirmation"]["why"]
     silent = {**RULE, "status": {}}
     assert ask.values("rule", "firmware", dump=[silent, *world])["confirmation"]["needed"] is None
+
+
+def test_fields_of_a_selector_that_cannot_be_judged_are_named(ask: ExplainRunner) -> None:
+    odd = {**RULE, "spec": {**RULE["spec"], "deviceSelector": {"driver": DRIVER, "deviceClassName": "big"}}}
+    world = [odd, *(each for each in HELD if each is not RULE)]
+    assert ask.values("rule", "firmware", dump=world)["selector"]["notJudged"] == ["deviceClassName"]
+    assert "narrowed down by deviceClassName, which cannot be judged here" in ask("rule", "firmware", dump=world)[1]
+    assert "if deviceClassName of its selector" in ask("pod", "web-0", "-n", "ml", dump=world)[1]
 
 
 @pytest.mark.parametrize(
