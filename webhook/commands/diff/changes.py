@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _CLAIMS: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 _SERVERS: Final = frozenset({"resourceVersion", "uid", "generation", "creationTimestamp", "managedFields", "selfLink"})
 """What a server writes into the metadata; an object that is created has none of it."""
+_NO_NAME: Final = '""'
+"""What a message calls a user without a name."""
 _RANK: Final = {Severity.DENY: 2, Severity.WARN: 1, Severity.AUDIT: 0}
 
 
@@ -65,6 +67,8 @@ def changes_of(
     """The differences between two policies on an object, in the order of their paths. Raises OutOfTime."""
     before, after = (_judged(value, context, username, groups) for context in (old, new))
     found = list(_changed(before.findings, after.findings))
+    if not username:
+        found = [each._replace(message=each.message.replace(_NO_NAME, "an unknown user", 1)) for each in found]
     if before.patch != after.patch:
         found += _defaults(before.patch, after.patch)
     return sorted(found, key=lambda each: (list(ChangeKind).index(each.kind), each.path))

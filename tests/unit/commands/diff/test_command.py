@@ -156,6 +156,7 @@ def test_requesters_count_where_a_user_is_named(compare: DiffRunner) -> None:
     only_ops = {**HEADER, "taintRules": [{"name": "ops", "action": "allow", "match": match}, *TAINTS["taintRules"]]}
     found = compare.values(OPEN, only_ops)
     assert changed(found) == {"firmware": ["refused"]}
+    assert "an unknown user may not use taint" in found["objects"][0]["changes"][0]["message"]
     assert any("--user" in note for note in found["notes"])
     assert changed(compare.values(OPEN, only_ops, "--user", "mila", "--group", "ops", code=0)) == {}
 
