@@ -107,6 +107,10 @@ benchmark-scale: setup ## impact in a cluster of 100,000 devices and claims, and
 	@$(BIN)/python -m benchmarks.patches
 	@$(BIN)/python -m benchmarks.patched_cluster
 
+.PHONY: benchmark-starts
+benchmark-starts: setup ## how long verbs take to start, beside kubectl, in one run
+	@$(BIN)/python -m benchmarks.starts
+
 .PHONY: benchmark-stalls
 benchmark-stalls: setup ## what small claims wait for beside sixteen of 2 MB; fails above 5 times the idle p99
 	@$(BIN)/python -m benchmarks.stalls

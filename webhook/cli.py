@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 from webhook import __version__
 from webhook.commands.shared.output import flushed, without_output, write
-from webhook.commands.verbs import VERBS, module_of
+from webhook.commands.verbs import DAEMONS, VERBS, command_line_of, module_of
 from webhook.config.command_line import program
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 _ANYWHERE: Final = frozenset({"--context", "--kubeconfig", "--namespace", "-n"})
+_COMPLETE: Final = "__complete"
+"""What cobra calls the verb that suggests words; not a verb for people."""
+_HELP: Final = frozenset({"-h", "--help"})
 _WIDTH: Final = max(map(len, VERBS))
 _QUIET: Final = (["serve"], ["evict"], ["patch"])
 """Verbs that write nothing to standard output."""
@@ -40,13 +44,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _main(arguments: Sequence[str] | None) -> int:
     words = _verb_first(sys.argv[1:] if arguments is None else arguments)
     verb = words.pop(0) if words else ""
-    if verb in {"-h", "--help", "help"}:
+    if verb in {*_HELP, "help"}:
         return write(_help(), 0)
     if verb in {"--version", "version"}:
         return write(f"{program()} {__version__}\n", 0)
+    if verb == _COMPLETE:
+        return complete(words)
     if verb not in VERBS:
         sys.stderr.write(_unknown(verb) if verb else _help())
         return _USAGE
+    return _run(verb, words)
+
+
+def complete(arguments: Sequence[str] | None = None) -> int:
+    """Suggestions for the words of a command line, by kubectl's protocol for plugins (`kubectl_complete-dtaint`)."""
+    # Late, as every verb: nothing else needs them.
+    from webhook.commands.suggestions import suggestions_for  # noqa: PLC0415
+
+    return write(str(suggestions_for(sys.argv[1:] if arguments is None else arguments, _names_of)), 0)
+
+
+def _names_of(what: str, options: argparse.Namespace) -> Sequence[str]:
+    from webhook.commands.cluster_names import names_of  # noqa: PLC0415 -- the client takes longest to import
+
+    return names_of(what, options)
+
+
+def _run(verb: str, words: Sequence[str]) -> int:
+    if verb in DAEMONS and not _HELP.isdisjoint(words):  # without importing what they run
+        return write(command_line_of(verb, program()).format_help(), 0)
     try:
         code: int = importlib.import_module(module_of(verb)).run(words)
     except KeyboardInterrupt:

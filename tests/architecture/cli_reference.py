@@ -48,7 +48,10 @@ _GENERAL: Final = f"""\
   also where standard output is a file or a pipe, as in the log of a CI job; `NO_COLOR` wins. `--color always` and
   `--color never` win over both.
 - `source <({PROGRAM} completion bash)` makes bash complete verbs, flags and values, for
-  `kubectl-dtaint` as well.
+  `kubectl-dtaint` as well, and names in the cluster.
+- kubectl completes `kubectl dtaint` by itself where `kubectl_complete-dtaint` is on the path, as pip and pipx put it
+  there. Elsewhere make it a script: `exec kubectl-dtaint __complete "$@"`. It suggests verbs, flags, their values,
+  and names of rules, devices, pods, claims, namespaces and contexts; without a cluster or rights it suggests no names.
 - The flags of `serve`, `evict` and `patch` can be given in the environment. A flag on the command line wins."""
 
 

@@ -18,9 +18,8 @@ from tests.builders import DRIVER
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, tolerates
 from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.rules import DeviceSelector
-from webhook.eviction.conditions import condition_of
+from webhook.eviction.conditions import RELEASED, condition_of
 from webhook.eviction.modes import Mode
-from webhook.eviction.released import RELEASED
 from webhook.inventory.holders import selected_names
 
 if TYPE_CHECKING:

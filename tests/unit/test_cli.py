@@ -20,9 +20,11 @@ Usage: device-taint-webhook VERB [FLAGS]
 
 Verbs:
   audit      list stored claims and templates that the policy would refuse today
+  bundle     write an archive for a support case, without secrets
   check      review manifests in files as the webhook would
+  diff       show which objects two policies judge differently
   doctor     check whether an installation is healthy
-  explain    explain rule by rule why a policy allows or refuses; or what a warning code means
+  explain    explain why a policy allows or refuses, what taints do to an object, or a warning code
   preview    show which pods a taint would evict, when and why
   status     show what is being evicted, and what each pod waits for
   taint      taint devices with DeviceTaintRules, as kubectl taint does nodes

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from webhook.admission.author import REQUESTED_BY, author_of, claimed_author, digest
 from webhook.admission.claim_view import ClaimView
 from webhook.admission.decision import Change
+from webhook.admission.explanation import Explanation, explanation_of_claim
 from webhook.admission.policy_check import AUTHOR_RULE, differences
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.rulings import Rulings, claim_rulings, findings_of, unknown_author, who_asks
@@ -90,6 +91,18 @@ def audited(value: JSON, context: AdmissionContext) -> Iterator[AtRest]:
         yield from stored.by_candidate(context.candidate)
 
 
+def explained_at_rest(value: JSON, context: AdmissionContext) -> tuple[Author, Explanation] | None:
+    """Why the policy would allow or refuse a stored claim or template today, and what is known of its author.
+
+    None for other kinds, and for objects that cannot be read. Authors as in `audited`. Raises OutOfTime.
+    """
+    resource, errors = _resource_of(value), list[FieldError]()
+    if resource is None:
+        return None
+    new = KINDS[resource].decode(Reader.of(value, errors))
+    return None if errors else _Stored(new, value, resource, context).explained()
+
+
 def _resource_of(value: JSON) -> GroupVersionResource | None:
     if not isinstance(value, dict) or not isinstance(value.get("metadata"), dict):
         return None
@@ -128,6 +141,10 @@ class _Stored:
         self._claiming = ClaimView(new, request, context)
         self._scope = Scope(requester, meta.namespace, context.names.namespace(meta.namespace))
         self.generated = self._claiming.generated
+
+    def explained(self) -> tuple[Author, Explanation]:
+        """Every rule that would be evaluated."""
+        return self._author, explanation_of_claim(self._claiming, self._scope, None, self._context)
 
     def at_rest(self, finding: Finding, reason: AuditReason | None = None) -> AtRest:
         """The finding with its labels."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from webhook.api.field import Path
     from webhook.policy.evaluation import RuleHit
     from webhook.policy.explain import Considered
+    from webhook.policy.match import Scope
 
 
 class Walk(NamedTuple):
@@ -70,13 +71,14 @@ def explanation(
 ) -> Explanation:
     """The explanation of an object without field errors; of one that was cut, of what is left. Raises OutOfTime."""
     if isinstance(new, ResourceClaim | ResourceClaimTemplate):
-        return _of_claim(ClaimView(new, request, context, excess), old, context)
+        claiming = ClaimView(new, request, context, excess)
+        return explanation_of_claim(claiming, claiming.scope(), old, context)
     return _of_taints(new, old, request, context)
 
 
-def _of_claim(claiming: ClaimView, old: Any, context: AdmissionContext) -> Explanation:
+def explanation_of_claim(claiming: ClaimView, scope: Scope, old: Any, context: AdmissionContext) -> Explanation:
+    """The explanation of a claim or template that the requester in `scope` asks for. Raises OutOfTime."""
     judge = context.judge
-    scope = claiming.scope()
     who = who_asks(claiming, scope)
     if claiming.for_extended_resource:
         return Explanation(who, ("the scheduler made this claim for an extended resource: no rule is asked",))
@@ -90,12 +92,13 @@ def _of_claim(claiming: ClaimView, old: Any, context: AdmissionContext) -> Expla
         notes.append("made from a template: judged as the template's author")
     if mode is PolicyMode.OFF:
         return Explanation(who, (*notes, "the policy's mode or generatedClaims is off: no rule is asked"))
-    unknown_author = scope.requester is None and judge.policy.unknown_author is UnknownAuthor.ALLOW
+    no_author = claiming.generated and scope.requester is None
+    unknown_author = no_author and judge.policy.unknown_author is UnknownAuthor.ALLOW
     if unknown_author and not claiming.cut:
         return Explanation(who, (*notes, "its author is not known, and unknownAuthor is allow: no rule is asked"))
     if mode is PolicyMode.WARN:
         notes.append(_why_warn(claiming, old, context))
-    walks = tuple(_claim_walks(claiming, context))
+    walks = tuple(_claim_walks(claiming, scope, context))
     return Explanation(who, tuple(notes) if walks else (NO_TOLERATIONS,), walks)
 
 
@@ -107,8 +110,8 @@ def _why_warn(claiming: ClaimView, old: Any, context: AdmissionContext) -> str:
     return "the policy's mode is warn: refusals are warnings"
 
 
-def _claim_walks(claiming: ClaimView, context: AdmissionContext) -> Iterator[Walk]:
-    judge, scope = context.judge, claiming.scope()
+def _claim_walks(claiming: ClaimView, scope: Scope, context: AdmissionContext) -> Iterator[Walk]:
+    judge = context.judge
     asks_requests = bool(judge.rules_on(Subject.REQUEST))
     for asked, target in claiming.asks():
         if asks_requests:

@@ -17,9 +17,15 @@ if TYPE_CHECKING:
 _PLUGIN: Final = "kubectl-dtaint"
 _PATHS: Final = frozenset({"F", "D", "FILE", "DIR|FILE", "FILE|DIR|-"})
 """Words in the help for values that are files or folders."""
+_NAMES: Final = frozenset({"drain", "explain", "status", "taint", "untaint"})
+"""Verbs that take names of objects in the cluster."""
+_ASK: Final = (
+    '"${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | sed -e "/^:[0-9]*\\$/d" -e "s/\\t.*//"'
+)
+"""Asks this program itself for them."""
 
 
-class _Option(NamedTuple):
+class FlagOption(NamedTuple):
     """A flag: its names, the values to choose from, and whether it takes a value or a path."""
 
     names: tuple[str, ...]
@@ -35,28 +41,29 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace, _: CommandLine) -> int:
-    verbs = {verb: tuple(_options(command_line_of(verb))) for verb in VERBS}
+    verbs = {verb: tuple(options_of(command_line_of(verb))) for verb in VERBS}
     return write("\n".join(_SHELLS[options.shell](verbs)) + "\n", 0)
 
 
-def _options(parser: CommandLine) -> Iterator[_Option]:
+def options_of(parser: CommandLine) -> Iterator[FlagOption]:
+    """The flags of a command line."""
     for action in parser._actions:  # noqa: SLF001 -- argparse has no other way to list them
         if action.option_strings:
             choices = parser.values.get(action.dest, ()) or tuple(map(str, action.choices or ()))
             metavar = action.metavar if isinstance(action.metavar, str) else ""
             text = "" if action.help is None else action.help
             names = tuple(action.option_strings)
-            yield _Option(names, choices, action.nargs != 0, metavar in _PATHS, text)
+            yield FlagOption(names, choices, action.nargs != 0, metavar in _PATHS, text)
 
 
-def _words(verbs: Mapping[str, Sequence[_Option]], verb: str) -> str:
+def _words(verbs: Mapping[str, Sequence[FlagOption]], verb: str) -> str:
     return " ".join(name for option in verbs[verb] for name in option.names)
 
 
 # --- shells -------------------------------------------------------------------------------------
 
 
-def _bash(verbs: Mapping[str, Sequence[_Option]]) -> Iterator[str]:
+def _bash(verbs: Mapping[str, Sequence[FlagOption]]) -> Iterator[str]:
     yield f"# bash completion for {PROGRAM} and {_PLUGIN}: source <({PROGRAM} completion bash)"
     yield "_device_taint_webhook() {"
     yield '    local current="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" verb="${COMP_WORDS[1]}"'
@@ -84,12 +91,14 @@ def _bash(verbs: Mapping[str, Sequence[_Option]]) -> Iterator[str]:
         yield f'        "{verb} "-*) COMPREPLY=($(compgen -W "{_words(verbs, verb)}" -- "$current")) ;;'
     yield f'        "completion "*) COMPREPLY=($(compgen -W "{" ".join(_SHELLS)}" -- "$current")) ;;'
     yield '        "schema "*) COMPREPLY=($(compgen -W "policy suite" -- "$current")) ;;'
+    names = " | ".join(f'"{verb} "*' for verb in verbs if verb in _NAMES)
+    yield f'        {names}) COMPREPLY=($(compgen -W "$({_ASK})" -- "$current")) ;;'
     yield "    esac"
     yield "}"
     yield f"complete -o default -F _device_taint_webhook {PROGRAM} {_PLUGIN}"
 
 
-def _zsh(verbs: Mapping[str, Sequence[_Option]]) -> Iterator[str]:
+def _zsh(verbs: Mapping[str, Sequence[FlagOption]]) -> Iterator[str]:
     yield f"#compdef {PROGRAM} {_PLUGIN}"
     yield f"# zsh completion for {PROGRAM}: source <({PROGRAM} completion zsh)"
     yield "_device_taint_webhook() {"
@@ -119,7 +128,7 @@ def _zsh(verbs: Mapping[str, Sequence[_Option]]) -> Iterator[str]:
 _ZSH_FILES: Final = "'*:file:_files'"
 
 
-def _zsh_specs(option: _Option) -> Iterator[str]:
+def _zsh_specs(option: FlagOption) -> Iterator[str]:
     text = _quoted(option.help).replace("[", "\\[").replace("]", "\\]").replace(":", "\\:")
     if option.choices:
         value = f":value:({' '.join(option.choices)})"
@@ -131,7 +140,7 @@ def _zsh_specs(option: _Option) -> Iterator[str]:
         yield f"'*{name}[{text}]{value}'"
 
 
-def _fish(verbs: Mapping[str, Sequence[_Option]]) -> Iterator[str]:
+def _fish(verbs: Mapping[str, Sequence[FlagOption]]) -> Iterator[str]:
     yield f"# fish completion for {PROGRAM} and {_PLUGIN}: {PROGRAM} completion fish | source"
     for name in (PROGRAM, _PLUGIN):
         for verb in verbs:

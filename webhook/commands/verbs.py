@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 
 VERBS: Final = {
     "audit": "list stored claims and templates that the policy would refuse today",
+    "bundle": "write an archive for a support case, without secrets",
     "check": "review manifests in files as the webhook would",
+    "diff": "show which objects two policies judge differently",
     "doctor": "check whether an installation is healthy",
-    "explain": "explain rule by rule why a policy allows or refuses; or what a warning code means",
+    "explain": "explain why a policy allows or refuses, what taints do to an object, or a warning code",
     "preview": "show which pods a taint would evict, when and why",
     "status": "show what is being evicted, and what each pod waits for",
     "taint": "taint devices with DeviceTaintRules, as kubectl taint does nodes",
@@ -29,7 +31,7 @@ VERBS: Final = {
     "completion": "print a shell completion script for these verbs and their flags",
     "schema": "print the JSON Schema of policies or of test suites, for editors",
 }
-_DAEMONS: Final = frozenset({"evict", "patch", "serve"})
+DAEMONS: Final = frozenset({"evict", "patch", "serve"})
 """Verbs that run until they are stopped. Their flags can be set in the environment too; `webhook.config` has them."""
 _SINGLE: Final = {"completion": "completion", "export-vap": "export_vap", "schema": "schema"}
 """Verbs of one module; any other is a package, whose `command` is run."""
@@ -37,15 +39,15 @@ _SINGLE: Final = {"completion": "completion", "export-vap": "export_vap", "schem
 
 def module_of(verb: str) -> str:
     """The module that runs a verb."""
-    if verb in _DAEMONS:
+    if verb in DAEMONS:
         return f"webhook.daemons.{verb}"
     return f"webhook.commands.{_SINGLE.get(verb, f'{verb}.command')}"
 
 
-def command_line_of(verb: str) -> CommandLine:
-    """The command line of a verb."""
-    if verb in _DAEMONS:
-        made: CommandLine = importlib.import_module(f"webhook.config.{verb}").command_line(PROGRAM)
+def command_line_of(verb: str, program: str = PROGRAM) -> CommandLine:
+    """The command line of a verb. A daemon's calls itself `program`; others know by what name they were called."""
+    if verb in DAEMONS:
+        made: CommandLine = importlib.import_module(f"webhook.config.{verb}").command_line(program)
     else:
         made = importlib.import_module(module_of(verb)).command_line()
     return made

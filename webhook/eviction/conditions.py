@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 EVICTION: Final = f"{OWN_GROUP}/Eviction"
+RELEASED: Final = f"{OWN_GROUP}/Released"
 EVICTED_PODS: Final = f"{OWN_GROUP}/EvictedPods"
 """Set once a pod was evicted for the rule; the message is the count since the rule was created, in digits."""
 COUNTED_PODS: Final = f"{OWN_GROUP}/CountedPods"

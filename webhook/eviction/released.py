@@ -14,10 +14,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.claims import ResourceClaim
-from webhook.api.meta import OWN_GROUP
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.eviction.conditions import ConditionState, condition_of, updated
+from webhook.eviction.conditions import RELEASED, ConditionState, condition_of, updated
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.inventory.holders import devices_to_look_at, holders_of, is_held, is_published, selected_names
 from webhook.inventory.scope import can_judge
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from webhook.inventory.holders import Holders
     from webhook.inventory.state import InventoryObject
 
-RELEASED: Final = f"{OWN_GROUP}/Released"
 TURN_SECONDS: Final = 1.0
 """The minimum time between two writes of which the second one changes the status; True ends without a wait."""
 DOUBT_SECONDS: Final = 30.0

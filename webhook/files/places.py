@@ -7,7 +7,7 @@ from collections import Counter
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from webhook.files.read import STDIN_NAME
+from webhook.files.stdin import STDIN_NAME
 
 if TYPE_CHECKING:
     from webhook.files.report import Entry, Report, Row

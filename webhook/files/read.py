@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.api.meta import GROUP, OWN_GROUP
 from webhook.files.json_documents import Lines, NotJSON, json_documents
 from webhook.files.spots import Document, Position, Problem, Unreadable, descend
+from webhook.files.stdin import STDIN, STDIN_NAME
 from webhook.files.yaml_documents import yaml_documents
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
     from webhook.files.spots import Spot, Steps
 
-STDIN: Final = "-"
-STDIN_NAME: Final = "<stdin>"
-"""What standard input is called in every report."""
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 MAX_BYTES: Final = 128 * 1024 * 1024
 """The limit for one file: room for a hundred objects of the largest size that an API server stores."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.names import PROGRAM
 from webhook.files.places import in_order
-from webhook.files.read import STDIN_NAME
 from webhook.files.report import UNREADABLE, Level, Result
+from webhook.files.stdin import STDIN_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -298,7 +298,7 @@ def _users(inventory: Inventory, taints: Iterable[tuple[DeviceNames, Taint]], no
                     continue
                 sort = result.tolerations, claim.extended_resource
                 if sort not in judged:
-                    judged[sort] = _judged(taint, result.tolerations, now, extended=claim.extended_resource)
+                    judged[sort] = outcome_of(taint, result.tolerations, now, extended=claim.extended_resource)
                 outcome, seconds, cause = judged[sort]
                 hit = _Hit(outcome, seconds, key, device, cause)
                 for consumer in claim.reserved_for:
@@ -312,10 +312,10 @@ def _named(names: DeviceNames, device: DeviceId) -> bool:
     return all(wanted in (None, given) for wanted, given in zip(names, device, strict=True))
 
 
-def _judged(
+def outcome_of(
     taint: Taint, tolerations: tuple[DeviceToleration, ...], now: datetime, *, extended: bool
 ) -> tuple[PodOutcome, int, Cause]:
-    """What a taint does to a pod with these tolerations, in how many seconds, and why."""
+    """What a taint does to a pod with these tolerations, in how many seconds (-1: not at all), and why."""
     grace = taint.fate(tolerations, extended=extended)
     if taint.evictor is None:
         return PodOutcome.KEPT, -1, Cause(OutcomeReason.ALLOCATION_ONLY, taint.taint)

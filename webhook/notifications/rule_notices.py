@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from webhook.eviction.conditions import EVICTION, ConditionReason, condition_of
-from webhook.eviction.released import RELEASED, ReleasedReason
+from webhook.eviction.conditions import EVICTION, RELEASED, ConditionReason, condition_of
+from webhook.eviction.released import ReleasedReason
 from webhook.notifications.notice import NEWS, Notice, NoticeKind, NoticeSubject
 
 if TYPE_CHECKING:

@@ -17,8 +17,10 @@ from tests.builders import (
     make_toleration,
 )
 from tests.unit.policy.documents import judge_of, make_entry
+from webhook.admission.audit import Author, explained_at_rest
+from webhook.admission.author import REQUESTED_BY
 from webhook.admission.chain import explain
-from webhook.policy.model import CLAIM_CONTROLLER
+from webhook.policy.model import CLAIM_CONTROLLER, Action
 
 if TYPE_CHECKING:
     from webhook.admission.explanation import Explanation
@@ -76,6 +78,36 @@ def test_rules_are_not_asked_about_an_unknown_author_where_the_policy_allows_it(
     found = explained_of_unknown_author("allow")
     assert found.walks == ()
     assert found.notes[-1] == "its author is not known, and unknownAuthor is allow: no rule is asked"
+
+
+def at_rest(claim: Any, **fields: Any) -> tuple[Author, Explanation]:
+    judge = judge_of(NO_KEY, **fields)
+    found = explained_at_rest(claim, make_context(judge=judge, key=None))
+    assert found is not None
+    return found
+
+
+def test_stored_claim_that_was_created_directly_is_judged_with_an_unknown_requester() -> None:
+    author, found = at_rest(make_claim([make_toleration()]), unknownAuthor="allow")
+    assert (author, rules_of(found)) == (Author.UNKNOWN, ["no-key", "default"])
+    assert found.walks[0].action is Action.DENY
+
+
+def test_stored_claim_from_a_template_is_judged_as_the_author_that_it_names() -> None:
+    signed = {"resource.kubernetes.io/pod-claim-name": "gpu", REQUESTED_BY: '{"username":"mila","mac":"x"}'}
+    claim = make_claim([make_toleration()], meta=make_meta("claim", namespace="ml", annotations=signed))
+    author, found = at_rest(claim, unknownAuthor="allow", generatedClaims="enforce")
+    assert (author, rules_of(found)) == (Author.CLAIMED, ["no-key", "default"])
+    assert "mila" in found.who
+    del claim["metadata"]["annotations"][REQUESTED_BY]
+    author, found = at_rest(claim, unknownAuthor="allow", generatedClaims="enforce")
+    assert (author, found.walks) == (Author.UNKNOWN, ())
+
+
+def test_what_is_no_claim_or_cannot_be_read_is_not_explained() -> None:
+    context = make_context(judge=judge_of(NO_KEY))
+    assert explained_at_rest(make_rule(), context) is None
+    assert explained_at_rest({**make_claim(), "spec": []}, context) is None
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,8 @@ CLUSTER = [RULE, IDLE, *SLICES, *CLAIMS, *PODS, BUDGET, NAMESPACE]
 class StatusRunner:
     """Writes a dump, runs status, returns exit code, output and errors."""
 
+    verb = staticmethod(status.run)
+
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
         self.capsys = capsys
@@ -109,7 +111,7 @@ class StatusRunner:
         if policy is not None:
             (self.folder / "policy.yaml").write_text(yaml.safe_dump(policy))
             flags += ["--policy", "policy.yaml"]
-        code = status.run(flags)
+        code = self.verb(flags)
         said = self.capsys.readouterr()
         return code, said.out, said.err
 

@@ -9,8 +9,8 @@ from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import POOL, rule, slice_of
 from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import Condition, DeviceSelector
+from webhook.eviction.conditions import RELEASED
 from webhook.eviction.modes import Mode
-from webhook.eviction.released import RELEASED
 
 if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule

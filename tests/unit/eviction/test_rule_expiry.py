@@ -13,11 +13,10 @@ from tests.unit.eviction.objects import rule
 from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition
-from webhook.eviction.conditions import EVICTION
+from webhook.eviction.conditions import EVICTION, RELEASED
 from webhook.eviction.expiry import CONTESTED
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import WriteFailure
-from webhook.eviction.released import RELEASED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -104,6 +104,21 @@ class KubeConfig:
 
     async def load(self) -> Access:
         """Reads the files, and asks the plugin that the context's user names for a token."""
+        config, where = self._chosen()
+        users = config["users"]
+        plugin = users[0]["user"].get("exec") if users else None
+        if plugin is not None:
+            _look_for_plugin(plugin, where)
+        return await _loaded(config, where, uses_plugin=plugin is not None)
+
+    def namespace(self) -> str:
+        """The namespace of the context, which kubectl takes where no flag names one; empty if it has none."""
+        config, _ = self._chosen()
+        found = config["contexts"][0]["context"].get("namespace")
+        return found if isinstance(found, str) else ""
+
+    def _chosen(self) -> tuple[dict[str, Any], str]:
+        """The kubeconfig with one context, and the names of its files. Raises NoCredentials."""
         paths = [path for path in self._paths if _there(path)] if self._skips_missing else self._paths
         where = os.pathsep.join(paths or self._paths)
         if not paths:
@@ -111,12 +126,7 @@ class KubeConfig:
         # Here and not above: PyYAML is not needed inside a cluster.
         from webhook.cluster.client.kubeconfig import context_of, merged  # noqa: PLC0415
 
-        config = context_of(merged(paths), self._context, where)
-        users = config["users"]
-        plugin = users[0]["user"].get("exec") if users else None
-        if plugin is not None:
-            _look_for_plugin(plugin, where)
-        return await _loaded(config, where, uses_plugin=plugin is not None)
+        return context_of(merged(paths), self._context, where), where
 
 
 class Nowhere:

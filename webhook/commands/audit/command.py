@@ -35,9 +35,10 @@ from webhook.config.namespace import key_secret, own_namespace
 from webhook.config.texts import as_limit, as_namespace, as_namespaced, as_time
 from webhook.files.dump import Dump, lacking
 from webhook.files.formats import FORMATS
-from webhook.files.read import STDIN, Manifest, read
+from webhook.files.read import Manifest, read
 from webhook.files.report import Entry, Level, Report, Result, Row
 from webhook.files.spots import NOWHERE, find
+from webhook.files.stdin import STDIN
 from webhook.files.structured import STRUCTURED
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.ports import asks_who

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import AdmissionContext
+from webhook.commands.check.flags import add_policy, add_terms
 from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import meta, text, unreadable_row
 from webhook.commands.shared.flags import (
     add_allow_empty,
-    add_cluster,
     add_color,
     add_skip_others,
     add_warnings_as_errors,
@@ -28,16 +27,14 @@ from webhook.commands.shared.manifest_review import ObjectKey, ReviewTerms, revi
 from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
 from webhook.commands.shared.reports import add_reports, renderer_of, write_reports
 from webhook.config.command_line import CommandLine, program
-from webhook.config.namespace import own_namespace, policy_config_map
-from webhook.config.texts import as_class_drivers, as_group, as_labels, as_namespace, as_namespaced, as_time
 from webhook.files.dump import Dump
 from webhook.files.formats import FORMATS
-from webhook.files.read import STDIN, read, shown
+from webhook.files.read import read, shown
 from webhook.files.report import Entry, Level, Report, Row
+from webhook.files.stdin import STDIN
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.model import CLAIM_CONTROLLER
 from webhook.policy.ports import NO_NAMES, asks_who, authenticated
-from webhook.validation.releases import NEWEST, RELEASES, Release
 
 if TYPE_CHECKING:
     import argparse
@@ -48,7 +45,6 @@ if TYPE_CHECKING:
     from webhook.files.read import File
     from webhook.policy.ports import KnownNames
 
-_VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})(?:[.+-].*)?")
 _NO_OLD: Final = "contains none of the objects, so each is checked as if it were new"
 _NO_USER: Final = 'rules of this policy depend on the requester; without --user that is "system:anonymous"'
 
@@ -211,88 +207,6 @@ def _old_objects(names: Sequence[str], report: Report) -> dict[ObjectKey, JSON]:
             if identity is not None:
                 old[identity] = manifest.value
     return old
-
-
-def _release(word: str) -> Release:
-    """The release of `1.34`, `v1.34.2`. A newer one than this version knows is judged as the newest it knows."""
-    match = _VERSION.fullmatch(word)
-    oldest = min(RELEASES)
-    if match is None or int(match[1]) < oldest:
-        raise ValueError(f"must be 1.{oldest} or later, such as 1.{NEWEST.minor}")
-    return RELEASES.get(int(match[1]), NEWEST)
-
-
-def add_terms(parser: argparse.ArgumentParser) -> None:
-    """Adds flags on the request (who, when, where) and on what the cluster contains."""
-    add = parser.add_argument
-    add(
-        "--old",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="objects as stored in the cluster (kubectl get -o yaml): the same object in FILE is checked as an update",
-    )
-    add("--user", default="", metavar="U", help="who sends the request")
-    add("--group", type=as_group, action="append", default=[], metavar="G", help="a group of the user; repeatable")
-    add(
-        "--key-file",
-        metavar="F",
-        help="the key that signs template authors; without it claims made from templates have no author",
-    )
-    add(
-        "-n",
-        "--namespace",
-        type=as_namespace,
-        default="default",
-        metavar="NS",
-        help="namespace of claims and templates that do not set one",
-    )
-    _add_names(parser)
-    add(
-        "--time",
-        type=as_time,
-        metavar="T",
-        help="when the request is sent (RFC 3339), for exceptions; default now",
-    )
-    add(
-        "--kubernetes-version",
-        type=_release,
-        default=NEWEST,
-        metavar="1.N",
-        help=f"the Kubernetes release whose rules apply (default 1.{NEWEST.minor})",
-    )
-
-
-def _add_names(parser: argparse.ArgumentParser) -> None:
-    """Adds flags on namespaces and classes that the files do not contain."""
-    add = parser.add_argument
-    add(
-        "--namespace-labels",
-        type=as_labels,
-        metavar="K=V,...",
-        help="labels of all namespaces for which FILE has no Namespace; without it their labels are unknown",
-    )
-    add(
-        "--device-class",
-        type=as_class_drivers,
-        action="append",
-        default=[],
-        metavar="NAME=DRIVER,...",
-        help="drivers of a class for which FILE has no DeviceClass; repeatable; without it they are unknown",
-    )
-
-
-def add_policy(parser: argparse.ArgumentParser, more: str = "") -> None:
-    """The policy: a file, or what a cluster has. `more` ends the help of the first."""
-    add = parser.add_argument
-    add("--policy", metavar="F", help=f"a DeviceTaintPolicy, or the ConfigMap that holds it{more}")
-    add(
-        "--policy-configmap",
-        type=as_namespaced,
-        metavar="NS/NAME",
-        help=f"the ConfigMap with a cluster's policy, instead of a file; usually {policy_config_map(own_namespace())}",
-    )
-    add_cluster(parser)
 
 
 def command_line() -> CommandLine:

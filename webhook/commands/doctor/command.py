@@ -2,82 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import TYPE_CHECKING, Final
 
-from webhook.commands.doctor.checks import Status, exit_code, worst
 from webhook.commands.shared.flags import (
     add_cluster,
     add_color,
     add_namespace_of_installation,
     add_output,
     add_policy_config_map,
-    credentials_of,
-    use_color,
 )
-from webhook.commands.shared.main import main_of, reading_cluster
-from webhook.commands.shared.output import write
+from webhook.commands.shared.main import body_of, main_of
 from webhook.config.command_line import CommandLine, program
-from webhook.config.namespace import policy_config_map
 from webhook.config.texts import as_wait
-from webhook.files.render import visible
-from webhook.files.structured import json_text
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
-    from webhook.cluster.client.credentials import Credentials
-    from webhook.commands.doctor.checks import Check
 
 _WAIT_SECONDS: Final = 120.0
-_COLORS: Final = {Status.OK: "\x1b[32m", Status.WARN: "\x1b[1;33m", Status.FAIL: "\x1b[1;31m"}
-_PLAIN: Final = "\x1b[0m"
 
 
 def run(arguments: Sequence[str]) -> int:
     """Prints a line for each check. Returns 0 if all pass, 1 if one warns or fails, 2 for wrong usage or no cluster."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, _: CommandLine) -> int:
-    with reading_cluster():
-        checks = asyncio.run(_run_checks(credentials_of(options), options))
-    if options.output == "text":
-        return write(as_text(checks, color=use_color(options.color)), exit_code(checks))
-    return write(as_json(checks), exit_code(checks))
-
-
-async def _run_checks(credentials: Credentials, options: argparse.Namespace) -> list[Check]:
-    """Runs all checks; with --wait, after probes are answered or the time is up."""
-    from webhook.commands.doctor.probe_cluster import Doctor, DoctorOptions, utc_now, wait_answered  # noqa: PLC0415 -- see above
-
-    namespace = options.namespace
-    policy = options.policy_configmap or policy_config_map(namespace)
-    doctor_options = DoctorOptions(namespace, options.probe_namespace, policy, options.canary)
-    if options.wait is not None:
-        await wait_answered(Doctor(credentials, doctor_options, utc_now), options.wait, time.monotonic)
-    return await Doctor(credentials, doctor_options, utc_now).examine()
-
-
-def as_text(checks: Sequence[Check], *, color: bool = False) -> str:
-    """`ok    probe rules...: message`, with the fix on the next line."""
-    lines = []
-    for check in checks:
-        status = f"{check.status:<4}"
-        if color:
-            status = f"{_COLORS[check.status]}{status}{_PLAIN}"
-        lines.append(f"{status}  {check.name}: {visible(check.message)}")
-        if check.advice:
-            lines.append(f"      {visible(check.advice)}")
-    return "\n".join(lines) + "\n"
-
-
-def as_json(checks: Sequence[Check]) -> str:
-    """The same for programs; while `version` is 1, fields may be added but not removed."""
-    values = [{**check._asdict(), "status": check.status.value} for check in checks]
-    return json_text({"version": 1, "status": worst(checks).value, "checks": values})
+    return main_of(command_line(), arguments, body_of("webhook.commands.doctor.run"))
 
 
 def command_line() -> CommandLine:

@@ -2,171 +2,60 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from webhook.commands.check.command import add_policy, add_terms, refuse_nameless, refuse_two_policies, terms_of
-from webhook.commands.shared.codes import CODE, WarningCode, codes
-from webhook.commands.shared.entries import unreadable_row
-from webhook.commands.shared.flags import add_color, add_output, read_key, refuse_stdin_twice, use_color
-from webhook.commands.shared.main import main_of
-from webhook.commands.shared.manifest_review import review_manifest
-from webhook.commands.shared.output import write
-from webhook.commands.shared.walks import walk_lines
+from webhook.commands.check.flags import add_policy, add_terms
+from webhook.commands.shared.flags import add_color, add_output
+from webhook.commands.shared.main import body_of, main_of
+from webhook.commands.status.command import add_evictors
 from webhook.config.command_line import CommandLine, program
-from webhook.files.read import STDIN, shown
-from webhook.files.render import line, visible
-from webhook.files.report import Level, Report, Result, Row
-from webhook.files.structured import STRUCTURED
+from webhook.files.stdin import STDIN
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-
-VERSION: Final = 1
-_NOTHING: Final = "contains no claim, template, rule, patch or slice to explain"
-_NOT_ASKED: Final = "has errors of its own, so no rule was evaluated"
-_COLORS: Final = {"=> denied": "\x1b[1;31m", "=> allowed": "\x1b[32m"}
-_PLAIN: Final = "\x1b[0m"
+    from collections.abc import Sequence
 
 
 def run(arguments: Sequence[str]) -> int:
     """Prints the rules evaluated for each object. Returns 0, 1 if one is refused, 2 for wrong usage or bad input."""
-    return main_of(command_line(), arguments, _run)
-
-
-def _run(options: argparse.Namespace, parser: CommandLine) -> int:
-    asked = [CODE.fullmatch(word) is not None for word in options.files]
-    if all(asked):
-        return _explain_codes(options, parser)
-    if any(asked):
-        parser.error("codes and files cannot be explained together")
-    if options.policy is None and options.policy_configmap is None:
-        parser.error("--policy or --policy-configmap is required: there is no decision to explain without a policy")
-    refuse_stdin_twice([*options.files, *options.old, options.policy], parser)
-    refuse_two_policies(options, parser)
-    refuse_nameless(options, parser)
-    key = None if options.key_file is None else read_key(options.key_file, parser)
-    return _explain_files(options, key)
-
-
-# --- codes --------------------------------------------------------------------------------------
-
-
-def _explain_codes(options: argparse.Namespace, parser: CommandLine) -> int:
-    words = [word.upper() for word in options.files]
-    unknown = [word for word in words if word not in codes()]
-    if unknown:
-        parser.error(f"unknown code {unknown[0]}; codes are {', '.join(codes())}")
-    found = [codes()[word] for word in words]
-    if options.output == "text":
-        return write("\n".join(map(_code_text, found)), 0)
-    values = {"version": VERSION, "codes": [code._asdict() for code in found]}
-    return write(STRUCTURED[options.output](values), 0)
-
-
-def _code_text(code: WarningCode) -> str:
-    return f"{code.code}: {code.title}\n\n{code.text}\n"
-
-
-# --- objects ------------------------------------------------------------------------------------
-
-
-def _explain_files(options: argparse.Namespace, key: bytes | None) -> int:
-    report = Report()
-    files, terms = terms_of(options, key, report)
-    if any(row.count(Level.ERROR) for row in report.rows):  # a policy with errors explains nothing
-        return write(_rendered(report, options), report.exit_code)
-    policy_rows = len(report.rows)
-    for file in files:
-        unreadable = unreadable_row(file)
-        if unreadable is not None:
-            report.add(unreadable)
-        for manifest in file.manifests:
-            row = review_manifest(manifest, terms, explicit=file.explicit)
-            if row.result is not Result.SKIPPED and row.operation:
-                report.add(row)
-    if len(report.rows) == policy_rows:
-        report.add(Row(", ".join(map(shown, options.files))).failed(_NOTHING))
-    return write(_rendered(report, options), report.exit_code)
-
-
-def _rendered(report: Report, options: argparse.Namespace) -> str:
-    if options.output == "text":
-        return "\n".join(_lines(report, color=use_color(options.color))) + "\n"
-    return STRUCTURED[options.output](_values(report))
-
-
-def _lines(report: Report, *, color: bool) -> Iterator[str]:
-    for row in report.rows:
-        # Refusals by a rule are in the walk; other errors are not about the policy.
-        wrong = (entry for entry in row.entries if entry.level is Level.ERROR and entry.rule is None)
-        yield from (line(row, entry, color=color) for entry in wrong)
-        if row.explanation is None:
-            continue
-        place = row.file if row.position is None else f"{row.file}:{row.position.line}:{row.position.column}"
-        yield visible(f"{place}: {row.reference}: {row.explanation['who']}".removesuffix(": "))
-        if not row.explanation["who"]:
-            yield f"  ({_NOT_ASKED})"
-        for walk_line in walk_lines(row.explanation):
-            yield _colored(f"  {visible(walk_line)}", color=color)
-
-
-def _colored(text: str, *, color: bool) -> str:
-    for mark, paint in _COLORS.items():
-        if color and text.lstrip().startswith(mark):
-            return f"{paint}{text}{_PLAIN}"
-    return text
-
-
-def _values(report: Report) -> dict[str, Any]:
-    """The structure behind JSON and YAML; fields may be added while `version` is 1."""
-    return {
-        "version": VERSION,
-        "objects": [
-            {
-                "file": row.file,
-                "document": row.document,
-                "apiVersion": row.api_version,
-                "kind": row.kind,
-                "namespace": row.namespace,
-                "name": row.name,
-                "operation": row.operation,
-                "result": row.result.value,
-                **(row.explanation or {}),
-            }
-            for row in report.rows
-            if row.explanation is not None
-        ],
-        "faults": [
-            {"file": row.file, "message": entry.message, "field": entry.field}
-            for row in report.rows
-            for entry in row.entries
-            if row.explanation is None and entry.level is Level.ERROR
-        ],
-    }
+    return main_of(command_line(), arguments, body_of("webhook.commands.explain.run"))
 
 
 def command_line() -> CommandLine:
     """The flags of the verb."""
     parser = CommandLine(
         program("explain"),
-        "Explains, rule by rule, why a policy allows or refuses the objects in files; or what a warning code means.",
+        "Explains, rule by rule, why a policy allows or refuses the objects in files; or what a warning code means; or "
+        "what device taints mean for a pod, a claim, a device or a DeviceTaintRule of a cluster or a dump.",
         "Exit codes: 0 fine, 1 something is refused, 2 wrong usage, unreadable input or nothing to explain.",
         (
             "device-taint-webhook explain claim.yaml --policy policy.yaml --user mila --group ml-team",
             "device-taint-webhook explain rule.yaml --policy policy.yaml --user system:serviceaccount:health:operator",
+            "device-taint-webhook explain pod trainer-0 -n ml",
+            "device-taint-webhook explain claim trainer-0-gpu -n ml -o json",
+            "device-taint-webhook explain device gpu.example.com/node-1/gpu-0 --dump dump.json",
+            "device-taint-webhook explain rule firmware",
             "device-taint-webhook explain DT001",
         ),
     )
     parser.add_argument(
         "files",
         nargs="+",
-        metavar="FILE|DIR|-|CODE",
-        help=f"claims, templates, rules, patches or slices ({STDIN} is standard input), or codes such as DT001",
+        metavar="FILE|DIR|-|CODE|KIND NAME",
+        help=f"claims, templates, rules, patches or slices ({STDIN} is standard input), or codes such as DT001; or one "
+        "pod, claim, device (DRIVER/POOL/DEVICE) or rule by name",
     )
     add_policy(parser)
     add_terms(parser)
+    parser.add_argument(
+        "--dump",
+        action="append",
+        default=[],
+        metavar="DIR|FILE",
+        help="for KIND NAME: output of kubectl get devicetaintrules,resourceslices,resourceclaims,deviceclasses,pods,"
+        "namespaces,poddisruptionbudgets -A -o json; repeatable; without this flag the cluster is read",
+    )
+    add_evictors(parser)
     add_output(parser, ("json", "text", "yaml"))
     add_color(parser)
-    parser.set_defaults(candidate=None, verbose=True)
+    parser.set_defaults(candidate=None, verbose=True, namespace=None)
     return parser

@@ -125,7 +125,7 @@ def _preview_values(item: ObjectPreview, now: datetime) -> dict[str, Any]:
         "apiVersion": row.api_version,
         "kind": row.kind,
         "name": row.name,
-        "selector": _selector_values(value.selector) if isinstance(value, DeviceTaintRule) else None,
+        "selector": selector_values(value.selector) if isinstance(value, DeviceTaintRule) else None,
         "taints": [_taint_and_device_values(names, taint) for names, taint in preview.taints],
         "simulated": preview.simulated,
         "summary": _summary_values(preview),
@@ -177,7 +177,7 @@ def _sibling_values(sibling: Sibling) -> dict[str, Any]:
     }
 
 
-def _selector_values(selector: DeviceSelector | None) -> dict[str, Any] | None:
+def selector_values(selector: DeviceSelector | None) -> dict[str, Any] | None:
     """What of a selector is judged; None if there is none."""
     if selector is None:
         return None
@@ -227,11 +227,12 @@ def _fate_values(row: PodRow | GroupRow, now: datetime) -> dict[str, Any]:
 
 
 def _cause_values(cause: Cause) -> dict[str, Any]:
-    toleration = None if cause.toleration is None else _toleration_values(cause.toleration)
+    toleration = None if cause.toleration is None else toleration_values(cause.toleration)
     return {"reason": cause.reason.value, "taint": _taint_values(cause.taint), "toleration": toleration}
 
 
-def _toleration_values(toleration: DeviceToleration) -> dict[str, Any]:
+def toleration_values(toleration: DeviceToleration) -> dict[str, Any]:
+    """Its fields."""
     return {
         "key": toleration.key,
         "operator": toleration.operator,

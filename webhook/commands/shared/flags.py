@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING
 from webhook.config.command_line import program
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import as_namespace, as_namespaced
-from webhook.files.keys import key_in
-from webhook.files.read import STDIN
-from webhook.files.render import counted
-from webhook.policy.model import NAMESPACE_NAME_LABEL
-from webhook.policy.ports import KnownNames
+from webhook.files.stdin import STDIN
 
 if TYPE_CHECKING:
     import argparse
@@ -23,6 +19,7 @@ if TYPE_CHECKING:
     from webhook.cluster.client.credentials import Credentials
     from webhook.files.dump import Dump
     from webhook.files.report import Report
+    from webhook.policy.ports import KnownNames
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -82,6 +79,10 @@ def known_names(
 
     `labels`, unless None, are those of each of the `namespaces` that no file has.
     """
+    # Late, as in the functions below: help and complaints about flags need none of it.
+    from webhook.policy.model import NAMESPACE_NAME_LABEL  # noqa: PLC0415
+    from webhook.policy.ports import KnownNames  # noqa: PLC0415
+
     known: dict[str, Mapping[str, str]] = {}
     if labels is not None:
         known = {name: {**labels, NAMESPACE_NAME_LABEL: name} for name in namespaces}
@@ -133,6 +134,8 @@ def refuse_empty(report: Report, verb: str, *, allow_empty: bool, skips_others: 
     """
     if report.exit_code or report.judged or allow_empty:
         return
+    from webhook.files.render import counted  # noqa: PLC0415
+
     left_out = report.skipped.total()
     skipped = f", and {counted(left_out, 'object')} {'was' if left_out == 1 else 'were'} skipped" if left_out else ""
     flag = "--skip-others" if skipped and skips_others else "--allow-empty"
@@ -154,6 +157,8 @@ def use_color(choice: str = "auto") -> bool:
 
 def read_key(name: str, parser: argparse.ArgumentParser) -> bytes:
     """The key in the file of `--key-file`; ends the program as wrong usage if there is none."""
+    from webhook.files.keys import key_in  # noqa: PLC0415
+
     try:
         return key_in(Path(name))
     except OSError as error:

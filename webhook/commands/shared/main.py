@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,19 @@ def main_of(
         return USAGE
     except SystemExit as end:  # argparse has said why
         return end.code if isinstance(end.code, int) else USAGE
+
+
+def body_of(module: str) -> Callable[[argparse.Namespace, CommandLine], int]:
+    """The function `run` of a module, which is imported when it is called.
+
+    Help, and complaints about flags, need nothing of what a verb works with, and importing that takes most of the time.
+    """
+
+    def body(options: argparse.Namespace, parser: CommandLine) -> int:
+        code: int = importlib.import_module(module).run(options, parser)
+        return code
+
+    return body
 
 
 @contextlib.contextmanager

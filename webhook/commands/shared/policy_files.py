@@ -7,8 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.admission.chain import validate
-from webhook.admission.config_maps import CANDIDATE_KEY, CONFIG_MAPS, POLICY_KEY, alike
+from webhook.admission.config_maps import CANDIDATE_KEY, CONFIG_MAPS, POLICY_KEY, alike, config_map_decision
 from webhook.admission.context import AdmissionContext
 from webhook.admission.review import AdmissionRequest
 from webhook.api.field import (
@@ -135,7 +134,7 @@ def _review_config_map(
         object=manifest.value,
         old_object=old,
     )
-    decision = validate(request, AdmissionContext(now=_NO_TIME, read_policy=reading))
+    decision = config_map_decision(request, AdmissionContext(now=_NO_TIME, read_policy=reading))
     findings = list(decision.findings)
     for key, held in loaded.items():
         if held.policy is not None and now is not None:

@@ -11,7 +11,7 @@ from webhook.commands.shared.codes import code_texts
 from webhook.commands.shared.output import write
 from webhook.config.command_line import program
 from webhook.files.formats import Renderer
-from webhook.files.read import STDIN
+from webhook.files.stdin import STDIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -16,12 +16,14 @@ from webhook.commands.shared.entries import meta, text
 from webhook.commands.status.objects import StatusObjects, object_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from webhook.api.meta import NamespacedName
     from webhook.cluster.client.credentials import Credentials
     from webhook.commands.status.objects import StatusObject
 
 
-class _Resource(NamedTuple):
+class StatusResource(NamedTuple):
     """A collection. `lacking`: what is unknown without permission to read it; empty if nothing works without it."""
 
     group: str
@@ -33,25 +35,25 @@ class _Resource(NamedTuple):
     """Whether a cluster may do without it: then there are none."""
 
 
-_RULES: Final = _Resource(GROUP, RULE_VERSIONS, "devicetaintrules", "DeviceTaintRule")
-_RESOURCES: Final = (
-    _RULES,
-    _Resource(
+RULES: Final = StatusResource(GROUP, RULE_VERSIONS, "devicetaintrules", "DeviceTaintRule")
+RESOURCES: Final = (
+    RULES,
+    StatusResource(
         GROUP, SERVED_VERSIONS, "resourceslices", "ResourceSlice", "published devices and taints on them are unknown"
     ),
-    _Resource(GROUP, SERVED_VERSIONS, "resourceclaims", "ResourceClaim", "it is unknown which pods use a device"),
-    _Resource("", ("v1",), "pods", "Pod", "no pod is counted"),
-    _Resource(
+    StatusResource(GROUP, SERVED_VERSIONS, "resourceclaims", "ResourceClaim", "it is unknown which pods use a device"),
+    StatusResource("", ("v1",), "pods", "Pod", "no pod is counted"),
+    StatusResource(
         "", ("v1",), "namespaces", "Namespace", "holds of namespaces are unknown, and profiles match no labels of them"
     ),
-    _Resource(
+    StatusResource(
         "policy",
         ("v1",),
         "poddisruptionbudgets",
         "PodDisruptionBudget",
         "pods are shown as due that a disruption budget blocks",
     ),
-    _Resource(
+    StatusResource(
         POD_GROUPS[0],
         POD_GROUP_VERSIONS,
         POD_GROUPS[1],
@@ -60,7 +62,11 @@ _RESOURCES: Final = (
         optional=True,
     ),
 )
-_NOT_SERVED: Final = "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaints)"
+NOT_SERVED: Final = "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaints)"
+
+
+def _ignore(_: dict[str, Any]) -> None:
+    """Nothing else is kept of an object."""
 
 
 class ClusterStatus(NamedTuple):
@@ -82,9 +88,9 @@ def status_of_cluster(credentials: Credentials, config_map: NamespacedName | Non
 async def _read(cluster: Cluster, config_map: NamespacedName | None) -> ClusterStatus:
     objects, missing, notes = StatusObjects(), set(), []
     async with cluster:
-        for resource in _RESOURCES:
+        for resource in RESOURCES:
             try:
-                found = await _list(cluster, resource)
+                found = await objects_of(cluster, resource)
             except Refused as error:
                 if not resource.lacking:
                     raise
@@ -94,7 +100,7 @@ async def _read(cluster: Cluster, config_map: NamespacedName | None) -> ClusterS
             if found is None:
                 if not resource.optional:
                     missing.add(resource.kind)
-                    notes.append(_NOT_SERVED)
+                    notes.append(NOT_SERVED)
                 continue
             for each in found:
                 objects.add(each)
@@ -107,18 +113,24 @@ async def _read(cluster: Cluster, config_map: NamespacedName | None) -> ClusterS
         return ClusterStatus(cluster.server, objects, policy, frozenset(missing), tuple(notes))
 
 
-async def _list(cluster: Cluster, resource: _Resource) -> list[StatusObject] | None:
-    """All objects of a collection that `status` keeps; None if it is not served. Raises ClusterError."""
+async def objects_of(
+    cluster: Cluster, resource: StatusResource, namespace: str = "", see: Callable[[dict[str, Any]], None] = _ignore
+) -> list[StatusObject] | None:
+    """All objects of a collection that `status` keeps; None if it is not served. Raises ClusterError.
+
+    With a namespace, only those in it. `see` is called with each object as it is served.
+    """
     version: str | None = resource.versions[0]
     if resource.group == GROUP or resource.optional:
         version = await served_version(cluster, resource.group, resource.versions, resource.name)
     if version is None:
-        if resource is _RULES or resource.optional:
+        if resource is RULES or resource.optional:
             return None
         raise NotFound(f"{resource.name}.{GROUP} is not served in {', '.join(resource.versions)}", code=404)
-    path = path_of(resource.group, version, resource.name)
+    path = path_of(resource.group, version, resource.name, namespace=namespace)
 
     def kept(item: dict[str, Any]) -> StatusObject | None:
+        see(item)
         value, errors = object_in(item)
         if errors:
             name = "/".join(filter(None, (text(meta(item), "namespace"), text(meta(item), "name"))))

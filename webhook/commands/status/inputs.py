@@ -36,8 +36,8 @@ _NEEDED: Final = {
 }
 
 
-class _Look:
-    """What was read so far."""
+class ClusterLook:
+    """What was read so far, from a dump or a cluster. `explain` reads more of the same."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.objects = StatusObjects()
@@ -50,7 +50,7 @@ class _Look:
         if options.dump:
             self._read_dump(options)
         else:
-            self._read_cluster(options)
+            self.read_cluster(options)
         if options.policy is not None:
             found = policy_file(options.policy)
             self._report(found.rows)
@@ -64,6 +64,7 @@ class _Look:
             if unreadable is not None:
                 self._report([unreadable])
             for manifest in file.manifests:
+                self.take(manifest)
                 value, errors = object_in(manifest.value)
                 kinds[row_of(manifest).kind] += 1
                 if errors:
@@ -80,9 +81,10 @@ class _Look:
         if len(holding) > 1:
             problem = f"contains {len(holding)} policies; choose one with --policy"
             self._report([Row(holding[1].file).failed(problem, UNREADABLE)])
-        self._use(holding[0])
+        self.use(holding[0])
 
-    def _read_cluster(self, options: argparse.Namespace) -> None:
+    def read_cluster(self, options: argparse.Namespace) -> None:
+        """Reads the cluster that the flags name. Raises ClusterUnreachable."""
         # Late: see commands/shared/main.py.
         from webhook.commands.status.from_cluster import status_of_cluster  # noqa: PLC0415
 
@@ -94,9 +96,20 @@ class _Look:
         self.notes += found.notes
         if found.config_map is not None:
             value = {"apiVersion": "v1", "kind": "ConfigMap", **found.config_map}
-            self._use(Manifest(found.server, 1, value, NOWHERE))
+            self.use(Manifest(found.server, 1, value, NOWHERE))
 
-    def _use(self, manifest: Manifest) -> None:
+    def take(self, manifest: Manifest) -> None:
+        """One manifest of a dump, before it is read."""
+
+    def settings(self, options: argparse.Namespace) -> StatusSettings:
+        """How the cluster evicts, by the flags `--mode`, `--in-tree` and `--time`, the policy, or a guess."""
+        now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
+        in_tree = InTree(options.in_tree) if options.in_tree else in_tree_of(self.policy)
+        guess = guessed_mode(self.objects.inventory.rules.values(), in_tree)
+        mode = Mode(options.mode) if options.mode else guess
+        return StatusSettings(self.policy, mode, in_tree, now, mode_guessed=not options.mode)
+
+    def use(self, manifest: Manifest) -> None:
         """The policy of a document or ConfigMap."""
         judged = review_policy(manifest, row_of(manifest))
         self._report([judged.row])
@@ -112,12 +125,8 @@ class _Look:
 
 def look(options: argparse.Namespace) -> StatusReport:
     """Reads everything once. Raises ClusterUnreachable."""
-    read_now = _Look(options)
-    now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
-    in_tree = InTree(options.in_tree) if options.in_tree else in_tree_of(read_now.policy)
-    guess = guessed_mode(read_now.objects.inventory.rules.values(), in_tree)
-    mode = Mode(options.mode) if options.mode else guess
-    settings = StatusSettings(read_now.policy, mode, in_tree, now, mode_guessed=not options.mode)
+    read_now = ClusterLook(options)
+    settings = read_now.settings(options)
     lines, tripped = lines_of(read_now.objects, settings)
     return StatusReport(
         source="dump" if options.dump else "cluster",

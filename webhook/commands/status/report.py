@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from webhook.api.meta import format_time
 from webhook.commands.status.states import PodState
 from webhook.commands.status.views import current, views_of
-from webhook.eviction.conditions import EVICTED_PODS, evicted_pods
-from webhook.eviction.released import RELEASED
+from webhook.eviction.conditions import EVICTED_PODS, RELEASED, evicted_pods
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.scope import is_ours
 
@@ -194,14 +193,15 @@ def as_values(report: StatusReport) -> dict[str, Any]:
             "breakersTripped": sorted(report.tripped),
         },
         "missing": sorted(report.missing),
-        "taints": [_line_values(each) for each in report.lines],
-        "pods": [_pod_values(each) for each in report.pods] if report.show_pods else None,
+        "taints": [line_values(each) for each in report.lines],
+        "pods": [pod_values(each) for each in report.pods] if report.show_pods else None,
         "notes": list(report.notes),
         "findings": [finding for row in report.rows for finding in row.findings],
     }
 
 
-def _line_values(line: TaintLine) -> dict[str, Any]:
+def line_values(line: TaintLine) -> dict[str, Any]:
+    """A rule or driver: what is computed here, and what the worker reports."""
     counts, rule = line.counts, line.rule
     return {
         "kind": "DeviceTaintRule" if rule is not None else "Driver",
@@ -222,12 +222,13 @@ def _line_values(line: TaintLine) -> dict[str, Any]:
         if rule is None
         else {
             "evicted": line.evicted,
-            "conditions": [_condition_values(each, rule) for each in rule.conditions],
+            "conditions": [condition_values(each, rule) for each in rule.conditions],
         },
     }
 
 
-def _condition_values(condition: Condition, rule: DeviceTaintRule) -> dict[str, Any]:
+def condition_values(condition: Condition, rule: DeviceTaintRule) -> dict[str, Any]:
+    """A condition of a rule; `current`: it is about the rule as it is now."""
     return {
         "type": condition.type,
         "status": condition.status,
@@ -238,7 +239,8 @@ def _condition_values(condition: Condition, rule: DeviceTaintRule) -> dict[str, 
     }
 
 
-def _pod_values(status: PodStatus) -> dict[str, Any]:
+def pod_values(status: PodStatus) -> dict[str, Any]:
+    """A pod with its state, and what it waits for."""
     pod, waits_for = status.pod, status.waits_for
     reasons = status.eviction.reasons
     return {

@@ -22,9 +22,10 @@ from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace
 from webhook.config.texts import as_pattern
 from webhook.files.formats import FORMATS
-from webhook.files.read import STDIN, read, shown
+from webhook.files.read import read, shown
 from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import find
+from webhook.files.stdin import STDIN
 from webhook.files.structured import STRUCTURED
 from webhook.policy.document import load
 from webhook.policy.suites import KIND, read_suite

@@ -16,6 +16,7 @@ from webhook.admission.review import decode_review
 from webhook.api.meta import SERVED_VERSIONS, format_time
 from webhook.api.names import PROGRAM, WORKER
 from webhook.commands.doctor import command as doctor
+from webhook.commands.doctor import run as printing
 from webhook.commands.doctor.access import RIGHTS, Right
 from webhook.commands.doctor.checks import AHEAD_CODE, PROBE_CODE, Check, Status
 from webhook.commands.doctor.probes import address_of, policy_probe, probe, with_time
@@ -34,14 +35,14 @@ CHECKS: Final = [
 
 
 def test_text_has_a_line_for_each_check_and_one_for_what_to_do() -> None:
-    assert doctor.as_text(CHECKS) == (
+    assert printing.as_text(CHECKS) == (
         "ok    clock: agrees\nfail  key: none\\x1b[2J\n      apply the overlay\nwarn  policy: mild\n      be strict\n"
     )
-    assert "\x1b[1;31mfail\x1b[0m  key" in doctor.as_text(CHECKS, color=True)
+    assert "\x1b[1;31mfail\x1b[0m  key" in printing.as_text(CHECKS, color=True)
 
 
 def test_json_has_the_worst_and_all() -> None:
-    assert json.loads(doctor.as_json(CHECKS[::2])) == {
+    assert json.loads(printing.as_json(CHECKS[::2])) == {
         "version": 1,
         "status": "warn",
         "checks": [

@@ -1,0 +1,265 @@
+"""explain, diff, bundle and completion against a real cluster, beside a worker at work; also as a viewer."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pytest
+
+from tests.apiserver.draining import draining
+from tests.apiserver.evicting import DRIVER, GENTLE, Ward
+from tests.controlplane import versions
+from tests.controlplane.client import path
+from tests.controlplane.processes import wait_until
+from webhook.commands.bundle import command as bundle
+from webhook.commands.diff import command as diff
+from webhook.commands.explain import command as explain
+from webhook.commands.verbs import VERBS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.controlplane.plane import ControlPlane
+
+pytestmark = pytest.mark.apiserver
+
+MARK: Final = "MARKED7secret7MARKED"
+REFUSING: Final = """
+- name: short-waits
+  action: deny
+  match: {tolerations: {seconds: {above: 600}}}
+"""
+STRICT: Final = f"{GENTLE}rules:{REFUSING}"
+
+
+class Drained(NamedTuple):
+    """A ward in which a rule evicts: one pod is blocked by a budget, one is held, one tolerates for an hour."""
+
+    plane: ControlPlane
+    ward: Ward
+    rule: str
+    policy: Path
+
+
+@pytest.fixture(scope="module")
+def drained(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drained]:
+    if versions.minor(plane.server_version) < 37:
+        pytest.skip("rules have another version, or no status")
+    policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
+    policy.write_text(STRICT)
+    with draining(plane) as (_, ward, rule):
+        config_map = {"metadata": {"name": "policy"}, "data": {"policy.yaml": GENTLE}}
+        _ = plane.client.create(path("v1", "configmaps", namespace=ward.name), config_map).object
+        yield Drained(plane, ward, rule, policy)
+
+
+class Verb(NamedTuple):
+    """Runs a verb in this process, and reads what it prints."""
+
+    capsys: pytest.CaptureFixture[str]
+
+    def explained(self, drained: Drained, *words: str, kubeconfig: Path | None = None) -> Any:
+        flags = ["-n", drained.ward.name, "--kubeconfig", str(kubeconfig or drained.plane.kubeconfig), "-o", "json"]
+        code = explain.run([*words, *flags, "--policy", str(drained.policy)])
+        said = self.capsys.readouterr()
+        assert (code, said.err) == (0, "")
+        return json.loads(said.out)
+
+
+@pytest.fixture
+def verb(capsys: pytest.CaptureFixture[str]) -> Verb:
+    return Verb(capsys)
+
+
+def test_pod_that_waits_for_a_budget_is_explained_as_the_worker_says(drained: Drained, verb: Verb) -> None:
+    found = verb.explained(drained, "pod", "guarded")
+    (eviction,) = found["evictions"]
+    assert (eviction["state"], eviction["waitsFor"]["name"], eviction["rules"]) == ("blocked", "guard", [drained.rule])
+    said = next(each for each in found["reported"] if each["type"] == "devicetaint.io/Eviction")
+    assert (said["message"], said["current"]) == (drained.ward.condition(drained.rule)["message"], True)
+    assert found["unknown"] == []
+
+
+def test_tolerated_pod_and_its_claim_say_until_when_and_what_the_policy_says(drained: Drained, verb: Verb) -> None:
+    found = verb.explained(drained, "pod", "later")
+    ((taint,),) = [device["taints"] for device in found["claims"][0]["devices"]]
+    assert (taint["rule"], taint["reason"]) == (drained.rule, "ToleratedForSeconds")
+    assert taint["until"] == found["evictions"][0]["due"]
+    assert drained.ward.condition(drained.rule)["message"].endswith(f"next due {taint['until']}")
+    claim = verb.explained(drained, "claim", "later")
+    (walk,) = claim["policy"]["walks"]
+    assert (walk["decision"], walk["decidedBy"]) == ("denied", "short-waits")
+    assert taint["policy"]["decision"] == "denied"
+
+
+def test_rule_and_device_are_explained(drained: Drained, verb: Verb) -> None:
+    rule = verb.explained(drained, "rule", drained.rule)
+    states = {each["name"]: each["state"] for each in rule["pods"]}
+    assert states == {"held": "held", "guarded": "blocked", "later": "notDue"}
+    assert (rule["evicted"], rule["confirmation"]["needed"]) == (1, False)
+    device = verb.explained(drained, "device", f"{DRIVER}/{drained.ward.name}/later")
+    assert [each["name"] for each in device["claims"]] == ["later"]
+
+
+def test_viewer_of_a_namespace_learns_what_is_unknown(drained: Drained, verb: Verb) -> None:
+    name, client = drained.ward.name, drained.plane.client
+    rights = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get", "list"]},
+    ]
+    roles, bindings = (path("rbac.authorization.k8s.io/v1", each, namespace=name) for each in ("roles", "rolebindings"))
+    _ = client.create(roles, {"metadata": {"name": "viewer"}, "rules": rights}).object
+    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "mila"}
+    reference = {"kind": "Role", "apiGroup": "rbac.authorization.k8s.io", "name": "viewer"}
+    binding = {"metadata": {"name": "viewer"}, "subjects": [subject], "roleRef": reference}
+    _ = client.create(bindings, binding).object
+    kubeconfig = drained.plane.kubeconfig_of("mila")
+
+    def readable() -> bool:
+        return drained.plane.kubectl("auth", "can-i", "list", "pods", "-n", name, user="mila").code == 0
+
+    wait_until(readable, "the role holds", seconds=30)
+    found = verb.explained(drained, "pod", "later", kubeconfig=kubeconfig)
+    assert [each["device"] for each in found["claims"][0]["devices"]] == ["later"]
+    assert found["claims"][0]["devices"][0]["published"] is None
+    unknown = "\n".join(found["unknown"])
+    assert "taints by DeviceTaintRules, and so whether a pod is evicted for one: no permission to read" in unknown
+    assert f"only those of namespace {name} are known" in unknown
+
+
+def test_diff_compares_a_file_with_the_live_policy(
+    drained: Drained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = f"{drained.ward.name}/policy"
+    words = ["--kubeconfig", str(drained.plane.kubeconfig), "-n", drained.ward.name, "--policy-configmap", live]
+    assert diff.run(["live", str(drained.policy), *words, "-o", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    changed = {each["name"]: each["changes"][0]["rule"] for each in found["objects"]}
+    assert changed == {"later": "short-waits"}
+    same = tmp_path / "same.yaml"
+    same.write_text(GENTLE)
+    assert diff.run(["live", str(same), *words]) == 0
+    assert "no difference" in capsys.readouterr().out
+
+
+# --- bundle -------------------------------------------------------------------------------------
+
+
+def plant_secrets(drained: Drained) -> None:
+    """Marked secrets wherever one can be."""
+    client, name = drained.plane.client, drained.ward.name
+    secret = {"metadata": {"name": "key"}, "stringData": {"key": MARK}}
+    _ = client.create(path("v1", "secrets", namespace=name), secret).object
+    config_map = {"metadata": {"name": "other", "annotations": {"example.com/a": MARK}}, "data": {"password": MARK}}
+    _ = client.create(path("v1", "configmaps", namespace=name), config_map).object
+    container = {
+        "name": "c",
+        "image": "none",
+        "env": [{"name": "PASSWORD", "value": MARK}, {"name": "ANY", "value": MARK}],
+        "args": ["serve", f"--token={MARK}", "--password", MARK],
+    }
+    pod = {
+        "metadata": {"name": "ours", "annotations": {"example.com/token": MARK}},
+        "spec": {"containers": [container]},
+    }
+    _ = client.create(path("v1", "pods", namespace=name), pod).object
+    event = {
+        "metadata": {"name": "leak"},
+        "involvedObject": {"kind": "Pod", "namespace": name, "name": "ours"},
+        "message": f"request failed: Authorization: Bearer {MARK}",
+    }
+    _ = client.create(path("v1", "events", namespace=name), event).object
+    annotations = {"devicetaint.io/confirm-impact": f"v1.1.1.1.1.1.{MARK}", "devicetaint.io/data": f'{{"k": "{MARK}"}}'}
+    rule = path("resource.k8s.io/v1", "devicetaintrules")
+    _ = client.patch(f"{rule}/{drained.rule}", {"metadata": {"annotations": annotations}}).object
+
+
+def bundled(drained: Drained, kubeconfig: Path, file: Path, *words: str) -> dict[str, str]:
+    code = bundle.run(["--kubeconfig", str(kubeconfig), "-n", drained.ward.name, "-o", str(file), *words])
+    assert code == 1, "no pod here has a log"
+    with tarfile.open(fileobj=io.BytesIO(file.read_bytes())) as tar:
+        return {
+            member.name.partition("/")[2]: (tar.extractfile(member) or io.BytesIO()).read().decode()
+            for member in tar.getmembers()
+        }
+
+
+def test_bundle_has_the_installation_and_no_marked_secret(drained: Drained, tmp_path: Path) -> None:
+    plant_secrets(drained)
+    files = bundled(drained, drained.plane.kubeconfig, tmp_path / "b.tar.gz")
+    for name, content in files.items():
+        assert MARK not in content, name
+    assert '"gitVersion": "v1.37.0"' in files["versions.json"]
+    assert '"name": "ours"' in files["workloads/pods.json"]
+    assert drained.rule in files["devices/devicetaintrules.json"]
+    assert '"later"' in files["devices/resourceclaims.json"]
+    assert json.loads(files["doctor.json"])["status"] == "fail", "nothing is installed in this namespace"
+    assert "the log of guarded/c" in files["errors.txt"]
+
+
+def test_bundle_of_a_service_account_without_rights_has_errors_and_not_its_token(
+    drained: Drained, tmp_path: Path
+) -> None:
+    account = path("v1", "serviceaccounts", namespace=drained.ward.name)
+    _ = drained.plane.client.create(account, {"metadata": {"name": "reader"}}).object
+    kubeconfig = drained.plane.kubeconfig_of_account(drained.ward.name, "reader")
+    token = json.loads(kubeconfig.read_text())["users"][0]["user"]["token"]
+    files = bundled(drained, kubeconfig, tmp_path / "b.tar.gz", "--no-doctor", "--redact")
+    everything = "\n".join(files.values())
+    assert token not in everything
+    assert "pods in namespace" in files["errors.txt"]
+    assert "403" in files["errors.txt"]
+    assert json.loads(files["versions.json"])["apiServer"]["gitVersion"] == "v1.37.0"
+
+
+# --- completion ---------------------------------------------------------------------------------
+
+
+def plugin_environment(drained: Drained, folder: Path) -> dict[str, str]:
+    """With the plugin and its completion on PATH, as pip puts them there."""
+    for name, call in (("kubectl-dtaint", "main"), ("kubectl_complete-dtaint", "complete")):
+        script = folder / name
+        code = f"import sys; sys.argv[0] = '{name}'; from webhook.cli import {call}; sys.exit({call}())"
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}" "$@"\n')
+        script.chmod(0o755)
+    return {
+        **os.environ,
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "KUBECONFIG": str(drained.plane.kubeconfig),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+
+
+def completions(drained: Drained, folder: Path, *words: str) -> list[str]:
+    """What the real kubectl suggests."""
+    command = [str(drained.plane.assets.program("kubectl")), "__complete", "dtaint", *words]
+    environment = plugin_environment(drained, folder)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout.splitlines()
+
+
+def test_kubectl_completes_verbs_flags_and_names(drained: Drained, tmp_path: Path) -> None:
+    assert completions(drained, tmp_path, "stat") == [f"status\t{VERBS['status']}", ":4"]
+    assert completions(drained, tmp_path, "status", "-o", "") == ["json", "text", "yaml", ":4"]
+    assert drained.rule in completions(drained, tmp_path, "status", drained.rule[:4])
+    found = completions(drained, tmp_path, "explain", "-n", drained.ward.name, "pod", "g")
+    assert found == ["guarded", ":4"]
+
+
+def test_bash_completes_names_by_asking_the_program(drained: Drained, tmp_path: Path) -> None:
+    script = (
+        "source <(kubectl-dtaint completion bash); COMP_WORDS=(kubectl-dtaint status ward); COMP_CWORD=2; "
+        '_device_taint_webhook; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    environment = plugin_environment(drained, tmp_path)
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert drained.rule in done.stdout.splitlines()

@@ -1,0 +1,249 @@
+"""`diff` of two policies: what each object would be judged as, counts, and exit codes as those of kubectl diff."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.builders import (
+    DRIVER,
+    NOW_TEXT,
+    make_claim,
+    make_meta,
+    make_pod,
+    make_rule,
+    make_slice,
+    make_taint,
+    make_template,
+    make_toleration,
+)
+from tests.unit.commands.api_server import ApiServer, bare, serving
+from tests.unit.commands.preview_runner import HEADER, SLICES, used
+from webhook.commands.diff import command as diff
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+GROUP = "/apis/resource.k8s.io"
+LONG = make_toleration(effect="NoExecute", seconds=7200)
+SHORT = make_toleration(effect="NoExecute", seconds=60)
+OPEN: Final = HEADER
+STRICT: Final = {
+    **HEADER,
+    "rules": [
+        {
+            "name": "no-long-waits",
+            "action": "deny",
+            "match": {"tolerations": {"keys": ["*"], "seconds": {"above": 600}}},
+        }
+    ],
+}
+WARNING: Final = {**STRICT, "mode": "warn"}
+RULE = make_rule(
+    selector={"driver": DRIVER, "pool": "node-0"},
+    taint=make_taint("maint.example.com/x", "NoSchedule", time_added="2026-06-01T09:00:00Z"),
+    meta=make_meta("firmware", uid="uid-of-rule", resourceVersion="9", generation=1),
+)
+MAINTENANCE: Final = {"keys": ["maint.example.com/*"], "effects": ["NoSchedule", "NoExecute"]}
+TAINTS: Final = {
+    **HEADER,
+    "taintRules": [{"name": "no-maint", "action": "deny", "match": {"taints": MAINTENANCE}}],
+}
+WORLD: Final = [
+    make_claim([LONG], meta=make_meta("long", namespace="ml", resourceVersion="4")),
+    make_claim([SHORT], meta=make_meta("short", namespace="ml")),
+    make_template([LONG], meta=make_meta("long-template", namespace="web")),
+    RULE,
+    *SLICES,
+]
+
+
+class DiffRunner:
+    """Writes policies and a dump, runs diff, and returns exit code, output and errors."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.capsys = capsys
+
+    def __call__(self, old: Any, new: Any, *words: str, dump: Any = WORLD) -> tuple[int, str, str]:
+        names = []
+        for name, policy in (("old.yaml", old), ("new.yaml", new)):
+            if isinstance(policy, str):
+                names.append(policy)
+                continue
+            (self.folder / name).write_text(yaml.safe_dump(policy))
+            names.append(name)
+        flags = [*names, *words, "--time", NOW_TEXT]
+        if dump is not None:
+            (self.folder / "dump.yaml").write_text(yaml.safe_dump_all(dump))
+            flags += ["--dump", "dump.yaml"]
+        code = diff.run(flags)
+        said = self.capsys.readouterr()
+        return code, said.out, said.err
+
+    def values(self, old: Any, new: Any, *words: str, code: int = 1, **files: Any) -> Any:
+        got, output, error = self(old, new, "-o", "json", *words, **files)
+        assert (got, error) == (code, ""), output
+        return json.loads(output)
+
+
+@pytest.fixture
+def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> DiffRunner:
+    monkeypatch.chdir(tmp_path)
+    return DiffRunner(tmp_path, capsys)
+
+
+def changed(found: Any) -> dict[str, list[str]]:
+    return {each["name"]: [change["kind"] for change in each["changes"]] for each in found["objects"]}
+
+
+def test_equal_policies_judge_alike(compare: DiffRunner) -> None:
+    code, output, error = compare(STRICT, {**STRICT})
+    assert (code, output, error) == (0, "6 objects compared: no difference\n", "")
+
+
+def test_newly_refused_objects_are_listed_with_the_rule_and_counted(compare: DiffRunner) -> None:
+    found = compare.values(OPEN, STRICT)
+    assert changed(found) == {"long": ["refused"], "long-template": ["refused"]}
+    assert found["summary"] == {"refused": 2, "allowed": 0, "warned": 0, "silent": 0, "defaults": 0}
+    assert (found["judged"], found["different"]) == (6, 2)
+    (change,) = found["objects"][0]["changes"]
+    assert (change["rule"], change["path"]) == ("no-long-waits", "spec.devices.requests[0].exactly.tolerations[0]")
+    code, text, _ = compare(OPEN, STRICT)
+    assert code == 1
+    assert text.splitlines()[0].startswith("refused  ResourceClaim ml/long: spec.devices.requests[0].exactly.toler")
+    assert "6 objects compared, 2 judged differently: 2 newly refused\n" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [(STRICT, OPEN, "allowed"), (OPEN, WARNING, "warned"), (WARNING, OPEN, "silent"), (WARNING, STRICT, "refused")],
+)
+def test_each_kind_of_change_has_its_word(old: Any, new: Any, kind: str, compare: DiffRunner) -> None:
+    assert changed(compare.values(old, new)) == {"long": [kind], "long-template": [kind]}
+
+
+def test_other_default_tolerations_are_a_change(compare: DiffRunner) -> None:
+    match = {"namespaces": {"names": ["web"]}}
+    waits = [{"key": "maint.example.com/x", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}]
+    new = {**HEADER, "defaultTolerations": [{"name": "wait", "match": match, "tolerations": waits}]}
+    found = compare.values(OPEN, new)
+    assert set(changed(found)) == {"long-template"}
+    assert set(changed(found)["long-template"]) == {"defaults"}
+    assert "maint.example.com/x" in json.dumps(found["objects"][0]["changes"])
+
+
+def test_rules_are_judged_by_taint_rules_and_by_limits(compare: DiffRunner) -> None:
+    assert changed(compare.values(OPEN, TAINTS)) == {"firmware": ["refused"]}
+    busy = [used(f"claim-{number}", f"node-0/gpu-{number}") for number in range(3)]
+    evicting = make_rule(
+        selector={"driver": DRIVER, "pool": "node-0"},
+        taint=make_taint("hw.example.com/x", "NoExecute", time_added="2026-06-01T09:00:00Z"),
+        meta=make_meta("broken", uid="uid-of-rule", resourceVersion="9", generation=1),
+    )
+    limited = {**HEADER, "impact": {"limits": [{"pods": 2}]}}
+    found = compare.values(OPEN, limited, dump=[evicting, *busy, *SLICES])
+    assert changed(found) == {"broken": ["refused"]}
+    assert "impact" in found["objects"][0]["changes"][0]["message"] or found["objects"][0]["changes"][0]["rule"]
+
+
+def test_requesters_count_where_a_user_is_named(compare: DiffRunner) -> None:
+    match = {"requesters": {"groups": ["ops"]}, "taints": MAINTENANCE}
+    only_ops = {**HEADER, "taintRules": [{"name": "ops", "action": "allow", "match": match}, *TAINTS["taintRules"]]}
+    found = compare.values(OPEN, only_ops)
+    assert changed(found) == {"firmware": ["refused"]}
+    assert "an unknown user may not use taint" in found["objects"][0]["changes"][0]["message"]
+    assert any("--user" in note for note in found["notes"])
+    assert changed(compare.values(OPEN, only_ops, "--user", "mila", "--group", "ops", code=0)) == {}
+
+
+def test_namespace_chooses_claims_and_templates(compare: DiffRunner) -> None:
+    assert changed(compare.values(OPEN, STRICT, "-n", "web")) == {"long-template": ["refused"]}
+
+
+def test_parts_that_judge_no_object_are_noted(compare: DiffRunner) -> None:
+    found = compare.values(OPEN, {**HEADER, "eviction": [{"rate": 1}]}, code=0)
+    assert any(note.startswith("the policies also differ in eviction") for note in found["notes"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("missing.yaml", OPEN, "missing.yaml"),
+        ("live", OPEN, "there is no policy"),
+        ({**HEADER, "rulez": []}, OPEN, "rulez"),
+    ],
+)
+def test_policy_that_cannot_be_used_is_an_error(old: Any, new: Any, error: str, compare: DiffRunner) -> None:
+    code, output, _ = compare(old, new)
+    assert code == 2
+    assert error in output
+
+
+def test_live_is_the_policy_of_the_dump(compare: DiffRunner) -> None:
+    stored = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "device-taint-webhook-policy", "namespace": "device-taint-webhook"},
+        "data": {"policy.yaml": yaml.safe_dump(STRICT)},
+    }
+    assert changed(compare.values("live", OPEN, dump=[*WORLD, stored])) == {
+        "long": ["allowed"],
+        "long-template": ["allowed"],
+    }
+
+
+# --- a cluster ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def api_server(compare: DiffRunner) -> Iterator[ApiServer]:
+    tables = ApiServer()
+    claims = [bare(each) for each in WORLD if each["kind"] == "ResourceClaim"]
+    tables.collections = {
+        f"{GROUP}/v1/resourceslices": [bare(each) for each in SLICES],
+        f"{GROUP}/v1/resourceclaims": claims,
+        f"{GROUP}/v1/namespaces/ml/resourceclaims": claims,
+        f"{GROUP}/v1/resourceclaimtemplates": [bare(WORLD[2])],
+        f"{GROUP}/v1/deviceclasses": [],
+        "/api/v1/namespaces": [],
+        f"{GROUP}/v1/devicetaintrules": [bare(RULE)],
+    }
+    served = [path.rpartition("/")[2] for path in tables.collections if path.startswith(f"{GROUP}/v1/")]
+    tables.objects = {
+        f"{GROUP}/v1": {"resources": [{"name": name} for name in served]},
+        "/api/v1/namespaces/device-taint-webhook/configmaps/device-taint-webhook-policy": {
+            "metadata": {"name": "device-taint-webhook-policy", "namespace": "device-taint-webhook"},
+            "data": {"policy.yaml": yaml.safe_dump(STRICT)},
+        },
+    }
+    with serving(tables, compare.folder):
+        yield tables
+
+
+LIVE: Final = ("--kubeconfig", "kubeconfig")
+
+
+def test_live_is_the_policy_of_the_cluster(compare: DiffRunner, api_server: ApiServer) -> None:
+    found = compare.values("live", OPEN, *LIVE, dump=None)
+    assert changed(found) == {"long": ["allowed"], "long-template": ["allowed"]}
+    assert (found["judged"], found["source"].startswith("http://"), api_server.sent) == (6, True, [])
+
+
+def test_without_permission_it_says_what_was_not_compared(compare: DiffRunner, api_server: ApiServer) -> None:
+    for name in ("resourceclaims", "resourceclaimtemplates", "devicetaintrules"):
+        del api_server.collections[f"{GROUP}/v1/{name}"]
+        api_server.objects[f"{GROUP}/v1/{name}"] = 403
+        api_server.objects[f"{GROUP}/v1/namespaces/ml/{name}"] = 403
+    found = compare.values("live", OPEN, "-n", "ml", *LIVE, dump=None)
+    assert changed(found) == {"long": ["allowed"]}
+    assert any(note.startswith("no permission to read devicetaintrules, so no rule") for note in found["notes"])
+
+
+def test_pods_and_other_kinds_are_not_judged(compare: DiffRunner) -> None:
+    found = compare.values(OPEN, STRICT, code=0, dump=[make_pod("web"), make_slice([])])
+    assert found["judged"] == 1

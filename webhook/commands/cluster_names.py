@@ -1,0 +1,75 @@
+"""Names for completion: of contexts in a kubeconfig, and of objects in a cluster. Any error means no names."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
+from webhook.cluster.cache.discovery import served_version
+from webhook.cluster.client.credentials import KubeConfig, find_credentials, kubeconfig_paths
+from webhook.cluster.client.errors import ClusterError, NoCredentials
+from webhook.cluster.client.kubeconfig import merged
+from webhook.cluster.client.list_pages import decoded
+from webhook.cluster.client.rest import Cluster, path_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+_SECONDS: Final = 3.0
+"""A shell waits for the answer."""
+_MOST: Final = 500
+_NAMES_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_COLLECTIONS: Final = {
+    "rules": (GROUP, RULE_VERSIONS, "devicetaintrules"),
+    "devices": (GROUP, SERVED_VERSIONS, "resourceslices"),
+    "claims": (GROUP, SERVED_VERSIONS, "resourceclaims"),
+    "pods": ("", ("v1",), "pods"),
+    "namespaces": ("", ("v1",), "namespaces"),
+    "nodes": ("", ("v1",), "nodes"),
+}
+_NAMESPACED: Final = frozenset({"pods", "claims"})
+
+
+def names_of(what: str, options: argparse.Namespace) -> list[str]:
+    """The first names of their kind, in order. Never raises, and takes a few seconds at most."""
+    try:
+        if what == "contexts":
+            paths = [options.kubeconfig] if options.kubeconfig else kubeconfig_paths(os.environ)
+            return sorted(merged([path for path in paths if os.access(path, os.R_OK)]).entries["contexts"])
+        with contextlib.suppress(TimeoutError):
+            return asyncio.run(asyncio.wait_for(_read(what, options), _SECONDS))
+    except (ClusterError, NoCredentials, OSError):
+        pass
+    return []
+
+
+async def _read(what: str, options: argparse.Namespace) -> list[str]:
+    credentials = find_credentials(options.kubeconfig, options.context, environment=os.environ)
+    namespace = ""
+    if what in _NAMESPACED:
+        own = credentials.namespace() if isinstance(credentials, KubeConfig) else ""
+        namespace = options.namespace or own or "default"
+    group, versions, resource = _COLLECTIONS[what]
+    async with Cluster(credentials) as cluster:
+        version: str | None = versions[0]
+        if group:
+            version = await served_version(cluster, group, versions, resource)
+        if version is None:
+            return []
+        path = path_of(group, version, resource, namespace=namespace)
+        accept = "application/json" if what == "devices" else _NAMES_ONLY
+        page = decoded(await cluster.get(path, {"limit": _MOST}, accept=accept), path)
+    return sorted({name for item in page.get("items") or () for name in _names_in(what, item)})
+
+
+def _names_in(what: str, item: dict[str, Any]) -> Iterator[str]:
+    if what != "devices":
+        yield str((item.get("metadata") or {}).get("name") or "")
+        return
+    spec = item.get("spec") or {}
+    for device in spec.get("devices") or ():
+        yield f"{spec.get('driver')}/{(spec.get('pool') or {}).get('name')}/{device.get('name')}"

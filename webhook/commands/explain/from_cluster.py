@@ -1,0 +1,152 @@
+"""What `explain` reads of a cluster: as much as the caller may read, and what was refused. Read only."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from webhook.api.meta import GROUP, SERVED_VERSIONS
+from webhook.cluster.cache.discovery import served_version
+from webhook.cluster.client.credentials import KubeConfig
+from webhook.cluster.client.errors import NotFound, Refused
+from webhook.cluster.client.list_pages import config_map_of, decoded, listed
+from webhook.cluster.client.rest import Cluster, path_of
+from webhook.commands.shared.entries import meta, text
+from webhook.commands.status.from_cluster import NOT_SERVED, RESOURCES, RULES, objects_of
+from webhook.commands.status.objects import StatusObjects, object_in
+
+if TYPE_CHECKING:
+    from webhook.api.meta import NamespacedName
+    from webhook.cluster.client.credentials import Credentials
+    from webhook.commands.status.from_cluster import StatusResource
+
+_NAMESPACED: Final = frozenset({"Pod", "ResourceClaim", "PodDisruptionBudget", "PodGroup"})
+_KEPT_RAW: Final = frozenset({"ResourceClaim", "Namespace"})
+
+
+class ClusterFacts(NamedTuple):
+    """A cluster as the caller may see it. `partial`: kinds of which only the objects of one namespace were read."""
+
+    server: str
+    objects: StatusObjects
+    raw: list[dict[str, Any]]
+    """Claims, Namespaces and DeviceClasses as they are served."""
+    pods: set[str]
+    """All pods that may be read, by `namespace/name`."""
+    config_map: dict[str, Any] | None
+    policy_refused: str
+    """Why the policy could not be read; empty if it could, or is not asked for."""
+    missing: frozenset[str]
+    partial: frozenset[str]
+    refused: tuple[tuple[str, str], ...]
+    """Kinds, and why not all of them could be read."""
+
+
+def namespace_of(credentials: Credentials) -> str:
+    """The namespace of the kubeconfig's context; empty if there is none. Raises NoCredentials."""
+    return credentials.namespace() if isinstance(credentials, KubeConfig) else ""
+
+
+def facts_of_cluster(credentials: Credentials, config_map: NamespacedName | None, namespace: str) -> ClusterFacts:
+    """Reads the cluster; what may not be read of all namespaces, of this one. Raises ClusterError or NoCredentials."""
+    return asyncio.run(_read(Cluster(credentials), config_map, namespace))
+
+
+class _Reading:
+    """What was read so far."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self.objects = StatusObjects()
+        self.raw: list[dict[str, Any]] = []
+        self.pods: set[str] = set()
+        self.missing: set[str] = set()
+        self.partial: set[str] = set()
+        self.refused: list[tuple[str, str]] = []
+
+    async def read(self, resource: StatusResource) -> None:
+        """Reads a collection as far as that is permitted."""
+        try:
+            await self._add(resource, "")
+        except Refused as error:
+            if resource.kind in _NAMESPACED and await self._add_own(resource):
+                self.partial.add(resource.kind)
+                why = f"only those of namespace {self._namespace} are known: {error}"
+            elif resource.kind == "Namespace" and await self._add_namespace():
+                self.partial.add(resource.kind)
+                why = f"only namespace {self._namespace} is known: {error}"
+            else:
+                self.missing.add(resource.kind)
+                why = f"no permission to read {resource.name}: {error}"
+            self.refused.append((resource.kind, why))
+
+    async def read_classes(self) -> None:
+        """Reads the DeviceClasses."""
+        version = await served_version(self._cluster, GROUP, SERVED_VERSIONS, "deviceclasses")
+        try:
+            if version is not None:
+                path = path_of(GROUP, version, "deviceclasses")
+                self.raw += await listed(self._cluster, path, f"{GROUP}/{version}", "DeviceClass")
+        except Refused as error:
+            self.missing.add("DeviceClass")
+            self.refused.append(("DeviceClass", f"no permission to read deviceclasses: {error}"))
+
+    async def _add(self, resource: StatusResource, namespace: str) -> None:
+        found = await objects_of(self._cluster, resource, namespace, self._see)
+        if found is None and resource is RULES:
+            self.missing.add(resource.kind)
+            self.refused.append((resource.kind, NOT_SERVED))
+        for each in found or ():
+            self.objects.add(each)
+
+    def _see(self, item: dict[str, Any]) -> None:
+        """Keeps what is needed of an object as it is served."""
+        if item["kind"] in _KEPT_RAW:
+            self.raw.append(item)
+        elif item["kind"] == "Pod":
+            self.pods.add(f"{text(meta(item), 'namespace')}/{text(meta(item), 'name')}")
+
+    async def _add_own(self, resource: StatusResource) -> bool:
+        try:
+            await self._add(resource, self._namespace)
+        except Refused:
+            return False
+        return True
+
+    async def _add_namespace(self) -> bool:
+        path = path_of("", "v1", "namespaces", name=self._namespace)
+        try:
+            value = {"apiVersion": "v1", "kind": "Namespace", **decoded(await self._cluster.get(path), path)}
+        except (Refused, NotFound):
+            return False
+        found, errors = object_in(value)
+        if found is not None and not errors:
+            self.raw.append(value)
+            self.objects.add(found)
+        return True
+
+
+async def _read(cluster: Cluster, config_map: NamespacedName | None, namespace: str) -> ClusterFacts:
+    reading = _Reading(cluster, namespace)
+    policy, policy_refused = None, ""
+    async with cluster:
+        for resource in RESOURCES:
+            await reading.read(resource)
+        await reading.read_classes()
+        if config_map is not None:
+            try:
+                policy = await config_map_of(cluster, config_map)
+            except Refused as error:
+                policy_refused = f"no permission to read the ConfigMap {config_map}: {error}"
+        return ClusterFacts(
+            cluster.server,
+            reading.objects,
+            reading.raw,
+            reading.pods,
+            policy,
+            policy_refused,
+            frozenset(reading.missing),
+            frozenset(reading.partial),
+            tuple(reading.refused),
+        )

@@ -1,0 +1,229 @@
+"""An explanation as text: first what comes of it, then why, and what is not known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.commands.explain.subjects import SubjectKind
+from webhook.files.render import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_EVICTORS: Final = {
+    "device-taint-webhook": "our worker",
+    "device-taint-eviction-controller": "the in-tree controller",
+}
+_MEANINGS: Final = {
+    "NotTolerated": "not tolerated: evicts",
+    "EffectNotNamed": "evicts: the in-tree controller passes over {toleration}, since it does not name NoExecute",
+    "ToleratedForSeconds": "tolerated until {until} by {toleration}",
+    "Tolerated": "tolerated for ever by {toleration}",
+    "ToleratesScheduling": "not evicted: {toleration} would bring it back to the same device",
+    "ExtendedResource": "not evicted: the in-tree controller passes over claims of extended resources",
+    "AllocationOnly": "evicts no pod",
+}
+_STATES: Final = {"notDue": "not due", "putOff": "put off"}
+_SHOWN_MOST: Final = 20
+"""Pods, devices and claims that a text lists; JSON has all."""
+
+
+def as_text(values: dict[str, Any]) -> str:
+    """The whole explanation."""
+    lines = {
+        SubjectKind.POD: _pod,
+        SubjectKind.CLAIM: _claim_alone,
+        SubjectKind.DEVICE: _device,
+        SubjectKind.RULE: _rule,
+    }[SubjectKind(values["kind"])](values)
+    text = [*lines, *_reported(values), *(f"unknown: {each}" for each in values["unknown"])]
+    text += [f"error: {each['message']}" for each in values["findings"]]
+    return "\n".join(map(visible, text)) + "\n"
+
+
+# --- pods and claims ----------------------------------------------------------------------------
+
+
+def _pod(values: dict[str, Any]) -> Iterator[str]:
+    name = f"pod {values['namespace']}/{values['name']}"
+    if not values["claims"] and not values.get("claimsNotFound"):
+        yield f"{name} uses no device: no taint of a device concerns it"
+        return
+    node = f" on node {values['node']}" if values["node"] else ""
+    yield f"{name}{node}: {_outcome(values)}"
+    if values["hold"] is not None:
+        yield f"  hold: {values['hold'] or '(without a text)'}"
+    for each in values["evictions"]:
+        yield from _eviction(each)
+    for claim in values["claims"]:
+        yield ""
+        yield from _claim(claim)
+    for key in values["claimsNotFound"]:
+        yield f"claim {key} is not there, or not known"
+    for key in values["claimsNotReserved"]:
+        yield f"claim {key} is not reserved for this pod"
+
+
+def _outcome(values: dict[str, Any]) -> str:
+    pending = [each["state"] for each in values["evictions"] if each["state"] != "skipped"]
+    if pending:
+        return "is terminating" if pending[0] in {"terminating", "stuck"} else "is to be evicted"
+    if values["unknown"]:
+        return "is not evicted, as far as is known"
+    tainted = any(device["taints"] for claim in values["claims"] for device in claim["devices"])
+    return "is not evicted" if tainted else "is not evicted: none of its devices is tainted"
+
+
+def _eviction(each: dict[str, Any]) -> Iterator[str]:
+    causes = [f"DeviceTaintRule {name}" for name in each["rules"]]
+    causes += [f"taints in slices of {name}" for name in each["drivers"]]
+    due = f", due {each['due']}" if each["due"] else ""
+    yield f"  by {_EVICTORS[each['evictor']]}{due}, for {' and '.join(causes)}"
+    since = f" since {each['since']}" if each["since"] else ""
+    yield f"  {_state(each)}{since}: waits for {each['waitsFor']['message']}"
+
+
+def _state(pod: dict[str, Any]) -> str:
+    return _STATES.get(pod["state"], str(pod["state"]))
+
+
+def _claim_alone(values: dict[str, Any]) -> Iterator[str]:
+    yield from _claim(values)
+    users = ", ".join(values["reservedFor"]) or "nothing"
+    yield f"  reserved for {users}"
+
+
+def _claim(claim: dict[str, Any]) -> Iterator[str]:
+    state = "" if claim["allocated"] else ": no device is allocated to it"
+    yield f"claim {claim['namespace']}/{claim['name']}{state}"
+    for device in claim["devices"]:
+        gone = "" if device["published"] is not False else ", which is not published any more"
+        yield f"  request {device['request']}: {device['driver']}/{device['pool']}/{device['device']}{gone}"
+        if not device["taints"]:
+            yield "    no taint"
+        for taint in device["taints"]:
+            yield f"    {_taint(taint)}: {_meaning(taint)}{_ruled(taint)}"
+    yield from _policy(claim["policy"])
+
+
+def _taint(taint: dict[str, Any], *, named: bool = True) -> str:
+    """The taint in words; `named`: with where it comes from."""
+    value = f"={taint['value']}" if taint["value"] else ""
+    source = f" by DeviceTaintRule {taint['rule']}" if taint["rule"] else " in its ResourceSlice"
+    evict = ", evict" if taint["evict"] else ""
+    since = f", since {taint['timeAdded']}" if taint["timeAdded"] else ""
+    passed_over = ", ".join(taint["notJudged"])
+    odd = f", if {passed_over} of its selector, which cannot be judged here, selects this device" if passed_over else ""
+    return f"{taint['key']}{value}:{taint['effect']}{evict}{source if named else ''}{since}{odd}"
+
+
+def _meaning(taint: dict[str, Any]) -> str:
+    toleration = "" if taint["toleration"] is None else taint["toleration"]["text"]
+    until = taint["until"] or "a time that is not known"
+    start = f" (not before {taint['notBefore']})" if taint["notBefore"] and taint["outcome"] == "Evicted" else ""
+    return _MEANINGS[taint["reason"]].format(toleration=toleration, until=until) + start
+
+
+def _ruled(taint: dict[str, Any]) -> str:
+    ruled = taint.get("policy")
+    if ruled is None:
+        return ""
+    rule = f"rule {ruled['rule']}" if ruled["rule"] else "no rule decides"
+    return f"; the policy would {'refuse' if ruled['decision'] == 'denied' else 'allow'} that today: {rule}"
+
+
+def _policy(policy: dict[str, Any] | None) -> Iterator[str]:
+    if policy is None:
+        yield "  what the policy says of its tolerations is not known"
+        return
+    for note in policy["notes"]:
+        yield f"  policy: {note}"
+    for walk in policy["walks"]:
+        rule = f"rule {walk['decidedBy']}" if walk["decidedBy"] else "no rule decides"
+        yield f"  policy: {walk['path']}: {walk['what']}: {walk['decision']} ({rule})"
+    if policy["author"] != "proven" and policy["walks"]:
+        yield f"  policy: its author is {policy['author']}"
+
+
+# --- devices and rules --------------------------------------------------------------------------
+
+
+def _device(values: dict[str, Any]) -> Iterator[str]:
+    name = f"{values['driver']}/{values['pool']}/{values['device']}"
+    state = {True: "published", False: "not published", None: "not known to be published"}[values["published"]]
+    partly = ", by a pool that is incomplete" if values["poolComplete"] is False else ""
+    yield f"device {name}: {state}{partly}"
+    for taint in values["taints"]:
+        evictor = f"carried out by {_EVICTORS[taint['evictor']]}" if taint["evictor"] else "evicts no pod"
+        yield f"  {_taint(taint)}: {evictor}"
+    if not values["taints"]:
+        yield "  no taint"
+    for claim in values["claims"]:
+        users = ", ".join(claim["reservedFor"]) or "nothing"
+        yield f"claim {claim['namespace']}/{claim['name']}, request {claim['request']}, reserved for {users}"
+        for taint in claim["taints"]:
+            yield f"  {taint['key']}:{taint['effect']}: {_meaning(taint)}"
+    if not values["claims"]:
+        yield "no claim holds it" if not values["unknown"] else "no claim that is known holds it"
+    for sibling in _first(values["siblings"]):
+        users = ", ".join(sibling["reservedFor"]) or "nothing"
+        tainted = ", ".join(f"{each['key']}:{each['effect']}" for each in sibling["taints"]) or "no taint"
+        yield f"same hardware: {sibling['device']}: {tainted}; reserved for {users}"
+    yield from _rest(values["siblings"])
+
+
+def _rule(values: dict[str, Any]) -> Iterator[str]:
+    computed, confirmation = values["computed"], values["confirmation"]
+    yield f"DeviceTaintRule {values['name']}: {_taint(values['taint'], named=False)}"
+    selection = _selection(values["selector"])
+    yield f"  selects {selection}: {computed['devices']} devices, {computed['allocated']} allocated"
+    for name in ("description", "owner", "ticket", "notBefore", "expiresAt", "softenedFrom", "writtenFor"):
+        if values[name]:
+            yield f"  {name}: {values[name]}"
+    if values["incompletePools"]:
+        yield f"  pools that are not published in full: {', '.join(values['incompletePools'])}"
+    for sibling in _first(values["siblings"]):
+        yield f"  same hardware, in service: {sibling}"
+    evictors = " and ".join(_EVICTORS[each] for each in computed["evictors"]) or "nothing evicts for it"
+    evicted = "" if values["evicted"] is None else f"; {values['evicted']} evicted so far"
+    yield f"  {computed['pending']} pods to be evicted by {evictors}{evicted}"
+    if confirmation["needed"]:
+        yield f"  waits for a confirmation; this prints a code: {confirmation['command']}"
+    elif confirmation["needed"] is None:
+        yield f"  whether it needs a confirmation is not known: {confirmation['why']}"
+    for pod in _first(values["pods"]):
+        due = f", due {pod['due']}" if pod["due"] else ""
+        yield f"pod {pod['namespace']}/{pod['name']}: {_state(pod)}{due}: waits for {pod['waitsFor']['message']}"
+    yield from _rest(values["pods"])
+    for pod in _first(values["staying"]):
+        toleration = "" if pod["toleration"] is None else f": {pod['toleration']['text']}"
+        yield f"pod {pod['namespace']}/{pod['name']}: stays, {pod['reason']}{toleration}"
+    yield from _rest(values["staying"])
+
+
+def _selection(selector: dict[str, Any] | None) -> str:
+    if selector is None:
+        return "every device, since it has no selector"
+    names = ", ".join(f"{name} {selector[name]}" for name in ("driver", "pool", "device") if selector[name])
+    passed_over = ", ".join(selector["notJudged"])
+    odd = f", narrowed down by {passed_over}, which cannot be judged here" if passed_over else ""
+    return f"{names or 'every device'}{odd}"
+
+
+def _first(entries: list[Any]) -> list[Any]:
+    return entries[:_SHOWN_MOST]
+
+
+def _rest(entries: list[Any]) -> Iterator[str]:
+    if len(entries) > _SHOWN_MOST:
+        yield f"and {len(entries) - _SHOWN_MOST} more; -o json has all"
+
+
+# --- what others say ----------------------------------------------------------------------------
+
+
+def _reported(values: dict[str, Any]) -> Iterator[str]:
+    for each in values["reported"]:
+        old = "" if each["current"] else " (of an earlier version of the rule)"
+        message = f": {each['message']}" if each["message"] else ""
+        yield f"{each['rule']} reports {each['type']}={each['status']}, {each['reason']}{message}{old}"

@@ -1,0 +1,93 @@
+"""One run of `status`: it looks, and prints what it has found, once or again and again."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from webhook.commands.shared.flags import (
+    refuse_cluster_beside_dump,
+    refuse_stdin_twice,
+    use_color,
+)
+from webhook.commands.shared.main import USAGE
+from webhook.commands.shared.output import write
+from webhook.commands.status.command import INTERVAL_SECONDS
+from webhook.commands.status.inputs import look
+from webhook.commands.status.report import as_values
+from webhook.commands.status.text import as_text
+from webhook.commands.status.watching import document, watch
+from webhook.files.structured import STRUCTURED
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    from webhook.commands.status.report import StatusReport
+    from webhook.config.command_line import CommandLine
+
+
+def run(options: argparse.Namespace, parser: CommandLine) -> int:
+    """Prints the status. Returns 0, or 2 for bad input, an unknown rule or no cluster."""
+    refuse_cluster_beside_dump(options, parser)
+    refuse_stdin_twice([*options.dump, options.policy], parser)
+    if options.watch and options.dump:
+        parser.error("--watch and --dump may not be given together")
+    if options.interval is not None and not options.watch:
+        parser.error("--interval has no effect without --watch")
+    if options.time is not None and not options.dump:
+        parser.error("--time has no effect without --dump")
+    first = look(options)
+    unknown = _unknown(options.names, first)
+    if unknown:
+        sys.stderr.write("".join(f"{parser.prog}: {text}\n" for text in unknown))
+        return USAGE
+    show = _renderer(options)
+    chosen = partial(_choose, options.names)
+    if not options.watch:
+        return write(show(chosen(first)), first.exit_code)
+    interval = INTERVAL_SECONDS if options.interval is None else options.interval
+    return watch(
+        chosen(first), lambda: chosen(look(options)), show, seconds=interval, screen=_on_screen(options.output)
+    )
+
+
+def _unknown(names: Sequence[str], report: StatusReport) -> list[str]:
+    known = [line.name for line in report.lines]
+    texts = []
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            texts.append(f"there is no DeviceTaintRule {name!r}, and no driver of that name taints devices{hint}")
+    return texts
+
+
+def _choose(names: Sequence[str], report: StatusReport) -> StatusReport:
+    """Only the lines of these names, if any are given; a note for those that are gone."""
+    if names:
+        known = {line.name for line in report.lines}
+        report.notes += [f"{name} is gone" for name in names if name not in known]
+        report.lines = [line for line in report.lines if line.name in names]
+    return report
+
+
+def _on_screen(output: str) -> bool:
+    return output == "text" and sys.stdout.isatty()
+
+
+def _renderer(options: argparse.Namespace) -> Callable[[StatusReport], str]:
+    if options.output in STRUCTURED:
+        if options.watch:
+            return lambda report: document(options.output, as_values(report))
+        return lambda report: STRUCTURED[options.output](as_values(report))
+    color = use_color(options.color)
+
+    def text(report: StatusReport) -> str:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        return as_text(report, limit=options.limit, width=width, color=color)
+
+    return text
