@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from webhook.commands.shared.main import ClusterUnreachable, main_of
+from webhook.files.render import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -27,7 +28,8 @@ def refusal_text(reason: str, message: str) -> str:
     """A refusal as kubectl shows it; `reason` is that of the Status, or empty."""
     if reason == _UNAUTHORIZED:
         return f"error: You must be logged in to the server ({reason})"
-    return f"Error from server ({reason}): {message}" if reason else f"Error from server: {message}"
+    text = "\n".join(map(visible, message.splitlines()))
+    return f"Error from server ({reason}): {text}" if reason else f"Error from server: {text}"
 
 
 @contextlib.contextmanager

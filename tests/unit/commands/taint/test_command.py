@@ -278,3 +278,8 @@ def test_mistakes_are_wrong_usage(words: list[str], complaint: str, verb: VerbRu
 def test_without_permission_kubectls_words_are_used(verb: VerbRunner, rule_server: RuleServer) -> None:
     rule_server.forbidden.add(RULES)
     assert verb("taint", GPU, SPEC) == (1, "", "Error from server (Forbidden): devicetaintrules is forbidden\n")
+
+
+def test_a_refusal_cannot_steer_the_terminal(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.refusals = [status(403, "Forbidden", "no:\n\x1b[2J is not for you")]
+    assert verb("taint", GPU, SPEC)[2] == "Error from server (Forbidden): no:\n\\x1b[2J is not for you\n"
