@@ -140,6 +140,8 @@ def _assert_right(client: Client, wanted: int) -> dict[str, Any]:
     """The reports. Whatever the worker wrote is stored: the API server drops fields that the kind does not have."""
     reports = stored(client, REPORTS)
     assert len(reports) > 4
+    sizes = [len(json.dumps(each, ensure_ascii=False).encode()) for each in reports.values()]
+    print(f"{len(reports)} reports of {min(sizes)} to {max(sizes)} bytes")
     for name, report in reports.items():
         assert len(json.dumps(report, ensure_ascii=False).encode()) < MEBIBYTE, name
         assert report["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "device-taint-webhook"

@@ -15,7 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-ROOMS: Final = ("api", "expressions", "inventory", "policy", "validation", "admission", "eviction", "patches")
+ROOMS: Final = (
+    "api",
+    "expressions",
+    "inventory",
+    "policy",
+    "validation",
+    "admission",
+    "eviction",
+    "patches",
+    "reports",
+)
 # One or two neighbours of each operator: eleven replacements of a plus say little more than one. `==` for `is` and the
 # like are left out, since most of them change nothing for None and for short strings.
 _COMPARISONS: Final = (

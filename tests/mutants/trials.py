@@ -33,6 +33,7 @@ PROPERTIES: Final = {
     ),
     "eviction": ("eviction", "tally", "windows"),
     "patches": ("patch_index", "reactions"),
+    "reports": (),
 }
 MORE: Final = {
     "api": (
@@ -61,6 +62,7 @@ MORE: Final = {
         "tests/unit/cluster/test_patch_writer.py",
         "tests/unit/policy/test_reactions.py",
     ),
+    "reports": ("tests/unit/daemons/test_report_keeper.py", "tests/unit/cluster/test_report_store.py"),
 }
 """Tests of other rooms in which most of a room's behaviour is seen."""
 _FOLDERS: Final = ("webhook", "tests", "docs", "manifests", "monitoring", "pyproject.toml", "README.md", "CHANGELOG.md")

@@ -127,7 +127,7 @@ class ReportKeeper:
     async def _write_all(self) -> bool:
         """Returns whether everything was written."""
         await self._add_cluster_wide()
-        wanted = await asyncio.to_thread(_objects, tuple(self._found))  # half a second for 20,000
+        wanted = await asyncio.to_thread(_objects, tuple(self._found))  # 0.3 s for 20,000
         now = int(self._sources.now().timestamp())
         self._found_at = {each: self._found_at.get(each, now) for obj in wanted for each in obj.findings}
         kinds = Counter(obj.identity.kind for obj in wanted)
