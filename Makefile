@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 INSTALLED := $(VENV)/.installed
-CODE := webhook tests benchmarks certs
+CODE := webhook tests benchmarks certs release
 UNIT := tests/unit tests/properties tests/architecture
 # Processes of tests: most of what takes long waits for a control plane, so one more than CI has cores.
 WORKERS ?= 3

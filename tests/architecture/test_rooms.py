@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "webhook"
 FUNCTION_LINES_MAX = 40
 # A module may pass the mark a little; past this it has two subjects. A table of cases may be longer.
-MODULE_LINES_MAX = {"webhook": 420, "benchmarks": 420, "tests": 450}
+MODULE_LINES_MAX = {"webhook": 420, "benchmarks": 420, "release": 420, "tests": 450}
 
 
 def rooms() -> set[str]:
@@ -69,7 +69,7 @@ def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def test_no_key_is_committed() -> None:
     found = [
         str(path.relative_to(ROOT))
-        for folder in ("certs", "manifests", "webhook", "tests", "benchmarks", "docs")
+        for folder in ("certs", "manifests", "webhook", "tests", "benchmarks", "release", "docs")
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and path.suffix in {".pem", ".key", ".crt", ".p12"}
     ]
