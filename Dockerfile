@@ -42,7 +42,8 @@ RUN SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} tools/bin/pip wheel --quiet --no-deps
         --invalidation-mode unchecked-hash /opt/device-taint-webhook/lib \
     && find /opt/device-taint-webhook -exec touch --no-dereference --date "@${SOURCE_DATE_EPOCH}" {} +
 
-FROM ${BASE_IMAGE}
+# Named, for buildah would take the platform of the first stage.
+FROM --platform=${TARGETPLATFORM} ${BASE_IMAGE}
 ARG BASE_IMAGE
 ARG BASE_DIGEST
 ARG VERSION=unreleased

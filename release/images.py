@@ -111,6 +111,7 @@ class Builder:
         given = {
             "SOURCE_DATE_EPOCH": str(self.epoch),
             "CREATED": datetime.fromtimestamp(self.epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "BUILDPLATFORM": f"linux/{native()}",  # older versions of buildah do not know it
             "BUILD_IMAGE": build_on,
             "BASE_IMAGE": name,
             "BASE_DIGEST": digest,
