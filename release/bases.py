@@ -32,17 +32,21 @@ _NOT_COPIED: Final = ("var/lib/dpkg", "etc/ld.so.cache", "lib64", "usr/lib64", "
 
 
 class CannotBuildError(Exception):
-    """This machine cannot build images; the message says why and what would help."""
+    """An image, or what it stands on, was not built; the message says why."""
+
+
+class NotHereError(CannotBuildError):
+    """This machine or this user cannot build images; the message says what would help."""
 
 
 def native() -> str:
     """This machine's architecture, named as in images.
 
-    Raises: CannotBuildError on a processor that there is no image for.
+    Raises: NotHereError on a processor that there is no image for.
     """
     machine = platform.machine()
     if machine not in _MACHINES:
-        raise CannotBuildError(f"there is no image for {machine}")
+        raise NotHereError(f"there is no image for {machine}")
     return _MACHINES[machine]
 
 
@@ -58,7 +62,7 @@ def base(architecture: str) -> Path:
 
     DEBIAN_MIRROR, a URL, is where packages come from; else debootstrap's own default.
 
-    Raises: CannotBuildError.
+    Raises: NotHereError if this machine lacks a tool or a right, CannotBuildError if debootstrap failed.
     """
     need("debootstrap", "dpkg-deb", "chroot")
     mirror = os.environ.get("DEBIAN_MIRROR", "")
@@ -78,12 +82,12 @@ def base(architecture: str) -> Path:
 
 
 def need(*programs: str) -> None:
-    """Raises CannotBuildError if this user or this machine lacks what building needs."""
+    """Raises NotHereError if this user or this machine lacks what building needs."""
     missing = [name for name in programs if shutil.which(name) is None]
     if missing:
-        raise CannotBuildError(f"no {', '.join(missing)} (Debian: apt-get install buildah debootstrap)")
+        raise NotHereError(f"no {', '.join(missing)} (Debian: apt-get install buildah debootstrap)")
     if os.geteuid() != 0:
-        raise CannotBuildError("debootstrap and buildah need root here")
+        raise NotHereError("debootstrap and buildah need root here")
 
 
 def run(*command: str, timeout_seconds: float = 3600) -> str:

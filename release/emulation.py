@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from release.bases import CannotBuildError, native
+from release.bases import NotHereError, native
 
 _HANDLERS: Final = Path("/proc/sys/fs/binfmt_misc")
 _QEMU: Final = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -21,14 +21,14 @@ def enable(architecture: str) -> None:
     Where no handler is registered, qemu-user-static's becomes one until the machine is restarted, as the package
     itself does on machines with systemd.
 
-    Raises: CannotBuildError with what is missing.
+    Raises: NotHereError with what is missing.
     """
     if architecture == native():
         return
     name = f"qemu-{_QEMU[architecture]}"
     qemu = shutil.which(f"{name}-static")
     if qemu is None:
-        raise CannotBuildError(f"no {name}-static to run {architecture} (Debian: apt-get install qemu-user-static)")
+        raise NotHereError(f"no {name}-static to run {architecture} (Debian: apt-get install qemu-user-static)")
     if not (_HANDLERS / "register").exists():
         mount = ("/bin/mount", "-t", "binfmt_misc", "binfmt_misc", _HANDLERS)
         subprocess.run(mount, check=False, capture_output=True)
@@ -39,7 +39,7 @@ def enable(architecture: str) -> None:
     except FileExistsError:  # another process has just done so
         return
     except OSError as error:
-        raise CannotBuildError(f"this kernel cannot be told to run {architecture} by {qemu}: {error}") from error
+        raise NotHereError(f"this kernel cannot be told to run {architecture} by {qemu}: {error}") from error
 
 
 def _handler(name: str, architecture: str, qemu: str) -> bytes:

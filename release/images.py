@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from release.bases import SUITE, base, native, need, run
+from release.bases import SUITE, CannotBuildError, NotHereError, base, native, need, run
 from release.emulation import enable
 
 if TYPE_CHECKING:
@@ -166,9 +166,12 @@ class Builder:
 
 
 def need_tools() -> None:
-    """Raises CannotBuildError with what is missing on this machine."""
+    """Raises NotHereError with what is missing on this machine."""
     need(*_NEEDED)
-    run("unshare", "--mount", "true")
+    try:
+        run("unshare", "--mount", "true")
+    except CannotBuildError as error:
+        raise NotHereError(f"no mount namespaces: {error}") from error
 
 
 def build_archive(architecture: str, version: str, revision: str, folder: Path) -> Archive:
@@ -177,7 +180,7 @@ def build_archive(architecture: str, version: str, revision: str, folder: Path) 
     revision is a commit. From the environment: SOURCE_DATE_EPOCH, the image's time (0); SOURCE_URL, for its label
     (none); BASE_IMAGE, a base in a registry (debootstrap makes one).
 
-    Raises: CannotBuildError if a tool or a right is missing, or a step failed.
+    Raises: NotHereError if a tool or a right is missing, CannotBuildError if a step failed.
     """
     need_tools()
     target = folder / f"{NAME}-{version}-linux-{architecture}.tar"
