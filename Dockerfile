@@ -37,6 +37,7 @@ ARG SOURCE_DATE_EPOCH=0
 RUN SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} tools/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . \
     && tools/bin/pip --python /opt/device-taint-webhook/bin/python install --quiet --no-deps --no-index --no-compile \
         --find-links dist device-taint-webhook \
+    && rm -f /opt/device-taint-webhook/.gitignore \
     && python3 contents.py finish /opt/device-taint-webhook /opt/device-taint-webhook/licenses \
     && PYTHONHASHSEED=0 /opt/device-taint-webhook/bin/python -m compileall -q \
         --invalidation-mode unchecked-hash /opt/device-taint-webhook/lib \

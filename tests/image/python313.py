@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 _TREE: Final = "mnt"
 _VENV: Final = "opt/venv"
-_INPUTS: Final = ("requirements-dev.lock", "pyproject.toml")
+_INPUTS: Final = ("requirements-dev.lock", "pyproject.toml", "release/contents.py")
 _HOSTS: Final = "127.0.0.1 localhost\n::1 localhost\n"
 # The way to the package index: how this machine resolves names, and the CA of a proxy that it may lead through.
 _OF_THIS_MACHINE: Final = ("etc/resolv.conf", "etc/ssl/certs/ca-certificates.crt", "etc/pip.conf")
