@@ -19,7 +19,7 @@ WORKERS ?= 3
 
 .PHONY: help
 help: ## list the targets
-	@grep -E '^[a-z.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
+	@grep -E '^[a-z0-9.-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
 
 $(INSTALLED): requirements-dev.lock pyproject.toml
 	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or later is needed (set PYTHON=...)" >&2; exit 1; }
@@ -66,6 +66,10 @@ contracts: setup
 unit: setup ## the tests that need no control plane and no seconds
 	@$(BIN)/python -m pytest -q -n auto -m "not apiserver and not slow" $(UNIT)
 
+.PHONY: unit-3.13
+unit-3.13: setup ## the unit tests on Debian 13 and its Python 3.13, as in the image (needs root and debootstrap)
+	@$(BIN)/python -m tests.image.python313
+
 # --- everything ---------------------------------------------------------------------------------
 
 .PHONY: test
@@ -73,6 +77,7 @@ test: setup format-check lint types contracts controlplane ## every test, with c
 	@rm -f .coverage .coverage.*
 	@HYPOTHESIS_PROFILE=ci COVERAGE_FILE=$(CURDIR)/.coverage COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml \
 		$(BIN)/python -m pytest -n $(WORKERS) --durations=25 tests
+	@$(MAKE) --no-print-directory unit-3.13
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/python -m tests.coverage_report
 

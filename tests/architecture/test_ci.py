@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TOOLS = ("buildah", "debootstrap", "promtool")
+TOOLS = ("buildah", "debootstrap", "promtool", "qemu-aarch64-static")
 
 
 def called(folder: Path, *there: str) -> list[str]:

@@ -1,33 +1,30 @@
-"""The image as it would be shipped: what is in it, that it can be built again, and that it runs without any rights.
+"""The image as it would be shipped: what is in it, what it says about itself, and that it can be built again.
 
-Where images cannot be built these tests are skipped, and say so. They need root, buildah and debootstrap; minutes.
+Where images cannot be built these tests are skipped, and say so. They need root, buildah and debootstrap.
 """
 
 from __future__ import annotations
 
-import http.client
+import csv
 import json
 import re
-import ssl
-import subprocess
 import tarfile
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.controlplane.pki import Authority
-from tests.controlplane.processes import Process, free_port
-from tests.image.building import ROOT, Builder, NotHereError, need_tools
+from release.bases import native
+from release.contents import is_generated
+from tests.image.building import LABELS, OURS, ROOT, unpacked_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.image.building import Workshop
 
 pytestmark = pytest.mark.slow
 
-OURS: Final = "opt/device-taint-webhook"
-# Neither root nor the image's own user.
-_SOMEBODY: Final = "12345:54321"
+_LAYERS_MIB_MAX: Final = 60
 _TOLERANCE: Final = 0.1
 _CREDENTIALS: Final = {
     ".netrc",
@@ -43,44 +40,82 @@ _PRIVATE_KEY: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+[A-Za-z
 """With some of the key: programs that read keys know the first line too."""
 
 
-@pytest.fixture(scope="module")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
-    try:
-        need_tools()
-    except NotHereError as error:
-        pytest.skip(f"the image was not built: {error}")
-    builder = Builder(tmp_path_factory.mktemp("image"))
-    builder.make_base()
-    yield builder
-    builder.buildah("umount", "--all")
-    builder.buildah("rm", "--all")
-    builder.buildah("rmi", "--all", "--force")
-
-
-@pytest.fixture(scope="module")
-def digest(builder: Builder) -> str:
-    return builder.build("localhost/first")
-
-
-@pytest.fixture(scope="module")
-def files(builder: Builder, digest: str) -> Path:
-    assert digest
-    return builder.mount("localhost/first")
-
-
-def _packages(files: Path) -> set[str]:
-    """Names of installed distributions, as the lock spells them."""
+def _distributions(files: Path) -> dict[str, Path]:
+    """Folders of installed distributions, by their names as the lock spells them."""
     found = files.glob(f"{OURS}/lib/python3*/site-packages/*.dist-info")
-    return {re.sub(r"[-_.]+", "-", path.name.removesuffix(".dist-info").rpartition("-")[0]).lower() for path in found}
+    named = ((path, path.name.removesuffix(".dist-info").rpartition("-")[0]) for path in found)
+    return {re.sub(r"[-_.]+", "-", name).lower(): path for path, name in named}
 
 
-def test_same_sources_make_the_same_image(builder: Builder, digest: str) -> None:
-    assert builder.build("localhost/second") == digest
+def test_same_sources_make_the_same_image(shop: Workshop, digest: str, tmp_path: Path) -> None:
+    assert shop.build("second") == digest
+    archives = [tmp_path / name for name in ("first", "second")]
+    assert {shop.builder.write_archive(f"localhost/{path.name}", "1.2.3", path) for path in archives} == {digest}
+    assert archives[0].read_bytes() == archives[1].read_bytes()
+    with tarfile.open(archives[0]) as layout:
+        index = layout.extractfile("index.json")
+        assert index is not None
+        (manifest,) = json.loads(index.read())["manifests"]
+    assert manifest["annotations"] == {
+        "io.containerd.image.name": "docker.io/library/device-taint-webhook:1.2.3",
+        "org.opencontainers.image.ref.name": "1.2.3",
+    }
+
+
+def test_packages_come_through_the_mirror_that_a_build_is_given(shop: Workshop, digest: str) -> None:
+    """Behind an air gap: an index with a CA of its own, by build arguments; neither is left in the image."""
+    assert digest
+    assert {"/simple/kubernetes/", "/simple/hatchling/"} <= set(shop.asked)
+    index = shop.builder.mirror
+    assert index is not None
+    told = shop.builder.buildah("inspect", "--type=image", "localhost/first")
+    assert index.index_url not in told
+    assert index.ca_pem.splitlines()[1] not in told
+
+
+def test_it_is_python_313_of_debian_13(files: Path) -> None:
+    assert "VERSION_CODENAME=trixie" in (files / "etc/os-release").read_text()
+    (library,) = files.glob(f"{OURS}/lib/python3*")
+    assert library.name == "python3.13"
 
 
 def test_it_holds_the_locked_packages_and_no_other(files: Path) -> None:
     locked = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
-    assert _packages(files) == locked | {"device-taint-webhook"}
+    assert set(_distributions(files)) == locked | {"device-taint-webhook"}
+
+
+def test_it_has_no_generated_client_and_no_program_but_ours(files: Path) -> None:
+    (site_packages,) = files.glob(f"{OURS}/lib/python3*/site-packages")
+    paths = [path.relative_to(site_packages).as_posix() for path in site_packages.rglob("*")]
+    assert [path for path in paths if is_generated(path)] == []
+    assert [path for path in paths if "/models/__pycache__/v1_" in path] == []
+    programs = {path.name for path in (files / OURS / "bin").iterdir()}
+    assert {name for name in programs if not name.lower().startswith(("python", "activate"))} == {
+        "device-taint-webhook",
+        "kubectl-dtaint",
+    }
+
+
+def test_records_of_packages_name_what_is_there(files: Path) -> None:
+    """Scanners go by them."""
+    for distribution in _distributions(files).values():
+        with (distribution / "RECORD").open(newline="") as record:
+            missing = [row[0] for row in csv.reader(record) if not (distribution.parent / row[0]).exists()]
+        assert missing == [], distribution
+
+
+def test_every_package_has_its_license_in_it(files: Path) -> None:
+    folder = files / OURS / "licenses"
+    named = {
+        re.sub(r"[-_.]+", "-", path.name).lower(): [file for file in path.rglob("*") if file.is_file()]
+        for path in folder.iterdir()
+        if path.is_dir()
+    }
+    assert set(named) == set(_distributions(files))
+    assert all(file.stat().st_size for texts in named.values() for file in texts)
+    index = (folder / "index.txt").read_text()
+    assert "certifi 2" in index
+    assert index.count("\n") == len(named)
 
 
 def test_nothing_in_it_installs_or_builds(files: Path) -> None:
@@ -105,19 +140,19 @@ def test_nothing_in_it_is_secret_or_only_for_tests(files: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def layers(builder: Builder, digest: str) -> list[Path]:
+def layers(shop: Workshop, digest: str) -> list[Path]:
     assert digest
-    return builder.layers("localhost/first")
+    return shop.layers("first")
 
 
-def test_no_layer_hides_a_secret(builder: Builder, layers: list[Path]) -> None:
+def test_no_layer_hides_a_secret(shop: Workshop, layers: list[Path]) -> None:
     """What a later layer deletes is still there for whoever pulls the image; and the history tells how it was built."""
     assert len(layers) == 2, "the base, and what the last stage makes of it"
     for layer in layers:
         with tarfile.open(layer) as content:
             found = [each.name for each in content if each.isfile() and _is_secret(each, content)]
         assert found == []
-    told = builder.buildah("inspect", "--type=image", "localhost/first")
+    told = shop.builder.buildah("inspect", "--type=image", "localhost/first")
     assert not re.search(r"(?i)proxy|token|password|://[^/\s\"]+@", told)
 
 
@@ -132,11 +167,12 @@ def _is_secret(member: tarfile.TarInfo, content: tarfile.TarFile) -> bool:
     return not data.startswith(b"\x7fELF") and _PRIVATE_KEY.search(data) is not None
 
 
-def test_its_size_is_the_published_one(files: Path, builder: Builder, layers: list[Path]) -> None:
+def test_its_size_is_the_published_one(files: Path, shop: Workshop, layers: list[Path]) -> None:
     """Of its own part: the base is the builder's choice."""
     size = sum(path.lstat().st_size for path in (files / OURS).rglob("*") if not path.is_symlink()) / 2**20
     pushed = layers[-1].stat().st_size / 2**20
-    print(f"\n{OURS}: {size:.0f} MiB, {pushed:.0f} MiB pulled; with its base:\n{builder.buildah('images')}")
+    print(f"\n{OURS}: {size:.0f} MiB, {pushed:.0f} MiB pulled; with its base:\n{shop.builder.buildah('images')}")
+    assert sum(map(unpacked_size, layers[1:])) / 2**20 < _LAYERS_MIB_MAX
     page = (ROOT / "docs" / "operations.md").read_text()
     published = re.search(r"adds (\d+) MiB to its base, (\d+) MiB of them to pull", page)
     assert published
@@ -144,96 +180,31 @@ def test_its_size_is_the_published_one(files: Path, builder: Builder, layers: li
     assert pushed == pytest.approx(int(published[2]), rel=_TOLERANCE)
 
 
-def test_it_says_how_it_is_to_be_run(builder: Builder, digest: str) -> None:
+def test_it_says_how_it_is_to_be_run(shop: Workshop, digest: str) -> None:
     assert digest
-    config = json.loads(builder.buildah("inspect", "--type=image", "localhost/first"))["OCIv1"]["config"]
+    config = json.loads(shop.builder.buildah("inspect", "--type=image", "localhost/first"))["OCIv1"]["config"]
     assert config["User"] == "65532:65532"
     assert config["Entrypoint"] == ["device-taint-webhook"]
     assert set(config["ExposedPorts"]) == {"9443/tcp", "8081/tcp", "8080/tcp"}
 
 
-def test_any_user_can_run_it_on_a_root_that_is_read_only(files: Path, tmp_path: Path) -> None:
-    authority = Authority("image-ca")
-    for file in authority.server("127.0.0.1").write(tmp_path):
-        file.chmod(0o444)
-    tmp_path.chmod(0o555)
-    review_port, health_port = free_port(), free_port()
-    # In a mount namespace of its own: the image read-only, /proc, and the certificates where a volume would be.
-    script = f"""
-        mount --bind {files} {files} && mount -o remount,bind,ro {files} &&
-        mount --bind -o ro {tmp_path} {files}/mnt && mount -t proc proc {files}/proc &&
-        exec chroot --userspec={_SOMEBODY} {files} /usr/bin/env -i PATH=/{OURS}/bin:/usr/bin \\
-            device-taint-webhook serve --standalone --cert-dir /mnt --bind-address 127.0.0.1 --port {review_port} \\
-            --health-probe-bind-address 127.0.0.1:{health_port} --metrics-bind-address 0"""
-    process = Process(
-        "image",
-        ["/usr/bin/env", "unshare", "--mount", "sh", "-c", script],
-        tmp_path.parent / "image.log",
-        grace_seconds=90,
-    )
-
-    def ready() -> bool:
-        try:
-            return _get(health_port)
-        except OSError:
-            return False
-
-    try:
-        process.wait_ready(ready, seconds=180)
-        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": _rule_review()}
-        answer = _post(review_port, authority.pem, review)
-        assert answer["response"]["uid"] == "1"
-        assert answer["response"]["allowed"] is True
-    finally:
-        code = process.stop()
-    assert code == 0
-
-
-def _get(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("GET", "/readyz")
-    status = connection.getresponse().status
-    connection.close()
-    return status == 200
-
-
-def _post(port: int, ca_pem: bytes, body: object) -> dict[str, dict[str, object]]:
-    context = ssl.create_default_context(cadata=ca_pem.decode())
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
-    connection.request("POST", "/validate", json.dumps(body), {"Content-Type": "application/json"})
-    answer: dict[str, dict[str, object]] = json.loads(connection.getresponse().read())
-    connection.close()
-    return answer
-
-
-def _rule_review() -> dict[str, object]:
-    rule = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": "r"},
-        "spec": {
-            "deviceSelector": {"driver": "gpu.example.com"},
-            "taint": {"key": "a.example.com/b", "effect": "None"},
-        },
+def test_it_says_where_it_comes_from(shop: Workshop, digest: str) -> None:
+    assert digest
+    told = json.loads(shop.builder.buildah("inspect", "--type=image", "localhost/first"))["OCIv1"]
+    name, base_digest = shop.builder.base(native())
+    prefix = "org.opencontainers.image."
+    labels = {key.removeprefix(prefix): value for key, value in told["config"]["Labels"].items()}
+    assert labels.pop("description")
+    assert {key: value for key, value in labels.items() if "." not in key or key.startswith("base.")} == {
+        "title": "device-taint-webhook",
+        "version": LABELS.version,
+        "licenses": "Apache-2.0",
+        "source": LABELS.source,
+        "revision": LABELS.revision,
+        "created": "2023-11-14T22:13:20Z",
+        "base.name": name,
+        "base.digest": base_digest,
     }
-    return {
-        "uid": "1",
-        "kind": {"group": "resource.k8s.io", "version": "v1", "kind": "DeviceTaintRule"},
-        "resource": {"group": "resource.k8s.io", "version": "v1", "resource": "devicetaintrules"},
-        "operation": "CREATE",
-        "name": "r",
-        "userInfo": {"username": "somebody"},
-        "object": rule,
-    }
-
-
-def test_both_workloads_are_verbs_of_its_only_program(files: Path) -> None:
-    done = subprocess.run(
-        ["chroot", f"--userspec={_SOMEBODY}", str(files), f"/{OURS}/bin/device-taint-webhook", "--help"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done
-    assert {"serve", "evict"} <= set(re.findall(r"^  (\w+)", done.stdout, re.MULTILINE))
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", base_digest)
+    assert told["created"].startswith("2023-11-14T22:13:20")
+    assert told["architecture"] == native()

@@ -24,6 +24,11 @@ _ESCAPE: Final = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
 _CONTAINERS: Final = (dict, list)
+_AFTER_COMMA: Final = {
+    ("Expecting property name enclosed in double quotes", "}"): "object",
+    ("Expecting value", "]"): "array",
+}
+"""What older decoders say at the closing bracket, where there may be a comma before it."""
 _decode: Final = json.JSONDecoder().raw_decode
 
 
@@ -178,7 +183,7 @@ def _value(decoder: _Decoder, text: str, lines: Lines, at: int) -> tuple[Any, in
     try:
         return decoder.decode(text, at)
     except json.JSONDecodeError as error:
-        raise NotJSON(f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}", lines.position(error.pos)) from None
+        raise _not_json(error, lines) from None
     except _ConstantError as error:
         found = next((match.start(1) for match in _CONSTANT.finditer(text, at) if match[1]), at)
         raise Unreadable(f"not JSON: {error} is not a JSON value", lines.position(found)) from None
@@ -186,6 +191,17 @@ def _value(decoder: _Decoder, text: str, lines: Lines, at: int) -> tuple[Any, in
         raise _too_deep(lines.position(at)) from None
     except ValueError as error:  # a number of more digits than Python converts
         raise Unreadable(f"not JSON: {error}", lines.position(at)) from None
+
+
+def _not_json(error: json.JSONDecodeError, lines: Lines) -> NotJSON:
+    """The decoder's words. Those of Python 3.13 about a trailing comma, on every version: they name it."""
+    before = error.doc[: error.pos].rstrip(" \t\r\n")
+    ends = _AFTER_COMMA.get((error.msg, error.doc[error.pos : error.pos + 1]))
+    if ends and before.endswith(","):
+        message, at = f"illegal trailing comma before end of {ends}", len(before) - 1
+    else:
+        message, at = f"{error.msg[:1].lower()}{error.msg[1:]}", error.pos
+    return NotJSON(f"not JSON: {message}", lines.position(at))
 
 
 def _too_deep(position: Position) -> Unreadable:

@@ -251,15 +251,26 @@ def test_deep_nesting_is_refused_or_judged_but_never_a_fault(depth: int) -> None
 
 
 def test_object_that_is_nested_too_deeply_to_be_judged_is_refused() -> None:
+    """With ever less room on the stack: judged as with plenty of it, then refused, and never anything else."""
     request = make_admission_request(make_rule(), make_rule())
-    limit = len(inspect.stack(0)) + 12
-    before = sys.getrecursionlimit()
+    judged = validate(request, CONTEXT).code
+    codes = [answer for frames in range(60, 2, -1) if (answer := _code_within(frames, request)) is not None]
+    assert set(codes) == {judged, 400}
+    assert codes == [judged] * codes.count(judged) + [400] * codes.count(400)
+
+
+def _code_within(frames: int, request: AdmissionRequest) -> int | None:
+    """The code of a verdict with that many frames left, None if they do not suffice to ask."""
+    before, used = sys.getrecursionlimit(), len(inspect.stack(0))
     try:
-        sys.setrecursionlimit(limit)
+        sys.setrecursionlimit(used + frames)
         decision, mutation = validate(request, CONTEXT), mutate(request, CONTEXT)
+    except RecursionError:
+        return None
     finally:
         sys.setrecursionlimit(before)
-    assert (decision.code, mutation) == (400, ALLOWED)
+    assert mutation == ALLOWED
+    return decision.code
 
 
 def test_number_of_findings_is_bounded() -> None:

@@ -101,7 +101,10 @@ def test_the_text_is_searched_for_duplicates_only_after_the_decoder_saw_some() -
 @pytest.mark.parametrize(
     ("text", "message", "position"),
     [
-        ('{"a": 1,}', "not JSON: expecting property name enclosed in double quotes", (1, 9)),
+        ('{"a": 1,}', "not JSON: illegal trailing comma before end of object", (1, 8)),
+        ('{"a": [1,\n 2 ,\n]}', "not JSON: illegal trailing comma before end of array", (2, 4)),
+        ('{"a": }', "not JSON: expecting value", (1, 7)),
+        ('{"a": [,]}', "not JSON: expecting value", (1, 8)),
         ('{\n"a": tru}', "not JSON: expecting value", (2, 6)),
         ('{"a": "x', "not JSON: unterminated string starting at", (1, 7)),
         ('{"a": "x\ny"}', "not JSON: invalid control character at", (1, 9)),

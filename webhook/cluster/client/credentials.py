@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from webhook.certificates.contexts import trusting_context
 from webhook.certificates.parsing import Unusable, parsing
 from webhook.cluster.client.errors import NoCredentials
 
@@ -69,7 +70,7 @@ class InCluster:
         if self._tls is None or ca != self._ca:
             try:
                 with parsing(f"{self._folder / 'ca.crt'}: cannot be read"):
-                    self._tls, self._ca = ssl.create_default_context(cadata=ca), ca
+                    self._tls, self._ca = trusting_context(ca), ca
             except Unusable as error:
                 raise NoCredentials(str(error)) from None
         address = f"[{host}]" if ":" in host else host
@@ -217,6 +218,7 @@ async def _loaded(config: Mapping[str, Any], where: str, *, uses_plugin: bool) -
     from kubernetes.aio.config import kube_config as loading  # noqa: PLC0415
 
     configuration = client.Configuration()
+    configuration.disable_strict_ssl_verification = True  # as in trusting_context
     complaints = _Complaints()
     logger = logging.getLogger(loading.__name__)
     logger.addFilter(complaints)

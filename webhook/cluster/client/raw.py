@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from webhook.certificates.contexts import trusting_context
 from webhook.certificates.parsing import Unusable, parsing
 from webhook.cluster.client.answers import decode, objects
 
@@ -75,7 +76,7 @@ async def certificate_end(host: str, port: int, name: str, bundle: bytes, timeou
     """
     try:
         with parsing("the caBundle cannot be read"):
-            context = ssl.create_default_context(cadata=bundle.decode("ascii"))
+            context = trusting_context(bundle.decode("ascii"))
     except Unusable as error:
         raise Untrusted(str(error)) from None
     try:

@@ -21,7 +21,7 @@ from webhook.cluster.settings import ReflectorSettings
 
 PLACE: Final = b'"ODD"'
 ODD: Final = [
-    pytest.param(b"[" * 4_000 + b"]" * 4_000, id="4,000 levels of lists"),
+    pytest.param(b"[" * 40_000 + b"]" * 40_000, id="4,000 levels of lists"),
     pytest.param(b'{"a":' * 3_000 + b"1" + b"}" * 3_000, id="3,000 levels of objects"),
     pytest.param(b'{"a":"\\ud800"}', id="half of a surrogate pair"),
     pytest.param(b'{"\\udc00":1}', id="the other half, in a key"),
@@ -92,7 +92,7 @@ def test_second_look_at_a_large_page_leaves_the_loop_to_others(monkeypatch: pyte
 
     async def test() -> None:
         many = [thing(f"a{number:03}", number + 1) for number in range(900)]
-        async with following(answer(page(2_000, odd("b", 1_000), *many), b"[" * 4_000 + b"]" * 4_000)) as bench:
+        async with following(answer(page(2_000, odd("b", 1_000), *many), b"[" * 40_000 + b"]" * 40_000)) as bench:
             await bench.settles("b@1000", *(f"a{number:03}@{number + 1}" for number in range(900)))
 
     run(test())

@@ -287,17 +287,28 @@ def test_what_is_accepted_stays_below_the_limit_of_one_evaluation() -> None:
 
 
 def test_a_stack_that_is_nearly_used_up_is_no_crash() -> None:
+    """With ever less room: a verdict, then an error. Versions of Python count frames differently."""
     found = selector("[1].all(a, [2].all(b, [3].all(c, a + b + c == 6)))")
 
     def deeper(left: int) -> bool:
         return deeper(left - 1) if left else found.matches(DEVICE)
 
-    frames = 0
+    def within(frames: int) -> bool | str | None:
+        try:
+            return deeper(sys.getrecursionlimit() - used - frames)
+        except EvaluationError as error:
+            return str(error)
+        except RecursionError:
+            return None  # too few to ask
+
+    used = 0
     frame = sys._getframe()
     while frame.f_back is not None:
-        frame, frames = frame.f_back, frames + 1
-    with pytest.raises(EvaluationError, match="nested too deep"):
-        deeper(sys.getrecursionlimit() - frames - 20)
+        frame, used = frame.f_back, used + 1
+    answers = [answer for frames in range(80, 12, -1) if (answer := within(frames)) is not None]
+    verdicts = answers.count(True)
+    assert 0 < verdicts < len(answers)
+    assert all("nested too deep" in str(answer) for answer in answers[verdicts:])
 
 
 def test_values_do_not_change_between_evaluations() -> None:

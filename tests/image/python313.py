@@ -1,0 +1,113 @@
+"""The unit tests on Debian 13's Python 3.13, the image's, without the generated clients that the image leaves out.
+
+As a command:  python -m tests.image.python313 [ARGUMENTS OF PYTEST]
+Packages lie in a copy of the image's base, in its cache, named by all that decides them; the tree is mounted there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from release.bases import CannotBuildError, NotHereError, base, cache_root, native, need, run
+from release.contents import leave_out
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT: Final = Path(__file__).parents[2]
+_TREE: Final = "mnt"
+_VENV: Final = "opt/venv"
+_INPUTS: Final = ("requirements-dev.lock", "pyproject.toml", "release/contents.py")
+_HOSTS: Final = "127.0.0.1 localhost\n::1 localhost\n"
+# The way to the package index: how this machine resolves names, and the CA of a proxy that it may lead through.
+_OF_THIS_MACHINE: Final = ("etc/resolv.conf", "etc/ssl/certs/ca-certificates.crt", "etc/pip.conf")
+_INSTALL: Final = f"""
+    export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+    python3 -m venv /{_VENV}
+    /{_VENV}/bin/pip install --quiet --require-hashes -r /{_TREE}/requirements-dev.lock
+    /{_VENV}/bin/pip install --quiet --no-deps --no-build-isolation -e /{_TREE}
+"""
+_TESTS: Final = ("-q", "-n", "2", "-p", "no:cacheprovider", "-m", "not apiserver and not slow", "tests/unit")
+
+
+def packages() -> Path:
+    """The root file system with every locked package, made now (a minute) if it is not in the cache.
+
+    Raises: NotHereError if this machine lacks what that needs, CannotBuildError if it failed.
+    """
+    need("unshare", "chroot", "mount")
+    model = base(native())
+    inputs = hashlib.sha256(model.name.encode() + _INSTALL.encode())
+    for name in _INPUTS:
+        inputs.update((ROOT / name).read_bytes())
+    folder = cache_root() / f"python3.13-{inputs.hexdigest()[:16]}"
+    with folder.with_name(folder.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            print(f"installing packages for Python 3.13, once, in {folder}", file=sys.stderr, flush=True)
+            _install(model, folder)
+    return folder
+
+
+def _install(model: Path, folder: Path) -> None:
+    staging = Path(tempfile.mkdtemp(prefix=f"{folder.name}.tmp-", dir=folder.parent))
+    try:
+        run("cp", "--archive", "--reflink=auto", f"{model}/.", str(staging))  # knows what to do with devices
+        staging.chmod(0o755)
+        (staging / "etc/hosts").write_text(_HOSTS)
+        mounts = []
+        for name in _OF_THIS_MACHINE:
+            if Path("/", name).exists():
+                (staging / name).touch()
+                mounts.append(f"mount --bind -o ro /{name} {staging / name}")
+        code = _inside(staging, mounts, ["/bin/sh", "-e", "-c", _INSTALL], {})
+        if code != 0:
+            raise CannotBuildError(f"packages cannot be installed for Python 3.13: pip ended with {code}")
+        (site_packages,) = (staging / _VENV).glob("lib/python3*/site-packages")
+        leave_out(site_packages)
+        staging.rename(folder)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _inside(root: Path, mounts: Sequence[str], command: Sequence[str], environment: dict[str, str]) -> int:
+    """Runs a command below a root, with the tree at /mnt; every mount is gone with it. Gives its exit code."""
+    steps = [
+        f"mount --bind {ROOT} {root / _TREE}",
+        f"mount --rbind /dev {root / 'dev'}",
+        f"mount -t proc proc {root / 'proc'}",
+        f"mount -t tmpfs tmpfs {root / 'tmp'}",
+        *mounts,
+        f'exec chroot {root} /usr/bin/env --chdir=/{_TREE} "$@"',
+    ]
+    told = {"PATH": f"/{_VENV}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **environment}
+    script = ["unshare", "--mount", "sh", "-c", " && ".join(steps), "sh", *command]
+    return subprocess.run(script, env=told, check=False).returncode
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the tests, and gives pytest's exit code. 0 with a reason if this machine lacks what they need."""
+    try:
+        root = packages()
+    except NotHereError as error:
+        print(f"skipped: unit tests on Python 3.13: {error}", file=sys.stderr)
+        return 0
+    print("==> unit tests on Debian 13's Python 3.13", file=sys.stderr, flush=True)
+    # Beside the tree's own: what Python 3.11 compiled is of no use, and the tree may be read-only.
+    environment = {
+        "HYPOTHESIS_PROFILE": os.environ.get("HYPOTHESIS_PROFILE", ""),
+        "PYTHONPYCACHEPREFIX": "/tmp/compiled",
+    }
+    return _inside(root, [], [f"/{_VENV}/bin/python", "-m", "pytest", *(arguments or _TESTS)], environment)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
