@@ -15,7 +15,7 @@ from webhook.commands.verbs import VERBS as VERBS_BY_NAME
 if TYPE_CHECKING:
     from pathlib import Path
 
-VERBS = (["doctor"], ["audit"], ["preview", "rule.yaml"], ["status"])
+VERBS = (["doctor"], ["audit"], ["preview", "rule.yaml"], ["status"], ["unregister"])
 
 
 @pytest.fixture(autouse=True)

@@ -44,9 +44,10 @@ def run(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace, _: CommandLine) -> int:
     with reading_cluster():
         checks = asyncio.run(_run_checks(credentials_of(options), options))
+    code = exit_code(checks, allow_warnings=options.allow_warnings)
     if options.output == "text":
-        return write(as_text(checks, color=use_color(options.color)), exit_code(checks))
-    return write(as_json(checks), exit_code(checks))
+        return write(as_text(checks, color=use_color(options.color)), code)
+    return write(as_json(checks), code)
 
 
 async def _run_checks(credentials: Credentials, options: argparse.Namespace) -> list[Check]:
@@ -107,6 +108,7 @@ def command_line() -> CommandLine:
         action="store_true",
         help="detect whether the in-tree evictor runs, by a rule that is created and deleted at once",
     )
+    add("--allow-warnings", action="store_true", help="exit with 0 if no check fails, even if some warn")
     add(
         "--probe-namespace",
         default="default",
