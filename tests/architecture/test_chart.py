@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from tests.apiserver.chart.helming import COMPONENT_VALUES, OVERLAY_VALUES
+from tests.apiserver.manifests.installing import MANIFESTS, OVERLAYS
 from tests.chart.edits import ChartSourceError, Edit, entry_of, wrapped
 from tests.chart.generator import CHART, files
 from tests.chart.sources import TEMPLATES
@@ -44,6 +46,19 @@ def _leaves(values: Any, path: str = "") -> Iterator[str]:
             yield from _leaves(each, f"{path}.{key}" if path else key)
     else:
         yield path
+
+
+def test_every_overlay_and_component_has_its_values() -> None:
+    """A new one needs values, and if it has objects a template; then tests/apiserver/chart compares the two."""
+    here = "tests/apiserver/chart/helming.py"
+    overlays = set(OVERLAYS) ^ OVERLAY_VALUES.keys()
+    assert not overlays, f"add to or remove from OVERLAY_VALUES in {here}: {sorted(overlays)}"
+    components = {file.parent.name for file in MANIFESTS.glob("components/*/kustomization.yaml")}
+    differing = components ^ COMPONENT_VALUES.keys()
+    assert not differing, (
+        f"the chart has no counterpart of these components, or they are gone: {sorted(differing)}. Add values to "
+        f"manifests/helm/values.yaml, templates to tests/chart/sources.py, and both to COMPONENT_VALUES in {here}"
+    )
 
 
 def test_every_value_has_a_comment_and_a_place_in_the_schema() -> None:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
+from tests.apiserver.chart.helming import CHART
 from tests.apiserver.chart.release import NAMESPACE, POLICY, SERVE, Release
 from tests.apiserver.issued import CertManager
+from tests.apiserver.manifests.installing import overlay_of
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane.client import path
 from tests.controlplane.egress import EgressProxy
@@ -29,6 +31,7 @@ Json = dict[str, Any]
 
 _IN_TREE: Final = "-device-taint-eviction-controller"
 """Off, as mode replacement needs it."""
+_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 CLIENT_CA: Final = "device-taint-webhook-client-ca"
 FIRST: Final = {
     "policy": {"document": POLICY},
@@ -76,10 +79,12 @@ def plane(request: pytest.FixtureRequest) -> Iterator[tuple[ControlPlane, Egress
             yield plane, egress
 
 
-@pytest.fixture(scope="module")
-def release(helm: Helm, plane: tuple[ControlPlane, EgressProxy]) -> Release:
-    """Of the chart, not yet installed."""
-    return Release(helm, *plane)
+@pytest.fixture
+def release(helm: Helm, plane: tuple[ControlPlane, EgressProxy]) -> Iterator[Release]:
+    """Of the chart, not yet installed, and uninstalled at the end if it is there."""
+    made = Release(helm, *plane)
+    yield made
+    made.helm("uninstall", "--no-hooks", "--ignore-not-found")
 
 
 def _key(release: Release) -> str:
@@ -168,3 +173,18 @@ def test_release_is_installed_tested_upgraded_rolled_back_and_uninstalled(releas
     }
     release.install(FIRST)
     assert _key(release) == key, "what was kept is taken over"
+
+
+def test_installation_of_kustomize_is_taken_over(release: Release, tmp_path: Path) -> None:
+    """Names and selectors are the same; only labels change, so pods are replaced one at a time."""
+    components = ["../certs/self-managed", "components/evict-delegated"]
+    fields: Json = {"namespace": NAMESPACE, "transformers": ["transformers/namespace"]}
+    done = release.plane.kubectl("apply", "-k", overlay_of(tmp_path / "mine", components=components, **fields))
+    assert done.code == 0, done
+    before = {name: release.pod(name) for name in (SERVE, f"{SERVE}-evict")}
+    values = {"evict": {"enabled": True, "mode": "delegated"}}
+    release.helm("install", CHART, "--take-ownership", "--force-conflicts", values=values)
+    assert {name: release.pod(name) for name in before} == before
+    assert {each["metadata"]["labels"][_MANAGED_BY] for each in release.stored().values()} == {"Helm"}
+    release.helm("uninstall", "--no-hooks")
+    assert release.registrations() == []

@@ -12,7 +12,7 @@ from tests.apiserver.chart.helming import (
     OVERLAY_VALUES,
     is_hook,
 )
-from tests.apiserver.manifests.installing import MANIFESTS, OVERLAYS, overlay_of, rendered
+from tests.apiserver.manifests.installing import overlay_of, rendered
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
-COMPONENTS: Final = tuple(sorted(file.parent.name for file in MANIFESTS.glob("components/*/kustomization.yaml")))
 _SELF_MANAGED: Final = "../certs/self-managed"
-_HERE: Final = "tests/apiserver/chart/helming.py"
 _WITH_NAMESPACE: Final = {"namespace": {"create": True}}
 
 # --- the only differences ------------------------------------------------------------------------
@@ -76,17 +74,6 @@ def _same(helm: Helm, values: Json, kustomized: list[Json], *, namespace: str = 
     assert sorted(ours) == sorted(theirs)
     for key, document in theirs.items():
         assert ours[key] == document, key
-
-
-def test_every_overlay_and_component_has_its_values() -> None:
-    """Whoever adds one adds its values, and if it has objects a template in tests/chart/sources.py."""
-    overlays = set(OVERLAYS) ^ OVERLAY_VALUES.keys()
-    assert not overlays, f"add to or remove from OVERLAY_VALUES in {_HERE}: {sorted(overlays)}"
-    components = set(COMPONENTS) ^ COMPONENT_VALUES.keys()
-    assert not components, (
-        f"add to or remove from COMPONENT_VALUES in {_HERE}, with values in manifests/helm/values.yaml and templates "
-        f"in tests/chart/sources.py: {sorted(components)}"
-    )
 
 
 @pytest.mark.parametrize("overlay", OVERLAY_VALUES)

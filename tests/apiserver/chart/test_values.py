@@ -181,3 +181,35 @@ def test_policy_of_the_example_is_one_that_the_webhook_loads(helm: Helm) -> None
     as_text = helm.template({**example, "policy": {"document": "# why\nkind: DeviceTaintPolicy\n"}})
     (config_map,) = [each for each in as_text if each["kind"] == "ConfigMap" and "policy.yaml" in each["data"]]
     assert config_map["data"]["policy.yaml"].startswith("# why\nkind: DeviceTaintPolicy\n")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, ["There is no public image.", "The chart has no policy", "helm test taints", "docs/callers.md"]),
+        ({"lifted": True}, ["API servers do not call the webhook"]),
+        ({"evict": {"enabled": True, "mode": "replacement"}}, ["The in-tree controller must be switched off"]),
+        ({"hostNetwork": True}, ["pod-security.kubernetes.io/enforce=privileged"]),
+        ({"monitoring": {"enabled": True}}, ["serviceMonitorSelector"]),
+        ({"doctor": {"enabled": False}}, ["device-taint-webhook doctor -n platform-dra --wait"]),
+    ],
+)
+def test_notes_say_what_is_left_to_do(helm: Helm, values: Json, said: list[str]) -> None:
+    options = ("install", "taints", CHART, "--namespace=platform-dra", "--dry-run=client", "--values=-")
+    code, out, err = helm.run(*options, stdin=yaml.safe_dump(values))
+    assert code == 0, err
+    notes = out.partition("\nNOTES:\n")[2]
+    assert [text for text in said if text not in notes] == []
+
+
+def test_notes_say_nothing_about_what_is_set(helm: Helm) -> None:
+    values = {
+        "image": {"registry": "registry.example.com"},
+        "policy": {"document": {"kind": "DeviceTaintPolicy"}},
+        "clientCertificates": {"enabled": True},
+    }
+    options = ("install", "taints", CHART, "--dry-run=client", "--values=-")
+    code, out, err = helm.run(*options, stdin=yaml.safe_dump(values))
+    assert code == 0, err
+    notes = out.partition("\nNOTES:\n")[2]
+    assert not any(text in notes for text in ("public image", "no policy", "callers", "evict", "monitoring"))
