@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,7 @@ import yaml
 from tests.apiserver.chart.helming import COMPONENT_VALUES, OVERLAY_VALUES
 from tests.apiserver.manifests.installing import MANIFESTS, OVERLAYS
 from tests.chart.edits import ChartSourceError, Edit, entry_of, wrapped
-from tests.chart.generator import CHART, files
+from tests.chart.generator import CHART, ROOT, files
 from tests.chart.sources import TEMPLATES
 from tests.chart.values_page import VALUES, documented
 from webhook import __version__
@@ -79,6 +80,17 @@ def test_every_value_has_a_comment_and_a_place_in_the_schema() -> None:
 def test_schema_has_no_value_that_the_chart_lacks() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert schema["properties"].keys() - {"global"} == yaml.safe_load(VALUES.read_text()).keys()
+
+
+def test_page_names_values_that_exist() -> None:
+    known = {each.path for each in documented(VALUES.read_text())}
+    page = (ROOT / "docs" / "helm.md").read_text()
+    groups = "|".join(yaml.safe_load(VALUES.read_text()))
+    named = set(re.findall(rf"(?:`|--set )((?:{groups})(?:\.\w+)*)(?=[:`=])", page))
+    assert len(named) > 15
+    assert {
+        each for each in named if each not in known and not any(path.startswith(f"{each}.") for path in known)
+    } == set()
 
 
 # --- the generator ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import yaml
 
 from tests.apiserver.chart.helming import CHART, EVERYTHING, Helm, Json
 from tests.chart.values_page import VALUES, documented
+from webhook import __version__
 from webhook.api.field import Path
 from webhook.config.evict import parse_evict
 from webhook.config.serve import parse_serve
@@ -168,7 +169,7 @@ def test_example_passes_lint_and_renders_what_the_programs_accept(helm: Helm, ex
             _ = parse_serve("x", arguments, environment)
         elif verb == "evict":
             _ = parse_evict("x", arguments, environment)
-        assert container["image"].startswith("registry.example.com/platform/device-taint-webhook:0.1.0")
+        assert container["image"] == f"registry.example.com/platform/device-taint-webhook:{__version__}"
 
 
 def test_policy_of_the_example_is_one_that_the_webhook_loads(helm: Helm) -> None:
