@@ -34,7 +34,7 @@ setup: $(INSTALLED) ## install the Python packages into .venv
 
 .PHONY: controlplane
 controlplane: setup ## build the test control plane (once; 9 to 18 minutes), or find KUBEBUILDER_ASSETS
-	@$(BIN)/python -m tests.controlplane.assets --kwok --cert-manager --example-driver
+	@$(BIN)/python -m tests.controlplane.assets --kwok --cert-manager --example-driver --helm
 
 # --- inner loop ---------------------------------------------------------------------------------
 
@@ -208,6 +208,7 @@ openapi: setup ## write the fields that each release serves (webhook/api/fields)
 docs: setup ## write the pages that are made from code: the policy's fields, the command line; wrap long lines of the others
 	@$(BIN)/python -m tests.architecture.policy_reference
 	@$(BIN)/python -m tests.architecture.cli_reference
+	@$(BIN)/python -m tests.chart.generator
 	@$(BIN)/python -m tests.architecture.doc_lines
 
 .PHONY: pictures

@@ -1,7 +1,7 @@
 """Where etcd, kube-apiserver, kubectl and their kin are: found, or built from the pinned Go modules next door.
 
 As a command it prints the folder:  python -m tests.controlplane.assets [--version 1.37.0] [--kwok] [--cert-manager]
-[--example-driver] [--gang-managers]
+[--example-driver] [--gang-managers] [--helm]
 """
 
 from __future__ import annotations
@@ -177,6 +177,12 @@ def alertmanager() -> GoProgram:
     return GoProgram(f"alertmanager-{_pinned(module, name)}", module, package=f"{name}/cmd/alertmanager")
 
 
+def helm() -> GoProgram:
+    """Helm, which renders and installs the chart."""
+    module = _HERE / "helm"
+    return GoProgram(f"helm-{_pinned(module, 'helm.sh/helm/v4')}", module, package="helm.sh/helm/v4/cmd/helm")
+
+
 def _job_set() -> GoProgram:
     module, name = _HERE / "jobset", "sigs.k8s.io/jobset"
     webhook = "config/components/webhook"
@@ -230,8 +236,11 @@ def main() -> int:
     parser.add_argument(
         "--gang-managers", action="store_true", help="JobSet's and LeaderWorkerSet's, in two more lines"
     )
+    parser.add_argument("--helm", action="store_true", help="Helm too; its path is the last line")
     given = parser.parse_args()
+    helm_folder = None
     try:
+        helm_folder = built(helm(), _to_stderr) if given.helm else None
         assets = find(
             given.version,
             kwok=given.kwok,
@@ -244,7 +253,8 @@ def main() -> int:
         return 1
     print(assets.folder)
     apart = (assets.kwok, assets.cert_manager, assets.example_driver, assets.job_set, assets.leader_worker_set)
-    for path in apart:
+    helm_path = helm_folder / "helm" if helm_folder is not None else None
+    for path in (*apart, helm_path):
         if path is not None:
             print(path)
     return 0

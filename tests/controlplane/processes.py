@@ -116,6 +116,13 @@ class Process:
         if self.code is not None:
             raise NotReadyError(f"{self.name} ended with {self.code}\n{self.log}:\n{self.tail()}")
 
+    def wait(self, *, seconds: float = 300.0) -> int:
+        """The exit code of a process that ends by itself.
+
+        Raises: subprocess.TimeoutExpired.
+        """
+        return self._popen.wait(timeout=seconds)
+
     def terminate(self) -> None:
         """Sends SIGTERM and does not wait."""
         if self._popen.poll() is None:

@@ -35,6 +35,7 @@ Verbs:
   patch      turn ResourceSlicePatches into DeviceTaintRules, and keep them up to date
   export-vap print the part of a policy that Kubernetes can enforce by itself
   serve      answer admission reviews over HTTPS
+  unregister delete the webhook configurations, before the webhook is uninstalled
   test       run test suites of policies
   completion print a shell completion script for these verbs and their flags
   schema     print the JSON Schema of policies or of test suites, for editors

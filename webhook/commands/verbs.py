@@ -27,13 +27,19 @@ VERBS: Final = {
     "patch": "turn ResourceSlicePatches into DeviceTaintRules, and keep them up to date",
     "export-vap": "print the part of a policy that Kubernetes can enforce by itself",
     "serve": "answer admission reviews over HTTPS",
+    "unregister": "delete the webhook configurations, before the webhook is uninstalled",
     "test": "run test suites of policies",
     "completion": "print a shell completion script for these verbs and their flags",
     "schema": "print the JSON Schema of policies or of test suites, for editors",
 }
 DAEMONS: Final = frozenset({"evict", "patch", "serve"})
 """Verbs that run until they are stopped. Their flags can be set in the environment too; `webhook.config` has them."""
-_SINGLE: Final = {"completion": "completion", "export-vap": "export_vap", "schema": "schema"}
+_SINGLE: Final = {
+    "completion": "completion",
+    "export-vap": "export_vap",
+    "schema": "schema",
+    "unregister": "unregister",
+}
 """Verbs of one module; any other is a package, whose `command` is run."""
 
 

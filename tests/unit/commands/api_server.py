@@ -53,6 +53,14 @@ class ApiServer:
         self.sent.append((method, target, json.loads(body)))
         return self.verdict
 
+    def delete(self, target: str) -> tuple[int, Any]:
+        """A path whose object is a refusal stays."""
+        self.sent.append(("DELETE", target, None))
+        answer = self.answer(target)
+        if answer[0] == 200:
+            del self.objects[target]
+        return answer
+
 
 @contextlib.contextmanager
 def serving(tables: ApiServer, folder: Path) -> Iterator[None]:
@@ -69,6 +77,9 @@ def serving(tables: ApiServer, folder: Path) -> Iterator[None]:
             self.reply(*tables.write(self.command, self.path, body))
 
         do_PUT = do_DELETE = do_POST  # noqa: N815 -- its name
+
+        def do_DELETE(self) -> None:
+            self.reply(*tables.delete(self.path))
 
         def reply(self, code: int, value: Any) -> None:
             body = json.dumps(value).encode()

@@ -20,6 +20,7 @@ VERBS = (
     ["audit"],
     ["preview", "rule.yaml"],
     ["status"],
+    ["unregister"],
     ["taint", "gpu.example.com/node-0/gpu-0", "a:None"],
     ["untaint", "gpu.example.com/node-0/gpu-0", "a-"],
     ["list"],

@@ -51,9 +51,10 @@ def worst(checks: Iterable[Check]) -> Status:
     return max((check.status for check in checks), key=list(Status).index, default=Status.OK)
 
 
-def exit_code(checks: Iterable[Check]) -> int:
-    """0 if all checks pass, 1 if one warns or fails."""
-    return int(worst(checks) is not Status.OK)
+def exit_code(checks: Iterable[Check], *, allow_warnings: bool = False) -> int:
+    """0 if all checks pass, 1 if one warns or fails; with `allow_warnings` only if one fails."""
+    found = worst(checks)
+    return int(found is Status.FAIL or (found is Status.WARN and not allow_warnings))
 
 
 def passed(name: str, message: str) -> Check:

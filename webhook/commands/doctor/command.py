@@ -54,6 +54,7 @@ def command_line() -> CommandLine:
         action="store_true",
         help="detect whether the in-tree evictor runs, by a rule that is created and deleted at once",
     )
+    add("--allow-warnings", action="store_true", help="exit with 0 if no check fails, even if some warn")
     add(
         "--probe-namespace",
         default="default",

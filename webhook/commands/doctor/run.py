@@ -33,9 +33,10 @@ def run(options: argparse.Namespace, _: CommandLine) -> int:
     """Prints a line for each check. Returns 0 if all pass, 1 if one warns or fails, 2 for wrong usage or no cluster."""
     with reading_cluster():
         checks = asyncio.run(_run_checks(credentials_of(options), options))
+    code = exit_code(checks, allow_warnings=options.allow_warnings)
     if options.output == "text":
-        return write(as_text(checks, color=use_color(options.color)), exit_code(checks))
-    return write(as_json(checks), exit_code(checks))
+        return write(as_text(checks, color=use_color(options.color)), code)
+    return write(as_json(checks), code)
 
 
 async def _run_checks(credentials: Credentials, options: argparse.Namespace) -> list[Check]:

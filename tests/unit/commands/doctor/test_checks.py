@@ -64,6 +64,7 @@ def test_the_worst_check_counts_and_any_that_is_not_ok_is_a_finding() -> None:
     together: list[list[Check]] = [[], [well], [well, amiss], [broken, amiss, well]]
     assert [worst(checks) for checks in together] == [Status.OK, Status.OK, Status.WARN, Status.FAIL]
     assert [exit_code(checks) for checks in together] == [0, 0, 1, 1]
+    assert [exit_code(checks, allow_warnings=True) for checks in together] == [0, 0, 0, 1]
 
 
 # --- probes -------------------------------------------------------------------------------------

@@ -1,0 +1,124 @@
+"""The chart as the real helm renders and installs it, and the values that stand for each overlay and component."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from tests.apiserver.manifests.installing import MANIFESTS, OWN_NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+Json = dict[str, Any]
+
+CHART: Final = MANIFESTS / "helm"
+HOOK: Final = "helm.sh/hook"
+
+_EVICT: Final = {"evict": {"enabled": True}}
+_DELEGATED: Final = {"evict": {"enabled": True, "mode": "delegated"}}
+_PATCH: Final = {"patches": {"enabled": True}, "patch": {"enabled": True}}
+_MONITORING: Final = {"monitoring": {"enabled": True}}
+_CERT_MANAGER: Final = {"certificates": {"provider": "cert-manager"}}
+OVERLAY_VALUES: Final[Mapping[str, Json]] = {
+    "cert-manager": _CERT_MANAGER,
+    "client-certificates": {"clientCertificates": {"enabled": True}},
+    "default-tolerations": {"defaultTolerations": True},
+    "evict-delegated": _DELEGATED,
+    "evict-observe": _EVICT,
+    "evict-replacement": {"evict": {"enabled": True, "mode": "replacement"}},
+    "evict-supplement": {"evict": {"enabled": True, "mode": "supplement"}},
+    "high-availability": {"highAvailability": True},
+    "monitoring": _MONITORING,
+    "patch-controller": _PATCH,
+    "patches": {"patches": {"enabled": True}},
+    "production": {**_CERT_MANAGER, **_DELEGATED, **_MONITORING, "highAvailability": True},
+    "self-managed": {},
+}
+"""The values that render what an overlay renders."""
+COMPONENT_VALUES: Final[Mapping[str, tuple[tuple[str, ...], Json]]] = {
+    "client-certificates": ((), {"clientCertificates": {"enabled": True}}),
+    "default-tolerations": ((), {"defaultTolerations": True}),
+    "evict": ((), _EVICT),
+    "evict-acting": (("evict-delegated",), _DELEGATED),  # has no mode of its own
+    "evict-delegated": ((), _DELEGATED),
+    "evict-replacement": ((), {"evict": {"enabled": True, "mode": "replacement"}}),
+    "evict-supplement": ((), {"evict": {"enabled": True, "mode": "supplement"}}),
+    "evict-without-delete": (
+        ("evict-delegated",),
+        {"evict": {"enabled": True, "mode": "delegated", "allowDelete": False}},
+    ),
+    "high-availability": ((), {"highAvailability": True}),
+    "host-network": ((), {"hostNetwork": True}),
+    "lifted": ((), {"lifted": True}),
+    "monitoring": ((), _MONITORING),
+    "patch-controller": (("patches",), _PATCH),
+    "patches": ((), {"patches": {"enabled": True}}),
+    "slice-attributes": (
+        ("patches", "patch-controller"),
+        {"patches": {"enabled": True, "sliceAttributes": True}, "patch": {"enabled": True}},
+    ),
+    "watch-pods": ((), {"watchPods": True}),
+}
+"""Of each component: those that come before it, and the values for all of them, beside self-managed certificates."""
+EVERYTHING: Final[Json] = {
+    **_DELEGATED,
+    **_MONITORING,
+    "patches": {"enabled": True, "sliceAttributes": True},
+    "patch": {"enabled": True},
+    "clientCertificates": {"enabled": True},
+    "defaultTolerations": True,
+    "highAvailability": True,
+    "hostNetwork": True,
+    "watchPods": True,
+}
+
+
+class Helm:
+    """The program, with settings of its own; it finds a cluster only where a kubeconfig is given."""
+
+    def __init__(self, program: Path, folder: Path) -> None:
+        self._program = program
+        self._folder = folder
+
+    def run(self, *arguments: str | Path, stdin: str = "", kubeconfig: Path | None = None) -> tuple[int, str, str]:
+        """(exit code, stdout, stderr)."""
+        environment = {key: text for key, text in os.environ.items() if not key.startswith(("HELM_", "KUBE"))}
+        environment |= {"HOME": str(self._folder), "KUBECONFIG": str(kubeconfig or os.devnull)}
+        done = subprocess.run(
+            [str(self._program), *map(str, arguments)],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+            env=environment,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def template(self, values: Json, *options: str, namespace: str = OWN_NAMESPACE) -> list[Json]:
+        """What the chart renders, its hooks too."""
+        code, out, err = self.try_template(values, *options, namespace=namespace)
+        assert (code, err) == (0, ""), err
+        return [each for each in yaml.safe_load_all(out) if each is not None]
+
+    def try_template(self, values: Json, *options: str, namespace: str = OWN_NAMESPACE) -> tuple[int, str, str]:
+        """(exit code, stdout, stderr)."""
+        return self.run(
+            "template",
+            "taints",
+            CHART,
+            f"--namespace={namespace}",
+            "--values=-",
+            *options,
+            stdin=yaml.safe_dump(values),
+        )
+
+
+def is_hook(document: Json) -> bool:
+    """Whether helm runs it at a point of a release's life, and does not count it among the release's objects."""
+    return HOOK in document["metadata"].get("annotations", {})

@@ -1,0 +1,110 @@
+"""Chart and kustomize render the same objects, for each overlay and for each component."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.apiserver.chart.helming import (
+    COMPONENT_VALUES,
+    EVERYTHING,
+    OVERLAY_VALUES,
+    is_hook,
+)
+from tests.apiserver.manifests.installing import overlay_of, rendered
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.apiserver.chart.helming import Helm, Json
+    from tests.controlplane.assets import Assets
+
+pytestmark = pytest.mark.apiserver
+
+_SELF_MANAGED: Final = "../certs/self-managed"
+_WITH_NAMESPACE: Final = {"namespace": {"create": True}}
+
+# --- the only differences ------------------------------------------------------------------------
+
+_HELM_LABEL: Final = "helm.sh/chart"
+_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+_KEPT: Final = "helm.sh/resource-policy"
+"""An annotation: the object stays when the release is uninstalled."""
+KEPT: Final = frozenset(
+    {
+        ("Secret", "device-taint-webhook-key"),
+        ("CustomResourceDefinition", "resourceslicepatches.devicetaint.io"),
+    }
+)
+
+
+def _without_helm(value: Any) -> Any:
+    """Labels as kustomize's, and lists whose entries have names in the order of these."""
+    if isinstance(value, dict):
+        kept = {key: _without_helm(each) for key, each in value.items() if key != _HELM_LABEL}
+        return {**kept, _MANAGED_BY: "kustomize"} if kept.get(_MANAGED_BY) == "Helm" else kept
+    if isinstance(value, list):
+        items = [_without_helm(each) for each in value]
+        named = all(isinstance(each, dict) and "name" in each for each in items)
+        return sorted(items, key=lambda each: str(each["name"])) if named else items
+    return value
+
+
+def objects(documents: list[Json]) -> dict[tuple[str, str, str], Json]:
+    """By kind, namespace and name, as far as they are to be the same. A release's hooks are not among its objects."""
+    found = {}
+    for document in documents:
+        if is_hook(document):
+            continue
+        clean = _without_helm(document)
+        metadata = clean["metadata"]
+        if (clean["kind"], metadata["name"]) in KEPT and metadata.get("annotations", {}).pop(_KEPT, "") == "keep":
+            metadata = clean["metadata"] = {key: each for key, each in metadata.items() if key != "annotations" or each}
+        found[clean["kind"], metadata.get("namespace", ""), metadata["name"]] = clean
+    return found
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def _same(helm: Helm, values: Json, kustomized: list[Json], *, namespace: str = "device-taint-webhook") -> None:
+    ours = objects(helm.template({**_WITH_NAMESPACE, **values}, namespace=namespace))
+    theirs = objects(kustomized)
+    assert sorted(ours) == sorted(theirs)
+    for key, document in theirs.items():
+        assert ours[key] == document, key
+
+
+@pytest.mark.parametrize("overlay", OVERLAY_VALUES)
+def test_chart_renders_what_the_overlay_renders(assets: Assets, helm: Helm, overlay: str) -> None:
+    _same(helm, OVERLAY_VALUES[overlay], rendered(assets, f"overlays/{overlay}"))
+
+
+@pytest.mark.parametrize("component", COMPONENT_VALUES)
+def test_chart_renders_what_the_component_adds(assets: Assets, helm: Helm, tmp_path: Path, component: str) -> None:
+    before, values = COMPONENT_VALUES[component]
+    components = [_SELF_MANAGED, *(f"components/{name}" for name in dict.fromkeys([*before, component]))]
+    if component == "evict-acting":
+        components = components[:-1]  # which the one before it includes
+    _same(helm, values, rendered(assets, overlay_of(tmp_path / "mine", components=components)))
+
+
+def test_chart_without_certificates_of_its_own_is_the_base(assets: Assets, helm: Helm) -> None:
+    _same(helm, {"certificates": {"provider": "secret"}}, rendered(assets, "base"))
+
+
+@pytest.mark.parametrize("certificates", ["self-managed", "cert-manager"])
+def test_chart_with_everything_in_another_namespace_is_all_components_there(
+    assets: Assets, helm: Helm, tmp_path: Path, certificates: str
+) -> None:
+    names = ("high-availability", "evict-delegated", "default-tolerations", "patches", "patch-controller",
+             "slice-attributes", "monitoring", "client-certificates", "host-network", "watch-pods")  # fmt: skip
+    folder = overlay_of(
+        tmp_path / "mine",
+        components=[f"../certs/{certificates}", *(f"components/{name}" for name in names)],
+        namespace="platform-dra",
+        transformers=["transformers/namespace"],
+    )
+    values = {**EVERYTHING, "certificates": {"provider": certificates}}
+    _same(helm, values, rendered(assets, folder), namespace="platform-dra")

@@ -1,0 +1,216 @@
+"""Values: each one changes what is rendered, wrong ones are refused with their path, and the examples render."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.apiserver.chart.helming import CHART, EVERYTHING, Helm, Json
+from tests.chart.values_page import VALUES, documented
+from webhook import __version__
+from webhook.api.field import Path
+from webhook.config.evict import parse_evict
+from webhook.config.serve import parse_serve
+from webhook.policy.document import load
+
+pytestmark = pytest.mark.apiserver
+
+EXAMPLES: Final = sorted((CHART / "examples").glob("*.yaml"))
+_RESOURCES: Final = {"limits": {"memory": "1Gi"}}
+_VARIABLE: Final = [{"name": "EXTRA", "value": "1"}]
+_CERT_MANAGER: Final = {"certificates": {"provider": "cert-manager"}}
+_SECRET: Final = {"certificates": {"provider": "secret"}}
+SAMPLES: Final[dict[str, Any]] = {
+    "image.registry": "registry.example.com",
+    "image.repository": "other/name",
+    "image.tag": "v9",
+    "image.digest": f"sha256:{'0' * 64}",
+    "image.pullPolicy": "Always",
+    "imagePullSecrets": [{"name": "credentials"}],
+    "commonLabels": {"team": "platform"},
+    "namespace.create": True,
+    "exemptNamespaces": ["kube-system", "other"],
+    "lifted": True,
+    "certificates.provider": "cert-manager",
+    "certificates.secretName": ("mine", _SECRET),
+    "certificates.caBundle": ("Y2E=", _SECRET),
+    "certificates.certManager.issuerRef": ({"kind": "ClusterIssuer", "name": "corporate"}, _CERT_MANAGER),
+    "certificates.certManager.duration": ("48h", _CERT_MANAGER),
+    "certificates.certManager.renewBefore": ("12h", _CERT_MANAGER),
+    "certificates.certManager.caDuration": ("96h", _CERT_MANAGER),
+    "clientCertificates.enabled": True,
+    "clientCertificates.configMapName": ("mine", {"clientCertificates": {"enabled": True}}),
+    "clientCertificates.names": (["a", "b"], {"clientCertificates": {"enabled": True}}),
+    "highAvailability": True,
+    "failurePolicy.rules": "Ignore",
+    "failurePolicy.claims": "Fail",
+    "failurePolicy.templates": "Fail",
+    "failurePolicy.patches": ("Ignore", {"patches": {"enabled": True}}),
+    "policy.document": {"kind": "DeviceTaintPolicy"},
+    "defaultTolerations": True,
+    "watchPods": True,
+    "hostNetwork": True,
+    "ports.webhook": 10250,
+    "ports.probes": 18081,
+    "ports.metrics": 18080,
+    "proxy.httpProxy": "http://proxy:1",
+    "proxy.httpsProxy": "http://proxy:2",
+    "proxy.noProxy": ".svc",
+    "logging.format": "text",
+    "logging.verbose": True,
+    "serve.replicas": 5,
+    "evict.enabled": True,
+    "evict.mode": ("supplement", {"evict": {"enabled": True}}),
+    "evict.allowDelete": (False, {"evict": {"enabled": True, "mode": "delegated"}}),
+    "patches.enabled": True,
+    "patches.keepDefinition": (False, {"patches": {"enabled": True}}),
+    "patches.sliceAttributes": (True, {"patches": {"enabled": True}, "patch": {"enabled": True}}),
+    "patch.enabled": (True, {"patches": {"enabled": True}}),
+    "monitoring.enabled": True,
+    "monitoring.labels": ({"release": "stack"}, {"monitoring": {"enabled": True}}),
+    "monitoring.serviceMonitor.enabled": (False, {"monitoring": {"enabled": True}}),
+    "monitoring.serviceMonitor.interval": ("15s", {"monitoring": {"enabled": True}}),
+    "monitoring.prometheusRule.enabled": (False, {"monitoring": {"enabled": True}}),
+    "monitoring.prometheusRule.runbookUrl": ("https://wiki.example.com/a", {"monitoring": {"enabled": True}}),
+    "monitoring.dashboard.enabled": (False, {"monitoring": {"enabled": True}}),
+    "monitoring.dashboard.labels": ({"dashboards": "yes"}, {"monitoring": {"enabled": True}}),
+    "monitoring.dashboard.annotations": ({"grafana_folder": "x"}, {"monitoring": {"enabled": True}}),
+    "networkPolicy.enabled": False,
+    "networkPolicy.apiServerPorts": [16443],
+    "networkPolicy.dnsPorts": [],
+    "networkPolicy.extraEgress": [{"ports": [{"port": 3128, "protocol": "TCP"}]}],
+    "disruptionBudget.enabled": False,
+    "disruptionBudget.maxUnavailable": "50%",
+    "quota.enabled": False,
+    "priorityClassName": "other",
+    "nodeSelector": {"kubernetes.io/arch": "amd64"},
+    "tolerations": [{"operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "podLabels": {"a": "b"},
+    "podAnnotations": {"a": "b"},
+    "key.keep": False,
+    "cleanup.enabled": False,
+    "doctor.enabled": False,
+    "doctor.failOnWarnings": True,
+    "doctor.wait": 7,
+    "hookResources": _RESOURCES,
+    **{f"{verb}.resources": (_RESOURCES, EVERYTHING) for verb in ("serve", "evict", "patch")},
+    **{f"{verb}.extraArgs": (["--log-format=text"], EVERYTHING) for verb in ("serve", "evict", "patch")},
+    **{f"{verb}.extraEnv": (_VARIABLE, EVERYTHING) for verb in ("serve", "evict", "patch")},
+    **{f"{verb}.replicas": (4, EVERYTHING) for verb in ("evict", "patch")},
+}
+"""Another value than the default for each, alone or with the values that it needs to have an effect."""
+
+
+def merged(values: Json, path: str, value: Any) -> Json:
+    """The values with one more."""
+    key, _, rest = path.partition(".")
+    return {**values, key: merged(values.get(key, {}), rest, value) if rest else value}
+
+
+def test_every_documented_value_has_a_sample() -> None:
+    assert {each.path for each in documented(VALUES.read_text())} == SAMPLES.keys()
+
+
+@pytest.mark.parametrize("path", SAMPLES)
+def test_value_changes_what_is_rendered_and_the_result_is_yaml(helm: Helm, path: str) -> None:
+    sample = SAMPLES[path]
+    value, needed = sample if isinstance(sample, tuple) else (sample, {})
+    before = helm.try_template(needed)
+    after = helm.try_template(merged(needed, path, value))
+    assert (before[0], after[0]) == (0, 0), (before, after)
+    assert before[1] != after[1]
+    assert all(isinstance(each["metadata"]["name"], str) for each in yaml.load_all(after[1], yaml.CSafeLoader) if each)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"evict": {"mod": "observe"}}, "at '/evict': additional properties 'mod' not allowed"),
+        ({"evict": {"mode": "kill"}}, "at '/evict/mode': value must be one of 'observe'"),
+        ({"replicas": 3}, "additional properties 'replicas' not allowed"),
+        ({"serve": {"replicas": 0}}, "at '/serve/replicas': minimum: got 0, want 1"),
+        ({"ports": {"webhook": "9443"}}, "at '/ports/webhook': got string"),
+        ({"image": {"digest": "0.1.0"}}, "at '/image/digest': '0.1.0' does not match pattern"),
+        ({"image": {"tag": 1.0}}, "at '/image/tag': got number, want string"),
+        ({"certificates": {"provider": "vault"}}, "at '/certificates/provider': value must be one of"),
+        ({"certificates": {"certManager": {"issuerRef": {"name": "a"}}}}, "/issuerRef': properties 'kind' required"),
+        ({"failurePolicy": {"slices": "Fail"}}, "at '/failurePolicy': additional properties 'slices' not allowed"),
+        ({"commonLabels": {"app.kubernetes.io/name": "x"}}, "at '/commonLabels/app.kubernetes.io~1name': false schema"),
+        ({"highAvailability": "yes"}, "at '/highAvailability': got string, want boolean"),
+        ({"patch": {"enabled": True}}, "patch.enabled needs patches.enabled: without the kind"),
+        ({"patches": {"enabled": True, "sliceAttributes": True}}, "patches.sliceAttributes needs patch.enabled"),
+        (
+            {"evict": {"enabled": True, "mode": "replacement", "allowDelete": False}},
+            "evict.allowDelete: false does not go with evict.mode: replacement",
+        ),
+        ({"certificates": {"caBundle": "Y2E="}}, "certificates.caBundle is for certificates.provider: secret only"),
+        ({"ports": {"webhook": 8080}}, "ports: webhook (8080), probes (8081) and metrics (8080) must differ"),
+    ],
+)
+def test_wrong_value_is_refused_with_its_path(helm: Helm, values: Json, message: str) -> None:
+    code, out, err = helm.try_template(values)
+    assert (code, out) == (1, "")
+    assert message in err
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.stem)
+def test_example_passes_lint_and_renders_what_the_programs_accept(helm: Helm, example: Any) -> None:
+    code, out, err = helm.run("lint", CHART, "--strict", f"--values={example}")
+    assert code == 0, (out, err)
+    documents = helm.template(yaml.safe_load(example.read_text()))
+    for document in (each for each in documents if each["kind"] == "Deployment"):
+        (container,) = document["spec"]["template"]["spec"]["containers"]
+        environment = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        verb, *arguments = container["args"]
+        if verb == "serve":
+            _ = parse_serve("x", arguments, environment)
+        elif verb == "evict":
+            _ = parse_evict("x", arguments, environment)
+        assert container["image"] == f"registry.example.com/platform/device-taint-webhook:{__version__}"
+
+
+def test_policy_of_the_example_is_one_that_the_webhook_loads(helm: Helm) -> None:
+    example = yaml.safe_load((CHART / "examples" / "production.yaml").read_text())
+    (config_map,) = [each for each in helm.template(example) if each["metadata"]["name"].endswith("-policy")
+                     and each["kind"] == "ConfigMap"]  # fmt: skip
+    written = yaml.safe_load(config_map["data"]["policy.yaml"])
+    assert written == example["policy"]["document"]
+    assert load(written, Path.root()).errors == ()
+    as_text = helm.template({**example, "policy": {"document": "# why\nkind: DeviceTaintPolicy\n"}})
+    (config_map,) = [each for each in as_text if each["kind"] == "ConfigMap" and "policy.yaml" in each["data"]]
+    assert config_map["data"]["policy.yaml"].startswith("# why\nkind: DeviceTaintPolicy\n")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, ["There is no public image.", "The chart has no policy", "helm test taints", "docs/callers.md"]),
+        ({"lifted": True}, ["API servers do not call the webhook"]),
+        ({"evict": {"enabled": True, "mode": "replacement"}}, ["The in-tree controller must be switched off"]),
+        ({"hostNetwork": True}, ["pod-security.kubernetes.io/enforce=privileged"]),
+        ({"monitoring": {"enabled": True}}, ["serviceMonitorSelector"]),
+        ({"doctor": {"enabled": False}}, ["device-taint-webhook doctor -n platform-dra --wait"]),
+    ],
+)
+def test_notes_say_what_is_left_to_do(helm: Helm, values: Json, said: list[str]) -> None:
+    options = ("install", "taints", CHART, "--namespace=platform-dra", "--dry-run=client", "--values=-")
+    code, out, err = helm.run(*options, stdin=yaml.safe_dump(values))
+    assert code == 0, err
+    notes = out.partition("\nNOTES:\n")[2]
+    assert [text for text in said if text not in notes] == []
+
+
+def test_notes_say_nothing_about_what_is_set(helm: Helm) -> None:
+    values = {
+        "image": {"registry": "registry.example.com"},
+        "policy": {"document": {"kind": "DeviceTaintPolicy"}},
+        "clientCertificates": {"enabled": True},
+    }
+    options = ("install", "taints", CHART, "--dry-run=client", "--values=-")
+    code, out, err = helm.run(*options, stdin=yaml.safe_dump(values))
+    assert code == 0, err
+    notes = out.partition("\nNOTES:\n")[2]
+    assert not any(text in notes for text in ("public image", "no policy", "callers", "evict", "monitoring"))

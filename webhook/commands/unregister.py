@@ -1,0 +1,75 @@
+"""`unregister`: deletes the webhook configurations, so that API servers stop calling the webhook."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from webhook.api.names import PROGRAM
+from webhook.commands.shared.flags import add_cluster, credentials_of
+from webhook.commands.shared.main import main_of, reading_cluster
+from webhook.commands.shared.output import write
+from webhook.config.command_line import CommandLine, program
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from webhook.cluster.client.credentials import Credentials
+
+_GROUP: Final = "admissionregistration.k8s.io"
+_RESOURCES: Final = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
+_UNCONFIRMED: Final = 1
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints what it deleted. Returns 0, 1 without --yes if there is something to delete, 2 without a cluster."""
+    return main_of(command_line(), arguments, _run)
+
+
+def _run(options: argparse.Namespace, parser: CommandLine) -> int:
+    method = "DELETE" if options.yes else "GET"
+    with reading_cluster():
+        found = asyncio.run(_send(credentials_of(options), method))
+    if not found:
+        return write("nothing to delete: API servers do not call the webhook\n", 0)
+    names = "".join(f"  {each}\n" for each in found)
+    if options.yes:
+        return write(f"deleted, so API servers stop calling the webhook:\n{names}", 0)
+    return write(
+        f"would be deleted, and nothing be refused any more that only the webhook refuses:\n{names}"
+        f"to delete them: {parser.prog} --yes\n",
+        _UNCONFIRMED,
+    )
+
+
+async def _send(credentials: Credentials, method: str) -> list[str]:
+    """Sends one request for each configuration. Returns the names of those that were there. Raises ClusterError."""
+    from webhook.cluster.client.errors import NotFound  # noqa: PLC0415 -- as all that needs a cluster
+    from webhook.cluster.client.rest import Cluster, path_of  # noqa: PLC0415 -- likewise
+
+    found = []
+    async with Cluster(credentials, user_agent=f"{PROGRAM}-unregister") as cluster:
+        for resource in _RESOURCES:
+            with contextlib.suppress(NotFound):
+                await cluster.request(method, path_of(_GROUP, "v1", resource, name=PROGRAM))
+                found.append(f"{resource}/{PROGRAM}")
+    return found
+
+
+def command_line() -> CommandLine:
+    """The flags of the verb."""
+    parser = CommandLine(
+        program("unregister"),
+        "Deletes both webhook configurations: API servers stop calling the webhook. The chart runs it before it is "
+        "uninstalled.",
+        "Exit codes: 0 they are gone, 1 they are there and --yes is missing, 2 wrong usage or no cluster.",
+        (
+            "device-taint-webhook unregister",
+            "device-taint-webhook unregister --context staging --yes",
+        ),
+    )
+    add_cluster(parser)
+    parser.add_argument("--yes", action="store_true", help="delete them; without it, only print what would be deleted")
+    return parser
