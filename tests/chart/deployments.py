@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from tests.chart.edits import Edit, followed, wrapped
-from webhook import __version__
 
 
 def workload(name: str, cpu: str) -> tuple[Edit, ...]:
     """What all three Deployments have in common; `name` is that of the container, and of its values."""
     values = f"$.Values.{name}"
     return (
-        Edit(f"image: device-taint-webhook:{__version__}\n", 'image: {{ include "device-taint-webhook.image" $ }}\n'),
+        Edit("image: device-taint-webhook\n", 'image: {{ include "device-taint-webhook.image" $ }}\n'),
         Edit("imagePullPolicy: IfNotPresent\n", "imagePullPolicy: {{ $.Values.image.pullPolicy }}\n"),
         Edit(
             "      priorityClassName: system-cluster-critical\n      nodeSelector:\n        kubernetes.io/os: linux\n",

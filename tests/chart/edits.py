@@ -9,7 +9,6 @@ from typing import Final
 _LABELS: Final = re.compile(
     r"^(?P<indent> *)app\.kubernetes\.io/name: device-taint-webhook\n"
     r"(?P=indent)app\.kubernetes\.io/instance: device-taint-webhook\n"
-    r"(?P=indent)app\.kubernetes\.io/version: \S+\n"
     r"(?P=indent)app\.kubernetes\.io/component: (?P<component>\S+)\n"
     r"(?P=indent)app\.kubernetes\.io/part-of: device-taint-webhook\n"
     r"(?P=indent)app\.kubernetes\.io/managed-by: kustomize\n",

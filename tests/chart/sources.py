@@ -249,6 +249,14 @@ type: Opaque
                 "evict, --mode={{ $.Values.evict.mode }}, --leader-elect",
                 "evict",
             ),
+            followed(
+                "              fieldPath: metadata.namespace\n",
+                """\
+        {{- with include "device-taint-webhook.evictEnv" $ | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
+""",
+            ),
         ),
     ),
     Template(
@@ -259,7 +267,30 @@ type: Opaque
     ),
     Template("evict/flow-schema.yaml", f"{_COMPONENTS}/evict/flow-schema.yaml", _EVICT),
     Template(
-        "evict/network-policy.yaml", f"{_COMPONENTS}/evict/network-policy.yaml", f"and {_EVICT} {_POLICED}", (_EGRESS,)
+        "evict/network-policy.yaml",
+        f"{_COMPONENTS}/evict/network-policy.yaml",
+        f"and {_EVICT} {_POLICED}",
+        (
+            Edit(
+                _EGRESS.old,
+                _EGRESS.new
+                + """\
+  {{- with $.Values.evict.notifications.ports }}
+  - ports:
+    {{- range . }}
+    - port: {{ . | int }}
+      protocol: TCP
+    {{- end }}
+  {{- end }}
+""",
+            ),
+        ),
+    ),
+    Template("evict/reports.yaml", f"{_COMPONENTS}/reports/access.yaml", f"and {_EVICT} $.Values.evict.openReports"),
+    Template(
+        "evict/admission-policies.yaml",
+        f"{_COMPONENTS}/admission-policies/access.yaml",
+        f'and {_EVICT} (ne $.Values.evict.syncAdmissionPolicies "off")',
     ),
     Template("patches/access.yaml", f"{_COMPONENTS}/patches/access.yaml", _PATCHES),
     Template(

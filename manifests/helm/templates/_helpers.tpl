@@ -88,6 +88,28 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
+{{/* Environment variables that choices add to evict. */}}
+{{- define "device-taint-webhook.evictEnv" -}}
+{{- with .Values.evict }}
+{{- if .openReports }}
+- name: DEVICE_TAINT_WEBHOOK_OPEN_REPORTS
+  value: "true"
+{{- end }}
+{{- if ne .syncAdmissionPolicies "off" }}
+- name: DEVICE_TAINT_WEBHOOK_SYNC_ADMISSION_POLICIES
+  value: {{ .syncAdmissionPolicies }}
+{{- end }}
+{{- with .notifications.alertmanagers }}
+- name: DEVICE_TAINT_WEBHOOK_NOTIFY_ALERTMANAGER
+  value: {{ join "," . }}
+{{- end }}
+{{- with .notifications.cloudEvents }}
+- name: DEVICE_TAINT_WEBHOOK_NOTIFY_CLOUDEVENTS
+  value: {{ join "," . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* The ports of serve, as a map. */}}
 {{- define "device-taint-webhook.ports" -}}
 webhook: {{ .Values.ports.webhook | default (ternary 10261 9443 .Values.hostNetwork) | int }}

@@ -41,6 +41,7 @@ OVERLAY_VALUES: Final[Mapping[str, Json]] = {
 }
 """The values that render what an overlay renders."""
 COMPONENT_VALUES: Final[Mapping[str, tuple[tuple[str, ...], Json]]] = {
+    "admission-policies": (("evict",), {"evict": {"enabled": True, "syncAdmissionPolicies": "apply"}}),
     "client-certificates": ((), {"clientCertificates": {"enabled": True}}),
     "default-tolerations": ((), {"defaultTolerations": True}),
     "evict": ((), _EVICT),
@@ -57,7 +58,20 @@ COMPONENT_VALUES: Final[Mapping[str, tuple[tuple[str, ...], Json]]] = {
     "lifted": ((), {"lifted": True}),
     "monitoring": ((), _MONITORING),
     "patch-controller": (("patches",), _PATCH),
+    "notifications": (
+        ("evict",),
+        {
+            "evict": {
+                "enabled": True,
+                "notifications": {
+                    "alertmanagers": ["http://alertmanager-operated.monitoring.svc:9093"],
+                    "ports": [9093],
+                },
+            }
+        },
+    ),
     "patches": ((), {"patches": {"enabled": True}}),
+    "reports": (("evict",), {"evict": {"enabled": True, "openReports": True}}),
     "slice-attributes": (
         ("patches", "patch-controller"),
         {"patches": {"enabled": True, "sliceAttributes": True}, "patch": {"enabled": True}},

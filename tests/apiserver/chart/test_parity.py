@@ -13,6 +13,7 @@ from tests.apiserver.chart.helming import (
     is_hook,
 )
 from tests.apiserver.manifests.installing import overlay_of, rendered
+from webhook import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +28,10 @@ _WITH_NAMESPACE: Final = {"namespace": {"create": True}}
 
 # --- the only differences ------------------------------------------------------------------------
 
-_HELM_LABEL: Final = "helm.sh/chart"
+_HELM_LABELS: Final = frozenset({"helm.sh/chart", "app.kubernetes.io/version"})
+"""The manifests name no version; a release adds it (release/installations.py)."""
 _MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+OWN_IMAGE: Final = "device-taint-webhook"
 _KEPT: Final = "helm.sh/resource-policy"
 """An annotation: the object stays when the release is uninstalled."""
 KEPT: Final = frozenset(
@@ -42,7 +45,9 @@ KEPT: Final = frozenset(
 def _without_helm(value: Any) -> Any:
     """Labels as kustomize's, and lists whose entries have names in the order of these."""
     if isinstance(value, dict):
-        kept = {key: _without_helm(each) for key, each in value.items() if key != _HELM_LABEL}
+        kept = {key: _without_helm(each) for key, each in value.items() if key not in _HELM_LABELS}
+        if kept.get("image") == f"{OWN_IMAGE}:{__version__}":
+            kept["image"] = OWN_IMAGE
         return {**kept, _MANAGED_BY: "kustomize"} if kept.get(_MANAGED_BY) == "Helm" else kept
     if isinstance(value, list):
         items = [_without_helm(each) for each in value]

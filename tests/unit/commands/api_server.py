@@ -76,10 +76,14 @@ def serving(tables: ApiServer, folder: Path) -> Iterator[None]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             self.reply(*tables.write(self.command, self.path, body))
 
-        do_PUT = do_DELETE = do_POST  # noqa: N815 -- its name
+        do_PUT = do_POST  # noqa: N815 -- its name
 
         def do_DELETE(self) -> None:
-            self.reply(*tables.delete(self.path))
+            with_options = int(self.headers["Content-Length"] or 0) > 0
+            if with_options:
+                self.do_POST()
+            else:
+                self.reply(*tables.delete(self.path))
 
         def reply(self, code: int, value: Any) -> None:
             body = json.dumps(value).encode()
