@@ -33,7 +33,7 @@ PROPERTIES: Final = {
     ),
     "eviction": ("eviction", "tally", "windows"),
     "patches": ("patch_index", "reactions"),
-    "reports": (),
+    "reports": ("report_shards",),
 }
 MORE: Final = {
     "api": (
