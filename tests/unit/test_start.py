@@ -60,3 +60,10 @@ def test_looking_at_a_cluster_imports_no_library_that_only_servers_and_policies_
     assert not packages(modules) & NEVER_AT_A_GLANCE
     assert "webhook.admission.chain" not in modules, "a review of a policy needs no review of claims"
     assert "webhook.eviction.core" not in modules, "the worker's own machinery"
+
+
+@pytest.mark.parametrize(("words", "waits"), [("schema policy", True), ("serve --help", False)])
+def test_only_what_ends_after_one_answer_seldom_looks_for_garbage(words: str, *, waits: bool) -> None:
+    note = "sys.modules[f'threshold.{gc.get_threshold()[0]}'] = gc"
+    call = f"import gc; sys.argv[1:] = {words.split()!r}; webhook.cli.main(); {note}"
+    assert (imported_by(call) & {"threshold.700", "threshold.50000"} == {"threshold.50000"}) is waits
