@@ -90,6 +90,14 @@ def need(*programs: str) -> None:
         raise NotHereError("debootstrap and buildah need root here")
 
 
+def need_mounts() -> None:
+    """Raises NotHereError if this user cannot mount anything, as in a container without privileges."""
+    try:
+        run("unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
+    except CannotBuildError as error:
+        raise NotHereError(f"nothing can be mounted here: {error}") from error
+
+
 def run(*command: str, timeout_seconds: float = 3600) -> str:
     """What a program printed.
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from release.bases import SUITE, CannotBuildError, NotHereError, base, native, need, run
+from release.bases import SUITE, base, native, need, need_mounts, run
 from release.emulation import enable
 
 if TYPE_CHECKING:
@@ -168,10 +168,7 @@ class Builder:
 def need_tools() -> None:
     """Raises NotHereError with what is missing on this machine."""
     need(*_NEEDED)
-    try:
-        run("unshare", "--mount", "true")
-    except CannotBuildError as error:
-        raise NotHereError(f"no mount namespaces: {error}") from error
+    need_mounts()
 
 
 def build_archive(architecture: str, version: str, revision: str, folder: Path) -> Archive:

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from release.bases import CannotBuildError, NotHereError, base, cache_root, native, need, run
+from release.bases import CannotBuildError, NotHereError, base, cache_root, native, need, need_mounts, run
 from release.contents import leave_out
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def packages() -> Path:
     Raises: NotHereError if this machine lacks what that needs, CannotBuildError if it failed.
     """
     need("unshare", "chroot", "mount")
+    need_mounts()
     model = base(native())
     inputs = hashlib.sha256(model.name.encode() + _INSTALL.encode())
     for name in _INPUTS:

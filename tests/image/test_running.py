@@ -29,12 +29,13 @@ _SOMEBODY: Final = "12345:54321"
 def _without_rights(root: Path, mounted: Path, *arguments: str, extra: str = "") -> list[str]:
     """A command that runs the image's program as some user.
 
-    In a mount namespace of its own: the image read-only, /proc, and a folder where a volume would be.
+    In a mount namespace of its own: the image read-only, /proc, and a folder where a volume would be. HOME is what
+    container runtimes set for a user that has no entry.
     """
     script = f"""
         mount --bind {root} {root} && mount -o remount,bind,ro {root} &&
         mount --bind -o ro {mounted} {root}/mnt && mount -t proc proc {root}/proc && {extra}
-        exec chroot --userspec={_SOMEBODY} {root} /usr/bin/env -i PATH=/{OURS}/bin:/usr/bin \\
+        exec chroot --userspec={_SOMEBODY} {root} /usr/bin/env -i HOME=/ PATH=/{OURS}/bin:/usr/bin \\
             device-taint-webhook "$@" """
     return ["/usr/bin/env", "unshare", "--mount", "sh", "-c", script, "sh", *arguments]
 
