@@ -36,7 +36,7 @@ SCHEMA: Final = Draft7Validator(
 )
 CONFIGURATION: Final = {"route": {"receiver": "none"}, "receivers": [{"name": "none"}]}
 ASKED: Final = {"devicetaint.io/evict": "true"}
-TWO_BLOCKED_SECONDS: Final = 240
+BLOCKED_SECONDS: Final = 240
 
 
 class Alertmanager:
@@ -199,9 +199,7 @@ def test_alerts_and_events_say_what_happens_to_rules(
         _ = plane.client.delete(f"{ward.claims}/one").object  # no controller here ends the allocation
         released = ("DeviceTaintRuleReleased", stopped)
         wait_until(lambda: released in manager.alerts(), "released")
-        wait_until(
-            lambda: ("DeviceTaintRuleBlocked", blocked) in manager.alerts(), "blocked", seconds=TWO_BLOCKED_SECONDS
-        )
+        wait_until(lambda: ("DeviceTaintRuleBlocked", blocked) in manager.alerts(), "blocked", seconds=BLOCKED_SECONDS)
         wait_until(lambda: kinds(events, blocked) == ["blocked"], "the same as an event")
         dropped = process.metric("device_taint_webhook_notifications_dropped_total")
         assert set(dropped.values()) == {0.0}
