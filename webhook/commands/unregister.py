@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +28,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace, parser: CommandLine) -> int:
+    import asyncio  # noqa: PLC0415 -- help needs none of it
+
     method = "DELETE" if options.yes else "GET"
     with reading_cluster():
         found = asyncio.run(_send(credentials_of(options), method))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from webhook.certificates.contexts import trusting_context
 from webhook.certificates.parsing import Unusable, parsing
+from webhook.certificates.trust import trusting_context
 from webhook.cluster.client.errors import NoCredentials
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from webhook.certificates.contexts import trusting_context
 from webhook.certificates.parsing import Unusable, parsing
+from webhook.certificates.trust import trusting_context
 from webhook.cluster.client.answers import decode, objects
 
 if TYPE_CHECKING:

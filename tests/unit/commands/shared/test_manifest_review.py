@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from tests.unit.commands.check_runner import CheckRunner
 
+NO_OBJECT = "must be an object with apiVersion and kind; --skip-others skips files of other kinds"
+
 
 # --- what is judged -----------------------------------------------------------------------------
 
@@ -66,9 +68,12 @@ def test_what_is_no_policy_is_of_another_kind(manifest: Any, run: CheckRunner) -
         ("metadata: {}\nspec: {}\n", "1:1: error: apiVersion: Required value"),
         (
             "- {apiVersion: v1, kind: Pod}\n",
-            '1:1: error: Invalid value: "a list": must be an object with apiVersion and kind',
+            f'1:1: error: Invalid value: "a list": {NO_OBJECT}',
         ),
-        ("<html>", '1:1: error: Invalid value: "<html>": must be an object with apiVersion and kind'),
+        (
+            "<html>",
+            f'1:1: error: Invalid value: "<html>": {NO_OBJECT}',
+        ),
         (
             "apiVersion: resource.k8s.io/v1beta1\nkind: DeviceTaintRule\n",
             (

@@ -17,8 +17,8 @@ LABELS_WITH_THE_NAME = ("name", "instance", "part-of")
 
 
 def documents() -> list[dict[str, object]]:
-    """All objects in the manifests."""
-    files = sorted(MANIFESTS.rglob("*.yaml"))
+    """All objects in the manifests; those of the chart are made of them."""
+    files = sorted(file for file in MANIFESTS.rglob("*.yaml") if "helm" not in file.relative_to(MANIFESTS).parts)
     return [each for file in files for each in yaml.safe_load_all(file.read_text()) if isinstance(each, dict)]
 
 
