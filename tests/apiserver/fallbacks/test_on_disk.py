@@ -41,7 +41,7 @@ def _configuration(folder: Path) -> Json:
     return found
 
 
-def test_files_are_enforced_and_nobody_can_delete_them(assets: Assets, tmp_path: Path) -> None:
+def test_files_are_enforced_and_cannot_be_deleted_through_the_api(assets: Assets, tmp_path: Path) -> None:
     policy, folder, configuration = tmp_path / "policy.yaml", tmp_path / "files", tmp_path / "admission.json"
     policy.write_text(json.dumps(POLICY))
     assert export_vap.run(["--policy", str(policy), "--defaults", "--static", str(folder)]) == 0

@@ -41,6 +41,7 @@ _COMPONENTS: Final = (
     "high-availability",
     "evict-delegated",
     "evict-without-delete",
+    "admission-policies",
     "default-tolerations",
     "patches",
     "patch-controller",
