@@ -74,12 +74,23 @@ class FallbackSync:
         """Works until it is cancelled; a failure is logged, and what else this process does goes on."""
         while True:
             try:
-                async with self._cluster, asyncio.TaskGroup() as group:
-                    group.create_task(self._cache.run())
-                    group.create_task(self._keeper.run())
+                async with self._cluster:
+                    await self._work()
             except Exception:
                 log.exception("admission policies not in sync because of an internal error")
             await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _work(self) -> None:
+        """Until one of the tasks fails. No task group: one that fails as it is cancelled raises the failure alone."""
+        tasks = [asyncio.create_task(self._cache.run()), asyncio.create_task(self._keeper.run())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _tell(self, reason: str, note: str) -> None:
         """An Event of type Warning about the policy's ConfigMap, if it is in one."""
