@@ -157,7 +157,7 @@ def _copy_missing(model: Path, root: Path) -> None:
         if path.is_dir() and not path.is_symlink():
             copy.mkdir()
             shutil.copystat(path, copy)
-        elif path.is_symlink() or _same_source(path, model, root):
+        elif path.is_symlink() or (path.is_file() and _same_source(path, model, root)):  # never a device
             shutil.copy2(path, copy, follow_symlinks=False)
 
 

@@ -21,8 +21,8 @@ from webhook.cluster.settings import ReflectorSettings
 
 PLACE: Final = b'"ODD"'
 ODD: Final = [
-    pytest.param(b"[" * 40_000 + b"]" * 40_000, id="4,000 levels of lists"),
-    pytest.param(b'{"a":' * 3_000 + b"1" + b"}" * 3_000, id="3,000 levels of objects"),
+    pytest.param(b"[" * 40_000 + b"]" * 40_000, id="40,000 levels of lists"),
+    pytest.param(b'{"a":' * 30_000 + b"1" + b"}" * 30_000, id="30,000 levels of objects"),
     pytest.param(b'{"a":"\\ud800"}', id="half of a surrogate pair"),
     pytest.param(b'{"\\udc00":1}', id="the other half, in a key"),
     pytest.param(b'{"a":"\xff"}', id="a byte that is no UTF-8"),
