@@ -54,10 +54,10 @@ class Release:
         self._egress = egress
         self.version = versions.api_versions(plane.server_version)[0]
 
-    def helm(self, verb: str, *arguments: str | Path, values: Json | None = None) -> str:
-        """Runs helm for this release; its standard output."""
+    def try_helm(self, verb: str, *arguments: str | Path, values: Json | None = None) -> tuple[int, str, str]:
+        """Runs helm for this release: (exit code, stdout, stderr)."""
         more = ["--values=-"] if values is not None else []
-        code, out, err = self._helm.run(
+        return self._helm.run(
             verb,
             NAME,
             *arguments,
@@ -66,6 +66,10 @@ class Release:
             stdin=yaml.safe_dump(values),
             kubeconfig=self.plane.kubeconfig,
         )
+
+    def helm(self, verb: str, *arguments: str | Path, values: Json | None = None) -> str:
+        """The same, which must succeed; its standard output."""
+        code, out, err = self.try_helm(verb, *arguments, values=values)
         assert code == 0, (out, err)
         return out
 

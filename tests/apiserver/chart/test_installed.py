@@ -19,6 +19,7 @@ from tests.controlplane.egress import EgressProxy
 from tests.controlplane.kubelet import DaemonProcess, Kubelet
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
+from webhook import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +113,18 @@ def _install_and_test(release: Release) -> None:
         assert lines == [], doctor
         assert "ok    callers: only clients with an API server's certificate are accepted" in doctor
         assert kubelet.faults == []
+        _refuse_broken_policy(release)
     assert not release.plane.kubectl("get", "clusterrole", "device-taint-webhook-doctor").stdout
+
+
+def _refuse_broken_policy(release: Release) -> None:
+    """The running webhook refuses the ConfigMap, so helm fails with its words; the old policy stays."""
+    broken = {**FIRST, "policy": {"document": {**POLICY, "mode": "strict"}}}
+    code, _, err = release.try_helm("upgrade", CHART, "--reset-values", values=broken)
+    assert code == 1
+    assert "data[policy.yaml].mode" in err
+    wait_until(release.judges, "the old policy is in use")
+    release.upgrade(FIRST)
 
 
 def _upgrade_and_roll_back(release: Release) -> None:
@@ -178,7 +190,11 @@ def test_release_is_installed_tested_upgraded_rolled_back_and_uninstalled(releas
 def test_installation_of_kustomize_is_taken_over(release: Release, tmp_path: Path) -> None:
     """Names and selectors are the same; only labels change, so pods are replaced one at a time."""
     components = ["../certs/self-managed", "components/evict-delegated"]
-    fields: Json = {"namespace": NAMESPACE, "transformers": ["transformers/namespace"]}
+    fields: Json = {
+        "namespace": NAMESPACE,
+        "transformers": ["transformers/namespace"],
+        "images": [{"name": SERVE, "newTag": __version__}],
+    }
     done = release.plane.kubectl("apply", "-k", overlay_of(tmp_path / "mine", components=components, **fields))
     assert done.code == 0, done
     before = {name: release.pod(name) for name in (SERVE, f"{SERVE}-evict")}
