@@ -94,6 +94,7 @@ def test_it_has_no_generated_client_and_no_program_but_ours(files: Path) -> None
     assert {name for name in programs if not name.lower().startswith(("python", "activate"))} == {
         "device-taint-webhook",
         "kubectl-dtaint",
+        "kubectl_complete-dtaint",
     }
 
 

@@ -121,7 +121,7 @@ def test_a_receiver_that_does_not_answer_delays_no_other_and_nothing_waits_witho
                 for number in range(20):
                     running.put(make_notice(name=f"r{number}"))
                     await until(lambda number=number: f"r{number}" in names(peer), "the other has it")  # type: ignore[misc]
-                assert running.unsent == 6
+                await until(lambda: running.unsent == 6, "the other has been answered")
                 assert queue.sample("waiting") == 6
             assert queue.sample("dropped_total") == 15
 
