@@ -197,7 +197,9 @@ def _until(running: subprocess.Popen[str], line: str) -> str:
 
 def _interrupt(typist: Typist) -> None:
     """Ctrl-C leaves the taint, and says how to take it back."""
-    going = typist.reader.start(f"exec kubectl dtaint drain {NODE}", KUBECONFIG=str(typist.kubeconfig))
+    # What a shell starts in the background ignores SIGINT, these tests among it, and so would the command.
+    command = f"exec env --default-signal=INT kubectl dtaint drain {NODE}"
+    going = typist.reader.start(command, KUBECONFIG=str(typist.kubeconfig))
     _until(going, "1 pod to evict\n")
     going.send_signal(signal.SIGINT)
     printed = typist.reader.finish(going, codes={130}, seconds=120)
