@@ -176,6 +176,7 @@ DOWNLOADS ?=
 IMAGES ?=
 PLATFORMS ?=
 OUTPUT ?=
+NOTES ?=
 
 export RELEASE_VERSION = $(VERSION)
 
@@ -184,7 +185,7 @@ release: setup ## all files of a release, in dist/vVERSION (VERSION=1.2.3 REGIST
 	@$(BIN)/python -m release --version "$$RELEASE_VERSION" --kubectl "$(KUBECTL)" --kustomize "$(KUSTOMIZE)" \
 		$(if $(REGISTRY),--registry "$(REGISTRY)") $(if $(REPOSITORY),--repository "$(REPOSITORY)") \
 		$(if $(DOWNLOADS),--downloads "$(DOWNLOADS)") $(if $(IMAGES),--images "$(IMAGES)") \
-		$(if $(PLATFORMS),--platforms "$(PLATFORMS)") $(if $(OUTPUT),--output "$(OUTPUT)")
+		$(if $(NOTES),--notes "$(NOTES)") $(if $(PLATFORMS),--platforms "$(PLATFORMS)") $(if $(OUTPUT),--output "$(OUTPUT)")
 
 # --- upkeep -------------------------------------------------------------------------------------
 

@@ -60,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_release(source: Source, given: argparse.Namespace, folder: Path) -> None:
     """Writes all files of the release to `folder`, with what takes long last."""
-    section_of((source.root / "CHANGELOG.md").read_text(encoding="utf-8"), source.version)
+    heading = given.notes or source.version
+    section_of((source.root / "CHANGELOG.md").read_text(encoding="utf-8"), heading)
     renderer = renderer_of(given.kubectl, given.kustomize)
     architectures = [] if given.images == [_NONE] else given.images
     downloads = given.downloads or f"{given.repository}/releases/download/{source.tag}"
@@ -72,7 +73,7 @@ def build_release(source: Source, given: argparse.Namespace, folder: Path) -> No
     write_krew_manifest(source, archives, {"homepage": given.repository, "downloads": downloads}, folder)
     write_bill(source, wheel, folder)
     build_images(source, given.repository, architectures, folder)
-    write_notes(source, given.repository, folder)
+    write_notes(source, heading, given.repository, folder)
     parameters = {
         "version": source.version,
         "registry": given.registry,
@@ -104,6 +105,8 @@ def _remarks(given: argparse.Namespace) -> list[str]:
         remarks.append(f"left out, as asked: kubectl-dtaint for other platforms than {', '.join(given.platforms)}")
     if not (ROOT / "manifests" / "helm").is_dir():
         remarks.append("left out: the chart, which this tree does not have")
+    if given.notes:
+        remarks.append(f"the release notes are section '## {given.notes}': cut a release before you publish this")
     remarks += [
         f"{name}={value} stands for an address that is not known: set {name} before you publish this"
         for name, value, default in (
@@ -127,6 +130,7 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument(
         "--images", type=_list_of((*_ARCHITECTURES, _NONE)), default=list(_ARCHITECTURES), help="architectures, or none"
     )
+    parser.add_argument("--notes", default="", metavar="HEADING", help="section of CHANGELOG.md; else VERSION's")
     parser.add_argument("--kubectl", default="", help="renders manifests; else the one on PATH")
     parser.add_argument("--kustomize", default="", help="likewise")
     return parser

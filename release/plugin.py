@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from release.wheels import Platform
 
 PROGRAM: Final = "kubectl-dtaint"
+COMPLETE: Final = "kubectl_complete-dtaint"
+"""What kubectl runs for suggestions, if it is on PATH."""
+_COMPLETE_SCRIPT: Final = b'#!/bin/sh\nexec kubectl-dtaint __complete "$@"\n'
 
 
 def build_plugin(source: Source, platform: Platform, wheel: Path, folder: Path) -> Path:
-    """Writes kubectl-dtaint-VERSION-OS-ARCH.tar.gz with the program and the licence, as krew unpacks it.
+    """Writes kubectl-dtaint-VERSION-OS-ARCH.tar.gz with the program, its completion for kubectl, and the licence.
 
     `wheel` is ours.
 
@@ -54,8 +57,12 @@ def build_plugin(source: Source, platform: Platform, wheel: Path, folder: Path) 
             "--pex-root", str(Path(made, "root")), "--output-file", str(program),
         ]  # fmt: skip
         run_tool(command, source, Path(made))
-        files = {PROGRAM: program.read_bytes(), "LICENSE": (source.root / "LICENSE").read_bytes()}
-        write_tarball(archive, files, source, frozenset({PROGRAM}))
+        files = {
+            PROGRAM: program.read_bytes(),
+            COMPLETE: _COMPLETE_SCRIPT,
+            "LICENSE": (source.root / "LICENSE").read_bytes(),
+        }
+        write_tarball(archive, files, source, frozenset({PROGRAM, COMPLETE}))
     return archive
 
 

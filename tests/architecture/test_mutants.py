@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.mutants.__main__ import ACCEPTED, Accepted, accepted_in
+from tests.mutants.forks import Forks
 from tests.mutants.places import OPERATORS, ROOMS, diff_of, sample_of
 from tests.mutants.reach import MeasuredTest, Reach
 from tests.mutants.trials import MORE, PROPERTIES, laws_of, unit_tests_of
@@ -141,3 +144,19 @@ def test_tests_of_a_line_are_those_that_run_its_statement(line: int, expected: l
     found = reach.tests_of("webhook/api/module.py", REACHED, line)
     assert found == [tests[name] for name in expected], "with the module of that name first"
     assert reach.tests_of("webhook/api/nowhere.py", REACHED, line) == []
+
+
+@pytest.mark.slow
+def test_tests_that_never_end_are_told_from_tests_that_wait(tmp_path: Path) -> None:
+    """By the processor time they take, which a busy machine does not change."""
+    (tmp_path / "test_loops.py").write_text("def test_a():\n    while True:\n        pass\n")
+    (tmp_path / "test_waits.py").write_text("import time\n\ndef test_a():\n    time.sleep(1.5)\n")
+    (tmp_path / "test_fails.py").write_text("def test_a():\n    assert False\n")
+    forks = Forks("import sys\n", tmp_path, os.environ)
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            forks.run(["-q", "test_loops.py"], 1.0)
+        assert forks.run(["-q", "test_waits.py"], 1.0)[0] == 0
+        assert forks.run(["-q", "test_fails.py"], 1.0)[0] == 1
+    finally:
+        forks.close()

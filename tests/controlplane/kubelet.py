@@ -21,6 +21,7 @@ from tests.controlplane.webhook_process import our_environment
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tests.controlplane.contents import ImageContents
     from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
@@ -30,8 +31,14 @@ _SECONDS: Final = 0.3
 class PodProcess:
     """The only container of a pod as a process from entry to exit, with its account's token and its mounted files."""
 
-    def __init__(self, plane: ControlPlane, namespace: str, pod: Json, *arguments: str) -> None:
-        """`pod` is a pod's spec; `arguments` are added to those of the container."""
+    def __init__(
+        self, plane: ControlPlane, namespace: str, pod: Json, *arguments: str, contents: ImageContents | None = None
+    ) -> None:
+        """`pod` is a pod's spec; `arguments` are added to those of the container.
+
+        contents: what the container's image holds; without it, the program of this tree runs.
+        """
+        self._contents = contents
         self._plane = plane
         self._namespace = namespace
         self._pod = pod
@@ -51,14 +58,13 @@ class PodProcess:
             for place, files in mounts.items():
                 value = value.replace(place, str(files))
             environment[variable["name"]] = value
-        command = [sys.executable, "-m", "webhook", *container["args"], f"--kubeconfig={account}", *self._arguments]
-        self.process = Process(
-            container["name"],
-            command,
-            folder / "log",
-            environment={**our_environment(), **environment},
-            grace_seconds=90,
-        )
+        command = [*container["args"], f"--kubeconfig={account}", *self._arguments]
+        if self._contents is None:
+            command = [sys.executable, "-m", "webhook", *command]
+            environment = {**our_environment(), **environment}
+        else:
+            command = self._contents.command(environment, *command)
+        self.process = Process(container["name"], command, folder / "log", environment=environment, grace_seconds=90)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -87,15 +93,17 @@ class PodProcess:
 class DaemonProcess(PodProcess):
     """One that goes on, on free ports; ready when entry returns."""
 
-    def __init__(self, plane: ControlPlane, namespace: str, pod: Json, *, serves: bool) -> None:
-        """`serves`: whether it answers reviews, on `port`."""
+    def __init__(
+        self, plane: ControlPlane, namespace: str, pod: Json, *, serves: bool, contents: ImageContents | None = None
+    ) -> None:
+        """`serves`: whether it answers reviews, on `port`. `contents`: as of PodProcess."""
         self.port, self._probes, metrics = free_port(), free_port(), free_port()
         addresses = [
             f"--health-probe-bind-address=127.0.0.1:{self._probes}",
             f"--metrics-bind-address=127.0.0.1:{metrics}",
             *(["--bind-address=127.0.0.1", f"--port={self.port}"] if serves else []),
         ]
-        super().__init__(plane, namespace, pod, *addresses)
+        super().__init__(plane, namespace, pod, *addresses, contents=contents)
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -120,7 +128,16 @@ class Kubelet:
     `output` has what these printed, by component.
     """
 
-    def __init__(self, plane: ControlPlane, namespace: str, components: Iterable[str]) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        namespace: str,
+        components: Iterable[str],
+        *,
+        contents: ImageContents | None = None,
+    ) -> None:
+        """`contents`: as of PodProcess."""
+        self._contents = contents
         self._plane = plane
         self._namespace = namespace
         self._components = frozenset(components)
@@ -155,7 +172,7 @@ class Kubelet:
             ready = {"type": "Ready", "status": "True", "lastTransitionTime": pod["metadata"]["creationTimestamp"]}
             self._plane.client.patch(status, {"status": {"phase": "Running", "conditions": [ready]}}, MERGE_PATCH)
             return
-        with PodProcess(self._plane, self._namespace, pod["spec"]) as running:
+        with PodProcess(self._plane, self._namespace, pod["spec"], contents=self._contents) as running:
             code = running.process.wait()
             self.output[component] = running.process.log.read_text()
         phase = "Failed" if code else "Succeeded"

@@ -14,7 +14,7 @@ from release.wheels import PLATFORMS, Platform
 from webhook import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 ROOT: Final = Path(__file__).parents[2]
 REVISION: Final = "0123456789abcdef0123456789abcdef01234567"
@@ -34,14 +34,20 @@ class Surroundings:
     environment: Mapping[str, str]
 
 
-def tree_at(folder: Path, *, changes: str = CHANGES) -> Path:
-    """A copy of the tree's files without its history, whose changelog has a section of this version."""
+def tracked_files() -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file of this tree that git would commit."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
     for name in filter(None, names):
         if (ROOT / name).is_file():  # and not removed since
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes((ROOT / name).read_bytes())
+            yield name, (ROOT / name).read_bytes()
+
+
+def tree_at(folder: Path, *, changes: str = CHANGES) -> Path:
+    """A copy of the tree's files without its history, whose changelog has a section of this version."""
+    for name, content in tracked_files():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
     changelog = folder / "CHANGELOG.md"
     _, _, before = changelog.read_text().partition("\n## ")
     changelog.write_text(f"# Changelog\n\n## {__version__} (2026-11-24)\n\n{changes}\n\n## {before}")

@@ -55,7 +55,7 @@ def test_an_empty_section_is_an_error() -> None:
 def test_links_to_files_lead_to_the_tag_and_others_stay(tmp_path: Path) -> None:
     text = "[a](docs/a.md#b) [c](https://example.com/d) [e](#f)"
     (tmp_path / "CHANGELOG.md").write_text(f"## 1.0.0\n\n{text}\n")
-    notes = write_notes(Source(tmp_path, "1.0.0", REVISION, EPOCH), REPOSITORY, tmp_path).read_text()
+    notes = write_notes(Source(tmp_path, "1.0.0", REVISION, EPOCH), "1.0.0", REPOSITORY, tmp_path).read_text()
     linked = f"[a]({REPOSITORY}/blob/v1.0.0/docs/a.md#b) [c](https://example.com/d) [e](#f)"
     assert notes == f"# device-taint-webhook 1.0.0\n\n{linked}\n"
 

@@ -86,7 +86,7 @@ def test_it_checks_a_file_in_an_empty_folder_without_a_network(plugin: UnpackedP
     assert plugin.run([*_without_network(), plugin.program, "check", "rule.yaml"], tmp_path).returncode == 1
 
 
-def test_kubectl_finds_and_runs_it(plugin: UnpackedPlugin, assets: Assets, tmp_path: Path) -> None:
+def test_kubectl_finds_runs_and_completes_it(plugin: UnpackedPlugin, assets: Assets, tmp_path: Path) -> None:
     kubectl = assets.program("kubectl")
     (tmp_path / "rule.yaml").write_text(RULE)
     listed = plugin.run([kubectl, "plugin", "list"], tmp_path)
@@ -95,6 +95,7 @@ def test_kubectl_finds_and_runs_it(plugin: UnpackedPlugin, assets: Assets, tmp_p
     done = plugin.run([kubectl, "dtaint", "check", "rule.yaml"], tmp_path)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "usage: kubectl dtaint check" in plugin.run([kubectl, "dtaint", "check", "--help"], tmp_path).stdout
+    assert plugin.run([kubectl, "__complete", "dtaint", "schem"], tmp_path).stdout.startswith("schema\t")
 
 
 def test_a_later_start_reads_nothing_of_the_file_but_its_first_lines(plugin: UnpackedPlugin, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def test_a_version_without_a_section_in_the_changelog_is_refused_before_anything
     done = release(tree, f"--output={tmp_path / 'out'}", "--images=none")
     assert done.returncode == 2
     assert f"no section '## {__version__}'" in done.stderr
+    assert "set NOTES=Unreleased" in done.stderr
     assert list((tmp_path / "out").iterdir()) == []
 
 

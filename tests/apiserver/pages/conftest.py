@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,20 +12,28 @@ from tests.apiserver.pages.fleet import NODE, Fleet
 from tests.apiserver.pages.following import Reader
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
+from tests.controlplane.egress import EgressProxy
 from tests.controlplane.plane import ControlPlane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="package")
-def page_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+def egress() -> Iterator[EgressProxy]:
+    """Where Services of the control plane lead; pages whose webhooks have URLs do not need it."""
+    with tempfile.TemporaryDirectory(prefix="egress-") as folder, EgressProxy(Path(folder)) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="package")
+def page_plane(request: pytest.FixtureRequest, egress: EgressProxy) -> Iterator[ControlPlane]:
     """Controllers, scheduler, and a kubelet of the node that the pages name."""
     assets = _assets(request, "kube-controller-manager", "kube-scheduler", "kwok")
     if versions.minor(assets.version) < 37:
         pytest.skip("the pages write rules in v1")
-    with ControlPlane(assets, controllers=[], scheduler=True, kwok=True) as plane:
+    arguments = [egress.argument]
+    with ControlPlane(assets, controllers=[], scheduler=True, kwok=True, api_server_arguments=arguments) as plane:
         plane.add_node(NODE)
         yield from _keeping_logs_of_failures(request, plane)
 

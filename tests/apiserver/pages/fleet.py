@@ -8,7 +8,7 @@ from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
-    from tests.apiserver.pages.following import Reader
+    from tests.apiserver.pages.shell import Shell
 
 Json = dict[str, Any]
 
@@ -24,22 +24,22 @@ _API: Final = "resource.k8s.io/v1"
 class Fleet:
     """There while the block lasts; a rule named `firmware` goes with it."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
 
     def __enter__(self) -> Self:
-        self._reader.apply(*_documents())
+        self._shell.apply(*_documents())
         wait_until(lambda: self.running() == NAMES, "the pods run", seconds=240)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._reader.client.delete(f"{RULES}/firmware")
-        self._reader.client.delete(_PODS)
-        wait_until(lambda: not self._reader.client.get(_PODS).items, "the pods are gone", seconds=240)
+        self._shell.client.delete(f"{RULES}/firmware")
+        self._shell.client.delete(_PODS)
+        wait_until(lambda: not self._shell.client.get(_PODS).items, "the pods are gone", seconds=240)
 
     def running(self) -> set[str]:
         """Names of the pods that run."""
-        pods = self._reader.client.get(_PODS).items
+        pods = self._shell.client.get(_PODS).items
         return {pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"}
 
 

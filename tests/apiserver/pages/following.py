@@ -1,26 +1,21 @@
 """What a reader does who follows a page: its commands in a shell, with a real API server behind kubectl.
 
-Images are neither built nor run: `docker` does nothing, and the programs run as processes beside the control plane. So
-webhook configurations lead to such a process, by url, wherever kubectl renders an overlay; calls have all the time that
-API servers give, for the sake of a busy machine.
+Images are neither built nor run: the programs run as processes beside the control plane. So webhook configurations lead
+to such a process, by url, wherever kubectl renders an overlay; calls have all the time that API servers give, for the
+sake of a busy machine.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
 import re
-import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
-
-from tests.apiserver.evicting import EvictProcess
+from tests.apiserver.pages.shell import Shell
 from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS
 from tests.apiserver.registration.samples import OWN_NAMESPACE
 from tests.controlplane.client import path
@@ -30,22 +25,20 @@ from tests.controlplane.registration import MOST_SECONDS
 from tests.controlplane.webhook_process import ROOT, WebhookProcess, our_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from tests.controlplane.plane import ControlPlane
 
 Json = dict[str, Any]
 
 REGISTRY: Final = "registry.example.com/team"
+_PLACE: Final = re.compile(r"(?<!\$)\bREGISTRY\b(?!=)")
+"""Where a page has the reader write the registry; not a variable of the shell."""
 OPERATIONS: Final = "docs/operations.md"
 GETTING_STARTED: Final = "docs/getting-started.md"
 DISABLE: Final = "Disable the webhook"
 OWN_OVERLAY: Final = "From an overlay of your own"
 APPLICATIONS: Final = path("argoproj.io/v1alpha1", "applications", namespace="argocd")
 KUSTOMIZATIONS: Final = path("kustomize.toolkit.fluxcd.io/v1", "kustomizations", namespace="flux-system")
-LABELLED: Final = "-lapp.kubernetes.io/name=device-taint-webhook"
 _SERVE: Final = path("apps/v1", "deployments", namespace=OWN_NAMESPACE, name="device-taint-webhook")
-_WORKER: Final = f"{_SERVE}-evict"
 _KUBECTL: Final = """#!{python}
 import os, subprocess, sys
 import yaml
@@ -90,26 +83,19 @@ def _without_comments(text: str) -> str:
 def blocks(page: str, heading: str, language: str = "") -> list[str]:
     """The fenced blocks of a section; those without a language are what is typed, or printed."""
     found = re.findall(r"^```(\w*)\n(.*?)^```$", section(page, heading), re.MULTILINE | re.DOTALL)
-    return [text.replace("REGISTRY", REGISTRY) for each, text in found if each == language]
+    return [_PLACE.sub(REGISTRY, text) for each, text in found if each == language]
 
 
-class Reader:
-    """A user at a shell, in a checkout of this repository, with the cluster's admin in ~/.kube/config."""
+class Reader(Shell):
+    """A user in a checkout of this repository."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
-        self.plane = plane
-        self.client = plane.client
-        self.folder = folder / "checkout"
-        self._home = folder / "home"
-        self._programs = folder / "bin"
+        super().__init__(plane, folder)
         self._authority = Authority("walked-webhook-ca")
         self._port = free_port()
-        for empty in (self.folder, self._home / ".kube", self._programs):
-            empty.mkdir(parents=True)
         for copied in ("manifests", "certs"):
             shutil.copytree(ROOT / copied, self.folder / copied, ignore=shutil.ignore_patterns("dev", "__pycache__"))
         shutil.copy(ROOT / "Makefile", self.folder)
-        shutil.copy(plane.kubeconfig, self._home / ".kube/config")
         kubectl = _KUBECTL.format(
             python=sys.executable,
             real=plane.assets.program("kubectl"),
@@ -117,56 +103,13 @@ class Reader:
             bundle=base64.b64encode(self._authority.pem).decode(),
             most=MOST_SECONDS,
         )
-        for name, text in (("kubectl", kubectl), ("docker", "#!/bin/sh\n")):
-            (self._programs / name).write_text(text)
-            (self._programs / name).chmod(0o755)
+        self.add_program("kubectl", kubectl)
 
-    # --- at the shell ----------------------------------------------------------------------------
-
-    def write(self, name: str, text: str) -> None:
-        """A file in the checkout."""
-        file = self.folder / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-
-    def start(self, commands: str, **environment: str) -> subprocess.Popen[str]:
-        """Commands that go on while something else happens."""
+    def environment(self) -> dict[str, str]:
+        """That of a program of this checkout, without a cluster but that of ~/.kube/config."""
         ours = {key: text for key, text in our_environment().items() if key != "KUBECONFIG"}
-        where = {
-            "HOME": str(self._home),
-            "PATH": f"{self._programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        }
-        return subprocess.Popen(
-            ["bash", "-euo", "pipefail", "-c", commands],
-            cwd=self.folder,
-            env={**ours, **where, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def run(self, commands: str, *, codes: Collection[int] = (0,), seconds: float = 900, **environment: str) -> str:
-        """What they print, to both outputs; the first one that fails is the last, as with `bash -e`."""
-        return self.finish(self.start(commands, **environment), codes=codes, seconds=seconds)
-
-    def finish(self, running: subprocess.Popen[str], *, codes: Collection[int] = (0,), seconds: float = 900) -> str:
-        """The same of what was started."""
-        with running:
-            try:
-                printed, _ = running.communicate(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                running.kill()
-                raise
-        assert running.returncode in codes, f"{running.returncode} from {shlex.join(running.args)}:\n{printed}"  # type: ignore[arg-type]
-        return printed
-
-    def left(self) -> str:
-        """What the cluster has of ours, by kind and name."""
-        kinds = (
-            "namespace,clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding,"
-            "validatingwebhookconfiguration,mutatingwebhookconfiguration,flowschema"
-        )
-        return self.run(f"kubectl get {kinds} {LABELLED} -o name").removesuffix("No resources found\n")
+        found = f"{self.programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return {**ours, **super().environment(), "PATH": found}
 
     def deploy(self, heading: str = OWN_OVERLAY) -> None:
         """What a GitOps tool does again and again, with the kustomization of a section of the operations page."""
@@ -189,24 +132,6 @@ class Reader:
             standalone=False,
             authority=self._authority,
         )
-
-    def worker_arguments(self) -> list[str]:
-        """Those of the Deployment of `evict`, which is installed."""
-        (container,) = self.client.get(_WORKER).object["spec"]["template"]["spec"]["containers"]
-        verb, *arguments = container["args"]
-        assert verb == "evict"
-        return list(map(str, arguments))
-
-    def pod_of_evict(self) -> EvictProcess:
-        """As the Deployment says, not started yet."""
-        mode, *others = self.worker_arguments()
-        kubeconfig = self.plane.kubeconfig_of_account(OWN_NAMESPACE, "device-taint-webhook-evict")
-        return EvictProcess(self.plane, mode.removeprefix("--mode="), *others, policy=None, kubeconfig=kubeconfig)
-
-    def apply(self, *documents: Json) -> None:
-        """Objects that are no business of the page."""
-        done = self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
-        assert done.code == 0, done
 
     def serve_gitops_kinds(self) -> None:
         """Argo CD's Application and Flux's Kustomization with any field, and none of their programs."""
@@ -231,14 +156,3 @@ class Reader:
         for collection in (APPLICATIONS, KUSTOMIZATIONS):
             wait_until(lambda url=collection: self.client.get(url).ok, f"{collection} is served")  # type: ignore[misc]
             self.client.delete(collection)
-
-    def uninstall(self) -> None:
-        """Whatever is there, so that the next page begins with an empty cluster."""
-        for plural in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
-            self.client.delete(path("admissionregistration.k8s.io/v1", plural, name="device-taint-webhook"))
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            kinds = (
-                "validatingadmissionpolicy,validatingadmissionpolicybinding,flowschema,clusterrole,clusterrolebinding,"
-                "namespace"
-            )
-            self.run(f"kubectl delete {kinds} {LABELLED}")

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from tests.apiserver.manifests.installing import OVERLAYS, REGISTRATIONS, rendered
-from tests.apiserver.pages.following import APPLICATIONS, DISABLE, KUSTOMIZATIONS, LABELLED, OPERATIONS, blocks
+from tests.apiserver.pages.following import APPLICATIONS, DISABLE, KUSTOMIZATIONS, OPERATIONS, blocks
+from tests.apiserver.pages.shell import LABELLED
 from tests.apiserver.policy.stage import POLICY_MAP, make_config_map
 from tests.builders import make_claim, make_rule, make_toleration
 from tests.controlplane.client import path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.apiserver.pages.following import GETTING_STARTED, OPERATIONS, blocks
+from tests.apiserver.pages.following import OPERATIONS, blocks
 from tests.apiserver.policy.stage import POLICY_MAP, REQUESTED_BY, make_config_map, make_policy
 from tests.builders import make_rule, make_template, make_toleration
 from tests.controlplane.client import path
@@ -69,9 +69,9 @@ def team(reader: Reader) -> Iterator[str]:
 
 def _install(reader: Reader, *, first: str = "") -> None:
     """From the one file, with `evict`, without waiting for what `doctor` says; `first` is run before."""
-    (text,) = blocks(GETTING_STARTED, "Install")
+    (text,) = blocks(OPERATIONS, "From one file")
     commands = [line for line in text.splitlines() if not line.startswith("device-taint-webhook doctor")]
-    reader.run("\n".join([first, *commands]))
+    reader.run("\n".join([first, *commands]), OVERLAY="evict-observe")
     (kustomization,) = blocks(OPERATIONS, "From an overlay of your own", "yaml")
     reader.write("deploy/kustomization.yaml", kustomization.replace("overlays/self-managed", "overlays/evict-observe"))
 

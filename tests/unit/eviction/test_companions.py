@@ -77,6 +77,17 @@ def test_others_go_with_the_first_that_is_due_whatever_changes() -> None:
         assert ring.goes_after("z") == first, (name, after)
 
 
+def test_what_was_said_before_is_forgotten_and_what_holds_is_not() -> None:
+    """However often a pod's taints change; old evictions are dropped now and then."""
+    ring = Ring(*"abz")
+    ring.hits("b", 500)
+    for after in range(30):
+        ring.hits("a", 1000 - after)
+        assert ring.goes_after("z") == 500, after
+    ring.hits("b", None)
+    assert ring.goes_after("z") == 971
+
+
 def test_of_pods_due_at_the_same_time_the_one_that_was_hit_first_counts() -> None:
     ring = Ring(*"abz")
     first = Eviction(NOW, (), (("uid-first", "first"),))

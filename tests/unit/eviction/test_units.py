@@ -197,6 +197,18 @@ def test_pods_that_decide_for_a_large_gang_are_few() -> None:
     assert not unit.alike
 
 
+def test_pod_without_others_of_its_gang_goes_alone() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    gang(world, "a", seconds={"a": 20})
+    world.add(rule())
+    world.advance(1)
+    units, plan = world.worker.plans.units, world.worker.plans.scheduled["uid-a"]
+    assert units.of(plan) is None
+    gang(world, "b", seconds={"b": 20})
+    world.advance(1)
+    assert units.of(plan) is units.of(world.worker.plans.scheduled["uid-b"]) is not None
+
+
 def test_pod_that_joins_a_gang_later_is_waited_for() -> None:
     world = World(Mode.REPLACEMENT, GENTLE)
     gang(world, "a", seconds={"a": 20})

@@ -94,6 +94,7 @@ class Doctor:
         self._effective: Policy | None = BUILTIN
         """The one in use as far as that can be read: None if the document is broken."""
         self._syncs = False
+        self._authenticates = True
 
     async def examine(self) -> list[Check]:
         """All checks, causes before their consequences. Raises ClusterError."""
@@ -149,7 +150,9 @@ class Doctor:
             check = deployment_check(name, found, self._options.namespace, needed=needed)
             checks += [] if check is None else [check]
             if name == PROGRAM and found is not None:
-                checks.append(callers_check(found))
+                callers = callers_check(found)
+                self._authenticates = callers.status is Status.OK
+                checks.append(callers)
             if name == WORKER and found is not None:
                 self._syncs = flag_value(found, "sync-admission-policies", "evict") in {"report", "apply"}
         return checks
@@ -255,7 +258,7 @@ class Doctor:
         for probed, answer in await self._send_probes():
             checks.append(probe_check(probed, self._options.namespace))
             if probed.entry.startswith("templates.") and answer.granted and probed.answered:
-                checks.append(authors_check(answer.body))
+                checks.append(authors_check(answer.body, authenticates=self._authenticates))
         return checks
 
     async def _send_probes(self) -> list[tuple[ProbeResult, RawResponse]]:
