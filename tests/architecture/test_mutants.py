@@ -147,7 +147,7 @@ def test_tests_of_a_line_are_those_that_run_its_statement(line: int, expected: l
 
 
 @pytest.mark.slow
-def test_tests_that_never_end_are_told_from_tests_that_wait(tmp_path: Path) -> None:
+def test_tests_that_never_end_are_distinguished_from_tests_that_wait(tmp_path: Path) -> None:
     """By the processor time they take, which a busy machine does not change."""
     (tmp_path / "test_loops.py").write_text("def test_a():\n    while True:\n        pass\n")
     (tmp_path / "test_waits.py").write_text("import time\n\ndef test_a():\n    time.sleep(1.5)\n")

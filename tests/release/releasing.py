@@ -43,6 +43,13 @@ def tracked_files() -> Iterator[tuple[str, bytes]]:
             yield name, (ROOT / name).read_bytes()
 
 
+def commit_all(folder: Path) -> None:
+    """Makes `folder` a git checkout whose only commit has all files that are there and not ignored."""
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    for command in (["init", "--quiet"], ["add", "."], [*author, "commit", "--quiet", "--message=a"]):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+
+
 def tree_at(folder: Path, *, changes: str = CHANGES) -> Path:
     """A copy of the tree's files without its history, whose changelog has a section of this version."""
     for name, content in tracked_files():

@@ -17,7 +17,7 @@ from release.__main__ import main
 from release.archives import build_images
 from release.installations import renderer_of
 from release.source import ReleaseError, Source, source_of
-from tests.release.releasing import EPOCH, REPOSITORY, REVISION, ROOT, release, tree_at
+from tests.release.releasing import EPOCH, REPOSITORY, REVISION, ROOT, commit_all, release, tree_at
 from webhook import __version__
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def test_a_tree_with_changes_is_refused(tmp_path: Path) -> None:
     """A release is what a commit says."""
     (tmp_path / "webhook").mkdir()
     (tmp_path / "webhook" / "__init__.py").write_text('__version__ = "1.2.3"\n')
-    author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
-    for command in (["init", "--quiet"], ["add", "."], [*author, "commit", "--quiet", "--message=a"]):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    commit_all(tmp_path)
     source = source_of(tmp_path, "1.2.3", {})
     assert len(source.revision) == 40
     assert source.epoch > EPOCH

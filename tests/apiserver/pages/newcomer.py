@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,9 +19,10 @@ from tests.controlplane.client import path
 from tests.controlplane.contents import unpacked
 from tests.controlplane.kubelet import DaemonProcess, Kubelet
 from tests.controlplane.processes import wait_until
-from tests.release.releasing import EPOCH, tracked_files
+from tests.release.releasing import EPOCH, commit_all, tracked_files
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
 
     from tests.controlplane.contents import ImageContents
@@ -63,9 +63,7 @@ class Newcomer(Shell):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
             os.utime(file, (EPOCH, EPOCH))
-        author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
-        for command in (["init", "--quiet"], ["add", "."], [*author, "commit", "--quiet", "--message=a"]):
-            subprocess.run(["git", *command], cwd=self.folder, check=True)
+        commit_all(self.folder)
 
     def environment(self) -> dict[str, str]:
         """No program of this checkout is on PATH; what was downloaded or made for other tests is used again."""
