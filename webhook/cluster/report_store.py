@@ -10,7 +10,7 @@ import msgspec
 from webhook.api.names import PROGRAM
 from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.answers import decode
-from webhook.cluster.client.errors import NotFound, Unavailable
+from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable, is_namespace_terminating
 from webhook.cluster.client.list_pages import list_pages
 from webhook.cluster.client.rest import path_of
 from webhook.reports.changes import StoredReport
@@ -65,11 +65,15 @@ class ReportStore:
         return found
 
     async def apply(self, identity: ReportId, manifest: dict[str, Any]) -> StoredReport | None:
-        """Server-side apply; None if the namespace or the kind is gone."""
+        """Server-side apply; None if the namespace or the kind is gone, or the namespace is being deleted."""
         try:
             answer = await self._cluster.apply(_path(identity), manifest)
         except NotFound:
             return None
+        except ClusterError as error:
+            if is_namespace_terminating(error):
+                return None
+            raise
         return _identified(answer)[1]
 
     async def delete(self, identity: ReportId, uid: str) -> None:

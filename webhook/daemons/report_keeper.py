@@ -172,8 +172,9 @@ class ReportKeeper:
 
     async def _apply(self, obj: ReportObject) -> None:
         stored = await self._store.apply(obj.identity, obj.manifest(self._found_at))
-        if stored is None:  # the namespace is gone by now
+        if stored is None:  # the namespace is gone, or will be soon
             self._written.pop(obj.identity, None)
+            self._metrics.count_action("skipped")
             return
         self._written[obj.identity] = stored
         self._metrics.count_action("written")

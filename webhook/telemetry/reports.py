@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "device_taint_webhook_reports"
 _KINDS: Final = ("Report", "ClusterReport")
-_ACTIONS: Final = ("written", "deleted", "failed")
+_ACTIONS: Final = ("written", "skipped", "deleted", "failed")
 
 
 class ReportMetrics:
@@ -31,7 +31,10 @@ class ReportMetrics:
             registry=registry,
         )
         self._actions = Counter(
-            f"{_PREFIX}_actions", "Reports written, deleted, or not because of an error.", ["action"], registry=registry
+            f"{_PREFIX}_actions",
+            "Reports written, skipped (their namespace is being deleted), deleted, or failed to write.",
+            ["action"],
+            registry=registry,
         )
         for kind in _KINDS:
             self._objects.labels(kind)
@@ -50,5 +53,5 @@ class ReportMetrics:
         self._left_out.set(left_out)
 
     def count_action(self, action: str) -> None:
-        """One object `written`, `deleted` or `failed`."""
+        """One object `written`, `skipped`, `deleted` or `failed`."""
         self._actions.labels(action).inc()

@@ -92,6 +92,16 @@ def test_a_namespace_that_is_gone_is_no_error() -> None:
     run(test())
 
 
+def test_a_namespace_that_is_being_deleted_is_no_error() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            details = {"causes": [{"reason": "NamespaceTerminating", "message": "namespace train is being terminated"}]}
+            peer.answers.append(Answer(status(403, "forbidden", reason="Forbidden", details=details), 403))
+            assert await ReportStore(cluster).apply(HERE, {}) is None
+
+    run(test())
+
+
 def test_a_refusal_and_an_answer_that_cannot_be_read_are_errors() -> None:
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:

@@ -38,6 +38,8 @@ class KeptReports:
         self.generations: dict[ReportId, int] = {}
         self.refuses: dict[str, ClusterError] = {}
         """Errors by namespace."""
+        self.ending: set[str] = set()
+        """Namespaces that are being deleted."""
         self.writes = 0
 
     async def is_served(self) -> bool:
@@ -52,7 +54,9 @@ class KeptReports:
         digest = self.objects[identity]["metadata"]["annotations"][DIGEST]
         return StoredReport("u", self.generations[identity], digest)
 
-    async def apply(self, identity: ReportId, manifest: dict[str, Any]) -> StoredReport:
+    async def apply(self, identity: ReportId, manifest: dict[str, Any]) -> StoredReport | None:
+        if identity.namespace in self.ending:
+            return None
         if identity.namespace in self.refuses:
             raise self.refuses[identity.namespace]
         self.writes += 1
@@ -200,6 +204,16 @@ def test_a_refused_write_is_logged_once_and_the_others_are_tried(
     passes.cluster.refuses = {}
     passes.make(a=["x"], b=["y"])
     assert passes.names() == {"a": ["x"], "b": ["y"]}
+
+
+def test_a_namespace_that_is_being_deleted_fails_no_pass(passes: Passes, caplog: pytest.LogCaptureFixture) -> None:
+    passes.cluster.ending = {"a"}
+    with caplog.at_level(logging.DEBUG, logger="webhook"):
+        passes.make(a=["x"], b=["y"])
+    assert passes.names() == {"b": ["y"]}
+    assert caplog.records == []
+    assert passes.sample("actions_total", action="skipped") == 1
+    assert passes.sample("actions_total", action="failed") == 0
 
 
 def test_an_api_server_that_does_not_answer_fails_no_pass(passes: Passes) -> None:
