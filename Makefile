@@ -82,13 +82,14 @@ test: setup format-check lint types contracts controlplane ## every test, with c
 	@$(BIN)/python -m tests.coverage_report
 
 .PHONY: test-matrix
-test-matrix: setup ## older API servers and real managers of gangs (builds them), evictions at full scale, a long soak; not in CI
+test-matrix: setup ## older API servers and real managers of gangs (builds them), the plugin on another processor, evictions at full scale, a long soak; not in CI
 	@for version in 1.34.4 1.36.3; do \
 		$(BIN)/python -m tests.controlplane.assets --version $$version; \
 		ENVTEST_K8S_VERSION=$$version $(BIN)/python -m pytest -s tests/apiserver/test_generated.py tests/apiserver/test_cases.py \
 			tests/apiserver/test_served_fields.py; \
 	done
 	@$(BIN)/python -m tests.controlplane.assets --kwok --gang-managers
+	@EMULATION=all $(BIN)/python -m pytest -s tests/release/test_plugin.py
 	@EVICTION_SCALE=all SOAK_MINUTES=30 $(BIN)/python -m pytest -s -n 2 tests/apiserver/eviction
 
 .PHONY: mutants

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from release.images import Builder
+from tests.chroot import Mount, chrooted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,18 +25,14 @@ class ImageContents:
         self._environment = list(environment)
 
     def command(self, environment: Mapping[str, str], *arguments: str) -> list[str]:
-        """What runs the program with the image as its root, read-only, in a mount namespace of its own.
+        """What runs the program with the image as its root, read-only.
 
-        It sees /proc, and this machine's folder of temporary files: that is where its account and volumes are.
+        It sees this machine's folder of temporary files: that is where its account and volumes are.
         """
-        script = """
-            mkdir -p "$1$2" && mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" &&
-            mount --bind "$2" "$1$2" && mount -t proc proc "$1/proc" &&
-            root=$1 && shift 2 && exec chroot "$root" /usr/bin/env -i "$@" """
-        given = [*self._environment, *(f"{name}={value}" for name, value in environment.items())]
-        where = [str(self._root), tempfile.gettempdir()]
-        return ["/usr/bin/env", "unshare", "--mount", "sh", "-c", script, "sh", *where,
-                *given, *self._entrypoint, *arguments]  # fmt: skip
+        shared = Path(tempfile.gettempdir())
+        given = dict(each.split("=", 1) for each in self._environment)
+        mounts = [Mount(shared, str(shared))]
+        return chrooted(self._root, *self._entrypoint, *arguments, environment={**given, **environment}, mounts=mounts)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from release.bases import CannotBuildError, NotHereError, base, cache_root, native, need, need_mounts, run
 from release.contents import leave_out
+from tests.chroot import DEVICES, TEMPORARY, Mount, chrooted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,11 +65,8 @@ def _install(model: Path, folder: Path) -> None:
         run("cp", "--archive", "--reflink=auto", f"{model}/.", str(staging))  # knows what to do with devices
         staging.chmod(0o755)
         (staging / "etc/hosts").write_text(_HOSTS)
-        mounts = []
-        for name in _OF_THIS_MACHINE:
-            if Path("/", name).exists():
-                (staging / name).touch()
-                mounts.append(f"mount --bind -o ro /{name} {staging / name}")
+        network = [Mount(Path("/", name), f"/{name}", read_only=True) for name in _OF_THIS_MACHINE]
+        mounts = [each for each in network if each.source is not None and each.source.exists()]
         code = _inside(staging, mounts, ["/bin/sh", "-e", "-c", _INSTALL], {})
         if code != 0:
             raise CannotBuildError(f"packages cannot be installed for Python 3.13: pip ended with {code}")
@@ -79,19 +77,18 @@ def _install(model: Path, folder: Path) -> None:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _inside(root: Path, mounts: Sequence[str], command: Sequence[str], environment: dict[str, str]) -> int:
-    """Runs a command below a root, with the tree at /mnt; every mount is gone with it. Gives its exit code."""
-    steps = [
-        f"mount --bind {ROOT} {root / _TREE}",
-        f"mount --rbind /dev {root / 'dev'}",
-        f"mount -t proc proc {root / 'proc'}",
-        f"mount -t tmpfs tmpfs {root / 'tmp'}",
-        *mounts,
-        f'exec chroot {root} /usr/bin/env --chdir=/{_TREE} "$@"',
-    ]
-    told = {"PATH": f"/{_VENV}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", **environment}
-    script = ["unshare", "--mount", "sh", "-c", " && ".join(steps), "sh", *command]
-    return subprocess.run(script, env=told, check=False).returncode
+def _inside(root: Path, mounts: Sequence[Mount], command: Sequence[str], environment: dict[str, str]) -> int:
+    """Runs a command below a root, with the tree at /mnt. Gives its exit code."""
+    path = f"/{_VENV}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    script = chrooted(
+        root,
+        *command,
+        environment={"PATH": path, **environment},
+        mounts=[Mount(ROOT, f"/{_TREE}"), DEVICES, TEMPORARY, *mounts],
+        folder=f"/{_TREE}",
+        read_only=False,
+    )
+    return subprocess.run(script, check=False).returncode
 
 
 def main(arguments: list[str]) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.chroot import TEMPORARY, Mount, chrooted
 from tests.controlplane.pki import Authority
 from tests.controlplane.processes import Process, free_port
 from tests.image.building import OURS
@@ -26,18 +27,19 @@ pytestmark = pytest.mark.slow
 _SOMEBODY: Final = "12345:54321"
 
 
-def _without_rights(root: Path, mounted: Path, *arguments: str, extra: str = "") -> list[str]:
-    """A command that runs the image's program as some user.
+def _without_rights(root: Path, mounted: Path, *arguments: str, mounts: tuple[Mount, ...] = ()) -> list[str]:
+    """A command that runs the image's program as some user, with a folder where a volume would be.
 
-    In a mount namespace of its own: the image read-only, /proc, and a folder where a volume would be. HOME is what
-    container runtimes set for a user that has no entry.
+    HOME is what container runtimes set for a user that has no entry.
     """
-    script = f"""
-        mount --bind {root} {root} && mount -o remount,bind,ro {root} &&
-        mount --bind -o ro {mounted} {root}/mnt && mount -t proc proc {root}/proc && {extra}
-        exec chroot --userspec={_SOMEBODY} {root} /usr/bin/env -i HOME=/ PATH=/{OURS}/bin:/usr/bin \\
-            device-taint-webhook "$@" """
-    return ["/usr/bin/env", "unshare", "--mount", "sh", "-c", script, "sh", *arguments]
+    return chrooted(
+        root,
+        "device-taint-webhook",
+        *arguments,
+        environment={"HOME": "/", "PATH": f"/{OURS}/bin:/usr/bin"},
+        mounts=[Mount(mounted, "/mnt", read_only=True), *mounts],
+        user=_SOMEBODY,
+    )
 
 
 def test_any_user_can_run_it_on_a_root_that_is_read_only(root: Path, tmp_path: Path) -> None:
@@ -134,8 +136,6 @@ _ARGUMENTS: Final = {
     "test": ("/mnt/suite.yaml",),
 }
 """What a verb is called with; any other one tells its flags. `serve` is above, and unit tests call all of them."""
-_TMP: Final = "mount -t tmpfs tmpfs {root}/tmp &&"
-"""Where the loader of kubeconfigs writes certificates."""
 _RULE: Final = """
 apiVersion: resource.k8s.io/v1beta2
 kind: DeviceTaintRule
@@ -186,7 +186,7 @@ def test_every_verb_works_without_the_generated_clients(files: Path, plane: Cont
     tmp_path.chmod(0o755)
     for verb in VERBS:
         arguments = _ARGUMENTS.get(verb, ("--help",))
-        command = _without_rights(files, tmp_path, verb, *arguments, extra=_TMP.format(root=files))
+        command = _without_rights(files, tmp_path, verb, *arguments, mounts=(TEMPORARY,))  # for certificates
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         # Nothing is installed there, which `doctor` finds.
         assert done.returncode == (1 if verb == "doctor" else 0), done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import re
 import shutil
 import subprocess
@@ -17,9 +18,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from release.bases import ARCHITECTURES, NotHereError, base, native, need_mounts
 from release.bill import pins_of
+from release.emulation import enable
 from release.plugin import PROGRAM
 from release.wheels import PLATFORMS, PYTHONS, Platform
+from tests.chroot import DEVICES, TEMPORARY, Mount, chrooted
 from tests.release.releasing import ROOT, this_platform
 from tests.release.test_package import RULE
 from webhook import __version__
@@ -107,6 +111,33 @@ def test_a_later_start_reads_nothing_of_the_file_but_its_first_lines(plugin: Unp
     assert stump.stat().st_size < plugin.program.stat().st_size
     again = plugin.run([stump, "--version"], tmp_path)
     assert (again.returncode, again.stdout) == (0, f"kubectl dtaint {__version__}\n"), again.stderr
+
+
+@pytest.mark.skipif(
+    os.environ.get("EMULATION") != "all",
+    reason="EMULATION is not all: `make test-matrix` unpacks the plugin under emulation, which takes minutes",
+)
+def test_it_starts_on_the_other_processor(files: Path, tmp_path: Path) -> None:
+    """Emulated, below Debian 13 with its Python. That of macOS starts nowhere here; the next test has what is in it."""
+    other = next(each for each in ARCHITECTURES if each != native())
+    try:
+        enable(other)
+        root = base(other)
+        need_mounts()
+    except NotHereError as error:
+        pytest.skip(f"not started on {other}: {error}")
+    platform = next(each for each in PLATFORMS if (each.system, each.architecture) == ("linux", other))
+    UnpackedPlugin(_archive(files, platform), tmp_path)
+    (tmp_path / "rule.yaml").write_text(RULE)
+    environment = {"HOME": "/mnt/home", "PATH": "/mnt/bin:/usr/bin:/bin"}
+    for arguments, said in ((("--version",), __version__), (("check", "/mnt/rule.yaml"), "")):
+        command = chrooted(
+            root, PROGRAM, *arguments, environment=environment, mounts=[Mount(tmp_path, "/mnt"), DEVICES, TEMPORARY]
+        )
+        apart = [*_without_network(), *command]
+        done = subprocess.run(apart, capture_output=True, text=True, timeout=600, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+        assert said in done.stdout
 
 
 @pytest.mark.parametrize("platform", PLATFORMS, ids=lambda each: each.name)
