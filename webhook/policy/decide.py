@@ -1,19 +1,27 @@
 """Which rule decides a toleration, a request or a taint.
 
-A `Judge` is a compiled policy. It caches evaluations by requester, namespace, class and toleration, because a cluster
-asks for the same few all the time; with a thousand rules this saves most of the work. The cache changes no result.
+A `Judge` is a compiled policy. It caches which rules apply to a requester in a namespace, and evaluations by those
+rules, class and toleration, because a cluster asks for the same few all the time. The cache changes no result.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import compress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.expressions.engine import EvaluationError
 from webhook.inventory.steps import unchecked
-from webhook.policy.evaluation import CompiledException, RuleHit, ScopedJudge, ScopedRule, ScopedRules, hit_of
-from webhook.policy.index import TolerationIndex
+from webhook.policy.evaluation import (
+    AppliedRules,
+    CompiledException,
+    RuleHit,
+    ScopedJudge,
+    ScopedRule,
+    ScopedRules,
+    hit_of,
+)
+from webhook.policy.index import ScopeIndex, TaintIndex, TolerationIndex, numbers
 from webhook.policy.match import Matcher, Scope
 from webhook.policy.model import BUILTIN, DEFAULT_RULE, Action, Policy, PolicyMode, Rule, Subject
 
@@ -34,6 +42,46 @@ _REMEMBERED_GROUPS: Final = 64
 """Of requesters in more groups than this only the last is kept, so that names cannot fill the memory."""
 
 
+class _Applying(NamedTuple):
+    """Sets of rules and of exceptions, one bit each."""
+
+    tolerations: int
+    requests: int
+    exceptions: int
+
+
+class _Compiled:
+    """The rules on one subject."""
+
+    __slots__ = ("matchers", "numbers", "scopes", "steps")
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.steps = [ScopedRule(rule, Matcher(rule.match, allowing=rule.action is Action.ALLOW), ()) for rule in rules]
+        self.matchers = [step.matcher for step in self.steps]
+        self.scopes = ScopeIndex(self.matchers)
+        self.numbers: dict[str, list[int]] = {}
+        for number, step in enumerate(self.steps):
+            self.numbers.setdefault(step.rule.name, []).append(number)
+
+    def applying(self, scope: Scope, check: Check) -> int:
+        """The rules that can match in a scope, one bit each."""
+        rules = 0
+        for number in numbers(self.scopes.candidates(scope)):
+            if self.matchers[number].covers_scope(scope, check):
+                rules |= 1 << number
+        return rules
+
+    def excused(self, exceptions: Iterable[CompiledException]) -> dict[int, ScopedRule]:
+        """The rules that the exceptions are about, with these."""
+        found: dict[int, ScopedRule] = {}
+        for compiled in exceptions:
+            for name in dict.fromkeys(compiled.exception.rules):
+                for number in self.numbers.get(name, ()):
+                    step = found.get(number) or self.steps[number]
+                    found[number] = step._replace(exceptions=(*step.exceptions, compiled))
+        return found
+
+
 class _Era:
     """A period in which no exception begins or ends, with the evaluations kept for it.
 
@@ -41,16 +89,18 @@ class _Era:
     another.
     """
 
-    __slots__ = ("active", "epoch", "large", "remembered", "scopes", "taint_rules")
+    __slots__ = ("active", "epoch", "judges", "large", "remembered", "scopes", "taint_rules")
 
     def __init__(self, epoch: int, active: tuple[CompiledException, ...]) -> None:
         self.epoch = epoch
         self.active = active
         self.scopes: dict[Scope, ScopedJudge] = {}
+        self.judges: dict[_Applying, ScopedJudge] = {}
+        """By the rules and exceptions that apply: most requesters differ in neither."""
         self.large: tuple[Scope, ScopedJudge] | None = None
         """The last requester with very many groups: one claim needs its scope hundreds of times."""
         self.remembered = 0
-        self.taint_rules: tuple[Requester | None, tuple[ScopedRule, ...]] | None = None
+        self.taint_rules: tuple[Requester | None, AppliedRules] | None = None
         """The taint rules for the last requester."""
 
 
@@ -64,11 +114,12 @@ class Judge:
         self._generated_mode = policy.mode.at_most(policy.generated_claims)
         default = Rule(DEFAULT_RULE, policy.default)
         self._compiled = {
-            Subject.TOLERATION: _compiled([*_about(policy.rules, Subject.TOLERATION), default]),
-            Subject.REQUEST: _compiled(_about(policy.rules, Subject.REQUEST)),
+            Subject.TOLERATION: _Compiled([*_about(policy.rules, Subject.TOLERATION), default]),
+            Subject.REQUEST: _Compiled(_about(policy.rules, Subject.REQUEST)),
         }
-        self._index = TolerationIndex([matcher for _, matcher in self._compiled[Subject.TOLERATION]])
-        self._taint_rules = _compiled(policy.taint_rules)
+        self._index = {subject: TolerationIndex(rules.matchers) for subject, rules in self._compiled.items()}
+        self._taint_rules = _Compiled(policy.taint_rules)
+        self._taint_index = TaintIndex(self._taint_rules.matchers)
         self._exceptions = [
             CompiledException(entry, Matcher(entry.match, allowing=True)) for entry in policy.exceptions
         ]
@@ -101,7 +152,7 @@ class Judge:
 
     def rules_on(self, subject: Subject) -> list[Rule]:
         """The rules with such a subject, in order; on tolerations the default is the last."""
-        return [rule for rule, _ in self._compiled[subject]]
+        return [step.rule for step in self._compiled[subject].steps]
 
     def scoped(self, scope: Scope, now: datetime, check: Check = unchecked) -> ScopedJudge:
         """The rules for this requester in this namespace at this time. Use it at once; do not keep it.
@@ -112,31 +163,32 @@ class Judge:
         large = era.large
         scoped = large[1] if large is not None and large[0] == scope else era.scopes.get(scope)
         if scoped is None:
-            exceptions = [compiled for compiled in era.active if compiled.matcher.covers_scope(scope, check)]
-            parts = {subject: self._part(subject, scope, exceptions, check) for subject in self._compiled}
-            if _worth_remembering(scope):
-                scoped = ScopedJudge(parts, self._count_remembered)
+            applying = _Applying(
+                self._compiled[Subject.TOLERATION].applying(scope, check),
+                self._compiled[Subject.REQUEST].applying(scope, check),
+                _exceptions_in(era, scope, check),
+            )
+            scoped = era.judges.get(applying)
+            if scoped is None:
+                scoped = era.judges[applying] = self._scoped_by(applying, era)
                 self._count_remembered()
+            if _worth_remembering(scope):
                 era.scopes[scope] = scoped
+                self._count_remembered()
             else:
-                scoped = ScopedJudge(parts, None)
                 era.large = scope, scoped
         return scoped
 
-    def _part(self, subject: Subject, scope: Scope, exceptions: list[CompiledException], check: Check) -> ScopedRules:
-        """The rules on a subject that can match in a scope."""
-        steps: dict[int, ScopedRule] = {}
-        rules = 0
-        for number, (rule, matcher) in enumerate(self._compiled[subject]):
-            if matcher.covers_scope(scope, check):
-                mine = (
-                    tuple([compiled for compiled in exceptions if rule.name in compiled.exception.rules])
-                    if exceptions
-                    else ()
-                )
-                steps[number] = ScopedRule(rule, matcher, mine)
-                rules |= 1 << number
-        return ScopedRules(steps, rules, self._index if subject is Subject.TOLERATION else None)
+    def _scoped_by(self, applying: _Applying, era: _Era) -> ScopedJudge:
+        exceptions = [era.active[number] for number in numbers(applying.exceptions)]
+        rules = {Subject.TOLERATION: applying.tolerations, Subject.REQUEST: applying.requests}
+        parts = {
+            subject: ScopedRules(
+                AppliedRules(compiled.steps, compiled.excused(exceptions), rules[subject]), self._index[subject]
+            )
+            for subject, compiled in self._compiled.items()
+        }
+        return ScopedJudge(parts, self._count_remembered)
 
     def _count_remembered(self) -> None:
         """Count one more remembered evaluation, and empty the memory when it is full."""
@@ -168,7 +220,8 @@ class Judge:
     ) -> tuple[RuleHit, ...]:
         """The taint rules that match a taint, up to the one that decides. `check` as for `scoped`."""
         hits: list[RuleHit] = []
-        for rule, matcher, mine in self._taint_rules_for(requester, now, check):
+        scoped = self._taint_rules_for(requester, now, check)
+        for rule, matcher, mine in scoped.among(self._taint_index.candidates(place, taint)):
             if not matcher.covers_taint(place, taint):
                 continue
             exceptions = (compiled for compiled in mine if compiled.matcher.covers_taint(place, taint))
@@ -179,21 +232,15 @@ class Judge:
                     break
         return tuple(hits)
 
-    def _taint_rules_for(self, requester: Requester | None, now: datetime, check: Check) -> tuple[ScopedRule, ...]:
+    def _taint_rules_for(self, requester: Requester | None, now: datetime, check: Check) -> AppliedRules:
         """The taint rules and exceptions for a requester. The last ones are kept: a slice has many taints."""
         era = self._era_at(now)
         kept = era.taint_rules
         if kept is not None and kept[0] is requester:
             return kept[1]
-        scope = Scope(requester, "", None)
-        exceptions = [compiled for compiled in era.active if compiled.matcher.covers_scope(scope, check)]
-        rules = tuple(
-            [
-                ScopedRule(rule, matcher, tuple([each for each in exceptions if rule.name in each.exception.rules]))
-                for rule, matcher in self._taint_rules
-                if matcher.covers_scope(scope, check)
-            ]
-        )
+        scope, compiled = Scope(requester, "", None), self._taint_rules
+        exceptions = [era.active[number] for number in numbers(_exceptions_in(era, scope, check))]
+        rules = AppliedRules(compiled.steps, compiled.excused(exceptions), compiled.applying(scope, check))
         era.taint_rules = requester, rules
         return rules
 
@@ -232,8 +279,13 @@ def _about(rules: Iterable[Rule], subject: Subject) -> list[Rule]:
     return [rule for rule in rules if rule.subject is subject]
 
 
-def _compiled(rules: Iterable[Rule]) -> list[tuple[Rule, Matcher]]:
-    return [(rule, Matcher(rule.match, allowing=rule.action is Action.ALLOW)) for rule in rules]
+def _exceptions_in(era: _Era, scope: Scope, check: Check) -> int:
+    """The exceptions of the period that apply in a scope."""
+    found = 0
+    for number, compiled in enumerate(era.active):
+        if compiled.matcher.covers_scope(scope, check):
+            found |= 1 << number
+    return found
 
 
 def _worth_remembering(scope: Scope) -> bool:

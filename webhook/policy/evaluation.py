@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.expressions.engine import EvaluationError
+from webhook.policy.index import numbers
 from webhook.policy.model import Action, PolicyException, Rule, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from webhook.api.field import JSON
     from webhook.api.taints import DeviceToleration
@@ -98,45 +99,63 @@ class ScopedRule(NamedTuple):
         )
 
 
-class ScopedRules(NamedTuple):
-    """The rules that apply to one requester in one namespace, by their position in the policy."""
+class AppliedRules:
+    """The rules on one subject that apply to a requester in a namespace."""
 
-    steps: Mapping[int, ScopedRule]
-    rules: int
-    """The positions as a set: one bit per rule."""
-    tolerations: TolerationIndex | None = None
-    """Set for rules on tolerations."""
+    __slots__ = ("_excused", "_rules", "_steps")
+
+    def __init__(self, steps: Sequence[ScopedRule], excused: Mapping[int, ScopedRule], rules: int) -> None:
+        """`steps`: all rules without exceptions; `excused`: those with exceptions that apply, by their position.
+
+        `rules` is the set of those that apply, one bit each.
+        """
+        self._steps = steps
+        self._excused = excused
+        self._rules = rules
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def __iter__(self) -> Iterator[ScopedRule]:
+        return self.among(self._rules)
+
+    def among(self, candidates: int) -> Iterator[ScopedRule]:
+        """Those of a set of positions, in order."""
+        steps, excused = self._steps, self._excused
+        for number in numbers(self._rules & candidates):
+            yield excused.get(number) or steps[number]
 
     @property
     def refusing(self) -> str | None:
         """The first rule that may refuse something, whatever is asked for; None if none can."""
-        for step in self.steps.values():
+        for step in self:
             if step.rule.action is Action.DENY:
                 return step.rule.name
             if step.ends and step.matcher.covers_everything:
                 return None
         return None
 
+
+class ScopedRules(NamedTuple):
+    """Rules on tolerations or requests that apply to a requester in a namespace, and how to find those that match."""
+
+    applied: AppliedRules
+    lookup: TolerationIndex
+
     def steps_for(self, target: Target, toleration: DeviceToleration | None) -> Iterator[ScopedRule]:
         """The rules whose match holds, `when` aside, in order."""
-        steps, rules = self.steps, self.rules
-        if toleration is not None and self.tolerations is not None:
-            rules &= self.tolerations.candidates(toleration)
-        while rules:
-            bit = rules & -rules
-            rules ^= bit
-            step = steps[bit.bit_length() - 1]
+        for step in self.applied.among(self.lookup.candidates(target, toleration)):
             if step.matcher.covers(target, toleration):
                 yield step
 
 
 class ScopedJudge:
-    """The part of a policy that applies to one requester in one namespace."""
+    """The part of a policy that applies to one requester in one namespace, and to all others with the same rules."""
 
     __slots__ = ("_asking", "_count_remembered", "_evaluated", "_scoped")
 
-    def __init__(self, scoped: Mapping[Subject, ScopedRules], count_remembered: Callable[[], None] | None) -> None:
-        """`count_remembered` is called for each evaluation that is kept in memory; None: nothing is kept."""
+    def __init__(self, scoped: Mapping[Subject, ScopedRules], count_remembered: Callable[[], None]) -> None:
+        """`count_remembered` is called for each evaluation that is kept in memory."""
         self._scoped = scoped
         self._count_remembered = count_remembered
         self._evaluated: dict[tuple[Target, DeviceToleration | None], Evaluation] = {}
@@ -146,11 +165,11 @@ class ScopedJudge:
     @property
     def asks_requests(self) -> bool:
         """Whether any rule has whole requests as its subject."""
-        return bool(self._scoped[Subject.REQUEST].rules)
+        return bool(self._scoped[Subject.REQUEST].applied)
 
     def refusing(self, subject: Subject) -> str | None:
         """The first rule on such a subject that may refuse one, whatever it is; None if none can."""
-        return self._scoped[subject].refusing
+        return self._scoped[subject].applied.refusing
 
     def remembered(self, target: Target, toleration: DeviceToleration | None) -> Evaluation | None:
         """The cached evaluation, or None."""
@@ -167,7 +186,7 @@ class ScopedJudge:
             steps = self._steps_for(target, toleration)
             asking = any(step.asks for step in steps)
             evaluation = Evaluation.of(_evaluate(steps, variables))
-            if self._count_remembered is not None and len(target.device_class) <= _REMEMBERED_LENGTH:
+            if len(target.device_class) <= _REMEMBERED_LENGTH:
                 self._count_remembered()
                 if asking:
                     self._asking[key] = steps

@@ -28,16 +28,16 @@ EFFECTS: Final = frozenset({NONE, NO_SCHEDULE, NO_EXECUTE})
 class NamespaceMatcher:
     """`namespaces` of a match, compiled."""
 
-    __slots__ = ("_except", "_labels", "_names")
+    __slots__ = ("_except", "_labels", "names")
 
     def __init__(self, match: NamespaceMatch) -> None:
-        self._names = TextSet(match.names)
+        self.names = TextSet(match.names)
         self._except = TextSet(match.except_names) if match.except_names else None
         self._labels = LabelMatcher(match) if match.labels or match.expressions else None
 
     def matches(self, name: str, facts: NamespaceFacts | None, *, allowing: bool) -> bool:
         """Whether the namespace matches. Unknown labels match a rule that refuses, and none that allows."""
-        if not self._names.holds(name) or (self._except is not None and self._except.holds(name)):
+        if not self.names.holds(name) or (self._except is not None and self._except.holds(name)):
             return False
         if self._labels is None:
             return True
@@ -65,27 +65,27 @@ class LabelMatcher:
 class RequesterMatcher:
     """`requesters` of a match, compiled: one of the lists must match."""
 
-    __slots__ = ("_accounts", "_groups", "_users")
+    __slots__ = ("accounts", "groups", "users")
 
     def __init__(self, match: RequesterMatch) -> None:
-        self._users = TextSet(match.users) if match.users else None
-        self._groups = TextSet(match.groups) if match.groups else None
-        self._accounts = TextSet(match.service_accounts) if match.service_accounts else None
+        self.users = TextSet(match.users) if match.users else None
+        self.groups = TextSet(match.groups) if match.groups else None
+        self.accounts = TextSet(match.service_accounts) if match.service_accounts else None
 
     def matches(self, requester: Requester | None, *, allowing: bool, check: Check = unchecked) -> bool:
         """Whether the requester matches. An unknown requester (None) matches rules that refuse, and none that allow.
 
         `check` is called now and then while many groups are compared, and may raise.
         """
-        if self._users is None and self._groups is None and self._accounts is None:
+        if self.users is None and self.groups is None and self.accounts is None:
             return True
         if requester is None:
             return not allowing
         account = requester.service_account
         return (
-            (self._users is not None and self._users.holds(requester.username))
-            or (self._accounts is not None and account is not None and self._accounts.holds(account))
-            or (self._groups is not None and self._by_groups(requester, self._groups, check, allowing=allowing))
+            (self.users is not None and self.users.holds(requester.username))
+            or (self.accounts is not None and account is not None and self.accounts.holds(account))
+            or (self.groups is not None and self._by_groups(requester, self.groups, check, allowing=allowing))
         )
 
     @staticmethod
@@ -100,11 +100,11 @@ class RequesterMatcher:
 class DriverMatcher:
     """`drivers` (or `pools`) of a match, compiled; None is a set that may contain any name."""
 
-    __slots__ = ("_texts", "everything")
+    __slots__ = ("everything", "texts")
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        self._texts = TextSet(patterns)
-        self.everything = self._texts.everything
+        self.texts = TextSet(patterns)
+        self.everything = self.texts.everything
 
     def matches(self, drivers: Iterable[str] | None, *, allowing: bool) -> bool:
         """Whether one of the drivers matches (refusing), or all of them do (allowing)."""
@@ -112,7 +112,7 @@ class DriverMatcher:
             return True
         if drivers is None:
             return not allowing
-        found = [self._texts.holds(driver) for driver in drivers]
+        found = [self.texts.holds(driver) for driver in drivers]
         # A class that selects no device at all is contained in every set and intersects none.
         return all(found) if allowing else any(found)
 

@@ -264,13 +264,23 @@ def test_built_in_policy_has_nothing_to_ask() -> None:
     assert judge_of(taintRules=[OURSELVES]).judges_taints
 
 
-def test_answer_is_remembered_for_who_asked_it_where() -> None:
+def test_answer_is_remembered_for_all_to_whom_the_same_rules_apply() -> None:
     judge = judge_of(DENY)
     assert judge.scoped(SCOPE, NOW).remembered(TARGET, XID) is None
     on_toleration(judge)
     known = judge.scoped(SCOPE, NOW).remembered(TARGET, XID)
     assert known == Evaluation.of(judge.on_toleration(SCOPE, TARGET, XID, NOW, dict))
-    assert judge.scoped(SCOPE._replace(namespace="other"), NOW).remembered(TARGET, XID) is None
+    assert judge.scoped(SCOPE._replace(namespace="other"), NOW).remembered(TARGET, XID) is known
+
+
+def test_answer_is_not_remembered_for_those_to_whom_another_rule_or_exception_applies() -> None:
+    elsewhere = {"namespaces": {"names": ["other"]}}
+    for judge in (
+        judge_of(DENY, make_entry("more", "warn", elsewhere)),
+        judge_of(DENY, exceptions=[excusing("denies", match=elsewhere)]),
+    ):
+        on_toleration(judge)
+        assert judge.scoped(SCOPE._replace(namespace="other"), NOW).remembered(TARGET, XID) is None
 
 
 def test_namespace_whose_labels_changed_is_another() -> None:
