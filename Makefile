@@ -14,8 +14,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 INSTALLED := $(VENV)/.installed
 CODE := webhook tests benchmarks certs release
 UNIT := tests/unit tests/properties tests/architecture
-# Processes of tests: most of what takes long waits for a control plane, so one more than CI has cores.
-WORKERS ?= 3
+# Processes of tests: most of what takes long waits for a control plane, so two more than CI has cores.
+WORKERS ?= 4
 
 .PHONY: help
 help: ## list the targets
@@ -82,13 +82,14 @@ test: setup format-check lint types contracts controlplane ## every test, with c
 	@$(BIN)/python -m tests.coverage_report
 
 .PHONY: test-matrix
-test-matrix: setup ## older API servers and real managers of gangs (builds them), the plugin on another processor, evictions at full scale, a long soak; not in CI
+test-matrix: setup ## older API servers and real managers of gangs (builds them), the plugin on another processor, laws tried for longer, evictions at full scale, a long soak; not in CI
 	@for version in 1.34.4 1.36.3; do \
 		$(BIN)/python -m tests.controlplane.assets --version $$version; \
 		ENVTEST_K8S_VERSION=$$version $(BIN)/python -m pytest -s tests/apiserver/test_generated.py tests/apiserver/test_cases.py \
 			tests/apiserver/test_served_fields.py; \
 	done
 	@$(BIN)/python -m tests.controlplane.assets --kwok --gang-managers
+	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 tests/properties
 	@EMULATION=all $(BIN)/python -m pytest -s tests/release/test_plugin.py
 	@EVICTION_SCALE=all SOAK_MINUTES=30 $(BIN)/python -m pytest -s -n 2 tests/apiserver/eviction
 

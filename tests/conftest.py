@@ -40,7 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
     """Before anything of a test runs, its fixtures included."""
-    _TRACING.switch(on=is_traced(item.path.relative_to(Path(__file__).parent)))
+    path, slow = item.path.relative_to(Path(__file__).parent), item.get_closest_marker("slow") is not None
+    _TRACING.switch(on=is_traced(path, slow=slow))
 
 
 def _rank(item: pytest.Item) -> int:

@@ -14,16 +14,19 @@ VARIABLE: Final = "COVERAGE_PROCESS_START"
 """Child processes measure their coverage if it is set."""
 _FOLDER: Final = "apiserver"
 _LAWS: Final = "properties"
+_UNITS: Final = "unit"
 _COMPARISON: Final = "test_generated"
 
 
-def is_traced(path: Path) -> bool:
-    """Whether a test module (relative to this folder) counts for coverage.
+def is_traced(path: Path, *, slow: bool) -> bool:
+    """Whether a test of a module (relative to this folder) counts for coverage; `slow` is its mark.
 
-    The properties, the folders of `apiserver` and the two large comparisons with an API server run the same code
-    thousands of times. Under a tracer they need half as much CPU time again, the properties several times as much, and
-    find nothing that the unit tests and the modules next to those folders do not reach.
+    The properties, slow unit tests, the folders of `apiserver` and the two large comparisons with an API server run the
+    same code thousands of times. Under a tracer they need half as much CPU time again, the properties several times as
+    much, and find nothing that the unit tests and the modules next to those folders do not reach.
     """
+    if path.parts[0] == _UNITS and slow:
+        return False
     if path.parts[0] != _FOLDER:
         return path.parts[0] != _LAWS
     return len(path.parts) == 2 and not path.name.startswith(_COMPARISON)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from hypothesis import strategies as st
@@ -37,45 +38,69 @@ WINDOWS: Final = st.builds(
 
 
 def open_minutes(windows: Iterable[EvictionWindow], first: datetime, count: int) -> set[datetime]:
-    """The minutes in which one of the windows is open that has begun among these or after; `first` in UTC."""
+    """The minutes in which one of the windows is open that has begun in one of `count` from `first` on, in UTC."""
     found: set[datetime] = set()
     for window in windows:
-        length = int(window.duration_seconds // 60)
-        for number in range(count):
-            minute = first + number * MINUTE
-            if _begins(window, minute):
-                found.update([minute + more * MINUTE for more in range(length)])
+        walls = _walls(window.zone, first, count)
+        length, left = int(window.duration_seconds // 60), 0
+        for number in range(count + length):
+            if number < count and _begins(window.schedule, walls[number]):
+                left = length
+            if left:
+                found.add(first + number * MINUTE)
+                left -= 1
     return found
 
 
-def _begins(window: EvictionWindow, minute: datetime) -> bool:
+class Wall(NamedTuple):
+    """What clocks show in a minute."""
+
+    now: datetime
+    skipped: tuple[datetime, ...]
+    """The minutes before it that they never showed."""
+
+
+@lru_cache(maxsize=256)
+def _walls(zone: str, first: datetime, count: int) -> list[Wall]:
+    found = []
+    before = (first - MINUTE).astimezone(ZoneInfo(zone))
+    for number in range(count):
+        now = (first + number * MINUTE).astimezone(ZoneInfo(zone))
+        skipped, step = [], before.replace(tzinfo=None) + MINUTE
+        while step < now.replace(tzinfo=None):
+            skipped.append(step)
+            step += MINUTE
+        found.append(Wall(now, tuple(skipped)))
+        before = now
+    return found
+
+
+def _begins(schedule: str, wall: Wall) -> bool:
     """Whether the clocks show a time of the schedule in this minute, or have just skipped one."""
-    zone = ZoneInfo(window.zone)
-    wall, before = minute.astimezone(zone), (minute - MINUTE).astimezone(zone)
-    again = wall.fold == 1 and not window.schedule.split()[1].startswith("*")
-    if _is_named(window.schedule, wall) and not again:
+    again = wall.now.fold == 1 and not schedule.split()[1].startswith("*")
+    if _is_named(schedule, wall.now) and not again:
         return True
-    skipped = before.replace(tzinfo=None) + MINUTE
-    while skipped < wall.replace(tzinfo=None):
-        if _is_named(window.schedule, skipped):
-            return True
-        skipped += MINUTE
-    return False
+    return any(_is_named(schedule, skipped) for skipped in wall.skipped)
 
 
 def _is_named(schedule: str, wall: datetime) -> bool:
+    minutes, hours, weekdays = _fields(schedule)
+    return wall.minute in minutes and wall.hour in hours and wall.isoweekday() % 7 in weekdays
+
+
+@lru_cache(maxsize=1024)
+def _fields(schedule: str) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
     minute, hour, _, _, weekday = schedule.split()
-    named = wall.minute in _numbers(minute, 60) and wall.hour in _numbers(hour, 24)
-    return named and wall.isoweekday() % 7 in _numbers(weekday, 7)
+    return _numbers(minute, 60), _numbers(hour, 24), _numbers(weekday, 7)
 
 
-def _numbers(field: str, most: int) -> set[int]:
+def _numbers(field: str, most: int) -> frozenset[int]:
     """The numbers that a field names; as simple as the fields above."""
     if field == "*":
-        return set(range(most))
+        return frozenset(range(most))
     if field.startswith("*/"):
-        return set(range(0, most, int(field[2:])))
+        return frozenset(range(0, most, int(field[2:])))
     if "-" in field:
         first, last = map(int, field.split("-"))
-        return set(range(first, last + 1))
-    return set(map(int, field.split(",")))
+        return frozenset(range(first, last + 1))
+    return frozenset(map(int, field.split(",")))

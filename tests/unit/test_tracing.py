@@ -68,4 +68,9 @@ def test_lines_count_before_and_after_the_pause(tmp_path: Path) -> None:
 )
 def test_folders_and_comparisons_with_an_api_server_are_not_measured(path: str, *, traced: bool) -> None:
     assert (ROOT / "tests" / path).is_file()
-    assert is_traced(Path(path)) is traced
+    assert is_traced(Path(path), slow=False) is traced
+
+
+def test_slow_unit_tests_are_not_measured() -> None:
+    assert not is_traced(Path("unit/test_tracing.py"), slow=True)
+    assert is_traced(Path("image/test_image.py"), slow=True)
