@@ -14,7 +14,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 INSTALLED := $(VENV)/.installed
 CODE := webhook tests benchmarks certs release
 UNIT := tests/unit tests/properties tests/architecture
-# Processes of tests: most of what takes long waits for a control plane, so two more than CI has cores.
+# Processes of tests: some of them always wait for a control plane, so two more than CI has cores.
 WORKERS ?= 4
 
 .PHONY: help
@@ -82,7 +82,7 @@ test: setup format-check lint types contracts controlplane ## every test, with c
 	@$(BIN)/python -m tests.coverage_report
 
 .PHONY: test-matrix
-test-matrix: setup ## older API servers and real managers of gangs (builds them), the plugin on another processor, laws tried for longer, evictions at full scale, a long soak; not in CI
+test-matrix: setup ## what takes too long for CI: older API servers, managers of gangs, more examples, full scale, a long soak
 	@for version in 1.34.4 1.36.3; do \
 		$(BIN)/python -m tests.controlplane.assets --version $$version; \
 		ENVTEST_K8S_VERSION=$$version $(BIN)/python -m pytest -s tests/apiserver/test_generated.py tests/apiserver/test_cases.py \

@@ -18,9 +18,11 @@ class Mount(NamedTuple):
     target: str
     """Absolute; it is made where it does not exist."""
     read_only: bool = False
+    recursive: bool = False
+    """With what is mounted below the source."""
 
 
-DEVICES = Mount(Path("/dev"), "/dev")
+DEVICES = Mount(Path("/dev"), "/dev", recursive=True)
 TEMPORARY = Mount(None, "/tmp")
 
 
@@ -46,7 +48,7 @@ def chrooted(
             continue
         steps += [
             f"mkdir -p {target}" if mount.source.is_dir() else f"touch {target}",
-            f"mount {'--rbind' if mount == DEVICES else '--bind'} {shlex.quote(str(mount.source))} {target}",
+            f"mount {'--rbind' if mount.recursive else '--bind'} {shlex.quote(str(mount.source))} {target}",
         ]
         if mount.read_only:
             steps.append(f"mount -o remount,bind,ro {target}")

@@ -21,7 +21,7 @@ from tests.properties.policies import (
     value_patterns,
 )
 from webhook.api.taints import DeviceTaint
-from webhook.policy.index import ScopeIndex, TaintIndex, TolerationIndex, numbers
+from webhook.policy.index import ScopeIndex, TaintIndex, TolerationIndex, positions
 from webhook.policy.match import Matcher, Placement
 from webhook.policy.model import Match, TaintMatch
 
@@ -61,7 +61,7 @@ _taints = st.builds(
 @given(_matchers(), scopes)
 def test_rule_that_applies_in_a_scope_is_a_candidate(matchers: list[Matcher], scope: Scope) -> None:
     applying = {number for number, matcher in enumerate(matchers) if matcher.covers_scope(scope)}
-    assert applying <= set(numbers(ScopeIndex(matchers).candidates(scope)))
+    assert applying <= set(positions(ScopeIndex(matchers).candidates(scope)))
 
 
 @given(_matchers(), targets, st.one_of(st.none(), tolerations))
@@ -69,15 +69,15 @@ def test_rule_that_covers_a_toleration_is_a_candidate(
     matchers: list[Matcher], target: Target, toleration: DeviceToleration | None
 ) -> None:
     covering = {number for number, matcher in enumerate(matchers) if matcher.covers(target, toleration)}
-    assert covering <= set(numbers(TolerationIndex(matchers).candidates(target, toleration)))
+    assert covering <= set(positions(TolerationIndex(matchers).candidates(target, toleration)))
 
 
 @given(_matchers(taints=True), _places, _taints)
 def test_rule_that_covers_a_taint_is_a_candidate(matchers: list[Matcher], place: Placement, taint: DeviceTaint) -> None:
     covering = {number for number, matcher in enumerate(matchers) if matcher.covers_taint(place, taint)}
-    assert covering <= set(numbers(TaintIndex(matchers).candidates(place, taint)))
+    assert covering <= set(positions(TaintIndex(matchers).candidates(place, taint)))
 
 
 @given(st.sets(st.integers(0, 200)))
-def test_numbers_of_a_set_are_its_bits_in_order(positions: set[int]) -> None:
-    assert list(numbers(sum(1 << position for position in positions))) == sorted(positions)
+def test_positions_in_a_set_are_its_bits_in_order(bits: set[int]) -> None:
+    assert list(positions(sum(1 << bit for bit in bits))) == sorted(bits)

@@ -21,12 +21,12 @@ from webhook.policy.evaluation import (
     ScopedRules,
     hit_of,
 )
-from webhook.policy.index import ScopeIndex, TaintIndex, TolerationIndex, numbers
+from webhook.policy.index import ScopeIndex, TaintIndex, TolerationIndex, positions
 from webhook.policy.match import Matcher, Scope
 from webhook.policy.model import BUILTIN, DEFAULT_RULE, Action, Policy, PolicyMode, Rule, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
     from webhook.api.taints import DeviceTaint, DeviceToleration
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 _REMEMBERED: Final = 8192
-"""Evaluations that a judge keeps, over all scopes. When there are more, the memory is emptied."""
+"""Scopes, sets of rules and evaluations that a judge keeps. When there are more, the memory is emptied."""
 _REMEMBERED_GROUPS: Final = 64
 """Of requesters in more groups than this only the last is kept, so that names cannot fill the memory."""
 
@@ -53,30 +53,26 @@ class _Applying(NamedTuple):
 class _Compiled:
     """The rules on one subject."""
 
-    __slots__ = ("matchers", "numbers", "scopes", "steps")
+    __slots__ = ("by_name", "matchers", "scopes", "steps")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.steps = [ScopedRule(rule, Matcher(rule.match, allowing=rule.action is Action.ALLOW), ()) for rule in rules]
         self.matchers = [step.matcher for step in self.steps]
         self.scopes = ScopeIndex(self.matchers)
-        self.numbers: dict[str, list[int]] = {}
+        self.by_name: dict[str, list[int]] = {}
         for number, step in enumerate(self.steps):
-            self.numbers.setdefault(step.rule.name, []).append(number)
+            self.by_name.setdefault(step.rule.name, []).append(number)
 
     def applying(self, scope: Scope, check: Check) -> int:
         """The rules that can match in a scope, one bit each."""
-        rules = 0
-        for number in numbers(self.scopes.candidates(scope)):
-            if self.matchers[number].covers_scope(scope, check):
-                rules |= 1 << number
-        return rules
+        return _covering(self.matchers, self.scopes.candidates(scope), scope, check)
 
     def excused(self, exceptions: Iterable[CompiledException]) -> dict[int, ScopedRule]:
         """The rules that the exceptions are about, with these."""
         found: dict[int, ScopedRule] = {}
         for compiled in exceptions:
             for name in dict.fromkeys(compiled.exception.rules):
-                for number in self.numbers.get(name, ()):
+                for number in self.by_name.get(name, ()):
                     step = found.get(number) or self.steps[number]
                     found[number] = step._replace(exceptions=(*step.exceptions, compiled))
         return found
@@ -102,6 +98,14 @@ class _Era:
         self.remembered = 0
         self.taint_rules: tuple[Requester | None, AppliedRules] | None = None
         """The taint rules for the last requester."""
+
+    def exceptions_in(self, scope: Scope, check: Check) -> int:
+        """The exceptions that apply in a scope, one bit each."""
+        return _covering([compiled.matcher for compiled in self.active], (1 << len(self.active)) - 1, scope, check)
+
+    def exceptions(self, applying: int) -> list[CompiledException]:
+        """Those of a set of exceptions, in order."""
+        return [self.active[number] for number in positions(applying)]
 
 
 class Judge:
@@ -166,7 +170,7 @@ class Judge:
             applying = _Applying(
                 self._compiled[Subject.TOLERATION].applying(scope, check),
                 self._compiled[Subject.REQUEST].applying(scope, check),
-                _exceptions_in(era, scope, check),
+                era.exceptions_in(scope, check),
             )
             scoped = era.judges.get(applying)
             if scoped is None:
@@ -180,7 +184,7 @@ class Judge:
         return scoped
 
     def _scoped_by(self, applying: _Applying, era: _Era) -> ScopedJudge:
-        exceptions = [era.active[number] for number in numbers(applying.exceptions)]
+        exceptions = era.exceptions(applying.exceptions)
         rules = {Subject.TOLERATION: applying.tolerations, Subject.REQUEST: applying.requests}
         parts = {
             subject: ScopedRules(
@@ -239,7 +243,7 @@ class Judge:
         if kept is not None and kept[0] is requester:
             return kept[1]
         scope, compiled = Scope(requester, "", None), self._taint_rules
-        exceptions = [era.active[number] for number in numbers(_exceptions_in(era, scope, check))]
+        exceptions = era.exceptions(era.exceptions_in(scope, check))
         rules = AppliedRules(compiled.steps, compiled.excused(exceptions), compiled.applying(scope, check))
         era.taint_rules = requester, rules
         return rules
@@ -279,11 +283,11 @@ def _about(rules: Iterable[Rule], subject: Subject) -> list[Rule]:
     return [rule for rule in rules if rule.subject is subject]
 
 
-def _exceptions_in(era: _Era, scope: Scope, check: Check) -> int:
-    """The exceptions of the period that apply in a scope."""
+def _covering(matchers: Sequence[Matcher], candidates: int, scope: Scope, check: Check) -> int:
+    """Those of a set of matchers that cover a scope."""
     found = 0
-    for number, compiled in enumerate(era.active):
-        if compiled.matcher.covers_scope(scope, check):
+    for number in positions(candidates):
+        if matchers[number].covers_scope(scope, check):
             found |= 1 << number
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.expressions.engine import EvaluationError
-from webhook.policy.index import numbers
+from webhook.policy.index import positions
 from webhook.policy.model import Action, PolicyException, Rule, Subject
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class AppliedRules:
     def among(self, candidates: int) -> Iterator[ScopedRule]:
         """Those of a set of positions, in order."""
         steps, excused = self._steps, self._excused
-        for number in numbers(self._rules & candidates):
+        for number in positions(self._rules & candidates):
             yield excused.get(number) or steps[number]
 
     @property

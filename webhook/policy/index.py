@@ -69,7 +69,7 @@ class _Texts:
         return found
 
 
-def numbers(rules: int) -> Iterator[int]:
+def positions(rules: int) -> Iterator[int]:
     """The positions in a set of rules, in order."""
     while rules:
         bit = rules & -rules
@@ -122,10 +122,9 @@ class _Drivers:
     __slots__ = ("_any", "_names")
 
     def __init__(self, matchers: Sequence[Matcher]) -> None:
-        bits = [1 << number for number in range(len(matchers))]
-        self._names = _Texts([(bit, matcher.drivers.texts) for bit, matcher in zip(bits, matchers, strict=True)])
+        self._names = _Texts([(1 << number, matcher.drivers.texts) for number, matcher in enumerate(matchers)])
         # Drivers that are not known are met by each rule that refuses; none at all by each rule that allows.
-        self._any = sum(bits)
+        self._any = (1 << len(matchers)) - 1
 
     def candidates(self, drivers: Iterable[str] | None) -> int:
         """The rules that may match one of the drivers, or all of them; None if they are not known."""

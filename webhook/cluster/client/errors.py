@@ -138,6 +138,10 @@ def error_of(request: str, body: bytes, *, code: int = 0, retry_after: str = "")
     return error
 
 
+def _has_cause(error: ClusterError, reason: str) -> bool:
+    return any(cause.reason == reason for cause in error.causes)
+
+
 _VERSION_AHEAD: Final = "ResourceVersionTooLarge"
 """meta/v1 CauseTypeResourceVersionTooLarge."""
 _VERSION_AHEAD_TEXT: Final = "Too large resource version"
@@ -148,7 +152,7 @@ def is_version_ahead(error: ClusterError) -> bool:
 
     As in client-go's isTooLargeResourceVersionError: by the cause, or by the message of an answer without causes.
     """
-    return any(cause.reason == _VERSION_AHEAD for cause in error.causes) or _VERSION_AHEAD_TEXT in error.server_message
+    return _has_cause(error, _VERSION_AHEAD) or _VERSION_AHEAD_TEXT in error.server_message
 
 
 _NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
@@ -157,7 +161,7 @@ _NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
 
 def is_namespace_terminating(error: ClusterError) -> bool:
     """Whether nothing can be created in the namespace because it is being deleted, with all that is in it."""
-    return any(cause.reason == _NAMESPACE_TERMINATING for cause in error.causes)
+    return _has_cause(error, _NAMESPACE_TERMINATING)
 
 
 _DISRUPTION_BUDGET: Final = "DisruptionBudget"
@@ -182,7 +186,7 @@ def is_disruption_budget(error: ClusterError) -> bool:
     message = error.server_message
     match error.code:
         case HTTPStatus.TOO_MANY_REQUESTS | HTTPStatus.FORBIDDEN if error.causes:
-            return any(cause.reason == _DISRUPTION_BUDGET for cause in error.causes)
+            return _has_cause(error, _DISRUPTION_BUDGET)
         case HTTPStatus.TOO_MANY_REQUESTS:
             return _BUDGET_TEXT in message
         case HTTPStatus.FORBIDDEN:
