@@ -16,7 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import api_server, bodies, expressions, gobinaries, load, policies, servers, tables, verdicts
+from benchmarks import (
+    api_server,
+    bodies,
+    expressions,
+    gobinaries,
+    interpreters,
+    load,
+    policies,
+    servers,
+    tables,
+    verdicts,
+)
 from benchmarks.gobinaries import BenchmarkError
 from benchmarks.load import LoadGenerator, Workload
 from benchmarks.report import Figures
@@ -27,24 +38,25 @@ from tests.controlplane.processes import NotReadyError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-DOCUMENT = servers.ROOT / "docs" / "performance.md"
+DOCUMENT = interpreters.ROOT / "docs" / "performance.md"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How long to measure."""
 
-    main_rounds: int
-    """Of claims and slices."""
-    other_rounds: int
+    rounds: int
+    """At least, of each kind of review."""
+    most_rounds: int
+    """Where the medians of fewer are not known well enough."""
     seconds: float
     starts: int
     creates: int
     """Through the API server, per kind and webhook; 0 for none."""
 
 
-FULL = Plan(main_rounds=8, other_rounds=4, seconds=2.0, starts=7, creates=api_server.CREATES)
-QUICK = Plan(main_rounds=3, other_rounds=1, seconds=1.0, starts=3, creates=0)
+FULL = Plan(rounds=10, most_rounds=40, seconds=1.0, starts=7, creates=api_server.CREATES)
+QUICK = Plan(rounds=3, most_rounds=3, seconds=0.5, starts=3, creates=0)
 
 
 class Benchmark:
@@ -56,6 +68,7 @@ class Benchmark:
         self._started = time.monotonic()
         self._cores = Cores.here()
         self._certificates = Certificates(folder)
+        self._python = interpreters.HERE
 
     def run(self) -> Figures:
         """Measures.
@@ -63,11 +76,15 @@ class Benchmark:
         Raises: BenchmarkError, NotReadyError or AssetsUnavailableError if the figures cannot be had.
         """
         executable, generator = gobinaries.build(self._progress)
+        self._python, missing = interpreters.of_image()
         figures = Figures(
+            python_version=self._python.version,
             peer_version=gobinaries.peer_version(),
             go_version=gobinaries.go_version(),
             load_average=os.getloadavg()[0],
         )
+        if missing:
+            figures.remarks.append(missing)
         self._measure_starts(figures, executable)
         with contextlib.ExitStack() as stack:
             running = {
@@ -86,49 +103,59 @@ class Benchmark:
         return figures
 
     def _contenders(self, executable: Path) -> list[Command]:
-        pair = [servers.ours(self._certificates, OURS), servers.peer(self._certificates, PEER, executable)]
+        pair = [*self._pair(executable), *self._on_this_python()]
         for name, rules in ((POLICY, policies.RULES), (MANY_RULES, policies.MANY_RULES)):
             policy = policies.write(self._folder, rules)
-            pair.append(servers.ours(self._certificates, name, f"--policy-file={policy}"))
+            pair.append(servers.ours(self._certificates, name, f"--policy-file={policy}", python=self._python))
         return pair
+
+    def _pair(self, executable: Path) -> list[Command]:
+        ours = servers.ours(self._certificates, OURS, python=self._python)
+        return [ours, servers.peer(self._certificates, PEER, executable)]
+
+    def _on_this_python(self) -> list[Command]:
+        """Ours on the Python that runs the benchmark, where that is not the image's."""
+        here = interpreters.HERE
+        return [] if self._python is here else [servers.ours(self._certificates, f"{OURS}, Python {here.version}")]
 
     def _measure_starts(self, figures: Figures, executable: Path) -> None:
         self._progress(f"starting each server {self._plan.starts} times")
         for _ in range(self._plan.starts):
-            for command in (servers.ours(self._certificates, OURS), servers.peer(self._certificates, PEER, executable)):
+            for command in (*self._pair(executable), *self._on_this_python()):
                 seconds = servers.seconds_to_ready(command, self._cores.server)
                 figures.ready_seconds.setdefault(command.name, []).append(seconds)
 
     def _measure_load(self, figures: Figures, running: dict[str, Server], generator: Path) -> None:
         load_generator = LoadGenerator(generator, self._certificates, self._cores)
-        pair = [running[OURS], running[PEER]]
+        without_policy = [server for name, server in running.items() if name not in (POLICY, MANY_RULES)]
         for name, title, made in (
             ("claims", "ResourceClaim", bodies.claims()),
             ("strangers", f"ResourceClaim, {bodies.STRANGERS} requesters", bodies.strangers()),
-            ("slices", "ResourceSlice", bodies.slices()),
+            ("slices", "ResourceSlice, 64 devices with 4 taints each", bodies.slices()),
+            ("bare slices", "ResourceSlice, 128 devices without taints", bodies.bare_slices()),
+            ("slice updates", "ResourceSlice, one of 64 devices changes", bodies.slice_updates()),
             ("templates", "ResourceClaimTemplate", bodies.templates()),
             ("rules", "DeviceTaintRule", bodies.rules()),
         ):
-            main = name in ("claims", "strangers", "slices")
             workload = Workload(
                 name=name,
                 title=title,
                 files=self._write(name, made),
                 size=len(made[0]),
-                seconds=self._plan.seconds if main else self._plan.seconds / 2,
-                rounds=self._plan.main_rounds if main else self._plan.other_rounds,
+                seconds=self._plan.seconds,
+                rounds=self._plan.rounds,
+                most_rounds=self._plan.most_rounds,
             )
-            contenders = list(running.values()) if name in ("claims", "strangers") else pair
-            figures.results.append(load.run(load_generator, workload, contenders, self._progress))
+            contenders = list(running.values()) if name in ("claims", "strangers") else without_policy
+            figures.results.append(load.run(load_generator, workload, contenders, PEER, self._progress))
 
     def _measure_api_server(self, figures: Figures, executable: Path) -> None:
         missing = api_server.missing()
         if missing:
             figures.remarks.append(f"creates through an API server not measured: {missing}")
             return
-        commands = servers.ours(self._certificates, OURS), servers.peer(self._certificates, PEER, executable)
         with contextlib.ExitStack() as stack:
-            pair = [stack.enter_context(Server(command, None, self._folder)) for command in commands]
+            pair = [stack.enter_context(Server(command, None, self._folder)) for command in self._pair(executable)]
             figures.latencies = api_server.measure(pair, self._certificates, self._plan.creates, self._progress)
 
     def _write(self, name: str, made: Iterable[bytes]) -> list[Path]:

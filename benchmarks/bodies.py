@@ -62,6 +62,23 @@ def slices() -> list[bytes]:
     return [review("ResourceSlice", slice_of(n)) for n in range(VARIANTS)]
 
 
+def bare_slices() -> list[bytes]:
+    """Slices as full as those without a taint may be: 128 devices with 12 attributes each, about 75 KB."""
+    return [review("ResourceSlice", _bare(slice_of(n, devices=128))) for n in range(VARIANTS)]
+
+
+def slice_updates() -> list[bytes]:
+    """A driver publishes its 64 devices again, for the taints of one of them."""
+    made = []
+    for n in range(VARIANTS):
+        after = slice_of(n)
+        after["spec"]["devices"][7 * n]["taints"].append(
+            {"key": f"{DRIVER}/ecc", "value": f"bank-{n}", "effect": "NoSchedule", "timeAdded": _CREATED}
+        )
+        made.append(review("ResourceSlice", after, old=slice_of(n)))
+    return made
+
+
 def verdict_cases() -> Iterator[Case]:
     """Valid and broken reviews of every kind; each broken one in one way, some of them many times over."""
     for kind, valid in (
@@ -88,11 +105,14 @@ def verdict_cases() -> Iterator[Case]:
         yield Case(f"rule, selector with {fault}", review("DeviceTaintRule", broken), allowed=False)
 
 
-def review(kind: str, obj: dict[str, Any], username: str = "jane@example.com") -> bytes:
-    """An AdmissionReview of a create, with the fields that an API server sends, compact."""
+def review(
+    kind: str, obj: dict[str, Any], username: str = "jane@example.com", old: dict[str, Any] | None = None
+) -> bytes:
+    """An AdmissionReview of a create, or of an update of `old`, with the fields that an API server sends, compact."""
     group_kind = {"group": GROUP, "version": VERSION, "kind": kind}
     resource = {"group": GROUP, "version": VERSION, "resource": RESOURCES[kind]}
-    obj = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, **obj}
+    named = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind}
+    obj = {**named, **obj}
     metadata = obj["metadata"]
     request = {
         "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{kind}/{metadata['name']}")),
@@ -102,15 +122,19 @@ def review(kind: str, obj: dict[str, Any], username: str = "jane@example.com") -
         "requestResource": resource,
         "name": metadata["name"],
         **({"namespace": metadata["namespace"]} if kind in NAMESPACED else {}),
-        "operation": "CREATE",
+        "operation": "CREATE" if old is None else "UPDATE",
         "userInfo": {
             "username": username,
             "groups": ["ml-engineers", "system:authenticated"],
         },
         "object": obj,
-        "oldObject": None,
+        "oldObject": None if old is None else {**named, **old},
         "dryRun": False,
-        "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "kubectl-create"},
+        "options": {
+            "kind": "CreateOptions" if old is None else "UpdateOptions",
+            "apiVersion": "meta.k8s.io/v1",
+            "fieldManager": "kubectl-create",
+        },
     }
     document = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
     return json.dumps(document, separators=(",", ":")).encode()
@@ -269,6 +293,13 @@ def _tainted(*taints: dict[str, Any]) -> dict[str, Any]:
     return obj
 
 
+def _bare(obj: dict[str, Any]) -> dict[str, Any]:
+    """A slice whose devices have no taints."""
+    for device in obj["spec"]["devices"]:
+        del device["taints"]
+    return obj
+
+
 def _long_lists() -> Iterator[Case]:
     yield Case(
         "claim with 16 tolerations", review("ResourceClaim", _tolerating(*15 * [_GOOD_TOLERATION])), allowed=True
@@ -279,9 +310,7 @@ def _long_lists() -> Iterator[Case]:
     yield Case("device with 16 taints", review("ResourceSlice", _tainted(*15 * [_GOOD_TAINT])), allowed=True)
     yield Case("device with 17 taints", review("ResourceSlice", _tainted(*16 * [_GOOD_TAINT])), allowed=False)
     yield Case("65 devices with taints", review("ResourceSlice", slice_of(1, devices=65)), allowed=False)
-    bare = slice_of(1, devices=129)
-    for device in bare["spec"]["devices"]:
-        del device["taints"]
+    bare = _bare(slice_of(1, devices=129))
     yield Case("129 devices without taints", review("ResourceSlice", bare), allowed=False)
     del bare["spec"]["devices"][128]
     yield Case("128 devices without taints", review("ResourceSlice", bare), allowed=True)

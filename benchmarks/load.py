@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -26,6 +27,9 @@ _LOAD_LIMIT = 0.95
 _SERVER_BUSY = 0.9
 # Calm rounds that may stand for all.
 _ENOUGH = 3
+NARROW = 0.05
+"""A median is known well enough if its interval is narrower than this share of it."""
+_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,9 @@ class Workload:
     """Of one body, in bytes."""
     seconds: float
     rounds: int
+    """At least."""
+    most_rounds: int
+    """Where the medians of fewer are not known well enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,17 @@ class Result:
         """Requests per second of the server to those of the other, one for each round."""
         pairs = zip(self.samples[server], self.samples[other], strict=True)
         return [mine.per_second / theirs.per_second for mine, theirs in pairs]
+
+    def interval(self, server: str, other: str) -> tuple[float, float] | None:
+        """Where the median of those ratios lies with a confidence of 95 %; None if there are too few rounds to say."""
+        return median_interval(self.ratios(server, other))
+
+    def known(self, server: str, other: str) -> bool:
+        """Whether that interval is narrow."""
+        interval = self.interval(server, other)
+        return interval is not None and interval[1] - interval[0] < NARROW * statistics.median(
+            self.ratios(server, other)
+        )
 
     @property
     def remarks(self) -> list[str]:
@@ -139,23 +157,53 @@ class LoadGenerator:
         )
 
 
-def run(generator: LoadGenerator, workload: Workload, servers: Sequence[Server], progress: Progress) -> Result:
-    """All rounds of a workload: A B A B, so that whatever else the machine does hits both alike.
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Where the median of what the values are a sample of lies with a confidence of 95 %, whatever its distribution.
 
-    Disturbed rounds are made up for, at most as many as were planned; if hardly any is calm, all count, with a remark.
+    The number of values below it is binomial, so two of the sorted values are the bounds. None for fewer than 6 values.
+    """
+    ordered, count = sorted(values), len(values)
+    outside, below = 0.0, -1
+    while below + 1 < count // 2:
+        outside += 2 * math.comb(count, below + 1) / 2**count
+        if outside > 1 - _CONFIDENCE:
+            break
+        below += 1
+    return None if below < 0 else (ordered[below], ordered[count - 1 - below])
+
+
+def run(
+    generator: LoadGenerator, workload: Workload, servers: Sequence[Server], base: str, progress: Progress
+) -> Result:
+    """All rounds of a workload: A B, B A, A B, so that whatever else the machine does hits both alike.
+
+    There are more of them until each server's ratio to the one named `base` is known well enough. Disturbed rounds are
+    made up for, at most as many as were planned; if hardly any is calm, all count, with a remark.
     """
     for server in servers:
         generator.sample(server, workload.files, min(1.0, workload.seconds))  # warm-up, not counted
     rounds: list[dict[str, Sample]] = []
     calm: list[dict[str, Sample]] = []
-    while len(calm) < workload.rounds and len(rounds) < 2 * workload.rounds:
-        this = {server.name: generator.sample(server, workload.files, workload.seconds) for server in servers}
+    limit = max(2 * workload.rounds, workload.most_rounds)
+    while len(rounds) < limit and not _enough(workload, calm, base):
+        order = servers if len(rounds) % 2 == 0 else servers[::-1]
+        this = {server.name: generator.sample(server, workload.files, workload.seconds) for server in order}
         rounds.append(this)
         if not any(sample.disturbed for sample in this.values()):
             calm.append(this)
-        figures = ", ".join(f"{name} {sample.per_second:,.0f}" for name, sample in this.items())
+        figures = ", ".join(f"{server.name} {this[server.name].per_second:,.0f}" for server in servers)
         state = "" if calm and calm[-1] is this else " (disturbed)"
         progress(f"{workload.title}, round {len(rounds)}, requests a second: {figures}{state}")
     kept = calm if len(calm) >= min(_ENOUGH, workload.rounds) else rounds
-    samples = {server.name: [this[server.name] for this in kept] for server in servers}
-    return Result(workload, samples, len(rounds))
+    return _result(workload, kept, len(rounds))
+
+
+def _enough(workload: Workload, calm: Sequence[dict[str, Sample]], base: str) -> bool:
+    if not workload.rounds <= len(calm) < workload.most_rounds:
+        return len(calm) >= workload.most_rounds
+    so_far = _result(workload, calm, len(calm))
+    return all(so_far.known(server, base) for server in so_far.samples if server != base)
+
+
+def _result(workload: Workload, kept: Sequence[dict[str, Sample]], rounds: int) -> Result:
+    return Result(workload, {server: [this[server] for this in kept] for server in kept[0]}, rounds)

@@ -8,7 +8,6 @@ import os
 import socket
 import ssl
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -16,18 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from benchmarks.gobinaries import BenchmarkError
+from benchmarks.interpreters import HERE, Interpreter
 from tests.controlplane.pki import Authority
 from tests.controlplane.processes import Process, free_port
-from tests.controlplane.webhook_process import our_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 OURS, PEER, NONE = "ours", "peer", "none"
 POLICY, MANY_RULES = "ours, 50 rules", "ours, 1000 rules"
-"""Names of the servers, as the tables show them."""
+"""Names of the servers, as the tables show them; ours on another Python than the image's has it in its name."""
 
-ROOT = Path(__file__).parents[1]
 HOST = "127.0.0.1"
 _POLL_SECONDS = 0.002
 _READY_SECONDS = 30.0
@@ -86,13 +84,14 @@ class Certificates:
         return ssl.create_default_context(cadata=self.ca_pem.decode())
 
 
-def ours(certificates: Certificates, name: str, *arguments: str) -> Command:
+def ours(certificates: Certificates, name: str, *arguments: str, python: Interpreter = HERE) -> Command:
     """This project's server, from the work tree, on ports of its own."""
     port, health, metrics = free_port(), free_port(), free_port()
-    line = [sys.executable, "-m", "webhook", "serve", "--standalone"]
+    line = ["webhook", "serve", "--standalone"]
     line += ["--bind-address", HOST, "--port", str(port), "--cert-dir", str(certificates.folder)]
     line += ["--health-probe-bind-address", f"{HOST}:{health}", "--metrics-bind-address", f"{HOST}:{metrics}"]
-    return Command(name, [*line, *arguments], port, lambda: _answers_200(health, "/readyz"))
+    started = python.module(certificates.folder, *line, *arguments)
+    return Command(name, started, port, lambda: _answers_200(health, "/readyz"))
 
 
 def peer(certificates: Certificates, name: str, executable: Path) -> Command:
@@ -112,7 +111,7 @@ class Server:
         self.url = f"https://{HOST}:{command.port}/validate"
         log = folder / f"{command.name}.log"
         with on_core(core):
-            self._process = Process(command.name, command.line, log, environment=our_environment())
+            self._process = Process(command.name, command.line, log, environment=HERE.environment)
         try:
             self._process.wait_ready(command.ready, seconds=_READY_SECONDS)
         except BaseException:
@@ -147,7 +146,7 @@ def seconds_to_ready(command: Command, core: int) -> float:
     with tempfile.TemporaryFile() as log:
         started = time.monotonic()
         with on_core(core):
-            process = subprocess.Popen(command.line, env=our_environment(), stdout=log, stderr=log)
+            process = subprocess.Popen(command.line, env=HERE.environment, stdout=log, stderr=log)
         with process:
             try:
                 while not command.ready():

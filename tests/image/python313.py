@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT: Final = Path(__file__).parents[2]
+VERSION: Final = "3.13"
 _TREE: Final = "mnt"
 _VENV: Final = "opt/venv"
+PYTHON: Final = f"/{_VENV}/bin/python"
+"""Below the root of `packages`."""
 _INPUTS: Final = ("requirements-dev.lock", "pyproject.toml", "release/contents.py")
 _HOSTS: Final = "127.0.0.1 localhost\n::1 localhost\n"
 # The way to the package index: how this machine resolves names, and the CA of a proxy that it may lead through.
@@ -50,7 +53,7 @@ def packages() -> Path:
     inputs = hashlib.sha256(model.name.encode() + _INSTALL.encode())
     for name in _INPUTS:
         inputs.update((ROOT / name).read_bytes())
-    folder = cache_root() / f"python3.13-{inputs.hexdigest()[:16]}"
+    folder = cache_root() / f"python{VERSION}-{inputs.hexdigest()[:16]}"
     with folder.with_name(folder.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
@@ -104,7 +107,7 @@ def main(arguments: list[str]) -> int:
         "HYPOTHESIS_PROFILE": os.environ.get("HYPOTHESIS_PROFILE", ""),
         "PYTHONPYCACHEPREFIX": "/tmp/compiled",
     }
-    return _inside(root, [], [f"/{_VENV}/bin/python", "-m", "pytest", *(arguments or _TESTS)], environment)
+    return _inside(root, [], [PYTHON, "-m", "pytest", *(arguments or _TESTS)], environment)
 
 
 if __name__ == "__main__":
