@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from tests.mutants.places import Mutant
 
 PROPERTIES: Final = {
-    "api": ("versions", "formats", "hostile", "wire_structs"),
+    "api": ("versions", "formats", "hostile", "wire_structs", "slices"),
     "expressions": ("expressions",),
     "inventory": ("inventory", "inventory_scan", "guard", "originals"),
     "policy": ("policy", "policy_documents", "policy_reviews", "shadows", "explain", "taint_rules", "windows"),
-    "validation": ("formats", "versions", "hostile"),
+    "validation": ("formats", "versions", "hostile", "slices"),
     "admission": (
         *("guard", "confirmation", "defaulting", "policy_reviews", "shadows", "hostile", "explain", "window"),
         *("taint_rules", "stepwise"),

@@ -93,9 +93,11 @@ def decode_toleration(reader: Reader) -> DeviceToleration:
 
 def decode_taints(reader: Reader) -> tuple[DeviceTaint, ...]:
     """A list of taints. Equal entries are one value in memory: a slice repeats a few of them hundreds of times."""
-    return tuple(
-        [_remembered_taint(raw) or _decode_taint_entry(reader, at) for at, raw in enumerate(reader.list("taints"))]
-    )
+    entries = reader.list("taints")
+    known = remembered_taints(entries)
+    if known is not None:
+        return known
+    return tuple([_remembered_taint(raw) or _decode_taint_entry(reader, at) for at, raw in enumerate(entries)])
 
 
 _usual_fields: Final = itemgetter("key", "value", "effect", "timeAdded")
@@ -112,6 +114,20 @@ def _remember(memory: dict[tuple[JSON, ...], _T], fields: tuple[JSON, ...], valu
     if len(memory) >= _REMEMBERED_ENTRIES:
         memory.clear()
     memory[fields] = value
+
+
+def remembered_taints(entries: list[JSON]) -> tuple[DeviceTaint, ...] | None:
+    """A list whose taints all were read before without fault; None for any other, which needs a reader.
+
+    A slice has hundreds of taints, so all are looked up without a line of Python for each.
+    """
+    try:
+        known = tuple(map(_taints.get, map(_usual_fields, entries)))
+        # Each has the usual fields, so the sum says whether any has more.
+        usual = sum(map(len, entries)) == _USUAL_FIELDS * len(entries)
+    except (KeyError, TypeError):  # a field is missing, or has an unexpected type
+        return None
+    return known if usual and all(known) else None  # type: ignore[return-value]  # `all` leaves no None
 
 
 def _remembered_taint(raw: JSON) -> DeviceTaint | None:

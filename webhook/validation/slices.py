@@ -6,6 +6,7 @@ Source: `semantics.md` S-*, T-13, N-1, N-2, N-4, N-5, V-3, P-20, P-21.
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import FieldError, Path, invalid, required, too_many
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 SLICE_TAINTS_MAX: Final = 32
 SPEC: Final = Path.root().child("spec")
 _DEVICES: Final = SPEC.child("devices")
+_taints_of: Final = attrgetter("taints")
+_counter_sets_of: Final = attrgetter("counter_sets")
+_has_list_attributes: Final = attrgetter("list_attributes")
 
 
 def slice_errors(new: ResourceSlice, old: ResourceSlice | None, release: Release) -> Iterator[FieldError]:
@@ -59,7 +63,7 @@ def device_list_errors(new: ResourceSlice, old: ResourceSlice | None, release: R
     if crowded:
         yield too_many(_DEVICES, len(devices), maximum)
     fine = all(taint_is_fine(taint, release) for taint in new.distinct_taints)
-    if fine and all(len(device.taints) <= release.taints_per_device for device in devices):
+    if fine and max(map(len, map(_taints_of, devices)), default=0) <= release.taints_per_device:
         return
     ratchets = release.ratchets and old is not None
     # What is checked before the conversion ratchets only where the whole list is as it was (T-13, seen on 1.37.0).
@@ -102,14 +106,12 @@ def max_devices(devices: tuple[Device, ...], release: Release) -> int:
     limit = release.devices_with_taints
     if len(devices) <= limit:
         return MAX_DEVICES
-    for device in devices:
-        if (
-            device.taints
-            or (device.consumes_counters and release.counters_halve_devices)
-            or (device.list_attributes and release.list_attributes_halve_devices)
-        ):
-            return limit
-    return MAX_DEVICES
+    large = (
+        any(map(_taints_of, devices))
+        or (release.counters_halve_devices and any(map(_counter_sets_of, devices)))
+        or (release.list_attributes_halve_devices and any(map(_has_list_attributes, devices)))
+    )
+    return limit if large else MAX_DEVICES
 
 
 def slice_taint_errors(new: ResourceSlice, old: ResourceSlice | None, release: Release) -> Iterator[FieldError]:
