@@ -1,4 +1,4 @@
-"""Devices and taints that are read by a short cut are what a reader makes of them."""
+"""Slices that are read by short cuts, or in part, are judged like those that a reader reads whole."""
 
 from __future__ import annotations
 
@@ -11,19 +11,30 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from tests.builders import encoded, make_context, make_review
 from tests.properties.strategies import NEARLY_RIGHT, RIGHT, mutated_bodies
-from webhook.admission.review import BadReview, decode_review
+from webhook.admission.chain import validate
+from webhook.admission.review import BadReview, decode_review, decode_slice_review
 from webhook.api import slices, taints
 from webhook.api.decode import Reader
 from webhook.api.slices import ResourceSlice, decode_slice
-from webhook.validation.releases import RELEASES
+from webhook.api.taints import NO_EXECUTE
+from webhook.policy.decide import Judge
+from webhook.policy.model import Action, Match, Policy, Rule, TaintMatch
+from webhook.validation.releases import NEWEST, RELEASES
 from webhook.validation.slices import max_devices
 
 if TYPE_CHECKING:
+    from webhook.admission.decision import Decision
+    from webhook.admission.review import AdmissionRequest
     from webhook.api.field import FieldError
     from webhook.api.taints import DeviceTaint
+    from webhook.validation.releases import Release
 
 _SHAPES = st.one_of(RIGHT["slice"], *[made for name, made in NEARLY_RIGHT.items() if name.startswith("ResourceSlice ")])
+
+
+_JUDGE = Judge(Policy(taint_rules=(Rule("no-eviction", Action.DENY, Match(taints=TaintMatch(effects=(NO_EXECUTE,)))),)))
 
 
 def read(manifest: Any) -> tuple[ResourceSlice, list[DeviceTaint], list[FieldError]]:
@@ -82,7 +93,7 @@ def test_short_cuts_read_what_a_reader_reads_of_spoilt_slices(manifest: Any, see
 
 
 @given(_SHAPES, st.sampled_from(tuple(RELEASES.values())))
-def test_limit_of_devices_is_lower_if_any_device_is_large(manifest: Any, release: Any) -> None:
+def test_limit_of_devices_is_lower_if_any_device_is_large(manifest: Any, release: Release) -> None:
     devices = read(crowded(manifest))[0].devices
     large = any(
         device.taints
@@ -92,3 +103,43 @@ def test_limit_of_devices_is_lower_if_any_device_is_large(manifest: Any, release
     )
     few = len(devices) <= release.devices_with_taints
     assert max_devices(devices, release) == (release.devices_with_taints if large and not few else 128)
+
+
+def judged(request: AdmissionRequest, release: Release) -> Decision:
+    return validate(request, make_context(release=release, judge=_JUDGE))
+
+
+@given(st.data(), st.sampled_from(tuple(RELEASES.values())))
+def test_review_that_is_read_in_part_is_judged_like_one_that_is_read_whole(data: Any, release: Release) -> None:
+    new = crowded(data.draw(_SHAPES)) if data.draw(st.booleans()) else data.draw(_SHAPES)
+    old = data.draw(st.one_of(st.none(), st.just(new), _SHAPES.filter(lambda each: each["kind"] == new["kind"])))
+    if old is not None:
+        old = old | {"apiVersion": new["apiVersion"]}
+    body = encoded(make_review(new, old))
+    in_part = decode_slice_review(body)
+    if in_part is not None:
+        assert judged(in_part, release) == judged(decode_review(body), release)
+
+
+@given(st.one_of(RIGHT["slice"], RIGHT["slice"].map(crowded)))
+def test_right_slice_is_read_in_part(manifest: Any) -> None:
+    assert decode_slice_review(encoded(make_review(manifest, manifest))) is not None
+
+
+# No shrinking: a smaller seed is no simpler body.
+@settings(phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(RIGHT["slice"], st.integers(0, 2**32))
+def test_spoilt_review_that_is_read_in_part_is_judged_like_one_that_is_read_whole(manifest: Any, seed: int) -> None:
+    for body in mutated_bodies(make_review(manifest, manifest), Random(seed))[:60]:
+        in_part = decode_slice_review(body)
+        if in_part is not None and _is_text(body):
+            assert judged(in_part, NEWEST) == judged(decode_review(body), NEWEST)
+
+
+def _is_text(body: bytes) -> bool:
+    """Whether a body is UTF-8, as all that servers send is: parts that are not read may hold anything."""
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

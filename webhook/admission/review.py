@@ -15,6 +15,7 @@ from webhook.admission.stepwise import decode_stepwise
 from webhook.api.field import JSON
 from webhook.api.lenient_json import salvaged
 from webhook.api.meta import GroupVersionKind, GroupVersionResource
+from webhook.api.slice_text import UNREADABLE, SliceText
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,7 @@ _REASONS: Final = {
     504: "Timeout",
 }
 _ANONYMOUS: Final = "system:anonymous"
+_SLICES: Final = "resourceslices"
 MAX_VALUES: Final = 400_000
 """Values in a review, as its text shows them: a bound on work and memory, far above what a server takes."""
 _FEW_BYTES: Final = 256 * 1024
@@ -67,6 +69,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     groups: tuple[str, ...] = ()
     dry_run: bool = False
     object: JSON = None
+    """Of a slice, a part of the devices may be text: see `api.slice_text`."""
     old_object: JSON = None
     problems: tuple[str, ...] = ()
 
@@ -101,8 +104,21 @@ def decode_review(body: bytes | bytearray, rest: Callable[[], None] | None = Non
 def decode_well_formed(body: bytes | bytearray) -> AdmissionRequest | None:
     """The request in a body that is just as API servers write it, which is soon known; None for any other."""
     try:
-        return _well_formed(_review_decoder.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        request = _review_decoder.decode(body).request
+        return _well_formed(request, request.object, request.old_object)
+    except UNREADABLE:
+        return None
+
+
+def decode_slice_review(body: bytes | bytearray) -> AdmissionRequest | None:
+    """The same for a review of a ResourceSlice, without what no rule reads; None for one of anything else."""
+    try:
+        request = _slice_decoder.decode(body).request
+        if request.resource.resource != _SLICES:
+            return None
+        new, old = request.object, request.old_object
+        return _well_formed(request, new and new.to_object(), old and old.to_object())
+    except UNREADABLE:
         return None
 
 
@@ -145,12 +161,21 @@ class _Review(msgspec.Struct, rename="camel"):
     request: _Request
 
 
+class _SliceRequest(_Request):
+    object: SliceText | None = None
+    old_object: SliceText | None = None
+
+
+class _SliceReview(_Review):
+    request: _SliceRequest
+
+
 _review_decoder: Final = msgspec.json.Decoder(_Review)
+_slice_decoder: Final = msgspec.json.Decoder(_SliceReview)
 
 
-def _well_formed(review: _Review) -> AdmissionRequest:
-    """The request of a review that is as it should be: this way takes a third of the time of the other."""
-    request = review.request
+def _well_formed(request: _Request, new: JSON, old: JSON) -> AdmissionRequest:
+    """A request that is as it should be: this way takes a third of the time of the other."""
     resource, kind, user = request.resource, request.kind, request.user_info
     return AdmissionRequest(
         request.uid,
@@ -163,8 +188,8 @@ def _well_formed(review: _Review) -> AdmissionRequest:
         user.username or _ANONYMOUS,
         user.groups,
         request.dry_run,
-        request.object,
-        request.old_object,
+        new,
+        old,
     )
 
 

@@ -10,10 +10,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import Raw
 
 from webhook.api.field import JSON
 from webhook.api.meta import ObjectMeta
-from webhook.api.taints import DeviceTaint, decode_taint, decode_taints, remembered_taints
+from webhook.api.slice_text import have_single_values, read_rest
+from webhook.api.taints import DeviceTaint, decode_taint, decode_taints, remembered_taints, taints_in
 
 if TYPE_CHECKING:
     from webhook.api.decode import Reader
@@ -81,7 +83,7 @@ def decode_slice(reader: Reader) -> ResourceSlice:
     crowded = len(spec.list("devices")) > _FEW_DEVICES
     devices = tuple(
         [
-            _usual_device(raw, crowded=crowded) or _decode_device(spec.entry("devices", at), crowded=crowded)
+            _usual_device(raw, crowded=crowded) or _any_device(spec, at, crowded=crowded)
             for at, raw in enumerate(spec.list("devices"))
         ]
     )
@@ -112,7 +114,9 @@ def _usual_device(raw: JSON, *, crowded: bool) -> Device | None:
     if name.__class__ is not str:
         return None
     taints: tuple[DeviceTaint, ...] | None = ()
-    if entries is not None:
+    if entries.__class__ is Raw:
+        taints = taints_in(entries)
+    elif entries is not None:
         taints = remembered_taints(entries) if entries.__class__ is list else None
     if taints is None or (crowded and attributes is not None and not _have_single_values(attributes)):
         return None
@@ -120,11 +124,26 @@ def _usual_device(raw: JSON, *, crowded: bool) -> Device | None:
 
 
 def _have_single_values(attributes: JSON) -> bool:
-    """Whether no attribute has a field for a list; False as well for what is no map of objects."""
+    """Whether no attribute has a field for a list; False as well for what is no map of objects, or may be none."""
+    if attributes.__class__ is Raw:
+        return have_single_values(attributes)
     try:
         return attributes.__class__ is dict and all(map(_LIST_ATTRIBUTES.isdisjoint, attributes.values()))
     except TypeError:  # the value of an attribute is a number, or null
         return False
+
+
+def _any_device(spec: Reader, at: int, *, crowded: bool) -> Device:
+    read_rest(spec.raw["devices"][at])
+    return _decode_device(spec.entry("devices", at), crowded=crowded)
+
+
+def devices_as_written(value: ResourceSlice) -> JSON:
+    """All of the devices of a slice that was decoded from an object, none of it left as text."""
+    if isinstance(value.raw_devices, list):
+        for device in value.raw_devices:
+            read_rest(device)
+    return value.raw_devices
 
 
 def _decode_device(reader: Reader, *, crowded: bool) -> Device:
@@ -155,7 +174,7 @@ def _names(entries: JSON, field: str) -> tuple[str, ...]:
 def _has_list_attributes(device: Reader) -> bool:
     """Whether an attribute holds a list (1.36 and later; it halves the number of devices, S-2)."""
     for attribute in device.map("attributes").values():
-        if isinstance(attribute, dict) and any(attribute.get(name) is not None for name in _LIST_ATTRIBUTES):
+        if isinstance(attribute, dict) and any(isinstance(attribute.get(name), list) for name in _LIST_ATTRIBUTES):
             return True
     return False
 

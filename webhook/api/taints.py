@@ -24,6 +24,7 @@ EXISTS: Final = "Exists"
 _USUAL_FIELDS: Final = 4  # key, value, effect, timeAdded
 _REMEMBERED_LENGTH: Final = 512
 _REMEMBERED_ENTRIES: Final = 4096
+_REMEMBERED_LIST_BYTES: Final = 1024
 
 
 class TaintExtras(msgspec.Struct, frozen=True, gc=False):
@@ -101,6 +102,8 @@ def decode_taints(reader: Reader) -> tuple[DeviceTaint, ...]:
 
 
 _usual_fields: Final = itemgetter("key", "value", "effect", "timeAdded")
+_lists: Final[dict[bytes, tuple[DeviceTaint, ...]]] = {}
+"""Lists of such taints, by their JSON; 4 MiB of it at most."""
 _taints: Final[dict[tuple[JSON, ...], DeviceTaint]] = {}
 """Taints that were read without fault, by their text. Strings only, short ones, and few enough to be bounded."""
 _tolerations: Final[dict[tuple[JSON, ...], DeviceToleration]] = {}
@@ -114,6 +117,26 @@ def _remember(memory: dict[tuple[JSON, ...], _T], fields: tuple[JSON, ...], valu
     if len(memory) >= _REMEMBERED_ENTRIES:
         memory.clear()
     memory[fields] = value
+
+
+def taints_in(text: msgspec.Raw) -> tuple[DeviceTaint, ...] | None:
+    """The taints of a list as JSON; None for any that has a fault or was not read before, which needs a reader.
+
+    Equal text is one value. Drivers publish all devices of a node for a change in one, so most lists come again.
+    """
+    written = bytes(text)
+    known = _lists.get(written)
+    if known is None:
+        try:
+            entries = msgspec.json.decode(written)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        known = () if entries is None else remembered_taints(entries) if entries.__class__ is list else None
+        if known is not None and len(written) <= _REMEMBERED_LIST_BYTES:
+            if len(_lists) >= _REMEMBERED_ENTRIES:
+                _lists.clear()
+            _lists[written] = known
+    return known
 
 
 def remembered_taints(entries: list[JSON]) -> tuple[DeviceTaint, ...] | None:

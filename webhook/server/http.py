@@ -22,6 +22,7 @@ from webhook.admission.review import (
     BadReview,
     TooManyValues,
     decode_review,
+    decode_slice_review,
     decode_well_formed,
     encode_failure,
     encode_response,
@@ -163,7 +164,7 @@ class Reviews:
             raise Shed(Reason.DEADLINE, body[:HEAD_BYTES])
         # Its size says whether it is read here, and what it costs whether it stays here.
         small = len(body) <= self._settings.large_claim_bytes
-        request = _decoded(body) if small else self._read_at_once(body)
+        request = _decoded(body) if small else self._read_at_once(route, body)
         if request is None:
             return await self._decide_large(route, body, budget)
         try:
@@ -171,7 +172,7 @@ class Reviews:
         except OutOfTurn:
             return await self._decide_large(route, body, budget)
 
-    def _read_at_once(self, body: bytes) -> AdmissionRequest | None:
+    def _read_at_once(self, route: _Route, body: bytes) -> AdmissionRequest | None:
         """The request of a review of some size that can be read on the loop; None for one to be read in the lane.
 
         What is read takes many times the memory of its body, so a review that will wait is not read first.
@@ -182,7 +183,10 @@ class Reviews:
         if announced is not None and announced.resource.resource in _COSTLY:
             return None
         # To read what is not well-formed takes a hundred times as long.
-        request = decode_well_formed(body)
+        request = None
+        if announced is not None and route.decide is validate and _is_slice(announced):
+            request = decode_slice_review(body)
+        request = request or decode_well_formed(body)
         return None if request is None or request.resource.resource in _COSTLY else request
 
     async def _decide_large(self, route: _Route, body: bytes, budget: Budget) -> Outcome:

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import FieldError, Path, invalid, required, too_many
+from webhook.api.slices import devices_as_written
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.validation.claims import semantic
 from webhook.validation.formats import dns1123_label, driver_name, each_invalid
@@ -87,7 +88,7 @@ def device_list_errors(new: ResourceSlice, old: ResourceSlice | None, release: R
 
 def _same_devices(new: ResourceSlice, old: ResourceSlice) -> bool:
     """Whether nothing at all changed in them, attributes and capacity included."""
-    return new.devices == old.devices and semantic(new.raw_devices) == semantic(old.raw_devices)
+    return new.devices == old.devices and semantic(devices_as_written(new)) == semantic(devices_as_written(old))
 
 
 def _effect_list_errors(path: Path, device: Device, release: Release) -> Iterator[FieldError]:
