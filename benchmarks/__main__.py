@@ -55,7 +55,7 @@ class Plan:
     """Through the API server, per kind and webhook; 0 for none."""
 
 
-FULL = Plan(rounds=10, most_rounds=40, seconds=1.0, starts=7, creates=api_server.CREATES)
+FULL = Plan(rounds=20, most_rounds=80, seconds=0.5, starts=7, creates=api_server.CREATES)
 QUICK = Plan(rounds=3, most_rounds=3, seconds=0.5, starts=3, creates=0)
 
 

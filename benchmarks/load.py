@@ -101,14 +101,13 @@ class Result:
     @property
     def remarks(self) -> list[str]:
         """What makes a figure doubtful."""
-        remarks = []
-        for server, samples in self.samples.items():
-            where = f"{self.workload.title}, {server}"
-            if max(sample.load_busy for sample in samples) > _LOAD_LIMIT:
-                remarks.append(f"{where}: the load generator was at its limit")
-            if any(sample.disturbed for sample in samples):
-                remarks.append(f"{where}: used less than {_SERVER_BUSY:.0%} of its core in too many rounds")
-        return remarks
+        crowded = [name for name, some in self.samples.items() if max(each.load_busy for each in some) > _LOAD_LIMIT]
+        idle = [name for name, some in self.samples.items() if any(sample.disturbed for sample in some)]
+        remarks = {
+            "the load generator was at its limit": crowded,
+            f"used less than {_SERVER_BUSY:.0%} of a core in too many rounds": idle,
+        }
+        return [f"{self.workload.title}: {text} ({'; '.join(names)})" for text, names in remarks.items() if names]
 
 
 class LoadGenerator:

@@ -85,12 +85,11 @@ class Figures:
         if self.latencies:
             parts.append(self._through_api_server())
         remarks = [*self.remarks, *(remark for result in self.results for remark in result.remarks)]
-        remarks += [
-            f"{result.workload.title}, {server}: the interval of the median is wider than {NARROW:.0%} of it"
-            for result in self.results
-            for server in result.samples
-            if server != PEER and not result.known(server, PEER)
-        ]
+        for result in self.results:
+            wide = [server for server in result.samples if server != PEER and not result.known(server, PEER)]
+            if wide:
+                text = f"the interval of the median is wider than {NARROW:.0%} of it"
+                remarks.append(f"{result.workload.title}: {text} ({'; '.join(wide)})")
         if remarks:
             parts.append("\n".join(["Remarks on this run:", "", *(f"- {remark}" for remark in remarks)]))
         return "\n\n".join(parts) + "\n"

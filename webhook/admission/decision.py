@@ -131,6 +131,8 @@ class Decision:
         """200; 400 for a request that makes no sense; 403 where policy refuses; 422 where the object is wrong."""
         if self.problem is not None:
             return 400
+        if not self.findings:
+            return 200
         denials = self.denials
         if not denials:
             return 200

@@ -65,6 +65,7 @@ _KNOWN_EFFECTS: Final = _ACTING | {NONE}
 _plain: Final = QuietRequests()
 """Requests about which there is nothing to say."""
 _RESERVED: Final = ("kubernetes.io", "k8s.io")
+_KNOWN_ANNOTATIONS: Final = RULE_ANNOTATIONS | NOTED_ANNOTATIONS
 
 
 def lint(new: object, old: object | None, now: datetime) -> Iterator[Finding]:
@@ -137,10 +138,11 @@ def _rule(rule: DeviceTaintRule, now: datetime) -> Iterator[Finding]:
         yield advice("DT011", SELECTOR, None, text)
     else:
         yield from _selector(selector)
-    yield from _taint(TAINT, structs.replace(rule.taint, effect=effect), now)
+    taint = rule.taint
+    yield from _taint(TAINT, taint if taint.effect == effect else structs.replace(taint, effect=effect), now)
     yield from _extras(TAINT, rule.taint)
     for name in rule.meta.annotations:
-        if name.startswith(f"{OWN_GROUP}/") and name not in RULE_ANNOTATIONS | NOTED_ANNOTATIONS:
+        if name.startswith(f"{OWN_GROUP}/") and name not in _KNOWN_ANNOTATIONS:
             path = METADATA.child("annotations").key(name)
             known = ", ".join(sorted(known.partition("/")[2] for known in RULE_ANNOTATIONS))
             yield advice("DT018", path, name, f"is not known here; known are {known}")

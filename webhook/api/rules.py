@@ -173,8 +173,13 @@ def decode_rule(reader: Reader) -> DeviceTaintRule:
     )
 
 
+_NO_ORIGIN: Final = RuleOrigin()
+
+
 def _decode_origin(reader: Reader) -> RuleOrigin:
     metadata = reader.child_or_empty("metadata")
+    if "labels" not in metadata.raw and "ownerReferences" not in metadata.raw:
+        return _NO_ORIGIN
     labels = metadata.text_map("labels")
     found = RuleOrigin(of_patch=labels.get(PATCH_LABEL, ""), hardware_of=labels.get(HARDWARE_LABEL, ""))
     owner = next((each for each in metadata.each("ownerReferences") if each.boolean("controller")), None)
@@ -198,12 +203,13 @@ def decode_selector(reader: Reader) -> DeviceSelector:
         reader.optional_text("device"),
         reader.optional_text("deviceClassName"),
         decode_cel_selectors(reader),
-        tuple(sorted([(name, _canonical(reader.raw[name])) for name in reader.raw if _is_unknown(reader, name)])),
+        _unknown_fields(reader),
     )
 
 
-def _is_unknown(reader: Reader, name: str) -> bool:
-    return name not in _SELECTOR_FIELDS and reader.has(name)
+def _unknown_fields(reader: Reader) -> tuple[tuple[str, str], ...]:
+    unknown = reader.raw.keys() - _SELECTOR_FIELDS
+    return tuple(sorted([(name, _canonical(reader.raw[name])) for name in unknown if reader.has(name)]))
 
 
 def _canonical(value: JSON) -> str:

@@ -89,6 +89,8 @@ def _remembered(check: Callable[[str], Messages]) -> Callable[[str], Messages]:
 
 def dns1123_subdomain(value: str) -> Messages:
     """A lower-case DNS-1123 subdomain of at most 253 bytes; its labels have no limit of their own (T-5)."""
+    if len(value) <= SUBDOMAIN_MAX_BYTES and _SUBDOMAIN.fullmatch(value):  # which is all ASCII
+        return ()
     messages: list[str] = []
     if _size(value) > SUBDOMAIN_MAX_BYTES:
         messages.append(f"must be no more than {SUBDOMAIN_MAX_BYTES} bytes")
@@ -99,6 +101,8 @@ def dns1123_subdomain(value: str) -> Messages:
 
 def dns1123_label(value: str) -> Messages:
     """A lower-case DNS-1123 label of at most 63 bytes (R-5)."""
+    if len(value) <= LABEL_MAX_BYTES and _LABEL.fullmatch(value):
+        return ()
     messages: list[str] = []
     if _size(value) > LABEL_MAX_BYTES:
         messages.append(f"must be no more than {LABEL_MAX_BYTES} bytes")

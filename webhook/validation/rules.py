@@ -65,12 +65,13 @@ def selector_errors(
         yield from driver_name(path.child("driver"), new.driver, empty_twice=release.empty_driver_twice)
     if new.pool is not None:
         yield from pool_name(path.child("pool"), new.pool)
-    if new.device is not None:
-        yield from each_invalid(path.child("device"), new.device, dns1123_label(new.device))
+    # Messages first: a path takes longer than a name that is right.
+    if new.device is not None and (messages := dns1123_label(new.device)):
+        yield from each_invalid(path.child("device"), new.device, messages)
     if new.device_class_name is not None:
         messages = dns1123_subdomain(new.device_class_name)
         yield from each_invalid(path.child("deviceClassName"), new.device_class_name, messages)
-    if old is None or old.selectors != new.selectors:
+    if new.selectors and (old is None or old.selectors != new.selectors):
         yield from cel_selector_errors(path.child("selectors"), new, evaluated=evaluated)
 
 

@@ -64,9 +64,10 @@ def _names_are_fine(key: str, value: str) -> bool:
 
 def name_errors(path: Path, taint: DeviceTaint) -> Iterator[FieldError]:
     """Key and value (T-1 to T-7)."""
-    yield from each_invalid(path.child("key"), taint.key, label_key(taint.key))
-    if taint.value:
-        yield from each_invalid(path.child("value"), taint.value, label_value(taint.value))
+    if messages := label_key(taint.key):
+        yield from each_invalid(path.child("key"), taint.key, messages)
+    if taint.value and (messages := label_value(taint.value)):
+        yield from each_invalid(path.child("value"), taint.value, messages)
 
 
 def effect_errors(path: Path, taint: DeviceTaint, release: Release) -> Iterator[FieldError]:
