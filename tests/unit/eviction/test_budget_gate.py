@@ -202,6 +202,14 @@ def test_status_that_allows_evictions_is_progress() -> None:
     assert not bench.gate.overdue(asking, 20.0, 20.0)
 
 
+def test_progress_starts_the_time_of_refusals_from_nothing() -> None:
+    bench, asking = Bench(), plan()
+    bench.ask(asking, EVICTED, 0.0)
+    for number in range(5):
+        bench.ask(asking, BLOCKED, 5.0 + number * 5.0)
+    assert [bench.gate.overdue(asking, seconds, 25.0) for seconds in (20.0, 20.1)] == [True, False]
+
+
 def test_gate_is_forgotten_ten_minutes_after_the_last_request() -> None:
     bench = Bench()
     bench.ask(plan(), BLOCKED, 100.0)

@@ -12,7 +12,7 @@ from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, World
 from webhook.api.owners import Owner
 from webhook.eviction.core import ItemKind, WorkItem
-from webhook.eviction.freed import PodUnavailable
+from webhook.eviction.freed import PodFreed, PodUnavailable
 from webhook.eviction.modes import Mode
 from webhook.eviction.ready_queue import Idle, ReadyQueue
 from webhook.inventory.state import Inventory
@@ -136,3 +136,21 @@ def test_pod_whose_time_has_come_wakes_a_worker_unless_plans_are_behind(
         world.worker.backlog.pods.add(["ml/pod"])
     asyncio.run(world.worker.handle(WorkItem(ItemKind.POD, "uid-pod")))
     assert woken == [0 if behind else 1]
+
+
+@pytest.mark.parametrize(
+    ("uid", "freed"), [("uid-of-another", True), ("uid-pod", False)], ids=["a later pod of the name", "the pod itself"]
+)
+def test_place_is_free_unless_the_very_pod_is_still_terminating(uid: str, *, freed: bool) -> None:
+    world = World(Mode.OBSERVE, FREE)
+    running = pod("pod")
+    world.add(claim("pod"), rule(), running)
+    plans = world.worker.plans
+    plan = plans.scheduled["uid-pod"]
+    plans.begin(plan, "place", "")
+    leaving = structs.replace(running, meta=structs.replace(running.meta, uid=uid), deleting=True)
+    world.inventory.apply(running, leaving)
+    plans.freed.clear()
+    plans.fail(plan)
+    assert (PodFreed("ml") in plans.freed) is freed
+    assert ("uid-pod" in plans.under_way) is not freed

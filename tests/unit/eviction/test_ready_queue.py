@@ -143,7 +143,7 @@ def test_parked_pod_is_tried_again(how: str) -> None:
     assert drain(queue) == ["a"]
 
 
-@pytest.mark.parametrize("how", ["evicted", "discarded", "blocked by another"])
+@pytest.mark.parametrize("how", ["evicted", "discarded", "moved", "blocked by another"])
 def test_room_that_a_pod_does_not_need_goes_to_the_next(how: str) -> None:
     """One notice of room is one pod: what it leaves is looked at by the next that waits for it."""
     limits = Limits(blocks={"a": LIMIT, "b": LIMIT})
@@ -155,9 +155,11 @@ def test_room_that_a_pod_does_not_need_goes_to_the_next(how: str) -> None:
     queue.unpark(LIMIT)
     if how == "discarded":
         queue.discard("a")
+    elif how == "moved":
+        queue.push(item("a", (0, 1, 0.0, "a")))
     elif how == "blocked by another":
         limits.blocks["a"] = OTHER
-    assert drain(queue) == (["a", "b"] if how == "evicted" else ["b"])
+    assert drain(queue) == {"evicted": ["a", "b"], "moved": ["b", "a"]}.get(how, ["b"])
 
 
 @pytest.mark.parametrize(

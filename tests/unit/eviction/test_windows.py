@@ -19,6 +19,7 @@ from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.step import Evict, Facts, NoAction, Wait, next_step
 from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile, EvictionWindow, LabelMatch
+from webhook.policy.windows import WindowState
 
 if TYPE_CHECKING:
     from webhook.eviction.step import Step
@@ -73,6 +74,11 @@ def step(profile: EvictionProfile, hours: float, *, hold: str | None = None, com
 )
 def test_next_step(profile: EvictionProfile, hours: float, expected: Step) -> None:
     assert step(profile, hours) == expected
+
+
+def test_windows_are_looked_at_again_in_a_day_if_none_is_seen_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.eviction.step.state_of", lambda *_: WindowState(open=False))
+    assert step(AT_NIGHT, 0) == Wait(DAY, StepReason.WINDOW)
 
 
 def test_hold_comes_before_the_window() -> None:

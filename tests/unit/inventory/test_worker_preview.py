@@ -1,0 +1,88 @@
+"""What a preview says where our worker carries a taint out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+
+from tests.unit.inventory.values import NOW, claim, group, inventory_of, on, pod, pool_slice, rule
+from webhook.api.claims import Consumer
+from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import ALL, PodGroup
+from webhook.inventory.preview import OutcomeReason, PodOutcome, rule_preview
+from webhook.inventory.worker_preview import as_our_worker
+
+if TYPE_CHECKING:
+    from webhook.inventory.preview import Preview
+    from webhook.inventory.state import InventoryObject
+
+SLICE = pool_slice("gpu-0", "gpu-1")
+RULE = rule(effect="NoSchedule", evict=True)
+
+
+def previewed(*objects: InventoryObject, mirror: str = "") -> Preview:
+    """What RULE does to these; the pod named `mirror` is exempt."""
+    inventory = inventory_of(SLICE, RULE, *objects)
+    preview = rule_preview(inventory, RULE, in_tree=True, now=NOW)
+    return as_our_worker(
+        inventory, preview, lambda each: OutcomeReason.MIRROR_POD if each.meta.name == mirror else None
+    )
+
+
+def outcomes(preview: Preview) -> dict[str, tuple[PodOutcome, OutcomeReason | None]]:
+    return {row.name: (row.outcome, row.cause.reason) for row in preview.pods}
+
+
+def ring(uid: str = "ring") -> PodGroup:
+    """A PodGroup with the name that `group("ring")` has."""
+    return PodGroup(ObjectMeta("group-ring", namespace="ml", uid=uid), ALL)
+
+
+def user(name: str) -> Consumer:
+    return Consumer("", "pods", name, f"uid-of-{name}")
+
+
+def member(name: str, *claims: str) -> Any:
+    return structs.replace(pod(name, *claims), pod_group="group-ring")
+
+
+def test_pod_that_is_exempt_is_left_alone_for_that_reason_and_the_others_go() -> None:
+    found = outcomes(
+        previewed(
+            claim("a", on("gpu-0"), users=[user("a")]),
+            claim("b", on("gpu-1"), users=[user("b")]),
+            pod("a", "a"),
+            pod("b", "b"),
+            mirror="a",
+        )
+    )
+    assert found["a"] == (PodOutcome.LEFT_ALONE, OutcomeReason.MIRROR_POD)
+    assert found["b"][0] is PodOutcome.EVICTED
+
+
+@pytest.mark.parametrize(
+    ("mirror", "reason"),
+    [("", OutcomeReason.HELD_BY_POD_GROUP), ("a", OutcomeReason.MIRROR_POD)],
+    ids=["kept by its group", "exempt as well"],
+)
+def test_pod_whose_group_keeps_its_claim_is_left_alone(mirror: str, reason: OutcomeReason) -> None:
+    shared = claim("a", on("gpu-0"), users=[group("ring"), user("a")])
+    assert outcomes(previewed(shared, ring(), member("a", "a"), mirror=mirror))["a"] == (PodOutcome.LEFT_ALONE, reason)
+
+
+@pytest.mark.parametrize(
+    ("others", "left_alone"),
+    [
+        pytest.param([ring()], True, id="the group that reserved it"),
+        pytest.param([ring("another")], False, id="a later group of the same name"),
+        pytest.param([], False, id="no group"),
+    ],
+)
+def test_reservation_of_a_group_holds_while_that_group_exists(others: list[PodGroup], *, left_alone: bool) -> None:
+    (row,) = previewed(claim("a", on("gpu-0"), users=[group("ring")]), *others).pod_groups
+    assert row.name == "group-ring"
+    assert (row.outcome is PodOutcome.LEFT_ALONE) is left_alone
+    assert (row.cause.reason is OutcomeReason.HELD_BY_POD_GROUP) is left_alone
+    assert (row.seconds is None) is left_alone
