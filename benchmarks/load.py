@@ -125,7 +125,6 @@ class LoadGenerator:
         """
         command = ["-url", server.url, "-ca-file", self._certificates.ca_file, "-connections", CONNECTIONS]
         command += ["-duration", f"{seconds}s", *files]
-        before = server.cpu_seconds
         with on_core(self._core):
             process = subprocess.Popen(
                 [str(part) for part in (self._executable, *command)],
@@ -134,13 +133,15 @@ class LoadGenerator:
                 env={**os.environ, "GOMAXPROCS": "1"},
             )
         try:
+            connected = process.stdout is not None and process.stdout.readline()
+            before = server.cpu_seconds
             stdout, stderr = process.communicate(timeout=seconds + 60)
         except BaseException:
             process.kill()
             process.wait()
             raise
         used = server.cpu_seconds - before
-        if process.returncode:
+        if process.returncode or not connected:
             raise BenchmarkError(f"load generator: {stderr.decode().strip()}")
         report = json.loads(stdout)
         if report["errors"] or report["notOK"] or report["wrongUID"] or not report["requests"]:
@@ -177,14 +178,13 @@ def run(
     """All rounds of a workload: A B, B A, A B, so that whatever else the machine does hits both alike.
 
     There are more of them until each server's ratio to the one named `base` is known well enough. Disturbed rounds are
-    made up for, at most as many as were planned; if hardly any is calm, all count, with a remark.
+    made up for, up to twice as many as would do; if hardly any is calm, all count, with a remark.
     """
     for server in servers:
         generator.sample(server, workload.files, min(1.0, workload.seconds))  # warm-up, not counted
     rounds: list[dict[str, Sample]] = []
     calm: list[dict[str, Sample]] = []
-    limit = max(2 * workload.rounds, workload.most_rounds)
-    while len(rounds) < limit and not _enough(workload, calm, base):
+    while len(rounds) < 2 * workload.most_rounds and not _enough(workload, calm, base):
         order = servers if len(rounds) % 2 == 0 else servers[::-1]
         this = {server.name: generator.sample(server, workload.files, workload.seconds) for server in order}
         rounds.append(this)

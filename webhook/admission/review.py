@@ -69,8 +69,8 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     groups: tuple[str, ...] = ()
     dry_run: bool = False
     object: JSON = None
-    """Of a slice, a part of the devices may be text: see `api.slice_text`."""
     old_object: JSON = None
+    """Of slices, parts of the devices may be text, in both objects: see `api.slice_text`."""
     problems: tuple[str, ...] = ()
 
     def without_objects(self) -> AdmissionRequest:
@@ -111,13 +111,18 @@ def decode_well_formed(body: bytes | bytearray) -> AdmissionRequest | None:
 
 
 def decode_slice_review(body: bytes | bytearray) -> AdmissionRequest | None:
-    """The same for a review of a ResourceSlice, without what no rule reads; None for one of anything else."""
+    """The same for a review of a ResourceSlice, without what no rule reads; None for one of anything else.
+
+    And for a slice that is being deleted, which is compared with what it was.
+    """
     try:
         request = _slice_decoder.decode(body).request
         if request.resource.resource != _SLICES:
             return None
-        new, old = request.object, request.old_object
-        return _well_formed(request, new and new.to_object(), old and old.to_object())
+        new, old = [None if each is None else each.to_object() for each in (request.object, request.old_object)]
+        if new is None or (old is None and request.old_object is not None) or _deleting(old):
+            return None
+        return _well_formed(request, new, old)
     except UNREADABLE:
         return None
 
@@ -172,6 +177,11 @@ class _SliceReview(_Review):
 
 _review_decoder: Final = msgspec.json.Decoder(_Review)
 _slice_decoder: Final = msgspec.json.Decoder(_SliceReview)
+
+
+def _deleting(old: JSON) -> bool:
+    meta = old.get("metadata") if old is not None else None
+    return isinstance(meta, dict) and meta.get("deletionTimestamp") is not None
 
 
 def _well_formed(request: _Request, new: JSON, old: JSON) -> AdmissionRequest:

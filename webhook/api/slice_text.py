@@ -1,7 +1,7 @@
 """A ResourceSlice as text of which only some is read: attributes and capacity are most of it, and no review needs them.
 
-Reading them would take two thirds of the time of a review. What is left as text stands in its place in the object as a
-`msgspec.Raw`, so one decoder (`api.slices`) makes the same value of both.
+What is left as text stands in its place in the object as a `msgspec.Raw`, so one decoder (`api.slices`) makes the same
+value of both (ADR 29).
 """
 
 from __future__ import annotations
@@ -11,19 +11,24 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from webhook.api.taints import known_list, remember_list
+
 if TYPE_CHECKING:
     from webhook.api.field import JSON
 
-LEFT_AS_TEXT: Final = ("taints", "attributes", "capacity")
-"""Fields of a device that are read when they are asked for."""
+FEW_DEVICES: Final = 64
+"""Up to here no limit depends on what the devices are like, so attributes need no look (S-2)."""
+_MOST_DEVICES: Final = 128
+_MOST_FIELDS: Final = 32
+"""Of one device. What has more of either is refused, or soon will be, and would take longer to read in this way."""
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""Raised for what is no JSON, or nested too deeply."""
+"""Raised for what is no JSON, of another shape, or nested too deeply."""
 
 _decode: Final = msgspec.json.Decoder().decode
 
 
-class _Spec(msgspec.Struct, rename="camel"):
-    """All fields of every version; a server drops any other before it asks."""
+class _Spec(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """All fields of every version."""
 
     devices: list[dict[str, Raw] | None] | UnsetType | None = UNSET
     driver: Any = UNSET
@@ -41,7 +46,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 _SPEC_FIELDS: Final = tuple(zip(_Spec.__struct_fields__, _Spec.__struct_encode_fields__, strict=True))
 
 
-class SliceText(msgspec.Struct, rename="camel"):
+class SliceText(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """What msgspec makes of the text; anything that is of another shape is no value of this type."""
 
     api_version: Any = UNSET
@@ -49,14 +54,20 @@ class SliceText(msgspec.Struct, rename="camel"):
     metadata: Any = UNSET
     spec: _Spec | UnsetType | None = UNSET
 
-    def to_object(self) -> dict[str, JSON]:
-        """The object, with LEFT_AS_TEXT in its devices. Raises one of UNREADABLE."""
+    def to_object(self) -> dict[str, JSON] | None:
+        """The object, in part as text; None for one that is to be read whole. Raises one of UNREADABLE.
+
+        Text are capacity, attributes unless they may count (S-2), and taints that are known by their text.
+        """
         found: dict[str, JSON] = {"apiVersion": self.api_version, "kind": self.kind, "metadata": self.metadata}
         spec = self.spec
         if isinstance(spec, _Spec):
-            for device in spec.devices or ():
-                if device is not None:
-                    _read_most(device)
+            devices = spec.devices or ()
+            if len(devices) > _MOST_DEVICES:
+                return None
+            for device in devices:
+                if device is not None and not _read_most(device, crowded=len(devices) > FEW_DEVICES):
+                    return None
             values = {name: getattr(spec, field) for field, name in _SPEC_FIELDS}
             found["spec"] = {name: value for name, value in values.items() if value is not UNSET}
         else:
@@ -64,26 +75,43 @@ class SliceText(msgspec.Struct, rename="camel"):
         return {name: value for name, value in found.items() if value is not UNSET}
 
 
-def _read_most(device: dict[str, Any]) -> None:
+def _read_most(device: dict[str, Any], *, crowded: bool) -> bool:
+    """Reads what the decoder will ask for, in its place. Returns whether it has done so."""
+    if len(device) > _MOST_FIELDS:
+        return False
     for name, text in device.items():
-        if name not in LEFT_AS_TEXT:
-            device[name] = _decode(text)
-
-
-def read_rest(device: JSON) -> None:
-    """Reads, in its place, what was left as text in a device. What is no JSON stays text: a value of a wrong type."""
-    if device.__class__ is not dict:
-        return
-    for name in LEFT_AS_TEXT:
-        text = device.get(name)
-        if text.__class__ is Raw:
-            try:
+        if name == "taints":
+            if known_list(text) is None:
+                entries = _decode(text)
+                if not remember_list(text, entries):
+                    device[name] = entries
+        elif name == "attributes":
+            if crowded and not have_single_values(text):
                 device[name] = _decode(text)
-            except UNREADABLE:
-                continue
+        elif name != "capacity":
+            device[name] = _decode(text)
+    return True
 
 
 def have_single_values(attributes: Raw) -> bool:
     """Whether attributes are a map without a list in it, by a look at the text; False if that is not certain."""
     text = bytes(attributes)
     return text[:1] == b"{" and b"[" not in text
+
+
+def read_taints(device: JSON) -> None:
+    """Reads, in its place, a list of taints that is known by its text no longer."""
+    if device.__class__ is dict and device.get("taints").__class__ is Raw:
+        device["taints"] = _decode(device["taints"])
+
+
+def read_rest(device: JSON) -> None:
+    """Reads, in its place, all that was left as text in a device. What is no JSON stays text."""
+    if device.__class__ is not dict:
+        return
+    for name, text in device.items():
+        if text.__class__ is Raw:
+            try:
+                device[name] = _decode(text)
+            except UNREADABLE:
+                continue

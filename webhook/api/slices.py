@@ -14,14 +14,12 @@ from msgspec import Raw
 
 from webhook.api.field import JSON
 from webhook.api.meta import ObjectMeta
-from webhook.api.slice_text import have_single_values, read_rest
-from webhook.api.taints import DeviceTaint, decode_taint, decode_taints, remembered_taints, taints_in
+from webhook.api.slice_text import FEW_DEVICES, read_rest, read_taints
+from webhook.api.taints import DeviceTaint, decode_taint, decode_taints, known_list, remembered_taints
 
 if TYPE_CHECKING:
     from webhook.api.decode import Reader
 
-_FEW_DEVICES: Final = 64
-"""Up to here no limit depends on what the devices are like, so attributes need no look (S-2)."""
 _LIST_ATTRIBUTES: Final = frozenset({"bools", "ints", "strings", "versions"})
 _taints_of: Final = attrgetter("taints")
 
@@ -73,14 +71,15 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
     partition_type: str | None = None
     """The attribute that distinguishes partitions (`partitionTypeAttribute`, 1.37): they must have it."""
     raw_devices: JSON | bytes = None
-    """All of the devices as they were written; bytes are JSON that is not read yet."""
+    """All of the devices as they were written; bytes are JSON that is not read yet. In a review, parts of them may be
+    text as well (`api.slice_text`): see `devices_as_written`."""
 
 
 def decode_slice(reader: Reader) -> ResourceSlice:
     """A ResourceSlice of any version."""
     spec = reader.child_or_empty("spec")
     pool = spec.child_or_empty("pool")
-    crowded = len(spec.list("devices")) > _FEW_DEVICES
+    crowded = len(spec.list("devices")) > FEW_DEVICES
     devices = tuple(
         [
             _usual_device(raw, crowded=crowded) or _any_device(spec, at, crowded=crowded)
@@ -115,7 +114,7 @@ def _usual_device(raw: JSON, *, crowded: bool) -> Device | None:
         return None
     taints: tuple[DeviceTaint, ...] | None = ()
     if entries.__class__ is Raw:
-        taints = taints_in(entries)
+        taints = known_list(entries)
     elif entries is not None:
         taints = remembered_taints(entries) if entries.__class__ is list else None
     if taints is None or (crowded and attributes is not None and not _have_single_values(attributes)):
@@ -126,7 +125,7 @@ def _usual_device(raw: JSON, *, crowded: bool) -> Device | None:
 def _have_single_values(attributes: JSON) -> bool:
     """Whether no attribute has a field for a list; False as well for what is no map of objects, or may be none."""
     if attributes.__class__ is Raw:
-        return have_single_values(attributes)
+        return True  # others were read
     try:
         return attributes.__class__ is dict and all(map(_LIST_ATTRIBUTES.isdisjoint, attributes.values()))
     except TypeError:  # the value of an attribute is a number, or null
@@ -134,7 +133,7 @@ def _have_single_values(attributes: JSON) -> bool:
 
 
 def _any_device(spec: Reader, at: int, *, crowded: bool) -> Device:
-    read_rest(spec.raw["devices"][at])
+    read_taints(spec.raw["devices"][at])
     return _decode_device(spec.entry("devices", at), crowded=crowded)
 
 
@@ -173,6 +172,8 @@ def _names(entries: JSON, field: str) -> tuple[str, ...]:
 
 def _has_list_attributes(device: Reader) -> bool:
     """Whether an attribute holds a list (1.36 and later; it halves the number of devices, S-2)."""
+    if device.raw.get("attributes").__class__ is Raw:
+        return False  # others were read
     for attribute in device.map("attributes").values():
         if isinstance(attribute, dict) and any(isinstance(attribute.get(name), list) for name in _LIST_ATTRIBUTES):
             return True

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from webhook.api.decode import MAX_ENTRIES
 from webhook.api.field import JSON
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from webhook.api.decode import Reader
 
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 
 NO_SCHEDULE: Final = "NoSchedule"
@@ -21,7 +24,7 @@ NONE: Final = "None"
 EQUAL: Final = "Equal"
 EXISTS: Final = "Exists"
 
-_USUAL_FIELDS: Final = 4  # key, value, effect, timeAdded
+_USUAL_FIELDS: Final = frozenset({"key", "value", "effect", "timeAdded"})
 _REMEMBERED_LENGTH: Final = 512
 _REMEMBERED_ENTRIES: Final = 4096
 _REMEMBERED_LIST_BYTES: Final = 1024
@@ -101,42 +104,46 @@ def decode_taints(reader: Reader) -> tuple[DeviceTaint, ...]:
     return tuple([_remembered_taint(raw) or _decode_taint_entry(reader, at) for at, raw in enumerate(entries)])
 
 
-_usual_fields: Final = itemgetter("key", "value", "effect", "timeAdded")
 _lists: Final[dict[bytes, tuple[DeviceTaint, ...]]] = {}
-"""Lists of such taints, by their JSON; 4 MiB of it at most."""
-_taints: Final[dict[tuple[JSON, ...], DeviceTaint]] = {}
-"""Taints that were read without fault, by their text. Strings only, short ones, and few enough to be bounded."""
+"""Lists of such taints, by their JSON: 13 MiB with their values at most."""
+_taints: Final[dict[tuple[tuple[str, str], ...], DeviceTaint]] = {}
+"""Taints that were read without fault, by their fields. Strings only, short ones, and few enough to be bounded."""
 _tolerations: Final[dict[tuple[JSON, ...], DeviceToleration]] = {}
 """Tolerations, likewise; their seconds are a number of that very type."""
 
 
-def _remember(memory: dict[tuple[JSON, ...], _T], fields: tuple[JSON, ...], value: _T) -> None:
-    """Keep a value, unless its text is long. A full memory is emptied first."""
-    if sum(len(field) for field in fields if field.__class__ is str) > _REMEMBERED_LENGTH:
+def _remember(memory: dict[_K, _T], fields: _K, value: _T, texts: Iterable[JSON]) -> None:
+    """Keep a value by its fields, unless its texts are long. A full memory is emptied first."""
+    if sum([len(text) for text in texts if text.__class__ is str]) > _REMEMBERED_LENGTH:
         return
     if len(memory) >= _REMEMBERED_ENTRIES:
         memory.clear()
     memory[fields] = value
 
 
-def taints_in(text: msgspec.Raw) -> tuple[DeviceTaint, ...] | None:
-    """The taints of a list as JSON; None for any that has a fault or was not read before, which needs a reader.
+def known_list(text: msgspec.Raw) -> tuple[DeviceTaint, ...] | None:
+    """The taints of a list by its JSON; None for one that `remember_list` has not kept.
 
-    Equal text is one value. Drivers publish all devices of a node for a change in one, so most lists come again.
+    Drivers publish all devices of a node for a change in one, so most lists come again.
     """
+    return _lists.get(bytes(text))
+
+
+def remember_list(text: msgspec.Raw, entries: JSON) -> bool:
+    """Keeps what a list is read as, if each of its taints was read without fault before. Returns whether it is kept."""
     written = bytes(text)
-    known = _lists.get(written)
-    if known is None:
-        try:
-            entries = msgspec.json.decode(written)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        known = () if entries is None else remembered_taints(entries) if entries.__class__ is list else None
-        if known is not None and len(written) <= _REMEMBERED_LIST_BYTES:
-            if len(_lists) >= _REMEMBERED_ENTRIES:
-                _lists.clear()
-            _lists[written] = known
-    return known
+    if entries is not None and entries.__class__ is not list:
+        return False
+    known = remembered_taints(entries or [])
+    if known is None or len(written) > _REMEMBERED_LIST_BYTES:
+        return False
+    if len(_lists) >= _REMEMBERED_ENTRIES:
+        _lists.clear()
+    _lists[written] = known
+    return True
+
+
+_items_of: Final = dict.items
 
 
 def remembered_taints(entries: list[JSON]) -> tuple[DeviceTaint, ...] | None:
@@ -144,30 +151,30 @@ def remembered_taints(entries: list[JSON]) -> tuple[DeviceTaint, ...] | None:
 
     A slice has hundreds of taints, so all are looked up without a line of Python for each.
     """
-    try:
-        known = tuple(map(_taints.get, map(_usual_fields, entries)))
-        # Each has the usual fields, so the sum says whether any has more.
-        usual = sum(map(len, entries)) == _USUAL_FIELDS * len(entries)
-    except (KeyError, TypeError):  # a field is missing, or has an unexpected type
+    if len(entries) > MAX_ENTRIES:
         return None
-    return known if usual and all(known) else None  # type: ignore[return-value]  # `all` leaves no None
+    try:
+        known = tuple(map(_taints.get, map(tuple, map(_items_of, entries))))
+    except TypeError:  # an entry is no object, or has a list or an object in it
+        return None
+    return known if all(known) else None  # type: ignore[return-value]  # `all` leaves no None
 
 
 def _remembered_taint(raw: JSON) -> DeviceTaint | None:
     try:
-        return _taints.get(_usual_fields(raw)) if len(raw) == _USUAL_FIELDS else None
-    except (KeyError, TypeError):  # a field is missing, or has an unexpected type
+        return _taints.get(tuple(_items_of(raw)))
+    except TypeError:  # it is no object, or has a list or an object in it
         return None
 
 
 def _decode_taint_entry(reader: Reader, position: int) -> DeviceTaint:
     entry = reader.entry("taints", position)
     taint = decode_taint(entry)
-    texts = tuple(entry.raw.get(field) for field in ("key", "value", "effect", "timeAdded"))
     # Types are asked again, since a reader stops taking down errors when there are too many.
-    usual = len(entry.raw) == _USUAL_FIELDS and taint.time_added is not None
-    if usual and all(text.__class__ is str for text in texts):
-        _remember(_taints, texts, taint)
+    timed = taint.time_added is not None or "timeAdded" not in entry.raw
+    texts = entry.raw.values()
+    if timed and entry.raw.keys() <= _USUAL_FIELDS and all([text.__class__ is str for text in texts]):  # noqa: C419
+        _remember(_taints, tuple(entry.raw.items()), taint, texts)
     return taint
 
 
@@ -200,5 +207,5 @@ def _decode_toleration_entry(reader: Reader, position: int) -> DeviceToleration:
     texts = tuple(entry.raw.get(field) for field in ("key", "operator", "value", "effect"))
     seconds = entry.raw.get("tolerationSeconds")
     if all(text is None or text.__class__ is str for text in texts) and seconds == toleration.toleration_seconds:
-        _remember(_tolerations, (*texts, toleration.toleration_seconds), toleration)
+        _remember(_tolerations, (*texts, toleration.toleration_seconds), toleration, texts)
     return toleration

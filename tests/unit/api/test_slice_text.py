@@ -1,4 +1,4 @@
-"""Slices of which a part stays text: what is read, what is not, and what becomes of text that is no JSON."""
+"""Slices of which a part stays text: what is read, what is not, and what is left to be read whole."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from msgspec import Raw
 
 from tests.builders import encoded, make_device, make_slice, make_taint
 from webhook.api import slice_text, taints
-from webhook.api.decode import Reader
+from webhook.api.decode import MAX_ENTRIES, Reader
 from webhook.api.meta import GROUP, SERVED_VERSIONS, GroupVersionKind
 from webhook.api.schema import fields_of, type_of
-from webhook.api.slice_text import LEFT_AS_TEXT, SliceText, have_single_values, read_rest
+from webhook.api.slice_text import UNREADABLE, SliceText, have_single_values, read_rest
 from webhook.api.slices import decode_slice, devices_as_written
-from webhook.api.taints import DeviceTaint, taints_in
+from webhook.api.taints import DeviceTaint, known_list, remember_list, remembered_taints
 
 ATTRIBUTES = {"model": {"string": "A"}, "index": {"int": 1}}
+LISTS = {"model": {"strings": ["A"]}}
+
+
+@pytest.fixture(autouse=True)
+def _own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taints, "_taints", {})
+    monkeypatch.setattr(taints, "_lists", {})
 
 
 def in_part(manifest: Any) -> Any:
@@ -30,14 +37,38 @@ def without_text(value: Any) -> Any:
     return json.loads(msgspec.json.encode(value))
 
 
-def test_attributes_capacity_and_taints_stay_text() -> None:
+def left_as_text(manifest: Any) -> set[str]:
+    """Of the first device."""
+    return {name for name, value in in_part(manifest)["spec"]["devices"][0].items() if value.__class__ is Raw}
+
+
+def read(manifest: Any) -> None:
+    errors: list[Any] = []
+    decode_slice(Reader.of(manifest, errors))
+    assert errors == []
+
+
+# --- what is read -------------------------------------------------------------------------------
+
+
+def test_attributes_and_capacity_stay_text_and_taints_that_were_read_before() -> None:
     device = make_device("gpu-0", [make_taint()], attributes=ATTRIBUTES, capacity={"memory": {"value": "1Gi"}}, x=[1])
     manifest = make_slice([device], allNodes=True)
-    found = in_part(manifest)
-    (read,) = found["spec"]["devices"]
-    assert {name for name, value in read.items() if value.__class__ is Raw} == set(LEFT_AS_TEXT)
-    assert (read["name"], read["x"]) == ("gpu-0", [1])
-    assert without_text(found) == manifest
+    assert left_as_text(manifest) == {"attributes", "capacity"}
+    read(manifest)
+    assert left_as_text(manifest) == {"attributes", "capacity", "taints"}
+    assert without_text(in_part(manifest)) == manifest
+
+
+def test_attributes_with_lists_are_read_where_they_may_lower_a_limit() -> None:
+    def devices(count: int) -> Any:
+        return make_slice([make_device(f"gpu-{number}", attributes=LISTS) for number in range(count)])
+
+    assert left_as_text(devices(64)) == {"attributes"}
+    assert left_as_text(devices(65)) == set()
+    assert left_as_text(make_slice([make_device(f"gpu-{at}", attributes=ATTRIBUTES) for at in range(65)])) == {
+        "attributes"
+    }
 
 
 @pytest.mark.parametrize(
@@ -48,19 +79,49 @@ def test_attributes_capacity_and_taints_stay_text() -> None:
         pytest.param({"spec": {}}, id="an empty spec"),
         pytest.param({"spec": {"devices": None, "pool": 5}}, id="null for devices"),
         pytest.param({"spec": {"devices": [None, {}, {"taints": None}]}}, id="null for a device"),
+        pytest.param({"spec": {"devices": [{"taints": {}, "attributes": 1, "capacity": "x"}]}}, id="wrong types"),
     ],
 )
-def test_what_is_missing_or_null_stays_so(manifest: Any) -> None:
+def test_what_is_missing_null_or_of_a_wrong_type_stays_so(manifest: Any) -> None:
     assert without_text(in_part(manifest)) == manifest
 
 
-@pytest.mark.parametrize("text", [b"[]", b'{"spec":[]}', b'{"spec":{"devices":{}}}', b'{"spec":{"devices":[1]}}'])
-def test_what_is_not_of_that_shape_is_refused(text: bytes) -> None:
-    with pytest.raises(msgspec.DecodeError):
-        msgspec.json.decode(text, type=SliceText)
+# --- what is read whole -------------------------------------------------------------------------
 
 
-def test_every_field_of_a_spec_is_kept_in_every_version() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"[]", id="no object"),
+        pytest.param(b'{"spec":[]}', id="no spec"),
+        pytest.param(b'{"spec":{"devices":{}}}', id="no list of devices"),
+        pytest.param(b'{"spec":{"devices":[1]}}', id="no device"),
+        pytest.param(b'{"status":{}}', id="an unknown field"),
+        pytest.param(b'{"spec":{"unknown":1}}', id="an unknown field of the spec"),
+        pytest.param(b'{"spec":{"devices":[{"taints":[{"data":1e999}]}]}}', id="a number that is too large"),
+        pytest.param(b'{"spec":{"devices":[{"name":"\xff"}]}}', id="no UTF-8"),
+        pytest.param(b'{"spec":{"devices":[{"taints":["\xff"]}]}}', id="no UTF-8 in taints"),
+    ],
+)
+def test_what_is_not_as_servers_write_it_is_refused(text: bytes) -> None:
+    with pytest.raises(UNREADABLE):
+        msgspec.json.decode(text, type=SliceText).to_object()
+
+
+@pytest.mark.parametrize("lists", [b'{"a":{"ints":[1e999]}}', b'{"a":["\xff"]}'])
+def test_attributes_that_count_and_are_no_json_are_refused(lists: bytes) -> None:
+    body = b'{"spec":{"devices":[%s]}}' % b",".join([b'{"attributes":%s}' % lists] * 65)
+    with pytest.raises(UNREADABLE):
+        msgspec.json.decode(body, type=SliceText).to_object()
+
+
+@pytest.mark.parametrize(("devices", "fields", "read_whole"), [(128, 32, False), (129, 1, True), (1, 33, True)])
+def test_more_than_a_slice_may_hold_is_read_whole(devices: int, fields: int, *, read_whole: bool) -> None:
+    device = {f"field-{number}": number for number in range(fields)}
+    assert (in_part({"spec": {"devices": [device] * devices}}) is None) is read_whole
+
+
+def test_every_field_of_a_spec_is_known_in_every_version() -> None:
     known = set(slice_text._Spec.__struct_encode_fields__)
     for minor in range(33, 38):
         for version in SERVED_VERSIONS:
@@ -69,23 +130,32 @@ def test_every_field_of_a_spec_is_kept_in_every_version() -> None:
                 assert set(fields_of(fields_of(root)["spec"])) <= known
 
 
-def test_rest_is_read_in_its_place_and_what_is_no_json_has_a_wrong_type() -> None:
-    device: Any = {"name": "a", "taints": Raw(b'["\xff"]'), "capacity": Raw(b'{"m":1}'), "attributes": {}}
-    read_rest(device)
-    assert device["capacity"] == {"m": 1}
-    assert device["taints"].__class__ is Raw
-    errors: list[Any] = []
-    assert decode_slice(Reader.of(make_slice([device]), errors)).devices[0].taints == ()
-    assert [error.field for error in errors] == ["spec.devices[0].taints"]
-    assert "must be a list" in str(errors[0])
-    for strange in (None, 1, "x", [device]):
-        read_rest(strange)
+# --- the rest -----------------------------------------------------------------------------------
 
 
 def test_devices_as_written_have_no_text_left() -> None:
     manifest = make_slice([make_device("gpu-0", [make_taint()], attributes=ATTRIBUTES)])
+    read(manifest)
     value = decode_slice(Reader.of(in_part(manifest), []))
     assert devices_as_written(value) == manifest["spec"]["devices"]
+
+
+def test_what_is_no_json_stays_text_in_devices_as_written() -> None:
+    device: Any = {"name": "a", "attributes": Raw(b'["\xff"]'), "capacity": Raw(b'{"m":1}')}
+    read_rest(device)
+    assert (device["capacity"], device["attributes"].__class__) == ({"m": 1}, Raw)
+    for strange in (None, 1, "x", [device]):
+        read_rest(strange)
+
+
+@pytest.mark.parametrize("field", [{}, {"consumesCounters": [{"counterSet": "a"}]}], ids=["usual", "not usual"])
+def test_list_that_is_forgotten_meanwhile_is_read_again(field: dict[str, Any]) -> None:
+    manifest = make_slice([make_device("gpu-0", [make_taint()], **field)])
+    read(manifest)
+    found = in_part(manifest)
+    assert found["spec"]["devices"][0]["taints"].__class__ is Raw
+    taints._lists.clear()
+    assert decode_slice(Reader.of(found, [])).devices == decode_slice(Reader.of(manifest, [])).devices
 
 
 @pytest.mark.parametrize(
@@ -107,12 +177,6 @@ def test_lists_in_attributes_are_seen_in_the_text(text: bytes, *, single: bool) 
 # --- lists of taints ----------------------------------------------------------------------------
 
 
-@pytest.fixture(autouse=True)
-def _own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taints, "_taints", {})
-    monkeypatch.setattr(taints, "_lists", {})
-
-
 def text_of(*entries: Any) -> Raw:
     return Raw(encoded(list(entries)))
 
@@ -122,44 +186,52 @@ def full(value: str = "v") -> dict[str, Any]:
 
 
 def test_list_is_remembered_once_its_taints_were_read_without_fault() -> None:
-    text = text_of(full("a"), full("b"))
-    assert taints_in(text) is None
-    decode_slice(Reader.of(make_slice([make_device("d", [full("a"), full("b")])]), []))
-    known = taints_in(text)
+    entries = [full("a"), full("b"), {"key": "c", "effect": "None"}]
+    assert not remember_list(text_of(*entries), entries)
+    read(make_slice([make_device("d", entries)]))
+    assert remember_list(text_of(*entries), entries)
+    known = known_list(text_of(*entries))
     assert known is not None
-    assert [taint.value for taint in known] == ["a", "b"]
-    assert taints_in(text_of(full("a"), full("b"))) is known
+    assert [(taint.key, taint.value) for taint in known][1:] == [(entries[1]["key"], "b"), ("c", "")]
 
 
-@pytest.mark.parametrize("text", [b'["\xff"]', b"[1e999]", b"[" * 5000, b"{}", b'"x"', b"[1]", b"[null]", b"[{}]"])
-def test_what_has_a_fault_is_for_a_reader(text: bytes) -> None:
-    assert taints_in(Raw(text)) is None
+@pytest.mark.parametrize("entries", [{}, "x", 1, [1], [None], [{}], [{**full(), "data": {}}], [[]]])
+def test_what_has_a_fault_is_not_remembered(entries: Any) -> None:
+    decode_slice(Reader.of(make_slice([make_device("d", [full()])]), []))
+    assert not remember_list(Raw(encoded(entries)), entries)
     assert taints._lists == {}
+
+
+@pytest.mark.parametrize("strange", [{"description": "x"}, {"timeAdded": "x"}, {"value": None}, {"other": "x"}])
+def test_taint_with_anything_unusual_is_read_each_time(strange: dict[str, Any]) -> None:
+    decode_slice(Reader.of(make_slice([make_device("d", [{**full(), **strange}])]), []))
+    assert taints._taints == {}
 
 
 def test_null_is_no_taint() -> None:
-    assert taints_in(Raw(b"null")) == ()
-
-
-def test_taint_with_a_field_more_is_for_a_reader() -> None:
-    decode_slice(Reader.of(make_slice([make_device("d", [full()])]), []))
-    assert taints_in(text_of(full(), {**full(), "description": "x"})) is None
+    assert remember_list(Raw(b"null"), None)
+    assert known_list(Raw(b"null")) == ()
 
 
 def test_lists_longer_than_a_kibibyte_are_not_remembered() -> None:
-    decode_slice(Reader.of(make_slice([make_device("d", [full()])]), []))
+    read(make_slice([make_device("d", [full()])]))
     size = len(encoded([full()]))
-    fits, longer = b" " * (1024 - size), b" " * (1025 - size)
-    assert taints_in(Raw(encoded([full()]) + longer))
-    assert taints._lists == {}
-    assert taints_in(Raw(encoded([full()]) + fits))
+    longer, fits = (Raw(encoded([full()]) + b" " * (length - size)) for length in (1025, 1024))
+    assert not remember_list(longer, [full()])
+    assert remember_list(fits, [full()])
     assert len(taints._lists) == 1
 
 
 def test_full_memory_of_4096_lists_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     known = (DeviceTaint("a"),)
     monkeypatch.setattr(taints, "_lists", {b"%d" % number: known for number in range(4095)})
-    assert taints_in(Raw(b"null")) == ()
+    assert remember_list(Raw(b"null"), None)
     assert len(taints._lists) == 4096
-    assert taints_in(Raw(b" null")) == ()
+    assert remember_list(Raw(b" null"), None)
     assert len(taints._lists) == 1
+
+
+def test_list_that_a_reader_refuses_for_its_length_is_not_looked_up() -> None:
+    read(make_slice([make_device("d", [full()])]))
+    assert remembered_taints([full()] * MAX_ENTRIES)
+    assert remembered_taints([full()] * (MAX_ENTRIES + 1)) is None

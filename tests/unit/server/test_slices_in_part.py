@@ -50,3 +50,19 @@ def test_review_that_begins_like_one_of_a_slice_and_is_of_a_claim_is_read_whole(
     assert route is not None
     assert decode_slice_review(twice) is None
     assert reviews._read_at_once(route, twice) is None  # which leaves it to the lane, as all claims of that size
+
+
+@pytest.mark.parametrize(
+    ("changes", "in_part"),
+    [
+        pytest.param({}, True, id="an update"),
+        pytest.param({"oldObject": None}, True, id="nothing that was there before"),
+        pytest.param({"object": None}, False, id="no object"),
+        pytest.param({"oldObject": {"metadata": {"deletionTimestamp": "2026-06-01T12:00:00Z"}}}, False, id="deletion"),
+        pytest.param({"oldObject": {"spec": {"devices": [{}] * 129}}}, False, id="an old slice that is too large"),
+        pytest.param({"object": {"spec": {"devices": [{}] * 129}}}, False, id="a slice that is too large"),
+    ],
+)
+def test_slice_is_read_in_part_unless_more_of_it_may_matter(changes: dict[str, Any], *, in_part: bool) -> None:
+    review = make_review(a_large_slice(), a_large_slice(), **changes)
+    assert (decode_slice_review(encoded(review)) is not None) is in_part

@@ -1,4 +1,5 @@
-// Command load drives one HTTPS admission webhook as hard as it can and prints what it saw as JSON.
+// Command load drives one HTTPS admission webhook as hard as it can and prints what it saw as JSON, after a line that
+// says when all of its connections are open.
 //
 // It speaks HTTP/1.1 with keep-alive, as kube-apiserver does to webhooks, over a fixed number of connections, one
 // request at a time on each. The client is written by hand because net/http's costs more per request than the
@@ -15,6 +16,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"strings"
@@ -92,6 +94,9 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
+// Written to when all connections are open: from then on, what the server uses is used for requests.
+var connected io.Writer = os.Stdout
+
 // run opens all connections, then starts the clock, so that handshakes are not part of the figures.
 func run(o options) (Report, error) {
 	pool := x509.NewCertPool()
@@ -114,6 +119,7 @@ func run(o options) (Report, error) {
 		}
 		defer clients[i].conn.Close()
 	}
+	fmt.Fprintln(connected, "connected")
 	ctx, cancel := context.WithTimeout(context.Background(), o.duration)
 	defer cancel()
 	cpu, start := cpuTime(), time.Now()
