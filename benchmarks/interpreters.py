@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import platform
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from release.bases import CannotBuildError, NotHereError
 from tests.chroot import DEVICES, TEMPORARY, Mount, chrooted
-from tests.controlplane.webhook_process import our_environment
 from tests.image import python313
 
 ROOT: Final = Path(__file__).parents[1]
@@ -25,8 +24,6 @@ class Interpreter:
     """Major and minor, such as 3.13."""
     root: Path | None = None
     """Where its root file system lies; None for the Python that runs the benchmark."""
-    environment: dict[str, str] = field(default_factory=our_environment)
-    """Of the processes that it starts."""
 
     def module(self, folder: Path, *arguments: str) -> list[str]:
         """What runs a module with arguments; it may read and write in `folder`, and finds it at the same path.

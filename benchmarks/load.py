@@ -198,8 +198,10 @@ def run(
 
 
 def _enough(workload: Workload, calm: Sequence[dict[str, Sample]], base: str) -> bool:
-    if not workload.rounds <= len(calm) < workload.most_rounds:
-        return len(calm) >= workload.most_rounds
+    if len(calm) >= workload.most_rounds:
+        return True
+    if len(calm) < workload.rounds:
+        return False
     so_far = _result(workload, calm, len(calm))
     return all(so_far.known(server, base) for server in so_far.samples if server != base)
 

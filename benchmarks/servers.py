@@ -18,6 +18,7 @@ from benchmarks.gobinaries import BenchmarkError
 from benchmarks.interpreters import HERE, Interpreter
 from tests.controlplane.pki import Authority
 from tests.controlplane.processes import Process, free_port
+from tests.controlplane.webhook_process import our_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,7 +112,7 @@ class Server:
         self.url = f"https://{HOST}:{command.port}/validate"
         log = folder / f"{command.name}.log"
         with on_core(core):
-            self._process = Process(command.name, command.line, log, environment=HERE.environment)
+            self._process = Process(command.name, command.line, log, environment=our_environment())
         try:
             self._process.wait_ready(command.ready, seconds=_READY_SECONDS)
         except BaseException:
@@ -146,7 +147,7 @@ def seconds_to_ready(command: Command, core: int) -> float:
     with tempfile.TemporaryFile() as log:
         started = time.monotonic()
         with on_core(core):
-            process = subprocess.Popen(command.line, env=HERE.environment, stdout=log, stderr=log)
+            process = subprocess.Popen(command.line, env=our_environment(), stdout=log, stderr=log)
         with process:
             try:
                 while not command.ready():

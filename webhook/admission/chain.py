@@ -36,7 +36,7 @@ from webhook.admission.written_rules import guard_written, is_written
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, not_supported
-from webhook.api.meta import OWN_GROUP, GroupVersionKind
+from webhook.api.meta import OWN_GROUP, GroupVersionKind, is_being_deleted
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
@@ -291,9 +291,9 @@ def _only_clean_up(request: AdmissionRequest) -> bool:
     old, new = request.old_object, request.object
     if not isinstance(old, dict) or not isinstance(new, dict):
         return False
-    meta = old.get("metadata")
-    deleting = isinstance(meta, dict) and meta.get("deletionTimestamp") is not None
-    return deleting and new.get("spec") == old.get("spec") and _own_annotations(new) == _own_annotations(old)
+    return (
+        is_being_deleted(old) and new.get("spec") == old.get("spec") and _own_annotations(new) == _own_annotations(old)
+    )
 
 
 def _own_annotations(value: dict[str, Any]) -> Any:

@@ -13,9 +13,9 @@ from msgspec import structs
 from webhook.admission.decision import ALLOWED
 from webhook.admission.stepwise import decode_stepwise
 from webhook.api.field import JSON
-from webhook.api.lenient_json import salvaged
-from webhook.api.meta import GroupVersionKind, GroupVersionResource
-from webhook.api.slice_text import UNREADABLE, SliceText
+from webhook.api.lenient_json import UNREADABLE, salvaged
+from webhook.api.meta import GroupVersionKind, GroupVersionResource, is_being_deleted
+from webhook.api.slice_text import SliceText
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +120,7 @@ def decode_slice_review(body: bytes | bytearray) -> AdmissionRequest | None:
         if request.resource.resource != _SLICES:
             return None
         new, old = [None if each is None else each.to_object() for each in (request.object, request.old_object)]
-        if new is None or (old is None and request.old_object is not None) or _deleting(old):
+        if new is None or (old is None and request.old_object is not None) or is_being_deleted(old):
             return None
         return _well_formed(request, new, old)
     except UNREADABLE:
@@ -179,11 +179,6 @@ _review_decoder: Final = msgspec.json.Decoder(_Review)
 _slice_decoder: Final = msgspec.json.Decoder(_SliceReview)
 
 
-def _deleting(old: JSON) -> bool:
-    meta = old.get("metadata") if old is not None else None
-    return isinstance(meta, dict) and meta.get("deletionTimestamp") is not None
-
-
 def _well_formed(request: _Request, new: JSON, old: JSON) -> AdmissionRequest:
     """A request that is as it should be: this way takes a third of the time of the other."""
     resource, kind, user = request.resource, request.kind, request.user_info
@@ -213,7 +208,7 @@ def _tolerated(body: bytes | bytearray, rest: Callable[[], None] | None) -> Admi
             review = _without_large_parts(body)
         else:
             review = _decoder.decode(body) if small else decode_stepwise(body, rest=rest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         if values > MAX_VALUES:
             raise TooManyValues(_too_many(values)) from None
         review = _decode_again(body, error)

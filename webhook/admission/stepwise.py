@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from webhook.api.lenient_json import UNREADABLE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -37,7 +39,7 @@ def decode_stepwise(
     """
     try:
         return _decoded(text, step_bytes, rest or _no_rest, 0)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         # Positions in an error are those in the whole text.
         return _whole.decode(text)
 

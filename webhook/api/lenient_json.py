@@ -12,9 +12,13 @@ import math
 import re
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What the fast decoder raises for what it does not take: no JSON, of another shape, or nested too deeply."""
 DEPTH_MAX: Final = 64
 """Nothing that is judged lies deeper; what does becomes null."""
 _DIGITS_MAX: Final = 1_000

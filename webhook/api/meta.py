@@ -6,9 +6,12 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+
+if TYPE_CHECKING:
+    from webhook.api.field import JSON
 
 GROUP: Final = "resource.k8s.io"
 OWN_GROUP: Final = "devicetaint.io"
@@ -83,6 +86,12 @@ class ObjectMeta(msgspec.Struct, frozen=True, gc=False):
 _RFC3339: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,][0-9]+)?(?:(Z)|([+-])([0-9]{2}):([0-9]{2}))"
 )
+
+
+def is_being_deleted(value: JSON) -> bool:
+    """Whether an object as JSON has a deletionTimestamp: it is gone once its finalizers are."""
+    meta = value.get("metadata") if isinstance(value, dict) else None
+    return isinstance(meta, dict) and meta.get("deletionTimestamp") is not None
 
 
 @lru_cache(maxsize=4096)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from webhook.api.lenient_json import UNREADABLE
 from webhook.api.taints import known_list, remember_list
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ FEW_DEVICES: Final = 64
 _MOST_DEVICES: Final = 128
 _MOST_FIELDS: Final = 32
 """Of one device. What has more of either is refused, or soon will be, and would take longer to read in this way."""
-UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""Raised for what is no JSON, of another shape, or nested too deeply."""
 
 _decode: Final = msgspec.json.Decoder().decode
 

@@ -182,11 +182,9 @@ class Reviews:
         announced = request_in(body[:HEAD_BYTES])
         if announced is not None and announced.resource.resource in _COSTLY:
             return None
+        in_part = announced is not None and route.decide is validate and _is_slice(announced)
         # To read what is not well-formed takes a hundred times as long.
-        request = None
-        if announced is not None and route.decide is validate and _is_slice(announced):
-            request = decode_slice_review(body)
-        request = request or decode_well_formed(body)
+        request = (decode_slice_review(body) if in_part else None) or decode_well_formed(body)
         return None if request is None or request.resource.resource in _COSTLY else request
 
     async def _decide_large(self, route: _Route, body: bytes, budget: Budget) -> Outcome:

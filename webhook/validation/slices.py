@@ -29,7 +29,7 @@ SLICE_TAINTS_MAX: Final = 32
 SPEC: Final = Path.root().child("spec")
 _DEVICES: Final = SPEC.child("devices")
 _taints_of: Final = attrgetter("taints")
-_counter_sets_of: Final = attrgetter("counter_sets")
+_consumes_counters: Final = attrgetter("consumes_counters")
 _has_list_attributes: Final = attrgetter("list_attributes")
 
 
@@ -109,7 +109,7 @@ def max_devices(devices: tuple[Device, ...], release: Release) -> int:
         return MAX_DEVICES
     large = (
         any(map(_taints_of, devices))
-        or (release.counters_halve_devices and any(map(_counter_sets_of, devices)))
+        or (release.counters_halve_devices and any(map(_consumes_counters, devices)))
         or (release.list_attributes_halve_devices and any(map(_has_list_attributes, devices)))
     )
     return limit if large else MAX_DEVICES

@@ -12,9 +12,10 @@ from msgspec import Raw
 from tests.builders import encoded, make_device, make_slice, make_taint
 from webhook.api import slice_text, taints
 from webhook.api.decode import MAX_ENTRIES, Reader
+from webhook.api.lenient_json import UNREADABLE
 from webhook.api.meta import GROUP, SERVED_VERSIONS, GroupVersionKind
 from webhook.api.schema import fields_of, type_of
-from webhook.api.slice_text import UNREADABLE, SliceText, have_single_values, read_rest
+from webhook.api.slice_text import SliceText, have_single_values, read_rest
 from webhook.api.slices import decode_slice, devices_as_written
 from webhook.api.taints import DeviceTaint, known_list, remember_list, remembered_taints
 

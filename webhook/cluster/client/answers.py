@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from webhook.api.lenient_json import salvaged
+from webhook.api.lenient_json import UNREADABLE, salvaged
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ def decode(decoder: msgspec.json.Decoder[T], text: bytes | msgspec.Raw) -> T:
     """
     try:
         return decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         return _decode_again(decoder, salvaged(bytes(text)), error)
 
 
@@ -37,7 +37,7 @@ async def decode_large(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
     """The same for a text of any size, without holding the event loop for a second look."""
     try:
         return decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         again = salvaged(text) if len(text) < _LARGE_BYTES else await asyncio.to_thread(salvaged, text)
         return _decode_again(decoder, again, error)
 

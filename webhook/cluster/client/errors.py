@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from webhook.api.lenient_json import UNREADABLE
+
 _MESSAGE_MOST: Final = 1024
 _BUSY: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 
@@ -119,7 +121,7 @@ def error_of(request: str, body: bytes, *, code: int = 0, retry_after: str = "")
     """
     try:
         status = _STATUS.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         status = _Status()
     code = code or status.code or 0
     message = status.message or body[:_MESSAGE_MOST].decode(errors="replace").strip() or "no message"

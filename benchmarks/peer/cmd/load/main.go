@@ -16,7 +16,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"strings"
@@ -94,9 +93,6 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
-// Written to when all connections are open: from then on, what the server uses is used for requests.
-var connected io.Writer = os.Stdout
-
 // run opens all connections, then starts the clock, so that handshakes are not part of the figures.
 func run(o options) (Report, error) {
 	pool := x509.NewCertPool()
@@ -119,7 +115,7 @@ func run(o options) (Report, error) {
 		}
 		defer clients[i].conn.Close()
 	}
-	fmt.Fprintln(connected, "connected")
+	fmt.Println("connected") // from now on, what the server uses is used for requests
 	ctx, cancel := context.WithTimeout(context.Background(), o.duration)
 	defer cancel()
 	cpu, start := cpuTime(), time.Now()
