@@ -30,7 +30,8 @@ from webhook.admission import excess
 from webhook.admission.author import REQUESTED_BY, author_of, can_be_named, digest, same_author, signed
 from webhook.admission.chain import mutate, validate
 from webhook.admission.jsonpatch import apply_patch
-from webhook.admission.review import BadReview, decode_review, encode_response
+from webhook.admission.response import encode_response
+from webhook.admission.review import BadReview, decode_review
 from webhook.api.claims import decode_claim, decode_template
 from webhook.api.decode import Reader
 from webhook.api.taints import EQUAL

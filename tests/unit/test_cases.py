@@ -13,7 +13,8 @@ from tests.cases.corpus import FOLDER, cases, each_case, review_of, rows_without
 from tests.unit.test_semantics import listed
 from webhook.admission.chain import mutate, validate
 from webhook.admission.jsonpatch import apply_patch
-from webhook.admission.review import decode_review, encode_response
+from webhook.admission.response import encode_response
+from webhook.admission.review import decode_review
 from webhook.api.field import Severity
 from webhook.commands.shared.manifest_review import ObjectKey, ReviewTerms, review_manifest
 from webhook.files.read import parse

@@ -42,11 +42,14 @@ from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.policy.model import PolicyMode
 from webhook.validation.kinds import KINDS, KindRules
+from webhook.validation.meta import object_meta_errors
+from webhook.validation.releases import NEWEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from webhook.admission.context import AdmissionContext
+    from webhook.admission.known_specs import KnownSpec
     from webhook.admission.review import AdmissionRequest
     from webhook.admission.softening import SofteningResult
     from webhook.api.field import JSON
@@ -74,6 +77,8 @@ class _Subject(NamedTuple):
     old: Any
     errors: tuple[FieldError, ...]
     excess: Excess | None = None
+    quiet: bool = False
+    """Whether it is known that its spec has no errors, keeps to the documents and gives no cause for advice."""
 
     @property
     def cut(self) -> bool:
@@ -135,7 +140,7 @@ def _advised(
 ) -> Decision:
     """The decision on an object without field errors."""
     findings: list[Finding] = []
-    if not by_controller:
+    if not by_controller and not subject.quiet:
         context.budget.check("documented rules")
         findings += islice(_documented(subject, context), MAX_FINDINGS)
         if findings and any(map(_is_limit, findings)):
@@ -149,7 +154,8 @@ def _advised(
     findings += (*policy.findings, *guarded.findings)
     if not by_controller and not written and not subject.cut:
         context.budget.check("lint")
-        findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
+        if not subject.quiet:
+            findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
         findings += islice(cluster_lint(subject.new, subject.old, context, guarded.siblings), MAX_FINDINGS)
     if findings or policy.differences or policy.spoke or guarded is not UNGUARDED:
         return _decision(findings, policy, context, guarded)
@@ -256,17 +262,22 @@ def _subject(request: AdmissionRequest) -> _Subject | Decision:
     if _only_clean_up(request):
         return ALLOWED
     errors: list[FieldError] = []
-    new, excess = _decoded(row, request.object, request, errors)
-    old = None
-    if request.operation == "UPDATE" and isinstance(request.old_object, dict):
-        old, _ = _decoded(row, request.old_object, request, [])
-    return _Subject(row, new, old, tuple(errors), excess)
+    new, excess = _decoded(row, request.object, request.known, request, errors)
+    old, quiet = None, False
+    if request.operation == "UPDATE":
+        if isinstance(request.old_object, dict):
+            old, _ = _decoded(row, request.old_object, request.old_known, request, [])
+    elif request.known is not None:
+        quiet = request.known.quiet and not request.sub_resource
+    return _Subject(row, new, old, tuple(errors), excess, quiet)
 
 
 def _decoded(
-    row: KindRules, value: JSON, request: AdmissionRequest, errors: list[FieldError]
+    row: KindRules, value: JSON, known: KnownSpec | None, request: AdmissionRequest, errors: list[FieldError]
 ) -> tuple[Any, Excess | None]:
     """An object of a row's kind, or what is kept of it where it is too large."""
+    if known is not None:
+        return known.within(value, errors), None
     excess = None
     if row.kind in _CLAIM_KINDS and not request.sub_resource:
         excess = excess_of(value, of_template=row.kind == _TEMPLATE)
@@ -324,6 +335,8 @@ def _kind_mismatch(request: AdmissionRequest, row: KindRules) -> str | None:
 
 def _field_errors(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> Iterator[FieldError]:
     row = subject.row
+    if subject.quiet and context.release is NEWEST:
+        return object_meta_errors(subject.new.meta, created=True)
     if subject.cut and context.offline:
         errors: list[FieldError] = []
         new = row.decode(Reader.of(request.object, errors))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.context import AdmissionContext
     from webhook.admission.excess import Excess
+    from webhook.admission.known_specs import KnownSpec
     from webhook.admission.review import AdmissionRequest
     from webhook.api.claims import ResourceClaim
     from webhook.api.field import JSON
@@ -83,6 +84,15 @@ class ClaimView:
         if key is None or annotation is None or self.cut:
             return None
         return author_of(annotation, self.namespace, digest(self.new), key)
+
+    @property
+    def known(self) -> KnownSpec | None:
+        """What is known of its spec."""
+        return self._request.known
+
+    def drivers(self, known: KnownSpec) -> tuple[frozenset[str] | None, ...]:
+        """The drivers behind each class that it asks for, in the order of `known.classes`."""
+        return tuple(map(self._names.drivers, known.classes))
 
     @property
     def cut(self) -> bool:

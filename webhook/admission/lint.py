@@ -20,7 +20,7 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import NOTED_ANNOTATIONS, RULE_ANNOTATIONS, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
-from webhook.validation.claims import SPEC, TEMPLATE_SPEC, QuietRequests, toleration_lists
+from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
 from webhook.validation.documented import TOLERATIONS_MAX
 from webhook.validation.meta import METADATA
 from webhook.validation.patches import DEVICES
@@ -62,8 +62,6 @@ _POSITION: Final = re.compile(r"\[[0-9]+\]")
 CLOCK_SKEW: Final = timedelta(seconds=60)
 _ACTING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 _KNOWN_EFFECTS: Final = _ACTING | {NONE}
-_plain: Final = QuietRequests()
-"""Requests about which there is nothing to say."""
 _RESERVED: Final = ("kubernetes.io", "k8s.io")
 _KNOWN_ANNOTATIONS: Final = RULE_ANNOTATIONS | NOTED_ANNOTATIONS
 
@@ -101,9 +99,9 @@ def _lint(value: object, now: datetime) -> Iterator[Finding]:
         case DeviceTaintRule():
             yield from _rule(value, now)
         case ResourceClaim():
-            yield from _requests(SPEC, value.requests)
+            yield from lint_of_requests(SPEC, value.requests)
         case ResourceClaimTemplate():
-            yield from _requests(TEMPLATE_SPEC, value.requests)
+            yield from lint_of_requests(TEMPLATE_SPEC, value.requests)
         case ResourceSlice():
             yield from _slice(value, now)
         case ResourceSlicePatch():
@@ -247,16 +245,10 @@ def _reserved_domain(key: str) -> str | None:
 # --- tolerations --------------------------------------------------------------------------------
 
 
-def _requests(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator[Finding]:
-    if requests in _plain.known:
-        return
-    plain = True
+def lint_of_requests(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator[Finding]:
+    """Advice on the tolerations of all requests and alternatives. `spec` is SPEC or TEMPLATE_SPEC."""
     for path, tolerations in toleration_lists(spec, requests):
-        for finding in tolerations_lint(path, tolerations):
-            plain = False
-            yield finding
-    if plain:
-        _plain.add(requests)
+        yield from tolerations_lint(path, tolerations)
 
 
 def tolerations_lint(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
-"""AdmissionReview in and out: bytes to a request, a decision to bytes. One encoder makes every answer.
+"""AdmissionReview in: bytes to a request. `admission.response` is the way out.
 
-Source: admission.k8s.io/v1; `status` is what kubectl shows, and for `Invalid` it shows the causes only.
+Source: admission.k8s.io/v1.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import msgspec
 from msgspec import structs
 
-from webhook.admission.decision import ALLOWED
+from webhook.admission.known_specs import KNOWN, ClaimText, KnownSpec
 from webhook.admission.stepwise import decode_stepwise
 from webhook.api.field import JSON
 from webhook.api.lenient_json import UNREADABLE, salvaged
@@ -20,31 +20,19 @@ from webhook.api.slice_text import SliceText
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from webhook.admission.decision import Decision
-    from webhook.api.field import Finding
 
-_API_VERSION: Final = "admission.k8s.io/v1"
-_REASONS: Final = {
-    400: "BadRequest",
-    403: "Forbidden",
-    413: "RequestEntityTooLarge",
-    422: "Invalid",
-    429: "TooManyRequests",
-    500: "InternalError",
-    504: "Timeout",
-}
+API_VERSION: Final = "admission.k8s.io/v1"
 _ANONYMOUS: Final = "system:anonymous"
 _SLICES: Final = "resourceslices"
+_OF_CLAIMS: Final = b'"resourceclaim'
+_ANNOUNCED_BYTES: Final = 512
+"""In which API servers name the resource."""
 MAX_VALUES: Final = 400_000
 """Values in a review, as its text shows them: a bound on work and memory, far above what a server takes."""
 _FEW_BYTES: Final = 256 * 1024
 """Bodies up to here are not counted: what they can hold is soon read."""
 
 _decoder: Final = msgspec.json.Decoder()
-_encoder: Final = msgspec.json.Encoder()
-# Most answers are this one, so its parts are encoded once.
-_ALLOWED_HEAD: Final = f'{{"apiVersion":"{_API_VERSION}","kind":"AdmissionReview","response":{{"uid":'.encode()
-_ALLOWED_TAIL: Final = b',"allowed":true}}'
 
 
 class BadReview(Exception):  # noqa: N818 -- named for what was sent, not for what we do
@@ -72,6 +60,9 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     old_object: JSON = None
     """Of slices, parts of the devices may be text, in both objects: see `api.slice_text`."""
     problems: tuple[str, ...] = ()
+    known: KnownSpec | None = None
+    """Of a claim or template without status: what is known of its spec, unless that is to be read with the object."""
+    old_known: KnownSpec | None = None
 
     def without_objects(self) -> AdmissionRequest:
         """The request with no more of its objects than their names need."""
@@ -97,7 +88,8 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
 def decode_review(body: bytes | bytearray, rest: Callable[[], None] | None = None) -> AdmissionRequest:
     """The request in a body; `rest` is called between the steps of a large one. Raises BadReview without a uid."""
     small = len(body) <= _FEW_BYTES
-    request = decode_well_formed(body) if small else None
+    request = _decode_claim_review(body) if small and _OF_CLAIMS in body[:_ANNOUNCED_BYTES] else None
+    request = request or (decode_well_formed(body) if small else None)
     return request or _tolerated(body, None if small else rest)
 
 
@@ -123,6 +115,20 @@ def decode_slice_review(body: bytes | bytearray) -> AdmissionRequest | None:
         if new is None or (old is None and request.old_object is not None) or is_being_deleted(old):
             return None
         return _well_formed(request, new, old)
+    except UNREADABLE:
+        return None
+
+
+def _decode_claim_review(body: bytes | bytearray) -> AdmissionRequest | None:
+    """The same for a review of a claim or template, whose spec may be known; None for one of anything else."""
+    try:
+        request = _claim_decoder.decode(body).request
+        specs = KNOWN.get(request.resource.resource)
+        if specs is None:
+            return None
+        new, known = (None, None) if request.object is None else request.object.to_object(specs)
+        old, old_known = (None, None) if request.old_object is None else request.old_object.to_object(specs)
+        return _well_formed(request, new, old, known, old_known)
     except UNREADABLE:
         return None
 
@@ -175,11 +181,23 @@ class _SliceReview(_Review):
     request: _SliceRequest
 
 
+class _ClaimRequest(_Request):
+    object: ClaimText | None = None
+    old_object: ClaimText | None = None
+
+
+class _ClaimReview(_Review):
+    request: _ClaimRequest
+
+
 _review_decoder: Final = msgspec.json.Decoder(_Review)
+_claim_decoder: Final = msgspec.json.Decoder(_ClaimReview)
 _slice_decoder: Final = msgspec.json.Decoder(_SliceReview)
 
 
-def _well_formed(request: _Request, new: JSON, old: JSON) -> AdmissionRequest:
+def _well_formed(
+    request: _Request, new: JSON, old: JSON, known: KnownSpec | None = None, old_known: KnownSpec | None = None
+) -> AdmissionRequest:
     """A request that is as it should be: this way takes a third of the time of the other."""
     resource, kind, user = request.resource, request.kind, request.user_info
     return AdmissionRequest(
@@ -195,6 +213,9 @@ def _well_formed(request: _Request, new: JSON, old: JSON) -> AdmissionRequest:
         request.dry_run,
         new,
         old,
+        (),
+        known,
+        old_known,
     )
 
 
@@ -221,8 +242,8 @@ def _tolerated(body: bytes | bytearray, rest: Callable[[], None] | None) -> Admi
     if values > MAX_VALUES:
         return _request(uid, request, [_too_many(values)])
     problems: list[str] = []
-    if review.get("apiVersion") != _API_VERSION or review.get("kind") != "AdmissionReview":
-        problems.append(f'apiVersion, kind: Unsupported value: supported values: "{_API_VERSION}, AdmissionReview"')
+    if review.get("apiVersion") != API_VERSION or review.get("kind") != "AdmissionReview":
+        problems.append(f'apiVersion, kind: Unsupported value: supported values: "{API_VERSION}, AdmissionReview"')
     return _request(uid, request, problems)
 
 
@@ -328,68 +349,3 @@ def _text(raw: dict[str, JSON], name: str, at: str, problems: list[str]) -> str:
     if value is not None:
         problems.append(f"{at}.{name}: Invalid value: must be a string")
     return ""
-
-
-def encode_response(request: AdmissionRequest, decision: Decision) -> bytes:
-    """The whole AdmissionReview that answers a request."""
-    if decision is ALLOWED or not (decision.findings or decision.patch or decision.annotations or decision.problem):
-        return _ALLOWED_HEAD + _encoder.encode(request.uid) + _ALLOWED_TAIL
-    response: dict[str, Any] = {"uid": request.uid, "allowed": decision.allowed}
-    if decision.findings or decision.problem:
-        if not response["allowed"]:
-            response["status"] = status_of(request, decision)
-        warnings = decision.warnings
-        if warnings:
-            response["warnings"] = warnings
-    if decision.patch:
-        response["patchType"] = "JSONPatch"
-        response["patch"] = _encoder.encode(decision.patch)  # bytes are written as base64, as the API wants them
-    if decision.annotations:
-        response["auditAnnotations"] = decision.annotations
-    return _encoder.encode({"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response})
-
-
-def encode_failure(uid: str, code: int, message: str) -> bytes:
-    """An answer that refuses because of ourselves: 500 for a fault, 504 for time spent, 429 for a crowd."""
-    status = {"status": "Failure", "message": message, "reason": _REASONS[code], "code": code}
-    response = {"uid": uid, "allowed": False, "status": status}
-    return _encoder.encode({"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response})
-
-
-def encode_unchanged(uid: str, message: str) -> bytes:
-    """An answer of /mutate that lets the object pass as it is: what we could not do must not stand in its way."""
-    response = {"uid": uid, "allowed": True, "warnings": [message]}
-    return _encoder.encode({"apiVersion": _API_VERSION, "kind": "AdmissionReview", "response": response})
-
-
-def status_of(request: AdmissionRequest, decision: Decision) -> dict[str, Any]:
-    """The Status of a refusal: 422 `Invalid` with causes, 403 `Forbidden` with everything in the message too."""
-    code = decision.code
-    status: dict[str, Any] = {"metadata": {}, "status": "Failure", "reason": _REASONS[code], "code": code}
-    if decision.problem is not None:
-        return status | {"message": decision.problem}
-    denials = decision.denials
-    texts = [_line(finding) for finding in denials]
-    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    kind = f"{request.kind.kind}.{request.kind.group}" if request.kind.group else request.kind.kind
-    name = request.display_name
-    verb = "is invalid" if code == 422 else "is forbidden"
-    return status | {
-        "message": f'{kind} "{name}" {verb}: {listed}',
-        "details": {
-            "name": name,
-            "group": request.kind.group,
-            "kind": request.kind.kind,
-            "causes": [_cause(finding) for finding in denials],
-        },
-    }
-
-
-def _line(finding: Finding) -> str:
-    return f"{finding.error} (rule {finding.rule})" if finding.rule else str(finding.error)
-
-
-def _cause(finding: Finding) -> dict[str, str]:
-    error = finding.error
-    message = f"{error.body} (rule {finding.rule})" if finding.rule else error.body
-    return {"reason": error.type.value, "message": message, "field": error.field}

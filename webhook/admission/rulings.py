@@ -89,12 +89,20 @@ def claim_rulings(
     """The rulings on every request, alternative and toleration. Without `everything`, those that are not silent."""
     check = context.budget.check
     scoped = judge.scoped(scope, context.now, partial(check, "policy"))
+    known = None if everything else claiming.known
+    drivers = () if known is None else claiming.drivers(known)
+    settled = None if known is None else known.settled(scoped, drivers)
+    if settled is not None:
+        return Rulings((), settled)
     asks_requests = scoped.asks_requests
     shown: list[Ruling] = []
     names: list[tuple[str, Action]] = []
+    lasting = True
+    """Whether no expression took part, so that the next claim with the same spec will get the same rulings."""
     for asked, target in claiming.asks():
         if asks_requests:
             check("policy")
+            lasting = lasting and scoped.remembered(target, None) is not None
             variables = Once(partial(claiming.variables, asked, target, scope, None), check)
             evaluation = scoped.evaluate(target, None, variables)
             names += evaluation.names
@@ -103,7 +111,9 @@ def claim_rulings(
         for position, toleration in enumerate(asked.exact.tolerations):
             check("policy")
             # Most evaluations are cached and allowed; for those nothing else is built.
-            evaluation = scoped.remembered(target, toleration) or scoped.evaluate(
+            remembered = scoped.remembered(target, toleration)
+            lasting = lasting and remembered is not None
+            evaluation = remembered or scoped.evaluate(
                 target, toleration, Once(partial(claiming.variables, asked, target, scope, toleration), check)
             )
             names += evaluation.names
@@ -111,6 +121,8 @@ def claim_rulings(
                 shown.append(
                     Ruling(evaluation, partial(asked.toleration, position), partial(toleration_text, toleration))
                 )
+    if known is not None and lasting and not shown:
+        known.settle(scoped, drivers, tuple(names))
     return Rulings(tuple(shown), tuple(names))
 
 

@@ -152,7 +152,7 @@ class ScopedRules(NamedTuple):
 class ScopedJudge:
     """The part of a policy that applies to one requester in one namespace, and to all others with the same rules."""
 
-    __slots__ = ("_asking", "_count_remembered", "_evaluated", "_scoped")
+    __slots__ = ("__weakref__", "_asking", "_count_remembered", "_evaluated", "_scoped")
 
     def __init__(self, scoped: Mapping[Subject, ScopedRules], count_remembered: Callable[[], None]) -> None:
         """`count_remembered` is called for each evaluation that is kept in memory."""

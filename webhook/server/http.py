@@ -17,6 +17,7 @@ from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.admission.context import AdmissionContext, Budget, OutOfTime, OutOfTurn
 from webhook.admission.decision import ALLOWED, BREAK_GLASS
 from webhook.admission.heads import HEAD_BYTES, request_in
+from webhook.admission.response import encode_failure, encode_response, encode_unchanged
 from webhook.admission.review import (
     AdmissionRequest,
     BadReview,
@@ -24,9 +25,6 @@ from webhook.admission.review import (
     decode_review,
     decode_slice_review,
     decode_well_formed,
-    encode_failure,
-    encode_response,
-    encode_unchanged,
 )
 from webhook.api.field import Severity
 from webhook.server.bodies import Bodies

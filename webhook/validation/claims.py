@@ -14,7 +14,6 @@ from msgspec import json, structs
 from webhook.api.field import FieldError, Path, invalid
 from webhook.api.taints import EQUAL
 from webhook.validation.meta import object_meta_errors
-from webhook.validation.releases import NEWEST
 from webhook.validation.taints import toleration_list_errors, tolerations_are_fine
 
 if TYPE_CHECKING:
@@ -28,10 +27,6 @@ if TYPE_CHECKING:
 SPEC: Final = Path.root().child("spec")
 TEMPLATE_SPEC: Final = SPEC.child("spec")
 _RESULTS: Final = Path.root().child("status", "allocation", "devices", "results")
-_REMEMBERED_REQUESTS: Final = 1024
-_REMEMBERED_SIZE: Final = 2048
-_ENTRY_SIZE: Final = 32
-"""Characters for which a request, an alternative or a toleration counts besides its texts."""
 _DEFAULTS: Final[dict[str, JSON]] = {"operator": "Equal", "allocationMode": "ExactCount", "count": 1}
 
 
@@ -89,56 +84,9 @@ def claim_status_errors(new: ResourceClaim, old: ResourceClaim | None, release: 
 
 def request_errors(spec: Path, requests: tuple[DeviceRequest, ...], release: Release) -> Iterator[FieldError]:
     """The tolerations of all requests and alternatives."""
-    if release is NEWEST and requests in _fine.known:
-        return
-    fine = True
     for path, tolerations in toleration_lists(spec, requests):
         if not tolerations_are_fine(tolerations, release):
-            fine = False
             yield from toleration_list_errors(path, tolerations, release)
-    if fine and release is NEWEST:
-        _fine.add(requests)
-
-
-class QuietRequests:
-    """Requests about which one check had nothing to say, so that it need not look at them again.
-
-    Most claims come from a few templates. Only small requests are remembered, and few enough to bound the memory.
-    """
-
-    __slots__ = ("known",)
-
-    def __init__(self) -> None:
-        self.known: set[tuple[DeviceRequest, ...]] = set()
-
-    def add(self, requests: tuple[DeviceRequest, ...]) -> None:
-        """Remember requests; a full memory starts again from nothing."""
-        if _size(requests) > _REMEMBERED_SIZE:
-            return
-        if len(self.known) >= _REMEMBERED_REQUESTS:
-            self.known.clear()
-        self.known.add(requests)
-
-
-def _size(requests: tuple[DeviceRequest, ...]) -> int:
-    """About how many characters the requests take in memory; no more are counted than it takes to exceed the limit."""
-    size = 0
-    for request in requests:
-        size += _ENTRY_SIZE + len(request.name)
-        for exact in (request.exactly, *request.first_available):
-            if exact is None:
-                continue
-            size += _ENTRY_SIZE + len(exact.name) + len(exact.device_class_name)
-            for toleration in exact.tolerations:
-                size += _ENTRY_SIZE + len(toleration.key) + len(toleration.value)
-                size += len(toleration.operator) + len(toleration.effect)
-                if size > _REMEMBERED_SIZE:
-                    return size
-    return size
-
-
-_fine: Final = QuietRequests()
-"""Requests without field errors in the newest release."""
 
 
 class Asked(NamedTuple):

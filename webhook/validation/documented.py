@@ -25,7 +25,7 @@ from webhook.api.rules import (
     SCOPE,
 )
 from webhook.api.taints import EXISTS
-from webhook.validation.claims import SPEC, TEMPLATE_SPEC, QuietRequests, toleration_lists
+from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
 from webhook.validation.meta import METADATA
 from webhook.validation.taints import data_errors, description_errors
 
@@ -39,32 +39,25 @@ if TYPE_CHECKING:
 TOLERATIONS_MAX: Final = 16
 _DIGITS: Final = re.compile(r"[0-9]{1,18}")
 ANNOTATIONS: Final = METADATA.child("annotations")
-_fine: Final = QuietRequests()
-"""Requests that keep to the documents."""
 
 
 def documented_claim_errors(new: ResourceClaim, old: ResourceClaim | None) -> Iterator[FieldError]:
     """A claim's tolerations; its spec is immutable, so an update has nothing new."""
     if old is None:
-        yield from _request_errors(SPEC, new.requests)
+        yield from documented_request_errors(SPEC, new.requests)
 
 
 def documented_template_errors(new: ResourceClaimTemplate, old: ResourceClaimTemplate | None) -> Iterator[FieldError]:
     """A template's tolerations; likewise."""
     if old is None:
-        yield from _request_errors(TEMPLATE_SPEC, new.requests)
+        yield from documented_request_errors(TEMPLATE_SPEC, new.requests)
 
 
-def _request_errors(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator[FieldError]:
-    if requests in _fine.known:
-        return
-    fine = True
+def documented_request_errors(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator[FieldError]:
+    """The tolerations of all requests and alternatives. `spec` is SPEC or TEMPLATE_SPEC."""
     for path, tolerations in toleration_lists(spec, requests):
         for error in _toleration_list_errors(path, tolerations):
-            fine = False
             yield replace(error, documented=True, declarative=True)  # reported at the path as written
-    if fine:
-        _fine.add(requests)
 
 
 def crowded_list_error(path: Path, count: int) -> FieldError:

@@ -96,11 +96,14 @@ def reviewed(
     review: Any,
     *,
     path: str = "/validate",
-    seconds: float = 10.0,
+    seconds: float = 30.0,
     clock: Callable[[], float] = time.monotonic,
     settings: ReviewSettings = ReviewSettings(),  # noqa: B008 -- frozen
 ) -> dict[str, Any]:
-    """What is answered to a review, with the samples of its metrics under "metrics"."""
+    """What is answered to a review, with the samples of its metrics under "metrics".
+
+    By default it has the longest time that a caller can give, since machines may be slow, and coverage slows them down.
+    """
     metrics = Metrics(version="0", resources=("resourceclaims", "resourceslices", "devicetaintrules", "configmaps"))
     policy = state.policies.active.policy
     metrics.policy.use([rule.name for rule in policy.rules], ["candidate-rule"])

@@ -1,0 +1,288 @@
+"""Which specs are known by their text, and what is kept of them."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+from msgspec import json
+
+from tests.builders import (
+    decoded,
+    encoded,
+    make_admission_request,
+    make_alternatives,
+    make_claim,
+    make_context,
+    make_meta,
+    make_request,
+    make_review,
+    make_template,
+    make_toleration,
+)
+from tests.unit.policy.documents import judge_of, make_entry
+from webhook.admission.chain import validate
+from webhook.admission.known_specs import KnownSpec, KnownSpecs
+from webhook.admission.review import decode_review
+from webhook.policy.match import Scope
+from webhook.policy.model import Action
+from webhook.policy.ports import KnownNames, Requester
+from webhook.validation.releases import RELEASES
+
+GPU = {"gpu.example.com": frozenset({"gpu.example.com"})}
+NIC = {"gpu.example.com": frozenset({"nic.example.com"})}
+ALLOWED = ((("default", Action.ALLOW)),)
+
+
+def known(spec: Any, *, of_template: bool = False) -> KnownSpec | None:
+    return KnownSpecs(of_template=of_template).get(json.encode(spec))
+
+
+def spec_of(manifest: Any) -> Any:
+    return manifest["spec"]
+
+
+PLAIN = spec_of(make_claim([make_toleration()]))
+
+
+# --- what is known ------------------------------------------------------------------------------
+
+
+def test_spec_is_known_by_its_text() -> None:
+    specs = KnownSpecs(of_template=False)
+    first = specs.get(json.encode(PLAIN))
+    assert first is not None
+    assert first.spec == PLAIN
+    assert specs.get(json.encode(PLAIN)) is first
+    assert specs.get(json.format(json.encode(PLAIN))) is not first
+
+
+@pytest.mark.parametrize(("length", "is_known"), [(4096, True), (4097, False)])
+def test_spec_of_4096_bytes_is_known(length: int, *, is_known: bool) -> None:
+    text = b'{"x":"%s"}'
+    text %= b"x" * (length - len(text) + 2)
+    assert len(text) == length
+    assert (KnownSpecs(of_template=False).get(text) is not None) is is_known
+
+
+def test_memory_holds_512_specs_and_then_starts_again() -> None:
+    specs = KnownSpecs(of_template=False)
+    texts = [b'{"x":%d}' % number for number in range(513)]
+    found = [specs.get(text) for text in texts]
+    again = [specs.get(text) for text in texts[-1:] + texts[:1]]
+    assert again[0] is found[-1]
+    assert again[1] is not found[0]
+    assert specs.get(texts[1]) is not found[1]
+
+
+def test_memory_of_512_specs_loses_none() -> None:
+    specs = KnownSpecs(of_template=False)
+    texts = [b'{"x":%d}' % number for number in range(512)]
+    found = [specs.get(text) for text in texts]
+    assert [specs.get(text) for text in texts] == found
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"devices": 1}, id="a wrong type"),
+        pytest.param(spec_of(make_claim([make_toleration()] * 17)), id="more tolerations than documented"),
+        pytest.param(spec_of(make_claim(requests=[make_request()] * 33)), id="more requests than documented"),
+        pytest.param("spec", id="no object"),
+    ],
+)
+def test_spec_with_a_fault_that_reading_finds_is_read_with_the_object(spec: Any) -> None:
+    assert known(spec) is None
+
+
+def test_specs_of_templates_are_read_as_such() -> None:
+    template = make_template([make_toleration()])
+    template["spec"]["metadata"] = {"annotations": {"a": "b"}}
+    found = known(spec_of(template), of_template=True)
+    assert found is not None
+    assert found.within(template, []) == decoded(template)[0]
+    assert known(spec_of(template)).classes == ()  # type: ignore[union-attr]  # as a claim's spec it asks for nothing
+
+
+def test_classes_are_those_of_requests_and_alternatives_in_order() -> None:
+    requests = [
+        make_request("a", deviceClassName="first"),
+        make_alternatives([], [], name="b"),
+        make_request("c", deviceClassName="last"),
+    ]
+    for at, alternative in enumerate(requests[1]["firstAvailable"]):
+        alternative["deviceClassName"] = f"choice-{at}"
+    found = known(spec_of(make_claim(requests=requests)))
+    assert found is not None
+    assert found.classes == ("first", "choice-0", "choice-1", "last")
+
+
+@pytest.mark.parametrize(
+    ("toleration", "quiet"),
+    [
+        pytest.param(make_toleration(), True, id="right"),
+        pytest.param(make_toleration(operator="Like"), False, id="a field error"),
+        pytest.param(make_toleration(key="", operator="Equal"), False, id="against the documents"),
+        pytest.param(make_toleration(effect=None), False, id="advice"),
+    ],
+)
+@pytest.mark.parametrize("of_template", [False, True])
+def test_spec_is_quiet_if_no_check_has_anything_to_say(toleration: Any, *, of_template: bool, quiet: bool) -> None:
+    make = make_template if of_template else make_claim
+    found = known(spec_of(make([toleration])), of_template=of_template)
+    assert found is not None
+    assert found.quiet is quiet
+
+
+# --- in reviews ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_known"),
+    [
+        pytest.param({}, True, id="a claim"),
+        pytest.param({"status": {}}, False, id="with a status"),
+        pytest.param({"status": None}, False, id="with no status but its name"),
+        pytest.param({"other": 1}, False, id="with a field that no release has"),
+        pytest.param({"spec": None}, True, id="with an empty spec"),
+    ],
+)
+def test_spec_of_a_claim_is_known_unless_the_object_has_more(changes: dict[str, Any], *, is_known: bool) -> None:
+    manifest = make_claim([make_toleration()]) | changes
+    request = decode_review(encoded(make_review(manifest, make_claim())))
+    assert (request.known is not None) is is_known
+    assert (request.old_known is not None) is ("other" not in changes)
+    assert request.object == manifest
+
+
+def test_claim_without_spec_has_none() -> None:
+    manifest = make_claim()
+    del manifest["spec"]
+    request = make_admission_request(manifest)
+    assert (request.known, request.object) == (None, manifest)
+
+
+def test_resource_that_comes_late_in_the_review_is_read_whole() -> None:
+    review = make_review(make_claim())
+    late = encoded({"other": "x" * 512} | review)
+    assert decode_review(late).known is None
+    assert decode_review(late).object == review["request"]["object"]
+
+
+def test_of_a_review_of_another_resource_nothing_is_known() -> None:
+    """Whatever its beginning looks like."""
+    review = make_review(make_claim())
+    review["request"] = {"other": "resourceclaims"} | review["request"]
+    assert decode_review(encoded(review)).known is not None
+    review["request"]["resource"]["resource"] = "resourceslices"
+    assert decode_review(encoded(review)).known is None
+
+
+def test_older_release_judges_a_spec_that_the_newest_finds_right() -> None:
+    request = make_admission_request(make_claim([make_toleration(effect="None")]))
+    assert request.known is not None
+    answers = [validate(request, make_context(release=RELEASES[minor])).allowed for minor in (34, 37)]
+    assert answers == [False, True]
+
+
+def test_name_of_a_known_claim_is_judged_all_the_same() -> None:
+    request = make_admission_request(make_claim([make_toleration()], meta=make_meta("No Name")))
+    assert request.known is not None
+    assert [finding.error.field for finding in validate(request, make_context()).findings] == ["metadata.name"]
+
+
+def test_status_of_a_claim_that_is_created_is_not_judged_by_its_name() -> None:
+    """No server sends that; the rules of the status have nothing to say about it."""
+    manifest = make_claim([make_toleration()], meta=make_meta("No Name"))
+    request = make_admission_request(manifest, sub_resource="status")
+    assert request.known is not None
+    assert validate(request, make_context()).allowed
+
+
+# --- what the policy says -----------------------------------------------------------------------
+
+
+def scoped(*entries: Any) -> Any:
+    return judge_of(*entries).scoped(Scope(Requester("jane", ()), "ml", None), make_context().now)
+
+
+def test_ruling_counts_for_the_same_judge_and_drivers() -> None:
+    spec, judge = known(PLAIN), scoped()
+    assert spec is not None
+    spec.settle(judge, (frozenset({"a"}),), ALLOWED)
+    assert spec.settled(judge, (frozenset({"a"}),)) == ALLOWED
+    assert spec.settled(judge, (frozenset({"b"}),)) is None
+    assert spec.settled(judge, (None,)) is None
+    assert spec.settled(scoped(), (frozenset({"a"}),)) is None
+
+
+def test_judge_is_not_kept_and_another_one_in_its_place_is_not_taken_for_it() -> None:
+    spec, judge = known(PLAIN), scoped()
+    assert spec is not None
+    spec.settle(judge, (), ALLOWED)
+    (found,) = spec._settled.values()
+    place = id(judge)
+    del judge
+    gc.collect()
+    assert found.judge() is None
+    other = scoped()
+    spec._settled = {id(other): spec._settled[place]}
+    assert spec.settled(other, ()) is None
+
+
+def test_what_16_judges_say_is_kept() -> None:
+    spec = known(PLAIN)
+    assert spec is not None
+    judges = [scoped() for _ in range(17)]
+    for judge in judges[:16]:
+        spec.settle(judge, (), ALLOWED)
+    assert [spec.settled(judge, ()) for judge in judges] == [ALLOWED] * 16 + [None]
+    spec.settle(judges[16], (), ALLOWED)
+    assert [spec.settled(judge, ()) for judge in judges] == [None] * 16 + [ALLOWED]
+
+
+def settled(judge: Any, names: Any = GPU, **options: Any) -> bool:
+    """Whether the policy's ruling on a claim is kept, after it was asked for four times."""
+    manifest = make_claim([make_toleration(key="settling")], meta=make_meta("c", namespace="ml"))
+    context = make_context(judge=judge, names=KnownNames({}, names), **options)
+    request = make_admission_request(manifest)
+    first = validate(request, context)
+    for _ in range(3):
+        assert validate(request, context) == first
+    scope = Scope(Requester(request.username, request.groups), "ml", None)
+    assert request.known is not None
+    drivers = tuple(map(context.names.drivers, request.known.classes))
+    return request.known.settled(judge.scoped(scope, context.now), drivers) is not None
+
+
+def test_ruling_that_allows_everything_is_kept() -> None:
+    assert settled(judge_of(make_entry("no-nics", "deny", {"drivers": ["nic.example.com"]})))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(make_entry("refused", "deny"), id="a refusal"),
+        pytest.param(make_entry("noted", "audit"), id="a note"),
+        pytest.param(make_entry("asks", "deny", {"when": "claim.name == 'other'"}), id="an expression"),
+        pytest.param(
+            make_entry("asks", "deny", {"when": "claim.name == 'other'"}, subject="request"),
+            id="an expression about requests",
+        ),
+        pytest.param(make_entry("noted", "audit", subject="request"), id="a note about requests"),
+    ],
+)
+def test_ruling_that_says_something_or_asks_an_expression_is_not_kept(entry: Any) -> None:
+    assert not settled(judge_of(entry))
+
+
+def test_ruling_is_not_kept_while_a_candidate_is_compared() -> None:
+    assert not settled(judge_of(make_entry("no-nics", "deny", {"drivers": ["nic.example.com"]})), candidate=judge_of())
+
+
+def test_other_drivers_behind_a_class_are_judged_anew() -> None:
+    judge = judge_of(make_entry("no-nics", "deny", {"drivers": ["nic.example.com"]}))
+    assert settled(judge)
+    assert not settled(judge, NIC)
+    assert settled(judge)

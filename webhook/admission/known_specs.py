@@ -1,0 +1,165 @@
+"""Specs of claims and templates that were read before, by their text: most claims come from a few templates.
+
+Whatever follows from a spec alone is worked out once. What is known of one is what reading it again would yield, so it
+changes no decision (ADR 30).
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from weakref import ref
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType, structs
+
+from webhook.admission.excess import excess_of
+from webhook.admission.lint import lint_of_requests
+from webhook.api.claims import ResourceClaim, ResourceClaimTemplate, decode_claim, decode_template
+from webhook.api.decode import Reader
+from webhook.validation.claims import SPEC, TEMPLATE_SPEC, request_errors
+from webhook.validation.documented import documented_request_errors
+from webhook.validation.releases import NEWEST
+
+if TYPE_CHECKING:
+    from webhook.api.claims import DeviceRequest
+    from webhook.api.field import JSON, FieldError
+    from webhook.policy.evaluation import ScopedJudge
+    from webhook.policy.model import Action
+
+    Claiming: TypeAlias = ResourceClaim | ResourceClaimTemplate
+    Drivers: TypeAlias = tuple[frozenset[str] | None, ...]
+
+LONGEST: Final = 4096
+"""Bytes of a spec that is kept: 32 requests, or 40 tolerations."""
+_MOST: Final = 512
+"""Specs of each kind that are kept, 30 MiB of the worst kind. When there are more, the memory is emptied."""
+
+_MOST_JUDGES: Final = 16
+"""What that many sets of rules say about a spec is kept."""
+
+_decode: Final = msgspec.json.Decoder().decode
+
+
+class _Settled(NamedTuple):
+    """What one judge says about a spec. It does not keep the judge, which belongs to a policy that may be replaced."""
+
+    judge: ref[ScopedJudge]
+    drivers: Drivers
+    names: tuple[tuple[str, Action], ...]
+
+
+class KnownSpec:
+    """The spec of a claim or template that was read without a fault. It is shared, so it is never changed."""
+
+    __slots__ = ("_settled", "_value", "classes", "quiet", "spec")
+
+    def __init__(self, spec: JSON, value: Claiming, *, quiet: bool) -> None:
+        self.spec = spec
+        self._value = value
+        self.classes = _classes(value.requests)
+        """The device class of each request and alternative, in order."""
+        self.quiet = quiet
+        """Whether there is no field error in the newest release, nothing that the documents forbid, and no advice."""
+        self._settled: dict[int, _Settled] = {}
+
+    def within(self, value: JSON, errors: list[FieldError]) -> Claiming:
+        """The claim or template, of which `value` has the rest and no status. Adds type errors to `errors`."""
+        return structs.replace(self._value, meta=Reader.of(value, errors).meta())
+
+    def settled(self, judge: ScopedJudge, drivers: Drivers) -> tuple[tuple[str, Action], ...] | None:
+        """The rules that match, if `settle` was called for this judge and the same drivers; else None."""
+        found = self._settled.get(id(judge))
+        if found is None or found.judge() is not judge or found.drivers != drivers:
+            return None
+        return found.names
+
+    def settle(self, judge: ScopedJudge, drivers: Drivers, names: tuple[tuple[str, Action], ...]) -> None:
+        """Keep that everything the spec asks for is allowed without a word, and which rules matched.
+
+        `drivers` are those behind each of `classes`, as far as they are known. Nothing else may have had a say.
+        """
+        if len(self._settled) >= _MOST_JUDGES:
+            self._settled.clear()
+        self._settled[id(judge)] = _Settled(ref(judge), drivers, names)
+
+
+class KnownSpecs:
+    """The specs of one kind. Safe to share between threads."""
+
+    __slots__ = ("_known", "_of_template")
+
+    def __init__(self, *, of_template: bool) -> None:
+        self._known: dict[bytes, KnownSpec] = {}
+        self._of_template = of_template
+
+    def get(self, text: bytes) -> KnownSpec | None:
+        """What is known of a spec, as JSON, or is found out now; None if it is to be read with the object.
+
+        Raises one of UNREADABLE for what is no JSON.
+        """
+        known = self._known.get(text)
+        if known is None and len(text) <= LONGEST:
+            known = self._read(_decode(text))
+            if known is not None:
+                if len(self._known) >= _MOST:
+                    self._known.clear()
+                self._known[text] = known
+        return known
+
+    def _read(self, spec: JSON) -> KnownSpec | None:
+        rest: dict[str, Any] = {"spec": spec}
+        if excess_of(rest, of_template=self._of_template) is not None:
+            return None
+        errors: list[FieldError] = []
+        decode = decode_template if self._of_template else decode_claim
+        value: Claiming = decode(Reader.of(rest, errors))
+        if errors:
+            return None
+        return KnownSpec(spec, value, quiet=_is_quiet(value.requests, of_template=self._of_template))
+
+
+class ClaimText(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """A claim or template of which the spec is still text; anything of another shape is no value of this type."""
+
+    api_version: Any = UNSET
+    kind: Any = UNSET
+    metadata: Any = UNSET
+    spec: Raw | UnsetType = UNSET
+    status: Any = UNSET
+
+    def to_object(self, specs: KnownSpecs) -> tuple[dict[str, JSON], KnownSpec | None]:
+        """The object, and what is known of its spec if it has no status. Raises one of UNREADABLE."""
+        found: dict[str, JSON] = {"apiVersion": self.api_version, "kind": self.kind, "metadata": self.metadata}
+        known = None
+        if self.spec is not UNSET:
+            text = bytes(self.spec)
+            known = specs.get(text) if self.status is UNSET else None
+            found["spec"] = _decode(text) if known is None else known.spec
+        if self.status is not UNSET:
+            found["status"] = self.status
+        if UNSET in found.values():
+            found = {name: value for name, value in found.items() if value is not UNSET}
+        return found, known
+
+
+def _is_quiet(requests: tuple[DeviceRequest, ...], *, of_template: bool) -> bool:
+    path = TEMPLATE_SPEC if of_template else SPEC
+    errors = chain(request_errors(path, requests, NEWEST), documented_request_errors(path, requests))
+    return next(errors, None) is None and next(lint_of_requests(path, requests), None) is None
+
+
+def _classes(requests: tuple[DeviceRequest, ...]) -> tuple[str, ...]:
+    found: list[str] = []
+    for request in requests:
+        if request.exactly is not None:
+            found.append(request.exactly.device_class_name)
+        found += [alternative.device_class_name for alternative in request.first_available]
+    return tuple(found)
+
+
+KNOWN: Final = {
+    "resourceclaims": KnownSpecs(of_template=False),
+    "resourceclaimtemplates": KnownSpecs(of_template=True),
+}
+"""By resource."""
