@@ -13,7 +13,7 @@ from tests.controlplane.gobuild import AssetsUnavailableError
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.webhook_process import WebhookProcess
 from tests.scopes import ByControlPlane
-from tests.tracing import Tracing, is_traced
+from tests.tracing import COUNTED, Tracing, is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> None:
     """Before anything of a test runs, its fixtures included."""
     path, slow = item.path.relative_to(Path(__file__).parent), item.get_closest_marker("slow") is not None
-    _TRACING.switch(on=is_traced(path, slow=slow))
+    untraced = COUNTED and item.get_closest_marker("untraced") is not None
+    _TRACING.switch(on=is_traced(path, slow=slow, untraced=untraced))
 
 
 def _rank(item: pytest.Item) -> int:

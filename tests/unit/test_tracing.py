@@ -73,4 +73,5 @@ def test_folders_and_comparisons_with_an_api_server_are_not_measured(path: str, 
 
 def test_slow_unit_tests_are_not_measured() -> None:
     assert not is_traced(Path("unit/test_tracing.py"), slow=True)
+    assert not is_traced(Path("unit/test_tracing.py"), slow=False, untraced=True)
     assert is_traced(Path("image/test_image.py"), slow=True)

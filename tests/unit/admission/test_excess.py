@@ -342,6 +342,7 @@ def cost(shape: Any, tolerations: int, documented: str, rules: int = len(RULES))
     return calls_of(lambda judge: decided(request, judge), lambda: Judge(holds))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("documented", ["enforce", "warn", "off"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_largest_claim_costs_no_more_than_one_a_fifth_as_large(shape: Any, documented: str) -> None:
@@ -349,6 +350,7 @@ def test_largest_claim_costs_no_more_than_one_a_fifth_as_large(shape: Any, docum
     assert cost(shape, LARGEST, documented) <= 1.02 * cost(shape, _CROWDED, documented)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("documented", ["enforce", "warn", "off"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_rule_costs_the_same_however_many_tolerations_it_is_not_about(shape: Any, documented: str) -> None:
@@ -357,6 +359,7 @@ def test_rule_costs_the_same_however_many_tolerations_it_is_not_about(shape: Any
     assert cost(shape, LARGEST, documented, many) - cost(shape, LARGEST, documented, few) <= 20 * (many - few)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("documented", ["enforce", "warn", "off"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_largest_claim_gets_no_more_findings_than_are_looked_for(shape: Any, documented: str) -> None:

@@ -181,6 +181,7 @@ def test_what_the_code_would_judge_is_sent_to_it_when_it_is_created(kind: GroupV
     assert list(unheard((stored(each), None) for each in CORPUS[kind])) == []
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("going", [False, True], ids=["living", "being deleted"])
 def test_r1_what_the_code_would_judge_is_sent_to_it_when_annotations_change(

@@ -59,6 +59,7 @@ def settle_down(world: World) -> None:
     assert set(world.validating.bundles) == set(world.mutating.bundles) == {signing.pair.certificate}
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=SLOW, phases=WITHOUT_SHRINKING)
 @given(st.lists(ACTIONS, min_size=20, max_size=100))
 def test_in_any_order_no_replica_serves_what_is_not_trusted(actions: list[tuple[str, int]]) -> None:
@@ -79,6 +80,7 @@ def make_ready(minutes: int) -> World:
 MOMENTS = {"make": 67, "promote": 72, "drop": 98}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_between_any_two_requests_of_a_rotation_the_others_go_on(moment: str) -> None:
     """The first replica takes so many steps of the moment's look, and is never seen again."""
@@ -99,6 +101,7 @@ def test_killed_between_any_two_requests_of_a_rotation_the_others_go_on(moment: 
     assert steps > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_two_that_take_turns_in_any_way_agree(moment: str) -> None:
     """Some of the ways in which six requests of one and six of the other can follow each other."""

@@ -290,6 +290,7 @@ def _all_authorities() -> Iterable[Authorities]:
         yield Authorities(signing, successor, **(old(kept, until=until) if kept else {}))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_from_every_state_the_way_ends_with_one_ca_that_everybody_trusts() -> None:
     """Times pass between the steps; no step undoes another, or the way would not end."""
     ways = [

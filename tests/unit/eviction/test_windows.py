@@ -116,6 +116,7 @@ def test_pods_go_while_a_window_is_open_and_the_others_in_the_next_one() -> None
     assert len(world.cluster.requests) == 100
 
 
+@pytest.mark.untraced
 def test_condition_names_the_next_opening_and_metrics_count_who_waits() -> None:
     world = World(Mode.REPLACEMENT, AT_NIGHT)
     crowd(world, 3)
@@ -138,6 +139,7 @@ def test_condition_names_the_next_opening_and_metrics_count_who_waits() -> None:
     assert world.sample("pods_waiting", why="window") == 0
 
 
+@pytest.mark.untraced
 def test_age_of_the_oldest_counts_from_when_the_window_opened() -> None:
     world = World(Mode.REPLACEMENT, structs.replace(AT_NIGHT, overall=1))
     world.cluster.lingering = True
@@ -151,6 +153,7 @@ def test_age_of_the_oldest_counts_from_when_the_window_opened() -> None:
     assert world.sample("oldest_due_seconds") == pytest.approx(OPENS + 101, abs=0.01)
 
 
+@pytest.mark.untraced
 def test_age_of_a_pod_that_fails_counts_from_when_the_window_opened() -> None:
     world = World(Mode.REPLACEMENT, AT_NIGHT)
     crowd(world, 1)
@@ -212,6 +215,7 @@ def test_window_of_a_changed_policy_holds_at_once() -> None:
     assert world.sample("pods_waiting", why="window") == 0
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("hours", [8.5, -1.0])
 def test_wall_clock_that_is_set(hours: float) -> None:
     """Windows go by the wall clock, waits by the other one."""
@@ -244,6 +248,7 @@ def test_wall_clock_that_is_set_past_the_end_of_a_window() -> None:
     assert len(world.evicted) > 1
 
 
+@pytest.mark.untraced
 def test_profiles_have_their_own_windows() -> None:
     early = structs.replace(
         FREE, pod_labels=LabelMatch((("early", "yes"),)), windows=(EvictionWindow("0 14 * * *", HOUR),)
@@ -334,6 +339,7 @@ def test_unit_whose_windows_never_overlap_never_goes() -> None:
     assert world.evicted == []
 
 
+@pytest.mark.untraced
 def test_unit_of_one_profile_goes_in_one_window() -> None:
     world = World(Mode.REPLACEMENT, structs.replace(AT_NIGHT, rate=0.001, burst=1))
     shared(world, ("a", ""), ("b", ""), ("c", ""))
@@ -356,6 +362,7 @@ def test_gang_waits_for_its_member_that_may_complete() -> None:
 # --- pods that complete, and pods that are skipped ----------------------------------------------
 
 
+@pytest.mark.untraced
 def test_pods_that_complete_in_time_are_not_evicted() -> None:
     world = World(Mode.REPLACEMENT, structs.replace(FREE, wait_for_completion_seconds=DAY))
     crowd(world, 3, completes=True)

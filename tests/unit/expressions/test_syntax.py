@@ -82,6 +82,7 @@ def slow_texts() -> list[str]:
     ] + [repeated(number, 10_000) for number in numbers]
 
 
+@pytest.mark.untraced
 def test_no_text_keeps_the_parser_busy() -> None:
     """F2: celpy's own terminals try 2**45 ways with 45 backslashes after a quote, and no thread can stop them."""
     command = [sys.executable, "-c", JUDGE_ALL]

@@ -30,6 +30,7 @@ def refused(text: str) -> Unreadable:
     return caught.value
 
 
+@pytest.mark.untraced
 @given(ANY_JSON.filter(lambda value: value is not None), st.booleans(), st.sampled_from([None, 1, "\t"]))
 def test_reading_what_json_wrote_gives_the_same(value: Any, ascii_only: bool, indent: Any) -> None:  # noqa: FBT001
     (document,) = documents(json.dumps(value, ensure_ascii=ascii_only, indent=indent))
@@ -38,6 +39,7 @@ def test_reading_what_json_wrote_gives_the_same(value: Any, ascii_only: bool, in
     assert document.problems == ()
 
 
+@pytest.mark.untraced
 @given(st.dictionaries(st.text(), ANY_JSON) | st.lists(ANY_JSON, min_size=1), st.booleans())
 def test_files_with_json_are_read_as_json(value: Any, ascii_only: bool) -> None:  # noqa: FBT001
     file = parse("x.json", json.dumps(value, ensure_ascii=ascii_only).encode())
@@ -45,6 +47,7 @@ def test_files_with_json_are_read_as_json(value: Any, ascii_only: bool) -> None:
     assert [json.dumps(manifest.value) for manifest in file.manifests] == [json.dumps(value)]
 
 
+@pytest.mark.untraced
 @given(ANY_JSON.filter(lambda value: value is not None))
 def test_every_value_stands_where_its_text_starts(value: Any) -> None:
     text = json.dumps(value, indent=1)

@@ -348,6 +348,7 @@ SLOW = {
 }
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("program", SLOW.values(), ids=SLOW)
 def test_f12_time_is_in_proportion_to_the_size(program: str) -> None:
     """By its square, each would take a quarter of an hour or more."""

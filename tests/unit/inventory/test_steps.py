@@ -44,6 +44,7 @@ def test_check_comes_before_every_so_many_items() -> None:
     assert -1 not in looks
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(
     "ask",
     [

@@ -115,6 +115,7 @@ def on_limits(check: Callable[[], None]) -> object:
     return limits_for(impact, CROWD, TAINT, "NoExecute", check)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("ask", [on_claims, on_exceptions, on_taints, on_defaults, on_limits])
 def test_rules_on_groups_ask_the_budget_for_every_thousand_groups(ask: Callable[[Callable[[], None]], object]) -> None:
     """F7."""

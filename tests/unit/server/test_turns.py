@@ -62,6 +62,7 @@ def test_small_claim_that_costs_much_is_decided_in_the_lane(path: str, lists: in
     assert names.thread.startswith("large-reviews") is in_lane
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("look_up", [False, True], ids=["standalone", "in a cluster"])
 @pytest.mark.parametrize(("refused", "devices"), [(False, 1), (False, 60), (True, 60)])
 def test_slice_that_meets_many_rules_on_taints_is_ruled_on_in_the_lane(

@@ -67,6 +67,7 @@ def test_lasting_refusal_is_not_logged_at_each_retry(caplog: pytest.LogCaptureFi
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) <= 3
 
 
+@pytest.mark.untraced
 def test_event_about_a_blocked_pod_is_renewed_each_hour() -> None:
     """L7: Events live for an hour, so a pod that is blocked for longer gets another one."""
     world = World(Mode.REPLACEMENT, FREE)

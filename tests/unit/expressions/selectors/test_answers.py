@@ -35,6 +35,7 @@ def test_there_are_enough_of_both() -> None:
     assert {letter for answer in RECORDED.values() for letter in answer.get("outcomes", "")} == set("TFE")
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("native", [True, False], ids=["short cuts", "interpreted"])
 def test_every_answer_is_the_one_that_kubernetes_gave(native: bool) -> None:  # noqa: FBT001 -- a parameter
     differ = {}
