@@ -88,7 +88,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
 def decode_review(body: bytes | bytearray, rest: Callable[[], None] | None = None) -> AdmissionRequest:
     """The request in a body; `rest` is called between the steps of a large one. Raises BadReview without a uid."""
     small = len(body) <= _FEW_BYTES
-    request = _decode_claim_review(body) if small and _OF_CLAIMS in body[:_ANNOUNCED_BYTES] else None
+    request = _decode_claim_review(body) if small and body.find(_OF_CLAIMS, 0, _ANNOUNCED_BYTES) >= 0 else None
     request = request or (decode_well_formed(body) if small else None)
     return request or _tolerated(body, None if small else rest)
 
