@@ -9,16 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-from msgspec import structs
+from typing import TYPE_CHECKING, Final
 
 from webhook.admission.additions import additions
 from webhook.admission.cluster_lint import cluster_lint
 from webhook.admission.config_maps import CONFIG_MAPS, config_map_decision
 from webhook.admission.decision import ALLOWED, Decision
 from webhook.admission.defaulting import edits_for
-from webhook.admission.excess import Excess, excess_of
 from webhook.admission.explanation import NOTHING, Explanation, explanation
 from webhook.admission.guard import SILENT as UNGUARDED
 from webhook.admission.guard import GuardFindings, guard
@@ -32,16 +29,16 @@ from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findin
 from webhook.admission.slice_attributes import attribute_edits
 from webhook.admission.slice_guard import guard_slice
 from webhook.admission.softening import UNTOUCHED, softening_of
+from webhook.admission.subject import STATUS, Subject, subject_of
 from webhook.admission.written_rules import guard_written, is_written
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, not_supported
-from webhook.api.meta import OWN_GROUP, GroupVersionKind, is_being_deleted
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.policy.model import PolicyMode
-from webhook.validation.kinds import KINDS, KindRules
+from webhook.validation.kinds import KINDS
 from webhook.validation.meta import object_meta_errors
 from webhook.validation.releases import NEWEST
 
@@ -49,41 +46,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from webhook.admission.context import AdmissionContext
-    from webhook.admission.known_specs import KnownSpec
     from webhook.admission.review import AdmissionRequest
     from webhook.admission.softening import SofteningResult
-    from webhook.api.field import JSON
     from webhook.policy.model import Action
 
-_WRITES: Final = frozenset({"CREATE", "UPDATE"})
-_STATUS: Final = "status"
 MAX_FINDINGS: Final = 1000
 """Findings of one kind that are reported; a hostile object could have millions."""
 _FEW_HITS: Final = 64
 """Up to this number of hits a decision is cached; hostile objects must not fill the memory."""
-_TEMPLATE: Final = "ResourceClaimTemplate"
-_CLAIM_KINDS: Final = frozenset({"ResourceClaim", _TEMPLATE})
 _TOO_DEEP: Final = Decision(problem="request.object: Invalid value: is nested too deeply to be judged")
-
-
-class _Subject(NamedTuple):
-    """The decoded objects of a request. `errors` are wrong types in the new object.
-
-    If `excess` is set, only the part that it keeps was decoded.
-    """
-
-    row: KindRules
-    new: Any
-    old: Any
-    errors: tuple[FieldError, ...]
-    excess: Excess | None = None
-    quiet: bool = False
-    """Whether it is known that its spec has no errors, keeps to the documents and gives no cause for advice."""
-
-    @property
-    def cut(self) -> bool:
-        """Whether a part of the object was left out."""
-        return self.excess is not None and self.excess.cut
 
 
 def validate(request: AdmissionRequest, context: AdmissionContext, ruled: PolicyFindings | None = None) -> Decision:
@@ -116,8 +87,7 @@ def _validate(request: AdmissionRequest, context: AdmissionContext, ruled: Polic
     if isinstance(subject, Decision):
         return subject
     context.budget.check("field rules")
-    by_controller = _by_controller(request, context)
-    if subject.cut and not context.offline and not by_controller:
+    if subject.cut and not context.offline and not _by_controller(request, context):
         # Documented limits come first: an object beyond them is refused without reading its entries.
         refused = list(islice(_beyond_limits(subject, context), MAX_FINDINGS))
         if any(map(_is_limit, refused)):
@@ -127,20 +97,27 @@ def _validate(request: AdmissionRequest, context: AdmissionContext, ruled: Polic
         return _decision([Finding(Severity.DENY, error) for error in _capped(errors)])
     if request.sub_resource:
         return ALLOWED
-    return _advised(subject, request, context, ruled, by_controller=by_controller)
+    return _on_quiet_spec(subject, request, context) if subject.quiet else _advised(subject, request, context, ruled)
+
+
+def _on_quiet_spec(subject: Subject, request: AdmissionRequest, context: AdmissionContext) -> Decision:
+    """The decision on a new claim or template of which only policy and cluster can have anything to say."""
+    context.budget.check("policy")
+    policy = policy_findings(subject.new, None, request, context)
+    findings = list(policy.findings)
+    if not _by_controller(request, context):
+        context.budget.check("lint")
+        findings += islice(cluster_lint(subject.new, None, context), MAX_FINDINGS)
+    return _concluded(findings, policy, context)
 
 
 def _advised(
-    subject: _Subject,
-    request: AdmissionRequest,
-    context: AdmissionContext,
-    ruled: PolicyFindings | None,
-    *,
-    by_controller: bool,
+    subject: Subject, request: AdmissionRequest, context: AdmissionContext, ruled: PolicyFindings | None
 ) -> Decision:
     """The decision on an object without field errors."""
+    by_controller = _by_controller(request, context)
     findings: list[Finding] = []
-    if not by_controller and not subject.quiet:
+    if not by_controller:
         context.budget.check("documented rules")
         findings += islice(_documented(subject, context), MAX_FINDINGS)
         if findings and any(map(_is_limit, findings)):
@@ -154,16 +131,22 @@ def _advised(
     findings += (*policy.findings, *guarded.findings)
     if not by_controller and not written and not subject.cut:
         context.budget.check("lint")
-        if not subject.quiet:
-            findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
+        findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
         findings += islice(cluster_lint(subject.new, subject.old, context, guarded.siblings), MAX_FINDINGS)
+    return _concluded(findings, policy, context, guarded)
+
+
+def _concluded(
+    findings: list[Finding], policy: PolicyFindings, context: AdmissionContext, guarded: GuardFindings = UNGUARDED
+) -> Decision:
+    """The decision where all findings are known."""
     if findings or policy.differences or policy.spoke or guarded is not UNGUARDED:
         return _decision(findings, policy, context, guarded)
     # There is nothing to report, but the rules that matched are counted all the same.
     return _allowed_by(policy.hits) if len(policy.hits) <= _FEW_HITS else Decision(hits=policy.hits)
 
 
-def _guarded(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> GuardFindings:
+def _guarded(subject: Subject, request: AdmissionRequest, context: AdmissionContext) -> GuardFindings:
     if isinstance(subject.new, DeviceTaintRule):
         judge = guard_written if is_written(subject.new, request, context) else guard
         return judge(subject.new, subject.old, request, context)
@@ -192,7 +175,7 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     return ALLOWED if is_written(subject.new, request, context) else _mutated(subject, request, context)
 
 
-def _mutated(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> Decision:
+def _mutated(subject: Subject, request: AdmissionRequest, context: AdmissionContext) -> Decision:
     context.budget.check("defaulting")
     softening = UNTOUCHED
     if isinstance(subject.new, DeviceTaintRule):
@@ -216,7 +199,7 @@ def _mutated(subject: _Subject, request: AdmissionRequest, context: AdmissionCon
 
 
 def _softened(
-    subject: _Subject, request: AdmissionRequest, context: AdmissionContext, softening: SofteningResult
+    subject: Subject, request: AdmissionRequest, context: AdmissionContext, softening: SofteningResult
 ) -> Decision:
     """The decision of /mutate on a rule that an entry of the policy may soften."""
     if not softening.edits:
@@ -247,72 +230,12 @@ def explain(request: AdmissionRequest, context: AdmissionContext) -> Explanation
     return explanation(subject.new, subject.old, request, context, subject.excess)
 
 
-def _subject(request: AdmissionRequest) -> _Subject | Decision:
+def _subject(request: AdmissionRequest) -> Subject | Decision:
     """The objects of a request, or the decision where there is nothing to judge."""
     if request.problems:
         return Decision(problem="; ".join(request.problems))
     row = KINDS.get(request.resource)
-    if row is None:
-        return _unknown(request)
-    if request.operation not in _WRITES or not _judged(request.sub_resource, row):
-        return ALLOWED
-    mismatch = _kind_mismatch(request, row)
-    if mismatch is not None:
-        return Decision(problem=mismatch)
-    if _only_clean_up(request):
-        return ALLOWED
-    errors: list[FieldError] = []
-    new, excess = _decoded(row, request.object, request.known, request, errors)
-    old, quiet = None, False
-    if request.operation == "UPDATE":
-        if isinstance(request.old_object, dict):
-            old, _ = _decoded(row, request.old_object, request.old_known, request, [])
-    elif request.known is not None:
-        quiet = request.known.quiet and not request.sub_resource
-    return _Subject(row, new, old, tuple(errors), excess, quiet)
-
-
-def _decoded(
-    row: KindRules, value: JSON, known: KnownSpec | None, request: AdmissionRequest, errors: list[FieldError]
-) -> tuple[Any, Excess | None]:
-    """An object of a row's kind, or what is kept of it where it is too large."""
-    if known is not None:
-        return known.within(value, errors), None
-    excess = None
-    if row.kind in _CLAIM_KINDS and not request.sub_resource:
-        excess = excess_of(value, of_template=row.kind == _TEMPLATE)
-    if excess is None or not excess.cut:
-        return row.decode(Reader.of(value, errors)), excess
-    decoded = row.decode(Reader.of(excess.kept, errors))
-    # What is immutable is compared as it was sent.
-    spec = value.get("spec") if isinstance(value, dict) else None
-    return structs.replace(decoded, spec=spec), excess
-
-
-def _judged(sub_resource: str, row: KindRules) -> bool:
-    return not sub_resource or (sub_resource == _STATUS and row.status_errors is not None)
-
-
-def _only_clean_up(request: AdmissionRequest) -> bool:
-    """Whether an object being deleted only loses a finalizer or the like, which must never depend on us.
-
-    The old object says whether it is being deleted, because the new one comes from the requester. A changed spec and
-    changed annotations of ours are still judged: a rule that a finalizer keeps alive still acts.
-    """
-    old, new = request.old_object, request.object
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return False
-    return (
-        is_being_deleted(old) and new.get("spec") == old.get("spec") and _own_annotations(new) == _own_annotations(old)
-    )
-
-
-def _own_annotations(value: dict[str, Any]) -> Any:
-    meta = value.get("metadata")
-    annotations = meta.get("annotations") if isinstance(meta, dict) else None
-    if not isinstance(annotations, dict):
-        return {}
-    return {key: text for key, text in annotations.items() if key.startswith(f"{OWN_GROUP}/")}
+    return _unknown(request) if row is None else subject_of(row, request)
 
 
 def _unknown(request: AdmissionRequest) -> Decision:
@@ -322,18 +245,7 @@ def _unknown(request: AdmissionRequest) -> Decision:
     return _decision([Finding(Severity.WARN, error)])
 
 
-def _kind_mismatch(request: AdmissionRequest, row: KindRules) -> str | None:
-    """Why the object is not of the kind that its resource says; a crafted request can make the two disagree."""
-    if not isinstance(request.object, dict):
-        return "request.object: Required value: must be the object that is created or updated"
-    group, version, _ = request.resource
-    if request.object.get("kind") == row.kind and request.object.get("apiVersion") == f"{group}/{version}":
-        return None
-    expected = GroupVersionKind(group, version, row.kind)
-    return f"request.object: Invalid value: must be {expected}, as request.resource says"
-
-
-def _field_errors(subject: _Subject, request: AdmissionRequest, context: AdmissionContext) -> Iterator[FieldError]:
+def _field_errors(subject: Subject, request: AdmissionRequest, context: AdmissionContext) -> Iterator[FieldError]:
     row = subject.row
     if subject.quiet and context.release is NEWEST:
         return object_meta_errors(subject.new.meta, created=True)
@@ -342,7 +254,7 @@ def _field_errors(subject: _Subject, request: AdmissionRequest, context: Admissi
         new = row.decode(Reader.of(request.object, errors))
         old = row.decode(Reader.of(request.old_object, [])) if subject.old is not None else None
         return iter(errors) if errors else row.errors(new, old, context.release)
-    if request.sub_resource == _STATUS and row.status_errors is not None:
+    if request.sub_resource == STATUS and row.status_errors is not None:
         return row.status_errors(subject.new, subject.old, context.release)
     return row.errors(subject.new, subject.old, context.release)
 
@@ -359,7 +271,7 @@ def _by_controller(request: AdmissionRequest, context: AdmissionContext) -> bool
     return request.username in context.policy.trusted_controllers
 
 
-def _documented(subject: _Subject, context: AdmissionContext) -> Iterator[Finding]:
+def _documented(subject: Subject, context: AdmissionContext) -> Iterator[Finding]:
     documented = subject.row.documented
     mode = context.judge.documented_mode
     if documented is None or mode is PolicyMode.OFF:
@@ -373,7 +285,7 @@ def _documented(subject: _Subject, context: AdmissionContext) -> Iterator[Findin
             yield Finding.refusal(error, enforced=enforced, documented=True)
 
 
-def _beyond_limits(subject: _Subject, context: AdmissionContext) -> Iterator[Finding]:
+def _beyond_limits(subject: Subject, context: AdmissionContext) -> Iterator[Finding]:
     """The documented limits on tolerations that an object exceeds; it is immutable, so an update has nothing new."""
     mode = context.judge.documented_mode
     if subject.excess is None or subject.old is not None or mode is PolicyMode.OFF:

@@ -192,9 +192,13 @@ class Reader(msgspec.Struct, eq=False, gc=False):
 
     def meta(self) -> ObjectMeta:
         """The object's `metadata`."""
-        meta = self.child("metadata")
-        if meta is None:
+        raw = self.raw.get("metadata")
+        if raw is None:
             return ObjectMeta()
+        try:
+            return msgspec.convert(raw, ObjectMeta)
+        except msgspec.ValidationError:  # a null, which reads as empty, or a field of the wrong type, which has a path
+            meta = self.child_or_empty("metadata")
         return ObjectMeta(
             meta.text("name"),
             meta.text("generateName"),

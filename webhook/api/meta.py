@@ -64,8 +64,8 @@ class GroupVersionKind(NamedTuple):
         return f"{self.api_version} {self.kind}"
 
 
-class ObjectMeta(msgspec.Struct, frozen=True, gc=False):
-    """The part of `metadata` that decisions look at. Empty text means the field is missing."""
+class ObjectMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The part of `metadata` that decisions look at, by its names in JSON. Empty text means the field is missing."""
 
     name: str = ""
     generate_name: str = ""

@@ -165,8 +165,10 @@ class Reviews:
         request = _decoded(body) if small else self._read_at_once(route, body)
         if request is None:
             return await self._decide_large(route, body, budget)
-        try:
+        if request.resource.resource not in _COSTLY:
             return await self._decide_small(route, body, request, budget)
+        try:
+            return await self._decide_here(route, request, budget)
         except OutOfTurn:
             return await self._decide_large(route, body, budget)
 
@@ -214,7 +216,7 @@ class Reviews:
         return await _run_in(self._lane, work, body, budget)
 
     async def _decide_small(self, route: _Route, body: bytes, request: AdmissionRequest, budget: Budget) -> Outcome:
-        """What comes of a review that was read. Raises Shed, and OutOfTurn for a claim or template that costs much."""
+        """What comes of a review that was read, and that is about neither a claim nor a template. Raises Shed."""
         if request.resource == CONFIG_MAPS:
             return await self._decide_apart(self._documents, route, body, request, budget)
         if route.decide is mutate and _is_slice(request) and self._state.changes_slices:
@@ -222,9 +224,7 @@ class Reviews:
         try:
             return await self._decide_here(route, request, budget)
         except OutOfTurn:
-            if request.resource.resource in _COSTLY:
-                raise
-        return await self._decide_ruled(route, body, request, budget)
+            return await self._decide_ruled(route, body, request, budget)
 
     async def _decide_here(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
         """What comes of a review on the loop. Raises OutOfTurn."""
