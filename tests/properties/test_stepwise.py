@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.properties.strategies import any_json, mutated_bodies, reviews
 from webhook.admission.review import BadReview, decode_review
@@ -51,8 +52,9 @@ def test_text_that_is_nested_too_deeply_fails_alike(opening: bytes) -> None:
 
 
 def request_in(body: bytes) -> object:
+    """The request, without what is known of its specs, which is asked for in small ones only."""
     try:
-        return decode_review(body)
+        return structs.replace(decode_review(body), known=None, old_known=None)
     except BadReview as error:
         return str(error).partition(":")[0]
 
