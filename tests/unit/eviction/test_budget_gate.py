@@ -202,6 +202,29 @@ def test_status_that_allows_evictions_is_progress() -> None:
     assert not bench.gate.overdue(asking, 20.0, 20.0)
 
 
+@pytest.mark.parametrize(("allowed", "overdue"), [(1, True), (2, False)])
+def test_status_is_progress_for_a_unit_if_it_allows_all_of_it(allowed: int, *, overdue: bool) -> None:
+    bench, unit = Bench(), [plan("web-0"), plan("web-1")]
+    bench.gate.blocks(unit, 0.0)
+    for number in range(5):
+        bench.gate.end(unit[0], bench.gate.begin(unit[0], number * 5.0), SHORT, number * 5.0)
+    assert bench.gate.overdue(unit[0], 20.0, 20.0)
+    bench.budgets.status = allowed
+    bench.gate.observe("ml", "web")
+    assert bench.gate.overdue(unit[0], 20.0, 20.0) is overdue
+
+
+def test_status_may_change_before_a_unit_that_waits_for_it_was_refused() -> None:
+    bench, unit = Bench(), [plan("web-0"), plan("web-1")]
+    bench.budgets.status = 1
+    blocked = bench.gate.blocks(unit, 0.0)
+    bench.ask(plan("web-2"), BLOCKED, 0.0)
+    blocked = bench.gate.blocks(unit, 1.0)
+    bench.budgets.status = 2
+    assert blocked in bench.gate.observe("ml", "web")
+    assert bench.gate.blocks(unit, 6.0) is None
+
+
 def test_progress_starts_the_time_of_refusals_from_nothing() -> None:
     bench, asking = Bench(), plan()
     bench.ask(asking, EVICTED, 0.0)
