@@ -29,7 +29,7 @@ from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findin
 from webhook.admission.slice_attributes import attribute_edits
 from webhook.admission.slice_guard import guard_slice
 from webhook.admission.softening import UNTOUCHED, softening_of
-from webhook.admission.subject import STATUS, Subject, subject_of
+from webhook.admission.subject import STATUS, ReviewSubject, subject_of
 from webhook.admission.written_rules import guard_written, is_written
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.decode import Reader
@@ -100,7 +100,7 @@ def _validate(request: AdmissionRequest, context: AdmissionContext, ruled: Polic
     return _on_quiet_spec(subject, request, context) if subject.quiet else _advised(subject, request, context, ruled)
 
 
-def _on_quiet_spec(subject: Subject, request: AdmissionRequest, context: AdmissionContext) -> Decision:
+def _on_quiet_spec(subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext) -> Decision:
     """The decision on a new claim or template of which only policy and cluster can have anything to say."""
     context.budget.check("policy")
     policy = policy_findings(subject.new, None, request, context)
@@ -112,7 +112,7 @@ def _on_quiet_spec(subject: Subject, request: AdmissionRequest, context: Admissi
 
 
 def _advised(
-    subject: Subject, request: AdmissionRequest, context: AdmissionContext, ruled: PolicyFindings | None
+    subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext, ruled: PolicyFindings | None
 ) -> Decision:
     """The decision on an object without field errors."""
     by_controller = _by_controller(request, context)
@@ -146,7 +146,7 @@ def _concluded(
     return _allowed_by(policy.hits) if len(policy.hits) <= _FEW_HITS else Decision(hits=policy.hits)
 
 
-def _guarded(subject: Subject, request: AdmissionRequest, context: AdmissionContext) -> GuardFindings:
+def _guarded(subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext) -> GuardFindings:
     if isinstance(subject.new, DeviceTaintRule):
         judge = guard_written if is_written(subject.new, request, context) else guard
         return judge(subject.new, subject.old, request, context)
@@ -175,7 +175,7 @@ def mutate(request: AdmissionRequest, context: AdmissionContext) -> Decision:
     return ALLOWED if is_written(subject.new, request, context) else _mutated(subject, request, context)
 
 
-def _mutated(subject: Subject, request: AdmissionRequest, context: AdmissionContext) -> Decision:
+def _mutated(subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext) -> Decision:
     context.budget.check("defaulting")
     softening = UNTOUCHED
     if isinstance(subject.new, DeviceTaintRule):
@@ -199,7 +199,7 @@ def _mutated(subject: Subject, request: AdmissionRequest, context: AdmissionCont
 
 
 def _softened(
-    subject: Subject, request: AdmissionRequest, context: AdmissionContext, softening: SofteningResult
+    subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext, softening: SofteningResult
 ) -> Decision:
     """The decision of /mutate on a rule that an entry of the policy may soften."""
     if not softening.edits:
@@ -230,7 +230,7 @@ def explain(request: AdmissionRequest, context: AdmissionContext) -> Explanation
     return explanation(subject.new, subject.old, request, context, subject.excess)
 
 
-def _subject(request: AdmissionRequest) -> Subject | Decision:
+def _subject(request: AdmissionRequest) -> ReviewSubject | Decision:
     """The objects of a request, or the decision where there is nothing to judge."""
     if request.problems:
         return Decision(problem="; ".join(request.problems))
@@ -245,7 +245,7 @@ def _unknown(request: AdmissionRequest) -> Decision:
     return _decision([Finding(Severity.WARN, error)])
 
 
-def _field_errors(subject: Subject, request: AdmissionRequest, context: AdmissionContext) -> Iterator[FieldError]:
+def _field_errors(subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext) -> Iterator[FieldError]:
     row = subject.row
     if subject.quiet and context.release is NEWEST:
         return object_meta_errors(subject.new.meta, created=True)
@@ -271,7 +271,7 @@ def _by_controller(request: AdmissionRequest, context: AdmissionContext) -> bool
     return request.username in context.policy.trusted_controllers
 
 
-def _documented(subject: Subject, context: AdmissionContext) -> Iterator[Finding]:
+def _documented(subject: ReviewSubject, context: AdmissionContext) -> Iterator[Finding]:
     documented = subject.row.documented
     mode = context.judge.documented_mode
     if documented is None or mode is PolicyMode.OFF:
@@ -285,7 +285,7 @@ def _documented(subject: Subject, context: AdmissionContext) -> Iterator[Finding
             yield Finding.refusal(error, enforced=enforced, documented=True)
 
 
-def _beyond_limits(subject: Subject, context: AdmissionContext) -> Iterator[Finding]:
+def _beyond_limits(subject: ReviewSubject, context: AdmissionContext) -> Iterator[Finding]:
     """The documented limits on tolerations that an object exceeds; it is immutable, so an update has nothing new."""
     mode = context.judge.documented_mode
     if subject.excess is None or subject.old is not None or mode is PolicyMode.OFF:

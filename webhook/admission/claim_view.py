@@ -88,7 +88,8 @@ class ClaimView:
     @property
     def known(self) -> KnownSpec | None:
         """What is known of its spec."""
-        return self._request.known
+        known = self._request.known
+        return known if known is not None and known.spec is self.new.spec else None
 
     def drivers(self, known: KnownSpec) -> tuple[frozenset[str] | None, ...]:
         """The drivers behind each class that it asks for, in the order of `known.classes`."""

@@ -6,6 +6,7 @@ changes no decision (ADR 30).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from weakref import ref
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
     Drivers: TypeAlias = tuple[frozenset[str] | None, ...]
 
 LONGEST: Final = 4096
-"""Bytes of a spec that is kept: 32 requests, or 40 tolerations."""
-_MOST: Final = 512
-"""Specs of each kind that are kept, 30 MiB of the worst kind. When there are more, the memory is emptied."""
-
-_MOST_JUDGES: Final = 16
+"""Bytes of a spec that is kept: 40 tolerations, for example."""
+_MOST_OBJECTS: Final = 128
+"""Objects and lists in such a spec: each takes a hundred times the memory of its text."""
+_MOST: Final = 256
+"""Specs of each kind that are kept, those that were used last: up to 27 MiB, 10 MiB with ordinary tolerations."""
+_MOST_JUDGES: Final = 8
 """What that many sets of rules say about a spec is kept."""
 
 _decode: Final = msgspec.json.Decoder().decode
@@ -62,6 +64,10 @@ class KnownSpec:
         self.quiet = quiet
         """Whether there is no field error in the newest release, nothing that the documents forbid, and no advice."""
         self._settled: dict[int, _Settled] = {}
+
+    def is_of(self, value: JSON) -> bool:
+        """Whether this is the spec of an object: another one may have been put in its place, as /mutate proposes."""
+        return value.__class__ is dict and value.get("spec") is self.spec
 
     def within(self, value: JSON, errors: list[FieldError]) -> Claiming:
         """The claim or template, of which `value` has the rest and no status. Adds type errors to `errors`."""
@@ -90,24 +96,20 @@ class KnownSpecs:
     __slots__ = ("_known", "_of_template")
 
     def __init__(self, *, of_template: bool) -> None:
-        self._known: dict[bytes, KnownSpec] = {}
         self._of_template = of_template
+        self._known = lru_cache(maxsize=_MOST)(self._read)
 
     def get(self, text: bytes) -> KnownSpec | None:
         """What is known of a spec, as JSON, or is found out now; None if it is to be read with the object.
 
         Raises one of UNREADABLE for what is no JSON.
         """
-        known = self._known.get(text)
-        if known is None and len(text) <= LONGEST:
-            known = self._read(_decode(text))
-            if known is not None:
-                if len(self._known) >= _MOST:
-                    self._known.clear()
-                self._known[text] = known
-        return known
+        return self._known(text) if len(text) <= LONGEST else None
 
-    def _read(self, spec: JSON) -> KnownSpec | None:
+    def _read(self, text: bytes) -> KnownSpec | None:
+        if text.count(b"{") + text.count(b"[") > _MOST_OBJECTS:
+            return None
+        spec = _decode(text)
         rest: dict[str, Any] = {"spec": spec}
         if excess_of(rest, of_template=self._of_template) is not None:
             return None

@@ -61,14 +61,18 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     """Of slices, parts of the devices may be text, in both objects: see `api.slice_text`."""
     problems: tuple[str, ...] = ()
     known: KnownSpec | None = None
-    """Of a claim or template without status: what is known of its spec, unless that is to be read with the object."""
+    """What is known of the spec of `object`, a claim or template without status. It says nothing about another object
+    that takes its place, which `KnownSpec.is_of` tells apart."""
     old_known: KnownSpec | None = None
+    """Likewise, of `old_object`."""
 
     def without_objects(self) -> AdmissionRequest:
         """The request with no more of its objects than their names need."""
         meta = self.object.get("metadata") if isinstance(self.object, dict) else None
         name = meta.get("generateName") if isinstance(meta, dict) else None
-        return structs.replace(self, object={"metadata": {"generateName": name}}, old_object=None)
+        return structs.replace(
+            self, object={"metadata": {"generateName": name}}, old_object=None, known=None, old_known=None
+        )
 
     @property
     def display_name(self) -> str:

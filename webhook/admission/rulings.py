@@ -90,16 +90,18 @@ def claim_rulings(
     check = context.budget.check
     scoped = judge.scoped(scope, context.now, partial(check, "policy"))
     known = None if everything else claiming.known
-    drivers = () if known is None else claiming.drivers(known)
-    settled = None if known is None else known.settled(scoped, drivers)
+    settled = None if known is None else known.settled(scoped, claiming.drivers(known))
     if settled is not None:
         return Rulings((), settled)
     asks_requests = scoped.asks_requests
     shown: list[Ruling] = []
     names: list[tuple[str, Action]] = []
+    drivers: list[frozenset[str] | None] = []
+    """As they were when the rules were evaluated: others may be known a moment later."""
     lasting = True
     """Whether no expression took part, so that the next claim with the same spec will get the same rulings."""
     for asked, target in claiming.asks():
+        drivers.append(target.drivers)
         if asks_requests:
             check("policy")
             lasting = lasting and scoped.remembered(target, None) is not None
@@ -122,7 +124,7 @@ def claim_rulings(
                     Ruling(evaluation, partial(asked.toleration, position), partial(toleration_text, toleration))
                 )
     if known is not None and lasting and not shown:
-        known.settle(scoped, drivers, tuple(names))
+        known.settle(scoped, tuple(drivers), tuple(names))
     return Rulings(tuple(shown), tuple(names))
 
 

@@ -26,7 +26,7 @@ _TEMPLATE: Final = "ResourceClaimTemplate"
 _CLAIM_KINDS: Final = frozenset({"ResourceClaim", _TEMPLATE})
 
 
-class Subject(NamedTuple):
+class ReviewSubject(NamedTuple):
     """The decoded objects of a request. `errors` are wrong types in the new object.
 
     If `excess` is set, only the part that it keeps was decoded.
@@ -46,7 +46,7 @@ class Subject(NamedTuple):
         return self.excess is not None and self.excess.cut
 
 
-def subject_of(row: KindRules, request: AdmissionRequest) -> Subject | Decision:
+def subject_of(row: KindRules, request: AdmissionRequest) -> ReviewSubject | Decision:
     """The objects of a request for the resource of a row, or the decision where there is nothing to judge."""
     if request.operation not in _WRITES or not _judged(request.sub_resource, row):
         return ALLOWED
@@ -61,16 +61,16 @@ def subject_of(row: KindRules, request: AdmissionRequest) -> Subject | Decision:
     if request.operation == "UPDATE":
         if isinstance(request.old_object, dict):
             old, _ = _decoded(row, request.old_object, request.old_known, request, [])
-    elif request.known is not None:
+    elif request.known is not None and request.known.is_of(request.object):
         quiet = request.known.quiet and not request.sub_resource
-    return Subject(row, new, old, tuple(errors), excess, quiet)
+    return ReviewSubject(row, new, old, tuple(errors), excess, quiet)
 
 
 def _decoded(
     row: KindRules, value: JSON, known: KnownSpec | None, request: AdmissionRequest, errors: list[FieldError]
 ) -> tuple[Any, Excess | None]:
     """An object of a row's kind, or what is kept of it where it is too large."""
-    if known is not None:
+    if known is not None and known.is_of(value):
         return known.within(value, errors), None
     excess = None
     if row.kind in _CLAIM_KINDS and not request.sub_resource:

@@ -197,7 +197,10 @@ class Reader(msgspec.Struct, eq=False, gc=False):
             return ObjectMeta()
         try:
             return msgspec.convert(raw, ObjectMeta)
-        except msgspec.ValidationError:  # a null, which reads as empty, or a field of the wrong type, which has a path
+        except (
+            msgspec.ValidationError,
+            UnicodeError,
+        ):  # a null, which reads as empty, or a field of the wrong type, which has a path
             meta = self.child_or_empty("metadata")
         return ObjectMeta(
             meta.text("name"),

@@ -159,8 +159,9 @@ class Judge:
         return [step.rule for step in self._compiled[subject].steps]
 
     def scoped(self, scope: Scope, now: datetime, check: Check = unchecked) -> ScopedJudge:
-        """The rules for this requester in this namespace at this time. Use it at once; do not keep it.
+        """The rules for this requester in this namespace at this time.
 
+        Use it at once, and keep no more than a weak reference. What it says about the same things never changes.
         `check` is called now and then, and may raise.
         """
         era = self._era_at(now)

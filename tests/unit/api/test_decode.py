@@ -253,6 +253,28 @@ def test_metadata_is_read() -> None:
     assert Reader.of({"metadata": raw}, []).meta() == expected
 
 
+@pytest.mark.parametrize(
+    ("raw", "expected", "errors"),
+    [
+        pytest.param({"name": None, "uid": "d"}, ObjectMeta(uid="d"), [], id="null"),
+        pytest.param({"name": 1, "uid": "d"}, ObjectMeta(uid="d"), ["metadata.name"], id="number"),
+        pytest.param({"annotations": {"a": None}}, ObjectMeta(annotations={"a": ""}), [], id="null annotation"),
+        pytest.param(
+            {"annotations": {"a": 1, "b": "c"}},
+            ObjectMeta(annotations={"a": "", "b": "c"}),
+            ["metadata.annotations[a]"],
+            id="annotation that is a number",
+        ),
+        pytest.param({"name": "a", "\ud800": 1}, ObjectMeta("a"), [], id="half of a surrogate pair"),
+        pytest.param([], ObjectMeta(), ["metadata"], id="list"),
+    ],
+)
+def test_metadata_of_a_wrong_type_reads_as_empty(raw: Any, expected: ObjectMeta, errors: list[str]) -> None:
+    reader = Reader.of({"metadata": raw}, [])
+    assert reader.meta() == expected
+    assert [error.field for error in reader.errors] == errors
+
+
 @pytest.mark.parametrize("raw", [{}, {"metadata": None}, {"metadata": {}}], ids=["missing", "null", "empty"])
 def test_metadata_may_be_missing(raw: dict[str, Any]) -> None:
     reader = Reader.of(raw, [])
