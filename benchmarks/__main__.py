@@ -131,6 +131,7 @@ class Benchmark:
         for name, title, made in (
             ("claims", "ResourceClaim", bodies.claims()),
             ("strangers", f"ResourceClaim, {bodies.STRANGERS} requesters", bodies.strangers()),
+            ("new specs", f"ResourceClaim, {bodies.NEW_SPECS:,} specs", bodies.new_specs()),
             ("slices", "ResourceSlice, 64 devices with 4 taints each", bodies.slices()),
             ("bare slices", "ResourceSlice, 128 devices without taints", bodies.bare_slices()),
             ("slice updates", "ResourceSlice, one of 64 devices changes", bodies.slice_updates()),

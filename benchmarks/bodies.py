@@ -25,6 +25,7 @@ NAMESPACED = ("ResourceClaim", "ResourceClaimTemplate")
 # A server that remembers its last answer, or the names in it, must not look better than one that does not.
 VARIANTS = 8
 STRANGERS = 256
+NEW_SPECS = 1024
 _CREATED = "2026-11-20T00:00:00Z"
 
 
@@ -45,6 +46,11 @@ def claims() -> list[bytes]:
 def strangers() -> list[bytes]:
     """Such claims of many requesters in many namespaces: who remembers the last few gains nothing from it."""
     return [review("ResourceClaim", claim(n, f"ml-team-{n % 64}"), f"user-{n}@example.com") for n in range(STRANGERS)]
+
+
+def new_specs() -> list[bytes]:
+    """Such claims with more specs than a server remembers, so that each is a new one to it."""
+    return [review("ResourceClaim", claim(n)) for n in range(NEW_SPECS)]
 
 
 def templates() -> list[bytes]:
