@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
 
+from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import World
+from webhook.eviction import evictor
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
-from webhook.policy.model import EvictionProfile
+from webhook.policy.model import EvictionProfile, Pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +77,30 @@ def test_nobody_goes_by_what_is_in_doubt_by_the_time_of_the_turn() -> None:
     world.trusted = True
     world.settle()
     assert world.evicted == ["one"]
+
+
+@pytest.mark.parametrize("why", ["in doubt", "paused", "stopping"])
+def test_no_pod_is_taken_while_the_worker_may_not_act(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is taken uses up its rate and its place in the limits."""
+    monkeypatch.setattr(evictor, "_UNTRUSTED_POLL_SECONDS", 0.0)
+    world = World()
+    world.add(claim("one"), pod("one"), rule("rule"))
+    taking = world.worker._evictor
+    world.trusted = why != "in doubt"
+    if why == "paused":
+        world.pause = Pause(NOW + timedelta(hours=1))
+    if why == "stopping":
+        taking.stop()
+
+    async def taken() -> str | None:
+        try:
+            async with asyncio.timeout(0.1):
+                return await taking.next_turn()
+        except TimeoutError:
+            return None
+
+    assert asyncio.run(taken()) is None
+    assert world.worker.ready.pop(world.clock.seconds()) == "uid-one"
 
 
 @pytest.mark.parametrize(
