@@ -101,7 +101,7 @@ def _validate(request: AdmissionRequest, context: AdmissionContext, ruled: Polic
 
 
 def _on_quiet_spec(subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext) -> Decision:
-    """The decision on a new claim or template of which only policy and cluster can have anything to say."""
+    """The decision on a new claim or template for which only the policy and the cluster lint can have findings."""
     context.budget.check("policy")
     policy = policy_findings(subject.new, None, request, context)
     findings = list(policy.findings)

@@ -1,7 +1,7 @@
 """Specs of claims and templates that were read before, by their text: most claims come from a few templates.
 
-Whatever follows from a spec alone is worked out once. What is known of one is what reading it again would yield, so it
-changes no decision (ADR 30).
+Whatever follows from a spec alone is computed once. Reading the spec again would give the same result, so no decision
+changes (ADR 30).
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from webhook.admission.excess import excess_of
 from webhook.admission.lint import lint_of_requests
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate, decode_claim, decode_template
 from webhook.api.decode import Reader
-from webhook.validation.claims import SPEC, TEMPLATE_SPEC, request_errors
+from webhook.validation.claims import SPEC, TEMPLATE_SPEC, everything_asked, request_errors
 from webhook.validation.documented import documented_request_errors
 from webhook.validation.releases import NEWEST
 
 if TYPE_CHECKING:
     from webhook.api.claims import DeviceRequest
-    from webhook.api.field import JSON, FieldError
+    from webhook.api.field import JSON, FieldError, Path
     from webhook.policy.evaluation import ScopedJudge
     from webhook.policy.model import Action
 
     Claiming: TypeAlias = ResourceClaim | ResourceClaimTemplate
     Drivers: TypeAlias = tuple[frozenset[str] | None, ...]
 
-LONGEST: Final = 4096
+_LONGEST: Final = 4096
 """Bytes of a spec that is kept: 40 tolerations, for example."""
 _MOST_OBJECTS: Final = 128
 """Objects and lists in such a spec: each takes a hundred times the memory of its text."""
 _MOST: Final = 256
 """Specs of each kind that are kept, those that were used last: up to 27 MiB, 10 MiB with ordinary tolerations."""
 _MOST_JUDGES: Final = 8
-"""What that many sets of rules say about a spec is kept."""
+"""Rulings kept for each spec, one for each set of rules."""
 
 _decode: Final = msgspec.json.Decoder().decode
 
 
 class _Settled(NamedTuple):
-    """What one judge says about a spec. It does not keep the judge, which belongs to a policy that may be replaced."""
+    """The ruling of one judge on a spec. The reference to the judge is weak, as its policy may be replaced."""
 
     judge: ref[ScopedJudge]
     drivers: Drivers
@@ -56,13 +56,15 @@ class KnownSpec:
 
     __slots__ = ("_settled", "_value", "classes", "quiet", "spec")
 
-    def __init__(self, spec: JSON, value: Claiming, *, quiet: bool) -> None:
+    def __init__(self, spec: JSON, value: Claiming, path: Path) -> None:
+        """`path` is SPEC or TEMPLATE_SPEC."""
+        requests = value.requests
         self.spec = spec
         self._value = value
-        self.classes = _classes(value.requests)
+        self.classes = tuple([asked.exact.device_class_name for asked in everything_asked(path, requests)])
         """The device class of each request and alternative, in order."""
-        self.quiet = quiet
-        """Whether there is no field error in the newest release, nothing that the documents forbid, and no advice."""
+        self.quiet = _is_quiet(path, requests)
+        """Whether it has no field errors in the newest release, keeps to the documents, and has no lint findings."""
         self._settled: dict[int, _Settled] = {}
 
     def is_of(self, value: JSON) -> bool:
@@ -81,9 +83,9 @@ class KnownSpec:
         return found.names
 
     def settle(self, judge: ScopedJudge, drivers: Drivers, names: tuple[tuple[str, Action], ...]) -> None:
-        """Keep that everything the spec asks for is allowed without a word, and which rules matched.
+        """Keep that everything the spec asks for is allowed with nothing to report, and which rules matched.
 
-        `drivers` are those behind each of `classes`, as far as they are known. Nothing else may have had a say.
+        `drivers` are those behind each of `classes`, as far as they are known. The ruling must depend on nothing else.
         """
         if len(self._settled) >= _MOST_JUDGES:
             self._settled.clear()
@@ -100,11 +102,11 @@ class KnownSpecs:
         self._known = lru_cache(maxsize=_MOST)(self._read)
 
     def get(self, text: bytes) -> KnownSpec | None:
-        """What is known of a spec, as JSON, or is found out now; None if it is to be read with the object.
+        """What is known of a spec, as JSON, or is read now; None if it is to be read with the object.
 
         Raises one of UNREADABLE for what is no JSON.
         """
-        return self._known(text) if len(text) <= LONGEST else None
+        return self._known(text) if len(text) <= _LONGEST else None
 
     def _read(self, text: bytes) -> KnownSpec | None:
         if text.count(b"{") + text.count(b"[") > _MOST_OBJECTS:
@@ -118,7 +120,7 @@ class KnownSpecs:
         value: Claiming = decode(Reader.of(rest, errors))
         if errors:
             return None
-        return KnownSpec(spec, value, quiet=_is_quiet(value.requests, of_template=self._of_template))
+        return KnownSpec(spec, value, TEMPLATE_SPEC if self._of_template else SPEC)
 
 
 class ClaimText(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -145,19 +147,9 @@ class ClaimText(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
         return found, known
 
 
-def _is_quiet(requests: tuple[DeviceRequest, ...], *, of_template: bool) -> bool:
-    path = TEMPLATE_SPEC if of_template else SPEC
+def _is_quiet(path: Path, requests: tuple[DeviceRequest, ...]) -> bool:
     errors = chain(request_errors(path, requests, NEWEST), documented_request_errors(path, requests))
     return next(errors, None) is None and next(lint_of_requests(path, requests), None) is None
-
-
-def _classes(requests: tuple[DeviceRequest, ...]) -> tuple[str, ...]:
-    found: list[str] = []
-    for request in requests:
-        if request.exactly is not None:
-            found.append(request.exactly.device_class_name)
-        found += [alternative.device_class_name for alternative in request.first_available]
-    return tuple(found)
 
 
 KNOWN: Final = {

@@ -61,8 +61,8 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     """Of slices, parts of the devices may be text, in both objects: see `api.slice_text`."""
     problems: tuple[str, ...] = ()
     known: KnownSpec | None = None
-    """What is known of the spec of `object`, a claim or template without status. It says nothing about another object
-    that takes its place, which `KnownSpec.is_of` tells apart."""
+    """What is known of the spec of `object`, a claim or template without status. If `object` is replaced, it no longer
+    applies; `KnownSpec.is_of` tells."""
     old_known: KnownSpec | None = None
     """Likewise, of `old_object`."""
 

@@ -38,7 +38,7 @@ class ReviewSubject(NamedTuple):
     errors: tuple[FieldError, ...]
     excess: Excess | None = None
     quiet: bool = False
-    """Whether it is known that its spec has no errors, keeps to the documents and gives no cause for advice."""
+    """Whether its spec is known to have no errors, to keep to the documents and to have no lint findings."""
 
     @property
     def cut(self) -> bool:

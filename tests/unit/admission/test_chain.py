@@ -388,7 +388,7 @@ def test_spent_budget_names_the_step_that_was_to_come(
 ) -> None:
     context = make_context(budget=Budget(1.0, Steps(jump_at)))
     with pytest.raises(OutOfTime) as caught:
-        # One about which there is advice, as the steps for what is known to give no cause for any are left out.
+        # A claim with a lint finding: for a spec that is known to have none, some steps are skipped.
         decide(make_admission_request(make_claim([make_toleration(effect=None)])), context)
     assert caught.value.phase == phase
 

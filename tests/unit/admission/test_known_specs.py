@@ -35,7 +35,7 @@ from webhook.validation.releases import RELEASES
 
 GPU = {"gpu.example.com": frozenset({"gpu.example.com"})}
 NIC = {"gpu.example.com": frozenset({"nic.example.com"})}
-ALLOWED = ((("default", Action.ALLOW)),)
+ALLOWED = (("default", Action.ALLOW),)
 
 
 def known(spec: Any, *, of_template: bool = False) -> KnownSpec | None:

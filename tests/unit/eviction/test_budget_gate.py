@@ -217,7 +217,6 @@ def test_status_is_progress_for_a_unit_if_it_allows_all_of_it(allowed: int, *, o
 def test_status_may_change_before_a_unit_that_waits_for_it_was_refused() -> None:
     bench, unit = Bench(), [plan("web-0"), plan("web-1")]
     bench.budgets.status = 1
-    blocked = bench.gate.blocks(unit, 0.0)
     bench.ask(plan("web-2"), BLOCKED, 0.0)
     blocked = bench.gate.blocks(unit, 1.0)
     bench.budgets.status = 2
