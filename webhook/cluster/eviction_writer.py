@@ -41,7 +41,14 @@ class _Meta(ObjectIdentity, frozen=True, gc=False):
 
 
 class _Pod(msgspec.Struct, frozen=True):
+    """A pod, or its metadata alone."""
+
     metadata: _Meta
+
+    @property
+    def terminating(self) -> bool:
+        """Whether it was deleted, and has not ended yet."""
+        return self.metadata.deletion_timestamp is not None
 
 
 class _Grant(msgspec.Struct, frozen=True):
@@ -93,7 +100,7 @@ class EvictionWriter:
                     return False
                 # else the eviction itself will fail in the same way
             else:
-                if found.metadata.uid != pod.uid or found.metadata.deletion_timestamp is not None:
+                if found.metadata.uid != pod.uid or found.terminating:
                     return False
         await self._cluster.reserve(2 if delete else 1)
         return True
@@ -121,7 +128,11 @@ class EvictionWriter:
         return _granted(answer)
 
     async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:
-        """Sets condition DisruptionTarget, then deletes the pod. A retry sends the same condition, time included."""
+        """Sets condition DisruptionTarget, then deletes the pod. A retry sends the same condition, time included.
+
+        The DELETE has the version of the pod with the condition as a precondition. So it is refused if anything has
+        happened to the pod since, such as another process deleting it while this one was stopped.
+        """
         path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
         condition = {
             "type": "DisruptionTarget",
@@ -132,15 +143,27 @@ class EvictionWriter:
         }
         patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         try:
-            await self._cluster.patch(f"{path}/status", patch, content_type=STRATEGIC, reserved=True)
-            answer = await self._cluster.delete(path, _delete_options(pod, grace_period_seconds), reserved=True)
+            answer = await self._cluster.patch(f"{path}/status", patch, content_type=STRATEGIC, reserved=True)
+            outcome = await self._delete_marked(pod, answer, _delete_options(pod, grace_period_seconds))
         except ClusterError as error:
             outcome = _outcome(error)
-        else:
-            outcome = _granted(answer)
         if outcome.result in (EvictionResult.EVICTED, EvictionResult.GONE):
             self._targets.pop((pod.uid, disruption), None)
         return outcome
+
+    async def _delete_marked(self, pod: PodRef, answer: bytes, options: dict[str, Any]) -> EvictionOutcome:
+        """Deletes the pod that is the response to the PATCH, unless it is terminating. Raises ClusterError."""
+        try:
+            marked = decode(_POD, answer)
+        except msgspec.DecodeError:
+            return _not_understood(answer)
+        if marked.metadata.uid != pod.uid:  # the PATCH names it, so this is not an API server's response
+            return _not_understood(answer)
+        if marked.terminating:
+            return EvictionOutcome(EvictionResult.GONE)
+        options["preconditions"]["resourceVersion"] = marked.metadata.resource_version
+        path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
+        return _granted(await self._cluster.delete(path, options, reserved=True))
 
     def _targeted_at(self, pod: PodRef, disruption: Disruption) -> str:
         """The condition's time: when its status became True, which is not at each attempt to delete the pod."""
@@ -226,6 +249,10 @@ def _granted(answer: bytes) -> EvictionOutcome:
         said = _Grant()
     if said.kind == "Pod" or (said.kind, bytes(said.status)) == ("Status", b'"Success"'):
         return EvictionOutcome(EvictionResult.EVICTED)
+    return _not_understood(answer)
+
+
+def _not_understood(answer: bytes) -> EvictionOutcome:
     text = f"not an answer of an API server: {answer[:_EXCERPT_BYTES]!r}"
     return EvictionOutcome(EvictionResult.FAILED, text, unsure=True)
 

@@ -36,6 +36,11 @@ SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Succ
 TERMINATING = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "pod"}, "status": {"phase": "Running"}}
 
 
+def marked(uid: str = "u1", **metadata: str) -> Answer:
+    """The pod as the PATCH of its status leaves it."""
+    return Answer({"kind": "Pod", "apiVersion": "v1", "metadata": {"uid": uid, "resourceVersion": "8", **metadata}})
+
+
 def now() -> datetime:
     return NOW
 
@@ -68,7 +73,7 @@ def test_deletion_says_why_first_and_both_name_the_very_pod() -> None:
 
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.answers.extend([Answer({}), Answer(TERMINATING)])
+            peer.answers.extend([marked(), Answer(TERMINATING)])
             assert await writer(cluster).delete(POD, 0, DISRUPTION) == EvictionOutcome(EvictionResult.EVICTED)
             patch, delete = peer.requests
             assert (patch.method, patch.path) == ("PATCH", f"{PATH}/status")
@@ -82,7 +87,7 @@ def test_deletion_says_why_first_and_both_name_the_very_pod() -> None:
             }
             assert patch.json == {"metadata": {"uid": "u1"}, "status": {"conditions": [condition]}}
             assert (delete.method, delete.path) == ("DELETE", PATH)
-            assert delete.json["preconditions"] == {"uid": "u1"}
+            assert delete.json["preconditions"] == {"uid": "u1", "resourceVersion": "8"}
             assert delete.json["gracePeriodSeconds"] == 0
 
     run(test())
@@ -93,6 +98,42 @@ def test_pod_that_is_gone_is_not_deleted() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.answers.append(Answer(status(404, "gone"), 404))
             assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is EvictionResult.GONE
+            assert len(peer.requests) == 1
+
+    run(test())
+
+
+def test_pod_that_another_process_deleted_meanwhile_is_not_deleted_again() -> None:
+    """A process that was stopped sends one more request when it goes on, before it can look at its lease."""
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(marked(deletionTimestamp=NOW_TEXT))
+            assert await writer(cluster).delete(POD, None, DISRUPTION) == EvictionOutcome(EvictionResult.GONE)
+            assert [each.method for each in peer.requests] == ["PATCH"]
+
+    run(test())
+
+
+def test_pod_that_changed_since_its_condition_was_set_is_tried_again() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([marked(), Answer(status(409, OTHER_VERSION), 409)])
+            outcome = await writer(cluster).delete(POD, None, DISRUPTION)
+            assert (outcome.result, outcome.unsure) == (EvictionResult.FAILED, False)
+            assert "might have been modified" in outcome.text
+
+    run(test())
+
+
+@pytest.mark.parametrize("answer", [b"<html>welcome</html>", b"{}", b'{"metadata": {"uid": "u2"}}', b""])
+def test_pod_is_not_deleted_on_what_is_no_answer_to_the_patch(answer: bytes) -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(Answer(answer))
+            outcome = await writer(cluster).delete(POD, None, DISRUPTION)
+            assert (outcome.result, outcome.unsure) == (EvictionResult.FAILED, True)
+            assert "not an answer of an API server" in outcome.text
             assert len(peer.requests) == 1
 
     run(test())
@@ -239,7 +280,7 @@ def test_eviction_and_deletion_take_a_success_and_the_pod_itself() -> None:
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             for body in (SUCCESS, TERMINATING):
-                peer.answers.extend([Answer(body)] * 3)
+                peer.answers.extend([Answer(body), marked(), Answer(body)])
                 assert (await writer(cluster).evict(POD, None)).result is EvictionResult.EVICTED
                 assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is EvictionResult.EVICTED
 
@@ -258,7 +299,7 @@ def test_disruption_target_is_as_old_as_its_first_writing() -> None:
             peer.otherwise = lambda _: Answer(b"", 500)
             for pod, why in ((POD, DISRUPTION), (other, DISRUPTION), (POD, reason), (POD, DISRUPTION)):
                 await asking.delete(pod, None, why)
-            peer.otherwise = lambda _: Answer(TERMINATING)
+            peer.otherwise = lambda request: marked() if request.method == "PATCH" else Answer(TERMINATING)
             for _ in range(2):
                 await asking.delete(POD, None, DISRUPTION)
             patches = [each.json for each in peer.requests if each.method == "PATCH"]
@@ -324,7 +365,7 @@ def test_reserved_requests_are_made_at_once() -> None:
 
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.otherwise = lambda _: Answer(TERMINATING)
+            peer.otherwise = lambda request: marked() if request.method == "PATCH" else Answer(TERMINATING)
             await writer(cluster).prepare(POD, delete=True, unsure=False)
             cluster._throttle.pause(30)
             async with asyncio.timeout(20):  # less than the pause

@@ -181,10 +181,12 @@ def test_disruption_target_is_not_written_anew_with_each_try_to_delete() -> None
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
             asking = writer(cluster)
-            peer.otherwise = lambda request: Answer({}) if request.method != "DELETE" else Answer(b"", 500)
+            marked = Answer({"kind": "Pod", "metadata": {"uid": POD.uid, "resourceVersion": "8"}})
+            peer.otherwise = lambda request: marked if request.method != "DELETE" else Answer(b"", 500)
             for _ in range(2):
                 await asking.delete(POD, None, DISRUPTION)
             patches = [request.json["status"]["conditions"] for request in peer.requests if request.method == "PATCH"]
+            assert [request.method for request in peer.requests] == ["PATCH", "DELETE"] * 2
         assert len({str(conditions) for conditions in patches}) == 1
 
     run(test())
