@@ -1,0 +1,136 @@
+"""The worker's own deletions of pods: condition DisruptionTarget first, then a DELETE of the pod as it is then."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tests.builders import NOW, NOW_TEXT
+from tests.unit.cluster.acting import (
+    DISRUPTION,
+    OTHER_VERSION,
+    PATH,
+    POD,
+    RULES,
+    TERMINATING,
+    acting_cluster,
+    marked,
+    now,
+    writer,
+)
+from tests.unit.cluster.peer import Answer, Drop, Peer, run, status
+from webhook.cluster.client.errors import Unavailable
+from webhook.cluster.events import EventWriter
+from webhook.cluster.eviction_writer import EvictionWriter
+from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult
+
+
+def test_deletion_says_why_first_and_both_name_the_very_pod() -> None:
+    """E-30."""
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([marked(), Answer(TERMINATING)])
+            assert await writer(cluster).delete(POD, 0, DISRUPTION) == EvictionOutcome(EvictionResult.EVICTED)
+            patch, delete = peer.requests
+            assert (patch.method, patch.path) == ("PATCH", f"{PATH}/status")
+            assert patch.headers["content-type"] == "application/strategic-merge-patch+json"
+            condition = {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "DeletionByDeviceTaintWebhook",
+                "message": "because",
+                "lastTransitionTime": NOW_TEXT,
+            }
+            assert patch.json == {"metadata": {"uid": "u1"}, "status": {"conditions": [condition]}}
+            assert (delete.method, delete.path) == ("DELETE", PATH)
+            assert delete.json["preconditions"] == {"uid": "u1", "resourceVersion": "8"}
+            assert delete.json["gracePeriodSeconds"] == 0
+
+    run(test())
+
+
+def test_pod_that_is_gone_is_not_deleted() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(Answer(status(404, "gone"), 404))
+            assert (await writer(cluster).delete(POD, None, DISRUPTION)).result is EvictionResult.GONE
+            assert len(peer.requests) == 1
+
+    run(test())
+
+
+def test_pod_that_another_process_deleted_meanwhile_is_not_deleted_again() -> None:
+    """A process that was stopped sends one more request when it goes on, before it can look at its lease."""
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(marked(deletionTimestamp=NOW_TEXT))
+            assert await writer(cluster).delete(POD, None, DISRUPTION) == EvictionOutcome(EvictionResult.GONE)
+            assert [each.method for each in peer.requests] == ["PATCH"]
+
+    run(test())
+
+
+def test_pod_that_changed_since_its_condition_was_set_is_tried_again() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([marked(), Answer(status(409, OTHER_VERSION), 409)])
+            outcome = await writer(cluster).delete(POD, None, DISRUPTION)
+            assert (outcome.result, outcome.unsure) == (EvictionResult.FAILED, False)
+            assert "might have been modified" in outcome.text
+
+    run(test())
+
+
+@pytest.mark.parametrize("answer", [b"<html>welcome</html>", b"{}", b'{"metadata": {"uid": "u2"}}', b""])
+def test_pod_is_not_deleted_on_what_is_no_answer_to_the_patch(answer: bytes) -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(Answer(answer))
+            outcome = await writer(cluster).delete(POD, None, DISRUPTION)
+            assert (outcome.result, outcome.unsure) == (EvictionResult.FAILED, True)
+            assert "not an answer of an API server" in outcome.text
+            assert len(peer.requests) == 1
+
+    run(test())
+
+
+def test_disruption_target_is_as_old_as_its_first_writing() -> None:
+    """L10: per pod and reason; once the pod is deleted the time is forgotten, and after many others."""
+
+    async def test() -> None:
+        times = iter(range(10_000))
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            events = EventWriter(cluster, instance="evict-0", now=now)
+            asking = EvictionWriter(cluster, RULES, events, lambda: NOW + timedelta(seconds=next(times)))
+            other, reason = POD._replace(uid="u2"), Disruption("Another", "because")
+            peer.otherwise = lambda _: Answer(b"", 500)
+            for pod, why in ((POD, DISRUPTION), (other, DISRUPTION), (POD, reason), (POD, DISRUPTION)):
+                await asking.delete(pod, None, why)
+            peer.otherwise = lambda request: marked() if request.method == "PATCH" else Answer(TERMINATING)
+            for _ in range(2):
+                await asking.delete(POD, None, DISRUPTION)
+            patches = [each.json for each in peer.requests if each.method == "PATCH"]
+            written = [each["status"]["conditions"][0]["lastTransitionTime"][-3:-1] for each in patches]
+            assert written == ["00", "01", "02", "00", "00", "03"]
+            assert len(asking._targets) == 2
+            for number in range(2000):
+                asking._targeted_at(POD._replace(uid=f"more-{number}"), DISRUPTION)
+            assert len(asking._targets) == 1024
+            assert ("more-1999", DISRUPTION) in asking._targets
+
+    run(test())
+
+
+def test_deletion_that_broke_off_is_not_sent_again() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([Answer({}), Drop(), Answer({})])
+            await cluster.get("/x")  # a connection that is there already
+            with pytest.raises(Unavailable):
+                await cluster.delete("/x")
+            assert [request.method for request in peer.requests] == ["GET", "DELETE"]
+
+    run(test())
