@@ -158,7 +158,7 @@ def _follow(count: int) -> list[Followed]:
         with EtcdWriter(plane.folder) as etcd:
             etcd.write(slices(SLICES))
             etcd.write(claims(count, SLICES))
-        _warm_up(plane, count)
+        warm_up(plane, count)
         rounds = [(_webhook(plane, 1, "serve"), _informer(plane)) for _ in range(_ROUNDS)]
         return [
             *[_median(of_one) for of_one in zip(*rounds, strict=True)],
@@ -166,7 +166,7 @@ def _follow(count: int) -> list[Followed]:
         ]
 
 
-def _warm_up(plane: ControlPlane, count: int) -> None:
+def warm_up(plane: ControlPlane, count: int) -> None:
     """The first to ask would wait until the API server has read everything from etcd itself."""
     claim_list = path("resource.k8s.io/v1", "resourceclaims")
     _say("waiting for the API server to have read all of it")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-_ANYWHERE: Final = frozenset({"--context", "--kubeconfig", "--namespace", "-n"})
+_ANYWHERE: Final = frozenset({"--as", "--as-group", "--as-uid", "--context", "--kubeconfig", "--namespace", "-n"})
 _COMPLETE: Final = "__complete"
 """What cobra calls the verb that suggests words; not a verb for people."""
 _HELP: Final = frozenset({"-h", "--help"})

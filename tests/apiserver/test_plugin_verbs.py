@@ -132,6 +132,8 @@ def test_viewer_of_a_namespace_learns_what_is_unknown(drained: Drained, verb: Ve
     unknown = "\n".join(found["unknown"])
     assert "taints by DeviceTaintRules, and so whether a pod is evicted for one: no permission to read" in unknown
     assert f"only those of namespace {name} are known" in unknown
+    same = verb.explained(drained, "pod", "later", "--as=mila", "--as-group=system:authenticated")
+    assert (same["claims"], same["unknown"]) == (found["claims"], found["unknown"])
 
 
 def test_diff_compares_a_file_with_the_live_policy(

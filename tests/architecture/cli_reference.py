@@ -38,7 +38,8 @@ _GENERAL: Final = f"""\
   interrupt.
 - Verbs that ask a cluster find it as kubectl does: `--kubeconfig`, else `KUBECONFIG` (several paths are merged), else
   `~/.kube/config`, else the pod's service account; `serve`, `evict` and `patch` use the service account first.
-  `--context`, `--kubeconfig` and `-n` may stand before the verb.
+  With `--as`, `--as-group` and `--as-uid` they act as another user, as they do where the kubeconfig's user has `as`.
+  All of these and `-n` may stand before the verb.
 - Our own objects are in the namespace that `--namespace` of `doctor`, `export-vap`, `serve`, `evict` and `patch` names,
   else in that of `{VARIABLES[0]}` or `{VARIABLES[1]}`, else in the pod's own, else in
   `{OWN_NAMESPACE}`. Defaults below are those of the last.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import queue
 import random
 import secrets
@@ -24,6 +25,8 @@ from tests.mutants.trials import Copy, NotGreenError, Outcome
 ROOT: Final = Path(__file__).parents[2]
 ACCEPTED: Final = Path(__file__).parent / "accepted.toml"
 FLOOR_PERCENT: Final = 95.0
+PROGRESS_EVERY: Final = 10
+"""Mutants."""
 
 
 class Accepted(NamedTuple):
@@ -75,7 +78,9 @@ def _outcomes(mutants: list[Mutant], options: argparse.Namespace) -> list[tuple[
         copies.put(first)
         for number in range(1, options.workers):
             copies.put(first.twin(ROOT, Path(folder) / str(number)))
-        end = time.monotonic() + options.minutes * 60
+        began = time.monotonic()
+        end = began + options.minutes * 60
+        tried = itertools.count(1)
 
         def one(mutant: Mutant) -> tuple[Mutant, Outcome] | None:
             if time.monotonic() > end:
@@ -87,6 +92,8 @@ def _outcomes(mutants: list[Mutant], options: argparse.Namespace) -> list[tuple[
                 copies.put(copy)
             if outcome is not Outcome.KILLED:
                 print(f"{mutant.path}:{mutant.line}: {outcome}", *diff_of(mutant), sep="\n", flush=True)
+            if (number := next(tried)) % PROGRESS_EVERY == 0:
+                print(f"[{time.monotonic() - began:4.0f} s] {number} of {len(mutants)} tried", flush=True)
             return mutant, outcome
 
         with ThreadPoolExecutor(options.workers) as pool:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.cluster.cache.discovery import served_version
-from webhook.cluster.client.credentials import KubeConfig, find_credentials, kubeconfig_paths
+from webhook.cluster.client.credentials import KubeConfig, kubeconfig_paths
 from webhook.cluster.client.errors import ClusterError, NoCredentials
 from webhook.cluster.client.kubeconfig import merged
 from webhook.cluster.client.list_pages import decoded
 from webhook.cluster.client.rest import Cluster, path_of
+from webhook.commands.shared.flags import credentials_of
 
 if TYPE_CHECKING:
     import argparse
@@ -48,7 +49,7 @@ def names_of(what: str, options: argparse.Namespace) -> list[str]:
 
 
 async def _read(what: str, options: argparse.Namespace) -> list[str]:
-    credentials = find_credentials(options.kubeconfig, options.context, environment=os.environ)
+    credentials = credentials_of(options)
     namespace = ""
     if what in _NAMESPACED:
         own = credentials.namespace() if isinstance(credentials, KubeConfig) else ""

@@ -37,7 +37,7 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "schema": ("policy", "suite"),
     "diff": ("live",),
 }
-_GLOBAL: Final = ("--context", "--kubeconfig", "--namespace")
+_GLOBAL: Final = ("--as", "--as-group", "--as-uid", "--context", "--kubeconfig", "--namespace")
 
 
 class Suggestions(NamedTuple):
@@ -140,14 +140,16 @@ def _cluster_flag(flag: str, current: str, before: Sequence[str], names_of: Name
 
 
 def cluster_flags(words: Sequence[str]) -> argparse.Namespace:
-    """`kubeconfig`, `context` and `namespace` in a command line that is not complete; None where not given."""
+    """The flags for cluster, user and namespace in a command line that is not complete; None where not given."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for names in (("--kubeconfig",), ("--context",), ("-n", "--namespace")):
+    for names in (("--kubeconfig",), ("--context",), ("-n", "--namespace"), ("--as-uid",)):
         parser.add_argument(*names, nargs="?")
+    parser.add_argument("--as", dest="as_user", nargs="?")
+    parser.add_argument("--as-group", action="append", nargs="?")
     try:
         found, _ = parser.parse_known_args(list(words))
     except (argparse.ArgumentError, SystemExit):
-        return argparse.Namespace(kubeconfig=None, context=None, namespace=None)
+        found, _ = parser.parse_known_args([])
     return found
 
 

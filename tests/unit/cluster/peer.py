@@ -203,7 +203,10 @@ class _Hold(Exception):  # noqa: N818 -- a signal to ourselves
 async def _read(reader: asyncio.StreamReader) -> Request:
     head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     method, target, _ = head[0].split(" ")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
+    headers: dict[str, str] = {}
+    for name, _, value in (line.partition(":") for line in head[1:] if line):
+        known = headers.get(name.lower())
+        headers[name.lower()] = value.strip() if known is None else f"{known}, {value.strip()}"
     body = await reader.readexactly(int(headers.get("content-length", 0)))
     url = urlsplit(target)
     return Request(method, unquote(url.path), dict(parse_qsl(url.query)), headers, body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import tomllib
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.status_runner import IDLE, RULE
 from webhook import cli
 from webhook.commands.cluster_names import names_of
+from webhook.commands.shared.flags import credentials_of
 from webhook.commands.suggestions import FILES, NO_FILES, cluster_flags, suggestions_for
 from webhook.commands.verbs import VERBS
 
@@ -133,3 +135,15 @@ def test_without_rights_or_a_cluster_there_are_no_names(api_server: ApiServer) -
     assert ask("pods", "--context", "none") == []
     assert names_of("pods", cluster_flags(["--kubeconfig", "missing"])) == []
     assert api_server.sent == []
+
+
+@pytest.mark.usefixtures("api_server")
+def test_names_are_those_that_the_user_to_act_as_may_read() -> None:
+    words = ["--kubeconfig=kubeconfig", "--as", "jane", "--as-group=ml", "--as-group", "ops", "--as-uid", "7"]
+    access = asyncio.run(credentials_of(cluster_flags([*words, "list", "--as-group"])).load())
+    assert access.impersonation == (
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "ml"),
+        ("Impersonate-Group", "ops"),
+    )

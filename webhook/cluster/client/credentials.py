@@ -6,13 +6,14 @@ import logging
 import os
 import shutil
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.trust import trusting_context
 from webhook.cluster.client.errors import NoCredentials
+from webhook.cluster.client.impersonation import Impersonation, impersonation_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _VARIABLE: Final = "KUBECONFIG"
 _DEFAULT: Final = Path(".kube", "config")
+_NO_ONE: Final = Impersonation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Access:
     """The name in the server's certificate, if it is another than the host's."""
     proxy: str | None = None
     """An HTTP proxy's URL; empty for no proxy. None: HTTPS_PROXY, HTTP_PROXY and NO_PROXY decide."""
+    impersonation: tuple[tuple[str, str], ...] = ()
+    """The headers that name the user to act as; a header may occur several times."""
 
 
 class Credentials(Protocol):
@@ -54,9 +58,12 @@ class InCluster:
 
     rotates = True
 
-    def __init__(self, environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT, impersonation: Impersonation = _NO_ONE
+    ) -> None:
         self._environment = environment
         self._folder = folder
+        self._impersonation = impersonation
         self._ca = ""
         self._tls: ssl.SSLContext | None = None
 
@@ -76,7 +83,8 @@ class InCluster:
         address = f"[{host}]" if ":" in host else host
         # The cluster's own address needs no proxy, and where every pod is given one, the token would go to it. If a pod
         # has to use one all the same, a kubeconfig with proxy-url says so.
-        return Access(f"https://{address}:{port}", self._tls, f"Bearer {token}", proxy="")
+        server, impersonation = f"https://{address}:{port}", self._impersonation.headers()
+        return Access(server, self._tls, f"Bearer {token}", proxy="", impersonation=impersonation)
 
     def _text(self, name: str) -> str:
         path = self._folder / name
@@ -90,27 +98,33 @@ class InCluster:
 
 
 class KubeConfig:
-    """Kubeconfigs as kubectl reads them, with client certificates, tokens, exec plugins and OIDC."""
+    """Kubeconfigs as kubectl reads them, with client certificates, tokens, exec plugins, OIDC and impersonation."""
 
     rotates = False
 
-    def __init__(self, paths: str | Sequence[str], context: str | None = None) -> None:
+    def __init__(
+        self, paths: str | Sequence[str], context: str | None = None, impersonation: Impersonation = _NO_ONE
+    ) -> None:
         """One path, which must exist, or several, of which those that exist are used.
 
-        Without a context the current one is taken.
+        Without a context the current one is taken. What `impersonation` names goes before what the file names.
         """
         self._paths = (paths,) if isinstance(paths, str) else tuple(paths)
         self._skips_missing = not isinstance(paths, str)
         self._context = context
+        self._impersonation = impersonation
 
     async def load(self) -> Access:
         """Reads the files, and asks the plugin that the context's user names for a token."""
         config, where = self._chosen()
         users = config["users"]
-        plugin = users[0]["user"].get("exec") if users else None
+        user = users[0]["user"] if users else {}
+        plugin = user.get("exec")
         if plugin is not None:
             _look_for_plugin(plugin, where)
-        return await _loaded(config, where, uses_plugin=plugin is not None)
+        impersonation = self._impersonation.over(impersonation_in(user, where)).headers()
+        access = await _loaded(config, where, uses_plugin=plugin is not None)
+        return replace(access, impersonation=impersonation)
 
     def namespace(self) -> str:
         """The namespace of the context, which kubectl takes where no flag names one; empty if it has none."""
@@ -159,22 +173,24 @@ def find_credentials(
     environment: Mapping[str, str],
     pod_first: bool = False,
     folder: Path = SERVICE_ACCOUNT,
+    impersonation: Impersonation = _NO_ONE,
 ) -> Credentials:
     """Where client-go would look: a file that is named, $KUBECONFIG, `~/.kube/config`, the pod's service account.
 
     With `pod_first` the service account comes right after the file that is named, for what runs in pods: there, a
     variable that an image brings along must not lead to another cluster. A context that is named is one of a file.
+    `impersonation` is the user to act as, field by field before what a kubeconfig names.
     """
     if kubeconfig is not None:
-        return KubeConfig(kubeconfig, context)
+        return KubeConfig(kubeconfig, context, impersonation)
     in_pod = _in_pod(environment, folder)
     if in_pod and pod_first and context is None:
-        return InCluster(environment, folder)
+        return InCluster(environment, folder, impersonation)
     paths = kubeconfig_paths(environment)
     if any(_there(path) for path in paths):
-        return KubeConfig(paths, context)
+        return KubeConfig(paths, context, impersonation)
     if _has_address(environment) and context is None:  # if its token is missing, loading it says so
-        return InCluster(environment, folder)
+        return InCluster(environment, folder, impersonation)
     missing = " and ".join(paths) or "~/.kube/config"
     missing_file = f"${_VARIABLE} names {missing}" if environment.get(_VARIABLE) else f"there is no {missing}"
     none = " (not found)" if environment.get(_VARIABLE) else ""

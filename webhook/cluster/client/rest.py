@@ -325,9 +325,9 @@ class Cluster:
     async def _send(self, request: _Request, access: Access) -> aiohttp.ClientResponse:
         assert self._session is not None, "not open"
         url = access.server + request.path + (f"?{urlencode(request.query)}" if request.query else "")
-        headers = (
-            {**request.headers, "Authorization": access.authorization} if access.authorization else request.headers
-        )
+        headers = [*request.headers.items(), *access.impersonation]
+        if access.authorization:
+            headers.append(("Authorization", access.authorization))
         return await self._session.request(
             request.method,
             URL(url, encoded=True),  # else yarl would normalize what was quoted on purpose

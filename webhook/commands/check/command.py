@@ -15,6 +15,7 @@ from webhook.commands.shared.flags import (
     add_color,
     add_skip_others,
     add_warnings_as_errors,
+    cluster_words,
     credentials_of,
     known_names,
     read_key,
@@ -156,9 +157,9 @@ def refuse_two_policies(options: argparse.Namespace, parser: CommandLine) -> Non
     """Exits as argparse does if flags name two policies, or a cluster that is not used."""
     if options.policy is not None and options.policy_configmap is not None:
         parser.error("--policy and --policy-configmap may not be given together")
-    for name in ("kubeconfig", "context"):
-        if getattr(options, name) is not None and options.policy_configmap is None:
-            parser.error(f"--{name} must come with --policy-configmap: nothing else is read from a cluster")
+    for word in cluster_words(options) if options.policy_configmap is None else ():
+        flag, _, _ = word.partition("=")
+        parser.error(f"{flag} must come with --policy-configmap: nothing else is read from a cluster")
 
 
 def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile:

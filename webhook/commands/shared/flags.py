@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from webhook.config.command_line import program
 from webhook.config.namespace import own_namespace, policy_config_map
@@ -22,29 +22,57 @@ if TYPE_CHECKING:
     from webhook.policy.ports import KnownNames
 
 
+_CLUSTER_FLAGS: Final = {
+    "kubeconfig": "--kubeconfig",
+    "context": "--context",
+    "as_user": "--as",
+    "as_uid": "--as-uid",
+    "as_group": "--as-group",
+}
+"""By where argparse puts their values."""
+
+
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """`--kubeconfig` and `--context`: which cluster."""
+    """`--kubeconfig`, `--context`, `--as`, `--as-uid` and `--as-group`: which cluster, and as which user."""
     parser.add_argument(
         "--kubeconfig",
         metavar="F",
         help="kubeconfig of the cluster; default: $KUBECONFIG, else ~/.kube/config, else a pod's service account",
     )
     parser.add_argument("--context", metavar="C", help="context of the kubeconfig; default: its current context")
+    parser.add_argument(
+        "--as", dest="as_user", metavar="USER", help="user to act as (impersonate); default: as in the kubeconfig"
+    )
+    parser.add_argument("--as-uid", metavar="UID", help="UID to act with; comes with --as")
+    parser.add_argument(
+        "--as-group", action="append", metavar="G", help="group to act with; comes with --as, and may be repeated"
+    )
+
+
+def cluster_words(options: argparse.Namespace) -> list[str]:
+    """The flags of `add_cluster` that were given, as words of a command line."""
+    words: list[str] = []
+    for name, flag in _CLUSTER_FLAGS.items():
+        value = getattr(options, name)
+        words += [f"{flag}={each}" for each in (value if isinstance(value, list) else [value]) if each is not None]
+    return words
 
 
 def refuse_cluster_beside_dump(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Refuses flags that choose a cluster together with `--dump`, which replaces it. Exits as argparse does."""
-    for name in ("kubeconfig", "context"):
-        if options.dump and getattr(options, name) is not None:
-            parser.error(f"--dump and --{name} may not be given together")
+    for word in cluster_words(options) if options.dump else ():
+        parser.error(f"--dump and {word.partition('=')[0]} may not be given together")
 
 
 def credentials_of(options: argparse.Namespace) -> Credentials:
     """How to get to the cluster that the flags name, or else kubectl's. Mistakes in them show at the first request."""
     # Late: see commands/shared/main.py.
     from webhook.cluster.client.credentials import find_credentials  # noqa: PLC0415
+    from webhook.cluster.client.impersonation import Impersonation  # noqa: PLC0415
 
-    return find_credentials(options.kubeconfig, options.context, environment=os.environ)
+    groups = tuple(filter(None, options.as_group or ()))
+    impersonation = Impersonation(options.as_user or "", options.as_uid or "", groups)
+    return find_credentials(options.kubeconfig, options.context, environment=os.environ, impersonation=impersonation)
 
 
 def add_color(parser: argparse.ArgumentParser) -> None:

@@ -107,6 +107,10 @@ def test_devices_of_a_node_are_closed_and_emptied(
         (["node-0", "node-1"], f"untaint --node=node-0 --node=node-1 {KEY}:NoSchedule-"),
         (["-l", "pool=a100"], f"untaint --selector=pool=a100 {KEY}:NoSchedule-"),
         ([POOL, "--context", "here"], f"untaint {POOL} {KEY}:NoSchedule- --context=here"),
+        (
+            [POOL, "--as", "jane", "--as-group=x", "--as-group=y"],
+            f"untaint {POOL} {KEY}:NoSchedule- --as=jane --as-group=x --as-group=y",
+        ),
     ],
 )
 def test_command_that_takes_it_back_does(

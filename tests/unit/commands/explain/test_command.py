@@ -199,6 +199,7 @@ def test_nothing_to_explain_and_a_policy_that_is_not_usable_give_two_and_one(run
         (["c.yaml"], "--policy or --policy-configmap is required"),
         (["c.yaml", "--policy", "p.yaml", "--policy-configmap", "a/b"], "may not be given together"),
         (["c.yaml", "--policy", "p.yaml", "--context", "a"], "--context must come with --policy-configmap"),
+        (["c.yaml", "--policy", "p.yaml", "--as-uid", "a"], "--as-uid must come with --policy-configmap"),
         (["-", "--policy", "-"], "only one input can be standard input (-)"),
         (["DT001", "c.yaml"], "codes and files cannot be explained together"),
         (["DT999"], "unknown code DT999"),

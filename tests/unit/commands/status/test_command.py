@@ -292,6 +292,8 @@ def test_unknown_rule_is_wrong_usage_with_a_hint(run_status: StatusRunner) -> No
         (["--time", NOW_TEXT], "--time has no effect without --dump"),
         (["--watch", "--interval", "0"], "argument --interval: '0' must be between 1 and"),
         (["--dump", "d", "--context", "c"], "--dump and --context may not be given together"),
+        (["--dump", "d", "--as", "jane"], "--dump and --as may not be given together"),
+        (["--dump", "d", "--as-group", "ml"], "--dump and --as-group may not be given together"),
         (["--dump", "-", "--policy", "-"], "only one input can be standard input (-)"),
     ],
     ids=" ".join,
