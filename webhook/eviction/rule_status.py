@@ -78,9 +78,10 @@ class _RuleState:
         self.last_reason = ""
         self.last_event_at = 0.0
         self.forecast: ImpactForecast | None = None
-        self.moved = 0
-        """The count of evicted pods at `moved_at`: when a pod went last, or no limit kept one back."""
-        self.moved_at = deps.clock.seconds()
+        self.moved: int | None = None
+        """The count of evicted pods at `moved_at`; None before the first count."""
+        self.moved_at = 0.0
+        """When a pod went last, or no limit kept one back."""
         self.written: list[Condition] = []
         """The conditions as they were last written, or found to be right."""
         self.written_at: float | None = None

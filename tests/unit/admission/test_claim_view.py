@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from tests.builders import decoded, make_admission_request, make_claim, make_context, make_request, make_toleration
-from webhook.admission.claim_view import ClaimView
+from webhook.admission.claim_view import ClaimView, toleration_variable
+from webhook.api.taints import DeviceToleration
 from webhook.policy.match import Scope
 from webhook.policy.ports import NamespaceFacts, Requester
+
+
+def test_toleration_without_a_time_limit_has_no_seconds() -> None:
+    known = {"key": "a", "operator": "Equal", "value": "v", "effect": "NoExecute"}
+    assert toleration_variable(DeviceToleration("a", "", "v", "NoExecute")) == known
+    assert toleration_variable(DeviceToleration("a", "", "v", "NoExecute", 0)) == {**known, "tolerationSeconds": 0}
+    assert toleration_variable(DeviceToleration("a", "", "v", "NoExecute", 60)) == {**known, "tolerationSeconds": 60}
 
 
 def test_facts_are_those_of_the_scope_that_is_asked_about() -> None:

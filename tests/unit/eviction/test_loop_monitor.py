@@ -43,6 +43,11 @@ def test_held_up_shows_before_the_next_beat_and_for_a_while_after_it(held: Held)
     assert held.pass_by(0.1)
 
 
+def test_two_seconds_are_a_stall(held: Held) -> None:
+    assert held.pass_by(1.9)
+    assert not held.pass_by(0.1)
+
+
 def test_held_up_is_logged_once_with_its_seconds(held: Held, caplog: pytest.LogCaptureFixture) -> None:
     held.pass_by(30.0)
     held.monitor._beat()

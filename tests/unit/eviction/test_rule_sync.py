@@ -28,6 +28,17 @@ def test_worker_that_does_not_lead_writes_no_rule(trusted: bool) -> None:  # noq
     assert world.cluster.writes == []
 
 
+def test_new_leader_looks_at_rules_within_half_a_second() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.leads = False
+    world.add(rule())
+    world.advance(100)
+    assert world.cluster.writes == []
+    world.leads = True
+    world.advance(0.5)
+    assert world.condition("rule")[1] == "Waiting"
+
+
 def test_worker_that_may_be_behind_writes_only_that_a_generation_is_looked_at() -> None:
     world = World(Mode.REPLACEMENT, FREE)
     world.add(claim(), pod(hold="later"), rule())

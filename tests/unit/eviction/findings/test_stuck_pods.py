@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.objects import claim, owned, pod, rule, taint
 from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.conditions import LimitedPods, Progress
@@ -73,6 +75,25 @@ def test_rule_that_is_limited_when_it_is_first_looked_at_has_not_been_for_long()
     assert not status._stalled(state, limited, 0)
     world.advance(1)
     assert status._stalled(state, limited, 0)
+
+
+def test_rule_that_was_idle_for_long_is_limited_only_after_the_same_time() -> None:
+    """H4: what it waited for before it was to evict does not count."""
+    world = stuck(LIMITS["overall"])
+    idle = rule("other", effect="None", selector=DeviceSelector(device="other-0"))
+    status = world.worker.rules
+    limited = Progress(pending=1, due=1, limited=(LimitedPods("overall", 1, ("ml/other",)),))
+    world.advance(25)
+    world.add(claim("other", devices=("other-0",)), pod("other"), idle)
+    world.advance(120)
+    known = world.inventory.rules["other"]
+    world.change(known, structs.replace(known, taint=taint(), generation=known.generation + 1))
+    asyncio.run(status.sync("other"))
+    assert not status._stalled(status._state_of(idle), limited, 0)
+    world.advance(25)
+    assert world.condition("other")[1] == "Evicting"
+    world.advance(15)
+    assert world.condition("other")[1] == "Limited"
 
 
 def test_condition_names_the_owner_whose_replacement_does_not_come_up() -> None:
