@@ -11,6 +11,7 @@ from tests.unit.inventory.values import NOW, claim, group, inventory_of, on, pod
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, PodGroup
+from webhook.api.taints import DeviceToleration
 from webhook.inventory.preview import OutcomeReason, PodOutcome, rule_preview
 from webhook.inventory.worker_preview import as_our_worker
 
@@ -70,6 +71,22 @@ def test_pod_that_is_exempt_is_left_alone_for_that_reason_and_the_others_go() ->
 def test_pod_whose_group_keeps_its_claim_is_left_alone(mirror: str, reason: OutcomeReason) -> None:
     shared = claim("a", on("gpu-0"), users=[group("ring"), user("a")])
     assert outcomes(previewed(shared, ring(), member("a", "a"), mirror=mirror))["a"] == (PodOutcome.LEFT_ALONE, reason)
+
+
+def test_pods_of_a_group_that_goes_as_one_go_with_it_and_keep_their_devices_in_the_preview() -> None:
+    """One goes for the taint, one would go by itself much later, one has no device that is tainted."""
+    late = [DeviceToleration(RULE.taint.key, "Exists", "", "", 3600)]
+    found = previewed(
+        claim("a", on("gpu-0"), users=[user("a")]),
+        claim("b", on("gpu-1", *late), users=[user("b")]),
+        claim("c", users=[user("c")]),
+        ring(),
+        *[member(name, name) for name in "abc"],
+    )
+    rows = {row.name: row for row in found.pods}
+    assert {row.outcome for row in rows.values()} == {PodOutcome.EVICTED}
+    assert [rows[name].cause.reason for name in "bc"].count(OutcomeReason.WITH_POD_GROUP) >= 1
+    assert (len(rows["a"].devices), len(rows["b"].devices), len(rows["c"].devices)) == (1, 1, 0)
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,11 @@ def test_limit_that_an_entry_does_not_name_keeps_its_default_and_null_lifts_it(e
     assert policy_of(impact={"limits": [entry]}).impact.limits == (expected,)
 
 
+def test_window_of_the_breaker_is_longer_than_nothing() -> None:
+    assert policy_of(breaker={"window": "1s", "calm": "0s"}).breaker.window_seconds == 1.0
+    assert errors_in(breaker={"window": "0s"}) == ['breaker.window: Invalid value: "0s": must be greater than 0s']
+
+
 def test_impact_that_is_left_out_keeps_its_defaults() -> None:
     assert policy_of(impact={"window": "5m"}).impact == ImpactSettings(window_seconds=300.0)
 

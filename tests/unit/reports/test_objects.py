@@ -119,6 +119,7 @@ def test_the_digest_changes_with_the_content_and_not_with_times() -> None:
     [one], [same] = report_objects([make_finding()]), report_objects([make_finding()])
     [other] = report_objects([make_finding(message="something else")])
     assert one.digest == same.digest != other.digest
+    assert len(one.digest) == 32
     annotations = [manifest_of(make_finding(), at=at)["metadata"]["annotations"] for at in (1, 2)]
     assert annotations[0] == annotations[1] == {"devicetaint.io/report-digest": one.digest}
 

@@ -263,6 +263,40 @@ def test_short_cuts_take_a_step() -> None:
 
 
 @pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("'a'.findAll('$')", "['']"),
+        ("'aa'.findAll('a$|$')", "['a']"),
+        ("'a b'.findAll('x*')", "['', '', '', '']"),
+        ("'ab'.findAll('b|$')", "['b']"),
+        ("'aba'.findAll('a', 1)", "['a']"),
+    ],
+)
+def test_nothing_is_found_anywhere_but_right_after_something(expression: str, found: str) -> None:
+    """As Go's regexp.FindAllString, whose leftmost matches do not overlap."""
+    assert selector(f"{expression} == {found}").matches(DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("expression", "steps"),
+    [
+        (f"device.driver == '{DRIVER}'", 4),
+        ("optional.of(1).orValue(2) == 1", 3),
+        ("optional.none().orValue(2) == 2", 2),
+        ("optional.of(1).or(optional.of(2)).value() == 1", 4),
+        ("{'a': 1}['a'] == 1", 3),
+        ("{'a': 1}[?'a'].orValue(2) == 1", 4),
+        ("{'a': 1}.?a.orValue(2) == 1", 4),
+        (f"device.attributes[?'{DRIVER}'].hasValue()", 4),
+    ],
+)
+def test_steps_of_an_evaluation_are_counted(expression: str, steps: int) -> None:
+    budget = StepBudget(1000)
+    assert selector(expression).interpreted(DEVICE, budget)
+    assert 1000 - budget.left == steps
+
+
+@pytest.mark.parametrize(
     "expression",
     [
         "lists.range(3000).all(x, x >= 0)",

@@ -126,6 +126,30 @@ def test_what_only_the_webhook_can_judge_is_left_to_it(
     assert added(made).count("maint") == coverages.count("partial")
 
 
+@pytest.mark.parametrize(
+    ("rules", "where"),
+    [
+        (
+            [make_entry("no", "deny", {"requesters": {"users": ["jane"]}})],
+            '!(variables.generated || request.userInfo.username == "jane")',
+        ),
+        (
+            [
+                make_entry("ok", "allow", {"requesters": {"users": ["jane"]}}),
+                make_entry("no", "deny", {"deviceClasses": ["nic"]}),
+            ],
+            '!(asked.deviceClassName == "nic" && !(!variables.generated && request.userInfo.username == "jane"))',
+        ),
+    ],
+    ids=["what refuses refuses them", "what allows does not allow them"],
+)
+def test_claims_from_templates_whose_author_is_not_known_are_given_nothing_that_may_be_refused(
+    rules: Any, where: str
+) -> None:
+    made = exported(entry("wait", WAIT), rules=rules)
+    assert where in str(made.objects[0]["spec"]["variables"])
+
+
 def test_seconds_that_cel_would_turn_into_a_text_are_left_to_the_webhook() -> None:
     entries = [
         DefaultTolerations(f"{seconds}", (DeviceToleration("maint", EXISTS, "", "NoExecute", seconds),))
