@@ -241,6 +241,8 @@ def test_wall_clock_that_is_set_past_the_end_of_a_window() -> None:
     assert len(world.evicted) == 1
     world.clock.wall += timedelta(hours=1)
     world.worker.requeue_waiting()
+    world.advance(1)
+    assert world.sample("pods_waiting", why="window") == 8
     world.advance(HOUR)
     assert len(world.evicted) == 1
     assert world.sample("pods_waiting", why="window") == 8
