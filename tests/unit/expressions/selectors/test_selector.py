@@ -262,6 +262,19 @@ def test_short_cuts_take_a_step() -> None:
         found.matches(DEVICE, budget)
 
 
+def test_numbers_and_lists_as_far_as_they_go() -> None:
+    for expression in (
+        "uint(1e19) == 10000000000000000000u",
+        "uint(18446744073709549568.0) == 18446744073709549568u",
+        "[1, 2].lastIndexOf(1) == 0",
+        "[1, 2, 2, 3].lastIndexOf(2) == 2",
+        "[2, 1, 3].lastIndexOf(1) == 1",
+        "[1, 2].lastIndexOf(3) == -1",
+    ):
+        assert selector(expression).interpreted(DEVICE), expression
+    assert "unsigned integer overflow" in fault("uint(18446744073709551616.0) == 0u").detail
+
+
 @pytest.mark.parametrize(
     ("expression", "found"),
     [
@@ -285,6 +298,8 @@ def test_nothing_is_found_anywhere_but_right_after_something(expression: str, fo
         ("optional.none().orValue(2) == 2", 2),
         ("optional.of(1).or(optional.of(2)).value() == 1", 4),
         ("{'a': 1}['a'] == 1", 3),
+        ("[1, 2, 3].size() == 3", 2),
+        ("[?optional.of(1), 2].size() == 2", 5),
         ("{'a': 1}[?'a'].orValue(2) == 1", 4),
         ("{'a': 1}.?a.orValue(2) == 1", 4),
         (f"device.attributes[?'{DRIVER}'].hasValue()", 4),
