@@ -66,11 +66,11 @@ def test_budget_without_status_gets_one_request_at_a_time() -> None:
     assert bench.open(second, 0.1)
 
 
-def test_pod_that_a_budget_selects_only_after_it_was_taken_is_one_eviction() -> None:
+def test_pod_whose_labels_bring_it_under_a_budget_after_it_was_taken_is_one_eviction() -> None:
     bench, one = Bench(), plan("other")
     assert bench.open(one, 0.0)
-    bench.budgets.select = lambda _: ("web",)  # type: ignore[method-assign]
     bench.budgets.status = 0
+    one.pod = pod("web-0")
     assert bench.gate.shortage(one) == "budget web allows 0 of 1 evictions that belong together"
 
 
