@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from benchmarks import bodies, gobinaries
 from benchmarks.bulk import EtcdWriter, claims, slices
 from benchmarks.gobinaries import BenchmarkError
+from benchmarks.progress import say
 from benchmarks.scripted import ScriptedServer
 from benchmarks.tables import table
 from tests.controlplane import assets
@@ -100,8 +101,8 @@ def main() -> int:
 
 
 def _run(count: int) -> list[str]:
-    _say("building client-go's informers")
-    gobinaries.build(_say)
+    say("building client-go's informers")
+    gobinaries.build(say)
     followed = _follow(count)
     heads = ["who", "synced after s", "resident MiB", "API server: CPU s", "sent MiB", "resident MiB"]
     rows = [
@@ -139,26 +140,15 @@ def _run(count: int) -> list[str]:
     ]
 
 
-def _say(text: str) -> None:
-    print(f"[{time.monotonic() - _STARTED:4.0f} s] {text}", file=sys.stderr, flush=True)
-
-
-_STARTED = time.monotonic()
-
-
 # --- the first list -------------------------------------------------------------------------------
 
 
 def _follow(count: int) -> list[Followed]:
-    _say("starting etcd and kube-apiserver")
+    say("starting etcd and kube-apiserver")
     with ControlPlane(
-        assets.find(progress=_say), api_server_arguments=["--storage-media-type=application/json"]
+        assets.find(progress=say), api_server_arguments=["--storage-media-type=application/json"]
     ) as plane:
-        _say(f"writing {SLICES:,} slices and {count:,} claims to etcd")
-        with EtcdWriter(plane.folder) as etcd:
-            etcd.write(slices(SLICES))
-            etcd.write(claims(count, SLICES))
-        warm_up(plane, count)
+        fill(plane, count)
         rounds = [(_webhook(plane, 1, "serve"), _informer(plane)) for _ in range(_ROUNDS)]
         return [
             *[_median(of_one) for of_one in zip(*rounds, strict=True)],
@@ -166,10 +156,17 @@ def _follow(count: int) -> list[Followed]:
         ]
 
 
-def warm_up(plane: ControlPlane, count: int) -> None:
-    """The first to ask would wait until the API server has read everything from etcd itself."""
+def fill(plane: ControlPlane, count: int) -> None:
+    """The objects, with that number of claims, as soon as the API server has read them from etcd itself.
+
+    The first to ask would wait for that.
+    """
+    say(f"writing {SLICES:,} slices and {count:,} claims to etcd")
+    with EtcdWriter(plane.folder) as etcd:
+        etcd.write(slices(SLICES))
+        etcd.write(claims(count, SLICES))
     claim_list = path("resource.k8s.io/v1", "resourceclaims")
-    _say("waiting for the API server to have read all of it")
+    say("waiting for the API server to have read all of it")
 
     def read() -> bool:
         return len(plane.client.get(f"{claim_list}?resourceVersion=0").items) == count
@@ -183,7 +180,7 @@ def _median(rounds: Sequence[Followed]) -> Followed:
 
 
 def _webhook(plane: ControlPlane, replicas: int, who: str) -> Followed:
-    _say(f"{who}: starting")
+    say(f"{who}: starting")
     server = plane.processes["kube-apiserver"].pid
     before, started = Usage.of(server), time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -207,7 +204,7 @@ def _key_file(folder: Path) -> str:
 
 
 def _informer(plane: ControlPlane) -> Followed:
-    _say("client-go's informers: starting")
+    say("client-go's informers: starting")
     server = plane.processes["kube-apiserver"].pid
     before = Usage.of(server)
     command = [str(gobinaries.cache_folder() / "informer"), f"--kubeconfig={plane.kubeconfig}"]
@@ -237,9 +234,9 @@ async def _latencies() -> tuple[list[float], list[float], float]:
             webhook = WebhookProcess(*arguments, standalone=False)
             await loop.run_in_executor(None, webhook.__enter__)
             try:
-                _say("timing reviews without changes")
+                say("timing reviews without changes")
                 idle = await loop.run_in_executor(None, _time_reviews, webhook)
-                _say(f"timing reviews with {EVENTS_PER_SECOND:,} changes of claims a second")
+                say(f"timing reviews with {EVENTS_PER_SECOND:,} changes of claims a second")
                 async with server.changing(EVENTS_PER_SECOND):
                     sent, started = server.sent, time.monotonic()
                     busy = await loop.run_in_executor(None, _time_reviews, webhook)

@@ -25,6 +25,7 @@ from benchmarks.crowd import Crowd
 from benchmarks.eviction_log import AUDIT_POLICY, Seen, seen
 from benchmarks.evictors import IN_TREE, OURS, Limits, Memory, Watched, start
 from benchmarks.gobinaries import BenchmarkError
+from benchmarks.progress import say
 from benchmarks.tables import table
 from tests.controlplane import assets
 from tests.controlplane.gobuild import AssetsUnavailableError
@@ -109,7 +110,7 @@ def main() -> int:
     options = parser.parse_args()
     settings, rounds = (SETTINGS[:1], 1) if options.quick else (SETTINGS, options.rounds)
     try:
-        found = assets.find(progress=_say)
+        found = assets.find(progress=say)
         results = {setting: _side_by_side(found, setting, rounds) for setting in settings}
     except (BenchmarkError, NotReadyError, AssetsUnavailableError) as error:
         print(error, file=sys.stderr)
@@ -142,7 +143,7 @@ def _measure(plane: ControlPlane, name: str, setting: Setting) -> Run:
         time.sleep(_SETTLE_SECONDS)
         before = Memory.of(process.pid)
         crowd = Crowd(plane.client, setting.pods)
-        _say(f"{name}, {setting}: gathering")
+        say(f"{name}, {setting}: gathering")
         crowd.gather()
         cpu = Usage.of(process.pid).cpu_seconds
         crowd.taint()
@@ -151,7 +152,7 @@ def _measure(plane: ControlPlane, name: str, setting: Setting) -> Run:
         _wait_quiet(log)
         cpu = Usage.of(process.pid).cpu_seconds - cpu
     run = Run(seen(log, name, setting.pods), before, watched.peak, cpu)
-    _say(f"{name}, {setting}: {setting.pods / run.seen.all_seconds:.0f} a second; requests: {dict(run.seen.requests)}")
+    say(f"{name}, {setting}: {setting.pods / run.seen.all_seconds:.0f} a second; requests: {dict(run.seen.requests)}")
     return run
 
 
@@ -236,13 +237,6 @@ def behind_in(pair: Mapping[str, Result]) -> list[str]:
         )
         if bad
     ]
-
-
-def _say(text: str) -> None:
-    print(f"[{time.monotonic() - _STARTED:4.0f} s] {text}", file=sys.stderr, flush=True)
-
-
-_STARTED: Final = time.monotonic()
 
 
 if __name__ == "__main__":

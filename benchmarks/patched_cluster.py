@@ -25,6 +25,7 @@ from benchmarks.bulk import EtcdWriter
 from benchmarks.cluster import Usage
 from benchmarks.gobinaries import BenchmarkError
 from benchmarks.patches import DRIVER, PATCHES, POOLS, patch_manifest, slice_manifest
+from benchmarks.progress import say
 from benchmarks.tables import table
 from tests.apiserver.patching import PatchProcess
 from tests.controlplane import assets
@@ -142,7 +143,7 @@ class PatchedCluster:
         self, change: str, act: Callable[[], PatchProcess], done: Callable[[], bool], *, own: int = 0
     ) -> PatchProcess:
         """Until it is `done` and the controller that `act` returns has nothing left to do. `own`: writes of `act`."""
-        _say(change)
+        say(change)
         before, started = self._written(), time.monotonic()
         used = {pid: Usage.of(pid).cpu_seconds for pid in self._pids}
         process = act()
@@ -189,16 +190,9 @@ def _is_idle(controller: PatchProcess) -> bool:
     return leads == 1 and looked > 0 and left == 0
 
 
-_STARTED: Final = time.monotonic()
-
-
-def _say(text: str) -> None:
-    print(f"[{time.monotonic() - _STARTED:4.0f} s] {text}", file=sys.stderr, flush=True)
-
-
 def _fill(plane: ControlPlane, patches: int) -> None:
     """Slices, the class and the patches. Raises: NotReadyError, BenchmarkError."""
-    _say(f"{POOLS:,} slices and {patches} patches")
+    say(f"{POOLS:,} slices and {patches} patches")
     with EtcdWriter(plane.folder) as etcd:
         etcd.write(slice_manifest(pool) for pool in range(POOLS))
     applied = plane.kubectl("apply", "-f", _DEFINITION)
@@ -222,7 +216,7 @@ def main() -> int:
     try:
         with contextlib.ExitStack() as stack:
             flags = ["--storage-media-type=application/json"]
-            plane = stack.enter_context(ControlPlane(assets.find(progress=_say), api_server_arguments=flags))
+            plane = stack.enter_context(ControlPlane(assets.find(progress=say), api_server_arguments=flags))
             _fill(plane, patches)
             cluster = PatchedCluster(plane, patches, stack)
             cluster.run()

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from webhook import __version__
 from webhook.commands.shared.output import flushed, without_output, write
-from webhook.commands.verbs import DAEMONS, VERBS, command_line_of, module_of
+from webhook.commands.verbs import CLUSTER_FLAGS, DAEMONS, VERBS, command_line_of, module_of
 from webhook.config.command_line import program
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-_ANYWHERE: Final = frozenset({"--as", "--as-group", "--as-uid", "--context", "--kubeconfig", "--namespace", "-n"})
+_ANYWHERE: Final = frozenset({*CLUSTER_FLAGS.values(), "--namespace", "-n"})
 _COMPLETE: Final = "__complete"
 """What cobra calls the verb that suggests words; not a verb for people."""
 _HELP: Final = frozenset({"-h", "--help"})

@@ -92,9 +92,8 @@ class EvictionWriter:
     async def prepare(self, pod: PodRef, *, delete: bool, unsure: bool) -> bool:
         """Reserves the one request of `evict`, or the two of `delete`; if `unsure`, it reads the pod first."""
         if unsure:
-            path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
             try:
-                found = decode(_POD, await self._cluster.get(path, accept=METADATA))
+                found = decode(_POD, await self._cluster.get(_path_of(pod), accept=METADATA))
             except (ClusterError, msgspec.DecodeError) as error:
                 if isinstance(error, ClusterError) and _is_gone(error):
                     return False
@@ -114,7 +113,6 @@ class EvictionWriter:
         return await self._evict(pod, {**_delete_options(pod, None), "dryRun": ["All"]}, reserved=False)
 
     async def _evict(self, pod: PodRef, delete_options: Mapping[str, Any], *, reserved: bool) -> EvictionOutcome:
-        path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name) + "/eviction"
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -122,7 +120,7 @@ class EvictionWriter:
             "deleteOptions": delete_options,
         }
         try:
-            answer = await self._cluster.create(path, body, reserved=reserved)
+            answer = await self._cluster.create(f"{_path_of(pod)}/eviction", body, reserved=reserved)
         except ClusterError as error:
             return _outcome(error)
         return _granted(answer)
@@ -133,7 +131,6 @@ class EvictionWriter:
         The DELETE has the version of the pod with the condition as a precondition. So it is refused if anything has
         happened to the pod since, such as another process deleting it while this one was stopped.
         """
-        path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -143,15 +140,16 @@ class EvictionWriter:
         }
         patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         try:
-            answer = await self._cluster.patch(f"{path}/status", patch, content_type=STRATEGIC, reserved=True)
-            outcome = await self._delete_marked(pod, answer, _delete_options(pod, grace_period_seconds))
+            status = f"{_path_of(pod)}/status"
+            answer = await self._cluster.patch(status, patch, content_type=STRATEGIC, reserved=True)
+            outcome = await self._delete_marked(pod, answer, grace_period_seconds)
         except ClusterError as error:
             outcome = _outcome(error)
         if outcome.result in (EvictionResult.EVICTED, EvictionResult.GONE):
             self._targets.pop((pod.uid, disruption), None)
         return outcome
 
-    async def _delete_marked(self, pod: PodRef, answer: bytes, options: dict[str, Any]) -> EvictionOutcome:
+    async def _delete_marked(self, pod: PodRef, answer: bytes, grace_period_seconds: int | None) -> EvictionOutcome:
         """Deletes the pod that is the response to the PATCH, unless it is terminating. Raises ClusterError."""
         try:
             marked = decode(_POD, answer)
@@ -161,9 +159,8 @@ class EvictionWriter:
             return _not_understood(answer)
         if marked.terminating:
             return EvictionOutcome(EvictionResult.GONE)
-        options["preconditions"]["resourceVersion"] = marked.metadata.resource_version
-        path = path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
-        return _granted(await self._cluster.delete(path, options, reserved=True))
+        options = _delete_options(pod, grace_period_seconds, resourceVersion=marked.metadata.resource_version)
+        return _granted(await self._cluster.delete(_path_of(pod), options, reserved=True))
 
     def _targeted_at(self, pod: PodRef, disruption: Disruption) -> str:
         """The condition's time: when its status became True, which is not at each attempt to delete the pod."""
@@ -226,8 +223,13 @@ class EvictionWriter:
         await self._events.write(regarding, kind, reason=event.reason, action=event.action, note=event.text)
 
 
-def _delete_options(pod: PodRef, grace_period_seconds: int | None) -> dict[str, Any]:
-    options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+def _path_of(pod: PodRef) -> str:
+    return path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
+
+
+def _delete_options(pod: PodRef, grace_period_seconds: int | None, **preconditions: str) -> dict[str, Any]:
+    """`preconditions` are added to the pod's uid."""
+    options: dict[str, Any] = {"preconditions": {"uid": pod.uid, **preconditions}}
     if grace_period_seconds is not None:
         options["gracePeriodSeconds"] = grace_period_seconds
     return options

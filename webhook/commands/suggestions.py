@@ -11,7 +11,7 @@ import argparse
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.commands.completion import options_of
-from webhook.commands.verbs import VERBS, command_line_of
+from webhook.commands.verbs import CLUSTER_FLAGS, VERBS, command_line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "schema": ("policy", "suite"),
     "diff": ("live",),
 }
-_GLOBAL: Final = ("--as", "--as-group", "--as-uid", "--context", "--kubeconfig", "--namespace")
+_GLOBAL: Final = (*sorted(CLUSTER_FLAGS.values()), "--namespace")
 
 
 class Suggestions(NamedTuple):
@@ -142,10 +142,9 @@ def _cluster_flag(flag: str, current: str, before: Sequence[str], names_of: Name
 def cluster_flags(words: Sequence[str]) -> argparse.Namespace:
     """The flags for cluster, user and namespace in a command line that is not complete; None where not given."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for names in (("--kubeconfig",), ("--context",), ("-n", "--namespace"), ("--as-uid",)):
-        parser.add_argument(*names, nargs="?")
-    parser.add_argument("--as", dest="as_user", nargs="?")
-    parser.add_argument("--as-group", action="append", nargs="?")
+    parser.add_argument("-n", "--namespace", nargs="?")
+    for name, flag in CLUSTER_FLAGS.items():
+        parser.add_argument(flag, dest=name, nargs="?", action="append" if name == "as_group" else "store")
     try:
         found, _ = parser.parse_known_args(list(words))
     except (argparse.ArgumentError, SystemExit):

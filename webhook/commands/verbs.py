@@ -32,6 +32,14 @@ VERBS: Final = {
     "completion": "print a shell completion script for these verbs and their flags",
     "schema": "print the JSON Schema of policies or of test suites, for editors",
 }
+CLUSTER_FLAGS: Final = {
+    "kubeconfig": "--kubeconfig",
+    "context": "--context",
+    "as_user": "--as",
+    "as_uid": "--as-uid",
+    "as_group": "--as-group",
+}
+"""kubectl's flags that say which cluster, and as which user, by where argparse puts their values."""
 DAEMONS: Final = frozenset({"evict", "patch", "serve"})
 """Verbs that run until they are stopped. Their flags can be set in the environment too; `webhook.config` has them."""
 _SINGLE: Final = {

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from tests.apiserver.eviction.witness import Deletion
     from tests.controlplane.assets import Assets
     from tests.controlplane.client import Client
     from tests.controlplane.plane import ControlPlane
@@ -56,8 +55,6 @@ GANG: Final = 5
 """Pods of one gang, in namespaces whose pods go together."""
 SPLIT: Final = timedelta(seconds=5)
 """Pods of a gang that go at times that are further apart do not go together; machines of CI are slow."""
-REPEATED: Final = timedelta(seconds=2)
-"""How long after it goes on a process that was stopped may send what it had begun to send."""
 _THREADS: Final = 8
 _TAIL_LINES: Final = 200
 
@@ -76,8 +73,6 @@ class Ledger(NamedTuple):
     """Evicted though they were to stay, or before their time, or without saying which pod is meant."""
     split: int = 0
     """Gangs that did not go together."""
-    repeated: int = 0
-    """Evicted again by a process that was stopped between its last check and the request, while they terminated."""
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self._asdict().items())
@@ -219,7 +214,6 @@ class Ward(evicting.Ward):
         by_uid = {uid: [each for each in granted if each.uid == uid] for uid in self.due}
         times = {uid: [each.at for each in found] for uid, found in by_uid.items()}
         doubled = {uid: found for uid, found in by_uid.items() if len(found) > 1}
-        repeated = {uid for uid, found in doubled.items() if self._is_repeat(found)}
         for uid, found in doubled.items():
             print(f"{self.name}: {uid} was evicted more than once; another process resumed at {self.resumed}")
             print(*found, sep="\n")
@@ -232,21 +226,10 @@ class Ward(evicting.Ward):
             pods=len(self.due),
             faults=self.faults,
             lost=len([uid for uid, due in self.due.items() if due is not None and due < now() and uid not in gone]),
-            doubled=len(doubled.keys() - repeated),
+            doubled=len(doubled),
             wrong=len(wrong) + len(early),
             split=self._split(gone, times),
-            repeated=len(repeated),
         )
-
-    def _is_repeat(self, granted: Sequence[Deletion]) -> bool:
-        """Whether the second of two is an eviction that a process had begun to send when it was stopped.
-
-        The Eviction API lets a terminating pod go without asking its budgets, so this one does nothing.
-        """
-        _, *later = granted
-        if len(later) != 1 or self.resumed is None or not later[0].by_eviction:
-            return False
-        return self.resumed <= later[0].at <= self.resumed + REPEATED
 
     def _split(self, gone: AbstractSet[str], times: Mapping[str, Sequence[datetime]]) -> int:
         """Gangs of which only some are gone, or whose pods went at different times."""
@@ -388,15 +371,13 @@ class Stage:
         return [rule for rule, (_, at) in ends.items() if rule in wards and (end := last[wards[rule]]) and end > at]
 
 
-def clean(ledger: Ledger | Exception, *, splits_most: int = 0, repeated_most: int = 0) -> None:
+def clean(ledger: Ledger | Exception, *, splits_most: int = 0) -> None:
     """Fails unless the fault struck, and harmed no pod.
 
     `splits_most`: how many gangs may go in two parts, because the fault struck while they were under way.
-    `repeated_most`: how many evictions may be repeated by a process that was stopped.
     """
     if isinstance(ledger, Exception):
         raise ledger
     assert ledger.faults > 0
     assert (ledger.lost, ledger.doubled, ledger.wrong) == (0, 0, 0)
     assert ledger.split <= splits_most
-    assert ledger.repeated <= repeated_most

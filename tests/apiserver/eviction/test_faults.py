@@ -221,10 +221,9 @@ def told(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 @pytest.mark.parametrize("fault", [*SIDE_BY_SIDE, KILLED])
 def test_nobody_is_lost_evicted_twice_or_wrongly(told: Told, fault: str) -> None:
-    if fault == KILLED:  # it strikes twice, and requests may be under way
-        clean(told.ledgers[fault], splits_most=2, repeated_most=1)
-    else:
-        clean(told.ledgers[fault])
+    clean(
+        told.ledgers[fault], splits_most=2 if fault == KILLED else 0
+    )  # it strikes twice, and requests may be under way
 
 
 def test_rules_are_done_when_the_last_pod_is_and_not_before(told: Told) -> None:

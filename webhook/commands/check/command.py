@@ -15,8 +15,8 @@ from webhook.commands.shared.flags import (
     add_color,
     add_skip_others,
     add_warnings_as_errors,
-    cluster_words,
     credentials_of,
+    given_cluster_flags,
     known_names,
     read_key,
     refuse_empty,
@@ -157,8 +157,7 @@ def refuse_two_policies(options: argparse.Namespace, parser: CommandLine) -> Non
     """Exits as argparse does if flags name two policies, or a cluster that is not used."""
     if options.policy is not None and options.policy_configmap is not None:
         parser.error("--policy and --policy-configmap may not be given together")
-    for word in cluster_words(options) if options.policy_configmap is None else ():
-        flag, _, _ = word.partition("=")
+    for flag, _ in given_cluster_flags(options) if options.policy_configmap is None else ():
         parser.error(f"{flag} must come with --policy-configmap: nothing else is read from a cluster")
 
 

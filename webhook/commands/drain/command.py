@@ -12,7 +12,7 @@ from webhook.api.taints import NO_SCHEDULE
 from webhook.commands.shared.addresses import as_device_address
 from webhook.commands.shared.confirmations import as_confirmation, codes_by_rule
 from webhook.commands.shared.device_selection import DeviceSelection, addresses_of
-from webhook.commands.shared.flags import add_cluster, add_policy_config_map, cluster_words, credentials_of
+from webhook.commands.shared.flags import add_cluster, add_policy_config_map, credentials_of, given_cluster_flags
 from webhook.commands.shared.output import flushed, write_more
 from webhook.commands.shared.rule_objects import NAME, WantedRule
 from webhook.commands.shared.server_errors import REFUSED, asking_server, main_as_kubectl
@@ -108,7 +108,8 @@ def _undo(options: argparse.Namespace, selection: DeviceSelection, taint: TaintS
     words = [*map(str, selection.addresses), *[f"--node={each}" for each in selection.nodes]]
     words += [f"--selector={selection.labels}"] if selection.labels else []
     words.append(f"{taint.key}:{taint.effect}-")
-    return f"{program('untaint')} {shlex.join([*words, *cluster_words(options)])}"
+    words += [f"{flag}={value}" for flag, value in given_cluster_flags(options)]
+    return f"{program('untaint')} {shlex.join(words)}"
 
 
 def _watch(options: argparse.Namespace, parser: CommandLine, rules: Sequence[str], undo: str) -> int:

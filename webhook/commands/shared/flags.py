@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from webhook.commands.verbs import CLUSTER_FLAGS
 from webhook.config.command_line import program
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import as_namespace, as_namespaced
@@ -14,22 +15,12 @@ from webhook.files.stdin import STDIN
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from webhook.cluster.client.credentials import Credentials
     from webhook.files.dump import Dump
     from webhook.files.report import Report
     from webhook.policy.ports import KnownNames
-
-
-_CLUSTER_FLAGS: Final = {
-    "kubeconfig": "--kubeconfig",
-    "context": "--context",
-    "as_user": "--as",
-    "as_uid": "--as-uid",
-    "as_group": "--as-group",
-}
-"""By where argparse puts their values."""
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -49,19 +40,19 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def cluster_words(options: argparse.Namespace) -> list[str]:
-    """The flags of `add_cluster` that were given, as words of a command line."""
-    words: list[str] = []
-    for name, flag in _CLUSTER_FLAGS.items():
+def given_cluster_flags(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """The flags of `add_cluster` that were given, each with its value."""
+    for name, flag in CLUSTER_FLAGS.items():
         value = getattr(options, name)
-        words += [f"{flag}={each}" for each in (value if isinstance(value, list) else [value]) if each is not None]
-    return words
+        for each in value if isinstance(value, list) else [value]:
+            if each is not None:
+                yield flag, each
 
 
 def refuse_cluster_beside_dump(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Refuses flags that choose a cluster together with `--dump`, which replaces it. Exits as argparse does."""
-    for word in cluster_words(options) if options.dump else ():
-        parser.error(f"--dump and {word.partition('=')[0]} may not be given together")
+    for flag, _ in given_cluster_flags(options) if options.dump else ():
+        parser.error(f"--dump and {flag} may not be given together")
 
 
 def credentials_of(options: argparse.Namespace) -> Credentials:
