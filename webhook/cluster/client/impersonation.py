@@ -5,6 +5,7 @@ Source: k8s.io/client-go/transport/round_trippers.go (headers), k8s.io/client-go
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -14,6 +15,7 @@ from webhook.cluster.client.errors import NoCredentials
 _HEADER_CHARACTERS: Final = "!#$&'*+-.^_`|~"
 """What may stand in the name of a header besides letters and digits; `%` escapes all others."""
 _LAST_CONTROL: Final = "\x1f"
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class Impersonation(NamedTuple):
@@ -35,7 +37,7 @@ class Impersonation(NamedTuple):
         if self == Impersonation():
             return ()
         if not self.user:
-            raise NoCredentials("a UID, groups or extra values to act with, but no user to act as: name one with --as")
+            raise NoCredentials("groups, a UID or extra values to act with, but no user to act as: name one with --as")
         named = [("Impersonate-User", self.user)]
         named += [("Impersonate-Uid", self.uid)] if self.uid else []
         named += [("Impersonate-Group", group) for group in self.groups]
@@ -45,12 +47,15 @@ class Impersonation(NamedTuple):
         for _, value in named:
             if any(character <= _LAST_CONTROL or character == "\x7f" for character in value):
                 raise NoCredentials(f"the user to act as has control characters: {value!r}")
+            if not value.isascii() and _SURROGATE.search(value):  # from bytes of a command line, or JSON
+                raise NoCredentials(f"the user to act as is not UTF-8: {value!r}")
         return tuple(named)
 
 
 def impersonation_in(user: Mapping[str, Any], where: str) -> Impersonation:
     """What the user of a kubeconfig says; `where` names it in errors. Raises NoCredentials."""
-    extra = user.get("as-user-extra") or {}
+    extra = user.get("as-user-extra")
+    extra = {} if extra is None else extra
     if not isinstance(extra, Mapping) or not all(isinstance(key, str) for key in extra):
         raise NoCredentials(f"{where}: as-user-extra must be an object")
     found = [(key, _texts(values, f"{where}: as-user-extra: {key}")) for key, values in sorted(extra.items())]
