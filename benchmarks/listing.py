@@ -27,7 +27,6 @@ from tests.controlplane.client import path
 from tests.controlplane.gobuild import AssetsUnavailableError
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import NotReadyError
-from webhook.cluster.cache.listwatch import LIST_FIRST
 from webhook.cluster.client.credentials import KubeConfig
 
 if TYPE_CHECKING:
@@ -46,7 +45,13 @@ NAMES: Final = {
     PROTOBUF_STREAM: "protobuf",
 }
 RESOURCES: Final = ("resourceslices", "resourceclaims")
-_STREAM: Final = {**LIST_FIRST, "watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": "300"}
+_STREAM: Final = {
+    "sendInitialEvents": "true",
+    "resourceVersionMatch": "NotOlderThan",
+    "watch": "true",
+    "allowWatchBookmarks": "true",
+    "timeoutSeconds": "300",
+}
 _LAST: Final = b"k8s.io/initial-events-end"
 """In the bookmark that ends the list in a watch, whatever the encoding."""
 _NEXT: Final = re.compile(rb'"continue":"([^"]+)"')

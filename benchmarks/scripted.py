@@ -78,8 +78,6 @@ class ScriptedServer:
     async def _watch(self, request: web.Request, *, changing: bool) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        if "sendInitialEvents" in request.query:
-            await response.write(_line("BOOKMARK", _bookmark()))
         due, last = 0.0, time.monotonic()
         while True:
             await asyncio.sleep(_TICK_SECONDS)
@@ -98,11 +96,6 @@ class ScriptedServer:
         obj = claim(number, _CLAIMS)
         obj["metadata"]["resourceVersion"] = str(self._version)
         return _line("MODIFIED" if known else "ADDED", obj)
-
-
-def _bookmark() -> dict[str, Any]:
-    annotations = {"k8s.io/initial-events-end": "true"}
-    return {"kind": "Bookmark", "metadata": {"resourceVersion": str(_FIRST_VERSION), "annotations": annotations}}
 
 
 def _line(kind: str, obj: dict[str, Any]) -> bytes:

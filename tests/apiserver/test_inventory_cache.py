@@ -190,11 +190,6 @@ class Followed:
         self.cache = cache
         self.metrics = metrics
 
-    @property
-    def streams(self) -> bool:
-        """Whether all lists came as beginnings of watches."""
-        return all(reflector._streams for reflector in self.cache._reflectors)
-
     def same(self) -> bool:
         """Whether it says that it knows, and knows what a fresh list gives."""
         return self.cache.sight().inventory is not None and told(self.cache.inventory) == told(self.plane.fresh())
@@ -204,9 +199,9 @@ class Followed:
 
 
 @contextlib.asynccontextmanager
-async def resting(plane: InventoryPlane, *, stream: bool = True) -> AsyncIterator[Followed]:
+async def resting(plane: InventoryPlane) -> AsyncIterator[Followed]:
     """Not at work yet."""
-    reflector = ReflectorSettings(stream=stream, page_size=3, backoff_seconds=0.05, backoff_most_seconds=0.5)
+    reflector = ReflectorSettings(page_size=3, backoff_seconds=0.05, backoff_most_seconds=0.5)
     settings = InventorySettings(reflector=reflector, slice_page_size=2, stale_seconds=STRICT)
     metrics = Metrics(version="0", resources=())
     async with cluster_of(plane) as cluster:
@@ -216,24 +211,22 @@ async def resting(plane: InventoryPlane, *, stream: bool = True) -> AsyncIterato
 
 
 @contextlib.asynccontextmanager
-async def following(plane: InventoryPlane, *, stream: bool = True) -> AsyncIterator[Followed]:
+async def following(plane: InventoryPlane) -> AsyncIterator[Followed]:
     """At work, and in step."""
-    async with resting(plane, stream=stream) as followed, running(followed.cache.run()):
+    async with resting(plane) as followed, running(followed.cache.run()):
         await until(followed.same, "the first list")
         yield followed
 
 
-@pytest.mark.parametrize("stream", [pytest.param(True, id="streamed"), pytest.param(False, id="in pages")])
-def test_inventory_is_what_a_fresh_list_gives_before_and_after_changes(plane: InventoryPlane, *, stream: bool) -> None:
+def test_inventory_is_what_a_fresh_list_gives_before_and_after_changes(plane: InventoryPlane) -> None:
     async def test() -> None:
-        async with following(plane, stream=stream) as followed:
+        async with following(plane) as followed:
             everything = impact_of(followed.cache.inventory, DeviceSelector(), _EVERYTHING, NOW)
             assert (everything.devices, everything.allocated, len(everything.pods)) == (6, 6, 9)
             plane.change()
             await until(followed.same, "the changes")
             lists = {resource: followed.count("reflector_lists_total", resource=resource) for resource in KINDS}
             assert lists == dict.fromkeys(KINDS, 1.0), "events brought them"
-            assert followed.streams == stream
             assert followed.count("inventory_synced") == 1.0
             assert followed.count("inventory_objects", resource="resourceslices") == 3.0
 

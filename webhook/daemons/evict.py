@@ -122,7 +122,9 @@ class Worker:
         )
         self._eviction_metrics.set_mode(settings.worker.mode.value)
         credentials = cluster_credentials(settings.cluster)
-        self._cluster = ThrottledCluster(credentials, Throttle(settings.requests_per_second, settings.request_burst))
+        throttle = Throttle(settings.requests_per_second, settings.request_burst)
+        self._cluster = ThrottledCluster(credentials, throttle)
+        self._acting = ThrottledCluster(credentials, throttle, permitted=self._leads)
         # The lease has a client of its own: it is renewed even while evictions are throttled.
         self._lease_cluster = Cluster(credentials, user_agent=WORKER)
         self._leader: Leadership | None = None
@@ -163,7 +165,8 @@ class Worker:
         self._checks.inform("patches", lambda: self._patches.problem)
         self._metrics.watch_readiness(self._checks.problems)
         stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *self._listeners()]
-        stages.append(Stage(name="cluster", start=self._cluster.open, stop=self._cluster.close))
+        clusters = (self._cluster, self._acting)
+        stages += [Stage(name="cluster", start=cluster.open, stop=cluster.close) for cluster in clusters]
         stages += policy_stages(self._cluster, self._settings, self._policy_loader, self._metrics)
         stages.append(Stage(name="profiles", start=self._policy.acquired))
         stages += self._key.stages()
@@ -300,7 +303,7 @@ class Worker:
         events = EventWriter(self._cluster, instance=self._identity, now=self._clock.now)
         return Dependencies(
             inventory=self._cache.inventory,
-            writer=EvictionWriter(self._cluster, self._rules, events, self._clock.now),
+            writer=EvictionWriter(self._acting, self._rules, events, self._clock.now),
             budgets=self._budgets,
             namespaces=self._namespaces,
             clock=self._clock,
@@ -345,7 +348,7 @@ class Worker:
             now=now,
         )
         sources = AuditSources(self._policies, self._namespaces.facts_of, now)
-        return worker_audit(self._settings, self._cluster, sources, reports, self._metrics.registry)
+        return worker_audit(self._settings, self._acting, sources, reports, self._metrics.registry)
 
     def _leads(self) -> bool:
         """Whether this process may act: it has the lease, or needs none."""

@@ -50,7 +50,7 @@ class FallbackSync:
     ) -> None:
         """`leads` says whether this process may write."""
         self._cluster = ThrottledCluster(
-            credentials, Throttle(_REQUESTS_PER_SECOND, _BURST), user_agent=f"{WORKER}-fallback"
+            credentials, Throttle(_REQUESTS_PER_SECOND, _BURST), user_agent=f"{WORKER}-fallback", permitted=leads
         )
         chance = random.random  # noqa: TID251 -- the shell's
         self._config_map = settings.policy_config_map

@@ -94,6 +94,7 @@ class Patcher:
         credentials = cluster_credentials(settings.cluster)
         throttle = Throttle(settings.requests_per_second, settings.request_burst)
         self._cluster = ThrottledCluster(credentials, throttle, user_agent=PATCHER)
+        self._acting = ThrottledCluster(credentials, throttle, user_agent=PATCHER, permitted=self._leads)
         # The lease has a client of its own: it is renewed even while writes are throttled.
         self._lease_cluster = Cluster(credentials, user_agent=PATCHER)
         self._leader: Leadership | None = None
@@ -101,7 +102,7 @@ class Patcher:
         self._cache = PatchCache(self._cluster, random=chance, metrics=self._metrics)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         events = EventWriter(self._cluster, instance=self._identity, now=_now)
-        writer = PatchWriter(self._cluster, self._cache.known_rules, events)
+        writer = PatchWriter(self._acting, self._cache.known_rules, events)
         self._keeper = self._new_keeper() if settings.slice_attributes else None
         self._controller = PatchController(
             ControllerParts(
@@ -135,7 +136,8 @@ class Patcher:
         self._checks.add("policy", lambda: self._policy_loader.problem or self._policy.problem)
         self._metrics.watch_readiness(self._checks.problems)
         stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *self._listeners()]
-        stages.append(Stage(name="cluster", start=self._cluster.open, stop=self._cluster.close))
+        clusters = (self._cluster, self._acting)
+        stages += [Stage(name="cluster", start=cluster.open, stop=cluster.close) for cluster in clusters]
         # Patches do not wait for the policy: only reactions need it.
         policy = policy_stages(self._cluster, self._settings, self._policy_loader, self._metrics)
         stages += [Stage(name=each.name, work=each.work) for each in policy]
@@ -247,7 +249,7 @@ class Patcher:
         cache, chance = self._cache, random.random  # noqa: TID251 -- the shell's
         return SliceKeeper(
             KeeperParts(
-                toucher=SliceToucher(self._cluster, cache.slice_collection, random=chance, clock=boottime_seconds),
+                toucher=SliceToucher(self._acting, cache.slice_collection, random=chance, clock=boottime_seconds),
                 # A server that is starting may not have the kind yet: its patches are not gone.
                 current=lambda: cache.problem is None and cache.patches_served and self._leads(),
                 report=self._report,

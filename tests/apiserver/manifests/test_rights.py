@@ -84,8 +84,7 @@ eviction:
 
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest, assets: Assets) -> Iterator[ControlPlane]:
-    """Without streamed lists, which not every release has: those who follow a resource list it there."""
-    with ControlPlane(assets, audit=True, feature_gates={"WatchList": False}) as plane:
+    with ControlPlane(assets, audit=True) as plane:
         yield from _keeping_logs_of_failures(request, plane)
 
 

@@ -1,4 +1,4 @@
-"""A peer that has objects: it lists them, streams them, watches from a version, and forgets.
+"""A peer that has objects: it lists them, watches from a version, and forgets.
 
 It knows of Kubernetes what a reflector relies on, and nothing else; that API servers do the same is tested on one.
 """
@@ -27,20 +27,13 @@ RESOURCES: Final = {
 ALL: Final = {"v1": frozenset(RESOURCES.values()) - {"pods", "podgroups"}}
 
 
-def list_end(version: int, **fields: Any) -> bytes:
-    """The bookmark that ends the list in a watch."""
-    annotations = {"k8s.io/initial-events-end": "true"}
-    return event("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations, **fields}})
-
-
 class ApiPeer(Peer):
     """The objects of a small cluster, under versions that grow."""
 
-    def __init__(self, served: Mapping[str, frozenset[str]] = ALL, *, streams: bool = True) -> None:
+    def __init__(self, served: Mapping[str, frozenset[str]] = ALL) -> None:
         """`served`: resources by version, of resource.k8s.io and of scheduling.k8s.io."""
         super().__init__()
         self.served = served
-        self.streams = streams
         self.version = 100
         self.forbidden: frozenset[str] = frozenset()
         self.forgotten = 0
@@ -118,11 +111,6 @@ class ApiPeer(Peer):
         )
 
     def _watch(self, resource: str, query: Mapping[str, str]) -> Reply:
-        if "sendInitialEvents" in query:
-            if not self.streams:
-                return Answer(status(422, "sendInitialEvents is forbidden", reason="Invalid"), 422)
-            initial = [event("ADDED", item) for item in self.objects[resource].values()]
-            return Lines([*initial, list_end(self.version)])
         since = int(query["resourceVersion"])
         if since < self.forgotten:
             return Answer(status(410, f"too old resource version: {since}", reason="Expired"), 410)

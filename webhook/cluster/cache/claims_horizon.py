@@ -130,9 +130,7 @@ class ClaimsHorizon:
 
     async def _replayed(self, until: str) -> str:
         last = self._version()
-        events = self._claims.watch(
-            {"resourceVersion": last}, watch_seconds=_WATCH_SECONDS, silence_seconds=_SILENCE_SECONDS
-        )
+        events = self._claims.watch(last, watch_seconds=_WATCH_SECONDS, silence_seconds=_SILENCE_SECONDS)
         async with contextlib.aclosing(events):
             async for event in events:
                 if event.upserted is not None or event.deleted is not None:

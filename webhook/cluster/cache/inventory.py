@@ -76,7 +76,8 @@ class InventoryCache:
         self._optional = [self._rules]
         if pods:
             every = FixedCollection("", "v1", "pods")
-            self._reflectors.append(follow(every, PodWire, items=held.pods, settings=common))
+            large = replace(common, page_size=settings.pod_page_size)
+            self._reflectors.append(follow(every, PodWire, items=held.pods, settings=large))
             groups = ServedCollection(cluster, POD_GROUPS[0], POD_GROUP_VERSIONS, POD_GROUPS[1])
             rarely = replace(common, absent_most_seconds=settings.pod_groups_seconds)
             self._optional.append(follow(groups, PodGroupWire, items=held.pod_groups, settings=rarely, optional=True))

@@ -14,7 +14,7 @@ from webhook.cluster.client.list_pages import list_pages
 from webhook.cluster.client.rest import JSON
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Iterator
 
     from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.cache.wire import WireStruct
@@ -26,8 +26,6 @@ _BOOKMARK: Final = msgspec.json.Decoder(Bookmark)
 _METADATA: Final = "application/json;as={};g=meta.k8s.io;v=v1,application/json"
 METADATA: Final = _METADATA.format("PartialObjectMetadata")
 """Asks for metadata only."""
-LIST_FIRST: Final[Mapping[str, str]] = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-"""Asks for a watch that begins with the list: as it is now, since no version is named (KEP-3157)."""
 
 
 class Event(NamedTuple, Generic[V]):
@@ -38,8 +36,6 @@ class Event(NamedTuple, Generic[V]):
     deleted: V | None = None
     version: str = ""
     """All changes up to it have been sent; empty if the line does not say."""
-    ends_list: bool = False
-    """Whether all objects that existed when the watch began have been sent."""
 
 
 class ListWatch(Generic[V]):
@@ -81,16 +77,16 @@ class ListWatch(Generic[V]):
             raise Undecodable(f"GET {path}: cannot be read: {error}") from None
 
     async def watch(
-        self, start: Mapping[str, str], *, watch_seconds: int, silence_seconds: float
+        self, version: str, *, watch_seconds: int, silence_seconds: float
     ) -> AsyncGenerator[Event[V], None]:
-        """An empty event once the server has accepted, then each event, until the server ends the watch.
+        """An empty event once the server has accepted, then each one after `version`, until the server ends the watch.
 
-        `start` says where: a resourceVersion, or LIST_FIRST. Raises as Cluster.watch does, and what an event of type
-        ERROR stands for. Close the generator when leaving it early.
+        Raises as Cluster.watch does, and what an event of type ERROR stands for. Close the generator when leaving it
+        early.
         """
         lines = self._cluster.watch(
             await self.collection.path(),
-            {**self._selector, **start, "allowWatchBookmarks": "true"},
+            {**self._selector, "resourceVersion": version, "allowWatchBookmarks": "true"},
             accept=self._watch_accept,
             watch_seconds=watch_seconds,
             silence_seconds=silence_seconds,
@@ -113,8 +109,7 @@ class ListWatch(Generic[V]):
                     value = decode(self._object, event.object).to_value()
                     return Event(deleted=value, version=value.meta.resource_version)
                 case "BOOKMARK":
-                    bookmark = _BOOKMARK.decode(event.object)
-                    return Event(version=bookmark.metadata.resource_version, ends_list=bookmark.ends_list)
+                    return Event(version=_BOOKMARK.decode(event.object).metadata.resource_version)
                 case "ERROR":
                     raise error_of(f"WATCH {resource}", bytes(event.object))
                 case _:

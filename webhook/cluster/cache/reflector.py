@@ -18,10 +18,10 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Generic, NoReturn
 
-from webhook.cluster.cache.listwatch import LIST_FIRST, ListWatch
+from webhook.cluster.cache.listwatch import ListWatch
 from webhook.cluster.cache.store import Store
 from webhook.cluster.cache.watch_gap import WatchGap
-from webhook.cluster.cache.wire import V, is_newer, key_of
+from webhook.cluster.cache.wire import V, is_newer
 from webhook.cluster.client.errors import (
     ClusterError,
     Gone,
@@ -86,7 +86,6 @@ class Reflector(Generic[V]):
         absent_most = settings.absent_most_seconds or settings.backoff_most_seconds
         self._absence = Backoff(settings.backoff_seconds, absent_most, random)
         self._timeslice = TimeSlice(REVIEW_SECONDS)
-        self._streams = settings.stream
         self._store = Store(items)
         self._version = ""
         self._resumable = False
@@ -177,7 +176,7 @@ class Reflector(Generic[V]):
     # --- list ------------------------------------------------------------------------------------
 
     async def _list(self) -> None:
-        """Reads all objects and applies the differences; with a streamed list, also the events that follow."""
+        """Reads all objects and applies the differences."""
         try:
             await self._list_watch.collection.path()
         except NotFound:
@@ -185,11 +184,11 @@ class Reflector(Generic[V]):
             raise
         self._unserved_at = None
         try:
-            if not self._streams or not await self._stream():
-                await self._pages()
+            found, version = await self._read_list()
         except NotFound:
             self._list_watch.collection.forget()
             raise
+        await self._replace(found, version)
 
     async def _mark_unserved(self) -> None:
         """Notes that the resource is not served. Known items stay at first: a server being replaced may say so, too."""
@@ -204,50 +203,15 @@ class Reflector(Generic[V]):
         self._mark_alive()
         self._set_synced(0)
 
-    async def _stream(self) -> bool:
-        """A watch that begins with the list, until the server ends it; False if the server cannot do that."""
-        async with contextlib.aclosing(self._events(LIST_FIRST)) as events:
-            try:
-                found, version = await self._read_initial_events(events)
-            except Refused as error:
-                if error.code in _NOT_ALLOWED:
-                    raise
-                log.info(
-                    "list not streamed, reading it in pages", extra={"resource": self.resource, "error": str(error)}
-                )
-                self._streams = False
-                return False
-            await self._replace(found, version)
-            self._gap.end()
-            await self._consume(events)
-        return True
-
-    async def _read_initial_events(self, events: AsyncGenerator[Event[V], None]) -> tuple[dict[str, V], str]:
-        """The list at the beginning of a stream, and its version."""
-        found: dict[str, V] = {}
-        async for event in events:
-            self._mark_alive()
-            if event.upserted is not None:
-                self._store.collect(found, event.upserted)
-            elif event.deleted is not None:
-                found.pop(key_of(event.deleted.meta), None)
-            elif event.ends_list:
-                return found, event.version
-            elif event.version:
-                # A server without sendInitialEvents sends what there is, and never says that this was all.
-                raise Refused(f"WATCH {self.resource}: a bookmark before the end of the list")
-            await self._timeslice.pause()
-        raise Unavailable(f"WATCH {self.resource}: ended before the list did")
-
-    async def _pages(self) -> None:
+    async def _read_list(self) -> tuple[dict[str, V], str]:
+        """All items, and the version of the state they are of."""
         try:
-            found, version = await self._read(self._settings.page_size)
+            return await self._read(self._settings.page_size)
         except Gone:  # it took so long that the first page's state is forgotten; in one piece this cannot happen
-            found, version = await self._read(0)
-        await self._replace(found, version)
+            return await self._read(0)
 
     async def _read(self, page_size: int) -> tuple[dict[str, V], str]:
-        """All items, and the version of the state they are of."""
+        """The same, in pages of that size."""
         found: dict[str, V] = {}
         version = ""
         async with contextlib.aclosing(self._list_watch.pages(page_size)) as pages:
@@ -276,15 +240,15 @@ class Reflector(Generic[V]):
     async def _watch(self) -> None:
         """One watch from the last known version until the server ends it. Raises ClusterError if it ends otherwise."""
         began = self._clock()
-        async with contextlib.aclosing(self._events({"resourceVersion": self._version})) as events:
+        async with contextlib.aclosing(self._events(self._version)) as events:
             any_event = await self._consume(events)
         if not any_event and self._clock() - began < self._settings.short_watch_seconds:
             raise Unavailable(f"WATCH {self.resource}: ended as soon as it began")
         self._mark_healthy()
 
-    def _events(self, start: Mapping[str, str]) -> AsyncGenerator[Event[V], None]:
+    def _events(self, version: str) -> AsyncGenerator[Event[V], None]:
         return self._list_watch.watch(
-            start,
+            version,
             # up to twice the time, as in client-go, so that the watches of replicas do not end together
             watch_seconds=int(self._settings.watch_seconds * (1 + self._random())),
             silence_seconds=self._settings.silence_seconds,

@@ -9,9 +9,6 @@ import msgspec
 if TYPE_CHECKING:
     from typing import Self
 
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-"""Annotation of the bookmark that ends the list in a watch (meta/v1.InitialEventsAnnotationKey)."""
-
 
 class ObjectIdentity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The metadata that identifies an object and its state."""
@@ -96,18 +93,12 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 class _BookmarkMeta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
-    annotations: dict[str, str] | None = None
 
 
 class Bookmark(msgspec.Struct, frozen=True):
     """An event with nothing but a version: all changes up to it have been sent."""
 
     metadata: _BookmarkMeta
-
-    @property
-    def ends_list(self) -> bool:
-        """Whether all objects that existed when the watch began have been sent."""
-        return (self.metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true"
 
 
 def key_of(meta: Named) -> str:

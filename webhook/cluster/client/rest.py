@@ -21,6 +21,7 @@ from yarl import URL
 from webhook.cluster.client.connections import Connections
 from webhook.cluster.client.errors import ClusterError, NoCredentials, Silent, Unavailable, error_of, is_busy
 from webhook.cluster.client.failures import reason_of
+from webhook.cluster.client.fence import FencedBody
 from webhook.cluster.client.proxy import UnknownProxy, proxy_at, proxy_for
 from webhook.cluster.client.raw import RawResponse
 from webhook.cluster.settings import RequestSettings
@@ -132,13 +133,18 @@ class Cluster:
         *,
         user_agent: str = "device-taint-webhook",
         throttle: Throttle | None = None,
+        permitted: Callable[[], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """With a `throttle` every request but a watch waits for it, and pauses it when the server is busy."""
+        """With a `throttle` every request but a watch waits for it, and pauses it when the server is busy.
+
+        `permitted` is asked for each request with a body at the moment when it is written; if not, nothing is sent.
+        """
         self._credentials = credentials
         self._settings = settings
         self._user_agent = user_agent
         self._throttle = throttle
+        self._permitted = permitted
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
         self._connections = Connections()
@@ -328,11 +334,14 @@ class Cluster:
         headers = [*request.headers.items(), *access.impersonation]
         if access.authorization:
             headers.append(("Authorization", access.authorization))
+        data: bytes | FencedBody | None = request.data
+        if request.data is not None and self._permitted is not None:
+            data = FencedBody(request.data, self._permitted)
         return await self._session.request(
             request.method,
             URL(url, encoded=True),  # else yarl would normalize what was quoted on purpose
             headers=headers,
-            data=request.data,
+            data=data,
             timeout=request.timeout,
             ssl=access.tls or True,
             server_hostname=access.server_name,

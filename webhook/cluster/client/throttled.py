@@ -11,6 +11,8 @@ from urllib.parse import urlencode
 from webhook.cluster.client.rest import Cluster
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from webhook.cluster.client.credentials import Credentials
     from webhook.flowcontrol.throttle import Throttle
 
@@ -23,9 +25,15 @@ class ThrottledCluster(Cluster):
     """Requests that change things, beside those that read."""
 
     def __init__(
-        self, credentials: Credentials, throttle: Throttle, *, user_agent: str = "device-taint-webhook-evict"
+        self,
+        credentials: Credentials,
+        throttle: Throttle,
+        *,
+        user_agent: str = "device-taint-webhook-evict",
+        permitted: Callable[[], bool] | None = None,
     ) -> None:
-        super().__init__(credentials, user_agent=user_agent, throttle=throttle)
+        """`permitted` is asked when the body of a request is written; if not, it is not sent."""
+        super().__init__(credentials, user_agent=user_agent, throttle=throttle, permitted=permitted)
         self._throttle: Throttle = throttle
 
     async def reserve(self, requests: int) -> None:

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-QUICK = ReflectorSettings(
-    stream=True, page_size=2, backoff_seconds=0.004, backoff_most_seconds=0.02, short_watch_seconds=0.0
-)
+QUICK = ReflectorSettings(page_size=2, backoff_seconds=0.004, backoff_most_seconds=0.02, short_watch_seconds=0.0)
 CLAIMS, SLICES, RULES = "resourceclaims", "resourceslices", "devicetaintrules"
 GROUPS = "podgroups"
 
@@ -111,13 +109,12 @@ def contents(inventory: Inventory) -> tuple[Any, ...]:
 async def caching(
     *objects: Json,
     served: Mapping[str, frozenset[str]] = ALL,
-    streams: bool = True,
     pods: bool = False,
     settings: InventorySettings = InventorySettings(reflector=QUICK, slice_page_size=1),  # noqa: B008 -- frozen
 ) -> AsyncIterator[Bench]:
     metrics = Metrics(version="0", resources=())
     now = [1000.0]
-    async with ApiPeer(served, streams=streams) as peer, cluster_of(peer) as cluster:
+    async with ApiPeer(served) as peer, cluster_of(peer) as cluster:
         for each in objects:
             peer.put(each)
         cache = InventoryCache(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -27,7 +28,7 @@ from tests.unit.cluster.cache.inventory_bench import (
     caching,
     contents,
 )
-from tests.unit.cluster.peer import Lines, run, until
+from tests.unit.cluster.peer import run, until
 from webhook.api.claims import allocated_classes
 from webhook.cluster.settings import InventorySettings
 from webhook.inventory.state import Sight
@@ -36,10 +37,10 @@ from webhook.server.rule_observer import RuleObserver
 
 
 @pytest.mark.parametrize(
-    ("version", "rule_version", "streams"),
-    [("v1", "v1", True), ("v1beta2", "v1beta2", True), ("v1beta1", "v1alpha3", True), ("v1", "v1alpha3", False)],
+    ("version", "rule_version"),
+    [("v1", "v1"), ("v1beta2", "v1beta2"), ("v1beta1", "v1alpha3"), ("v1", "v1alpha3")],
 )
-def test_each_version_that_is_served_is_read(version: str, rule_version: str, *, streams: bool) -> None:
+def test_each_version_that_is_served_is_read(version: str, rule_version: str) -> None:
     async def test() -> None:
         served = {rule_version: frozenset({RULES})}
         served[version] = served.get(version, frozenset()) | {CLAIMS, SLICES}
@@ -48,7 +49,7 @@ def test_each_version_that_is_served_is_read(version: str, rule_version: str, *,
             *(a_slice(name, of=2, version=version) for name in ("s", "t")),
             a_rule(version=rule_version),
         )
-        async with caching(*objects, served=served, streams=streams) as bench:
+        async with caching(*objects, served=served) as bench:
             await bench.cache.synced()
             await bench.settles()
             await bench.happens(a_claim("d", "gpu-1", version=version))
@@ -57,7 +58,7 @@ def test_each_version_that_is_served_is_read(version: str, rule_version: str, *,
             inventory = bench.cache.inventory
             assert (len(inventory.claims), len(inventory.slices), len(inventory.rules)) == (3, 2, 1)
             paged = {request.path.rpartition("/")[2] for request in bench.peer.lists if "limit" in request.query}
-            assert paged == (set() if streams else {CLAIMS, SLICES, RULES})
+            assert paged == {CLAIMS, SLICES, RULES}
 
     run(test())
 
@@ -157,19 +158,20 @@ def test_expired_watch_is_not_trusted_for_a_moment() -> None:
         async with caching(a_slice(), a_claim("a"), a_rule()) as bench:
             await bench.settles()
             bench.peer.put(a_claim("missed"))
-            bench.peer.watches.append(Lines())  # the stream that begins the list, and does not go on
+            await bench.peer.until_watched(bench.peer.path_of(CLAIMS))
+            bench.peer.forbidden = frozenset({CLAIMS})
             await bench.peer.say_on(bench.peer.path_of(CLAIMS), EXPIRED)
-            await until(lambda: watches_of(bench.peer, CLAIMS) == 2, "another stream")
+            failed = partial(bench.count, "reflector_errors_total", resource=CLAIMS)
+            await until(lambda: failed() >= 2, "an expired watch and a list that fails")
             assert bench.cache.sight() == Sight(None, "resourceclaims being listed again")
-            await bench.peer.say_on(bench.peer.path_of(CLAIMS), cut=True)
+            bench.peer.forbidden = frozenset()
             await bench.settles()
             assert set(bench.cache.inventory.claims) == {"ml/a", "ml/missed"}
 
     run(test())
 
 
-@pytest.mark.parametrize("streams", [True, False])
-def test_rules_of_a_list_that_is_read_again_do_not_begin_again(*, streams: bool) -> None:
+def test_rules_of_a_list_that_is_read_again_do_not_begin_again() -> None:
     """R7: of the first list none begins, of the next one only the rule that the watch had missed."""
 
     def evicting(name: str, pod: int) -> Json:
@@ -178,7 +180,7 @@ def test_rules_of_a_list_that_is_read_again_do_not_begin_again(*, streams: bool)
 
     async def test() -> None:
         claims = [a_claim(str(number), f"gpu-{number}", f"pod-{number}") for number in range(3)]
-        async with caching(a_slice(), *claims, evicting("first", 0), streams=streams) as bench:
+        async with caching(a_slice(), *claims, evicting("first", 0)) as bench:
             state = ReviewState(sight=bench.cache.sight)
             bench.cache.subscribe(RuleObserver(state, bench.cache.inventory).observe)
             await bench.settles()
@@ -198,11 +200,6 @@ def test_rules_of_a_list_that_is_read_again_do_not_begin_again(*, streams: bool)
                 assert remembered() == [{"uid-pod-1"}, {"uid-pod-2"}]
 
     run(test())
-
-
-def watches_of(peer: ApiPeer, resource: str) -> int:
-    """How many are open or were."""
-    return sum(request.path == peer.path_of(resource) for request in peer.watched)
 
 
 def test_pods_are_read_only_when_asked_for_and_held_only_with_claims() -> None:
@@ -232,13 +229,12 @@ def test_pods_are_read_only_when_asked_for_and_held_only_with_claims() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("streams", [True, False])
-def test_any_order_of_events_and_faults_ends_with_what_a_list_gives(seed: int, *, streams: bool) -> None:
+def test_any_order_of_events_and_faults_ends_with_what_a_list_gives(seed: int) -> None:
     """Events twice, late, cut in the middle, expired; watches that end in order, and slices half published."""
 
     async def test() -> None:
         random = Random(seed)
-        async with caching(a_slice(), a_claim("c0"), a_rule(), streams=streams) as bench:
+        async with caching(a_slice(), a_claim("c0"), a_rule()) as bench:
             await bench.settles()
             for _ in range(25):
                 await _something(bench, random)

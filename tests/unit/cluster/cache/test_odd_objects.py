@@ -12,12 +12,11 @@ from typing import Any, Final
 import pytest
 
 from tests.unit.cluster.cache.following import QUICK, event, following, page, thing
-from tests.unit.cluster.peer import Answer, Lines, Peer, cluster_of, run
+from tests.unit.cluster.peer import Answer, Peer, cluster_of, run
 from webhook.api.lenient_json import salvaged
 from webhook.api.meta import NamespacedName
 from webhook.cluster.cache.names import ClusterCache
 from webhook.cluster.client.list_pages import config_map_of, listed
-from webhook.cluster.settings import ReflectorSettings
 
 PLACE: Final = b'"ODD"'
 ODD: Final = [
@@ -28,9 +27,6 @@ ODD: Final = [
     pytest.param(b'{"a":"\xff"}', id="a byte that is no UTF-8"),
     pytest.param(b"[" * 4_000 + b'"\\ud800\xff"' + b"]" * 4_000, id="all of it"),
 ]
-STREAMED: Final = ReflectorSettings(
-    backoff_seconds=0.004, backoff_most_seconds=0.02, short_watch_seconds=0.0, stream=True
-)
 
 
 def odd(name: str, version: int) -> dict[str, Any]:
@@ -65,18 +61,6 @@ def test_event_about_one_is_an_event(kind: str, part: bytes) -> None:
             await bench.peer.say(line, event("MODIFIED", thing("a", 7)))
             await bench.settles("a@7", *(() if kind == "DELETED" else ("b@6",)))
             assert len(bench.peer.lists) == 1
-
-    run(test())
-
-
-@pytest.mark.parametrize("part", ODD)
-def test_streamed_list_with_one_is_read_whole(part: bytes) -> None:
-    async def test() -> None:
-        metadata = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
-        end = event("BOOKMARK", {"metadata": metadata})
-        lines = [event("ADDED", thing("a", 1)), with_part(event("ADDED", odd("b", 2)), part), end]
-        async with following(watches=(Lines(lines, "stay"),), settings=STREAMED) as bench:
-            await bench.settles("a@1", "b@2")
 
     run(test())
 

@@ -24,8 +24,10 @@ def test_list_in_pages_then_watch_from_its_version() -> None:
             await until(lambda: len(bench.peer.watched) == 1, "a watch")
             first, second = bench.peer.lists
             assert first.path == "/apis/example.com/v1/things"
-            assert first.query == {"limit": "500", "fieldSelector": "x=y"}
+            assert first.query == {"limit": "5000", "fieldSelector": "x=y"}
+            assert "gzip" in first.headers["accept-encoding"]
             assert second.query == {**first.query, "continue": "next one/2"}
+            assert bench.peer.watched[0].headers["accept-encoding"] == "identity"
             query = dict(bench.peer.watched[0].query)
             assert 300 <= int(query.pop("timeoutSeconds")) <= 600
             assert query == {
@@ -132,8 +134,8 @@ def test_expired_page_begins_again_in_one_piece() -> None:
         ) as bench:
             await bench.settles("b@2")
             assert [request.query for request in bench.peer.lists] == [
-                {"limit": "500"},
-                {"limit": "500", "continue": "token"},
+                {"limit": "5000"},
+                {"limit": "5000", "continue": "token"},
                 {},
             ]
 

@@ -1,0 +1,94 @@
+"""Requests of a process that may have lost its lease: nothing of them is sent, however late that shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.cluster.peer import Answer, Fixed, Peer, run
+from webhook.cluster.client.credentials import Access
+from webhook.cluster.client.errors import ClusterError
+from webhook.cluster.client.throttled import STRATEGIC, ThrottledCluster
+from webhook.flowcontrol.throttle import Throttle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+WRITES: dict[str, Callable[[ThrottledCluster], Coroutine[Any, Any, bytes]]] = {
+    "create": lambda cluster: cluster.create("/x", {"a": 1}),
+    "update": lambda cluster: cluster.update("/x", {"a": 1}),
+    "patch": lambda cluster: cluster.patch("/x", {"a": 1}, content_type=STRATEGIC),
+    "apply": lambda cluster: cluster.apply("/x", {"a": 1}),
+    "delete": lambda cluster: cluster.delete("/x"),
+}
+
+
+def fenced(peer: Peer, permitted: Callable[[], bool]) -> ThrottledCluster:
+    return ThrottledCluster(Fixed(Access(peer.url)), Throttle(0, 1), permitted=permitted)
+
+
+def connected(cluster: ThrottledCluster) -> bool:
+    """Whether a connection stands."""
+    [each] = cluster._connections._sockets
+    try:
+        each.getpeername()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_nothing_is_sent_without_the_lease_and_the_error_says_why(write: str) -> None:
+    async def test() -> None:
+        async with Peer() as peer, fenced(peer, lambda: False) as cluster:
+            with pytest.raises(ClusterError, match=r"/x.*: not sent, because this process no longer holds the lease"):
+                await WRITES[write](cluster)
+            peer.answers.append(Answer({"read": True}))
+            assert b"read" in await cluster.get("/x")
+            assert [request.method for request in peer.requests] == ["GET"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_lease_is_asked_for_once_the_connection_stands(write: str) -> None:
+    """So a process that was stopped while it connected, and lost the lease meanwhile, sends nothing."""
+
+    async def test() -> None:
+        asked: list[int] = []
+
+        def permitted() -> bool:
+            asked.append(len(peer.requests))
+            return not connected(cluster)
+
+        async with Peer() as peer, fenced(peer, permitted) as cluster:
+            with pytest.raises(ClusterError, match="not sent"):
+                await WRITES[write](cluster)
+            assert (asked, peer.requests) == ([0], [])
+
+    run(test())
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_with_the_lease_a_request_is_as_it_would_be_without_a_fence(write: str) -> None:
+    async def test() -> None:
+        async with (
+            Peer() as peer,
+            fenced(peer, lambda: True) as one,
+            ThrottledCluster(Fixed(Access(peer.url)), Throttle(0, 1)) as other,
+        ):
+            peer.answers.extend([Answer({}), Answer({})])
+            for cluster in (one, other):
+                await WRITES[write](cluster)
+            first, second = peer.requests
+            assert (first.method, first.path, first.query, first.body) == (
+                second.method,
+                second.path,
+                second.query,
+                second.body,
+            )
+            assert first.headers == second.headers
+
+    run(test())
