@@ -91,38 +91,45 @@ def _encoded(text: str) -> str:
 
 def _key(obj: dict[str, Any]) -> str:
     meta = obj["metadata"]
-    if obj["kind"] == "ResourceSlice":
-        return f"/registry/resourceslices/{meta['name']}"
-    return f"/registry/resourceclaims/{meta['namespace']}/{meta['name']}"
+    folder = f"/registry/{obj['kind'].lower()}s"
+    return "/".join([folder, *([meta["namespace"]] if "namespace" in meta else []), meta["name"]])
+
+
+def _uid(of: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, of))
 
 
 def _meta(name: str, namespace: str = "") -> dict[str, Any]:
-    meta = {"name": name, "uid": str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{namespace}/{name}")), "creationTimestamp": _TIME}
+    meta = {"name": name, "uid": _uid(f"{namespace}/{name}"), "creationTimestamp": _TIME}
     return {**meta, "namespace": namespace} if namespace else meta
 
 
 def slices(count: int) -> Iterator[dict[str, Any]]:
     """One for each node, as a driver with a few attributes publishes it."""
-    for number in range(count):
-        devices = [
-            {
-                "name": f"gpu-{device}",
-                "attributes": {"model": {"string": "example-80"}, "index": {"int": device}},
-                "capacity": {"memory": {"value": "80Gi"}},
-            }
-            for device in range(DEVICES)
-        ]
-        yield {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceSlice",
-            "metadata": _meta(f"node-{number}-gpu"),
-            "spec": {
-                "driver": DRIVER,
-                "nodeName": f"node-{number}",
-                "pool": {"name": f"node-{number}", "generation": 1, "resourceSliceCount": 1},
-                "devices": devices,
-            },
+    return map(slice_of, range(count))
+
+
+def slice_of(number: int) -> dict[str, Any]:
+    """The slice of the node of that number."""
+    devices = [
+        {
+            "name": f"gpu-{device}",
+            "attributes": {"model": {"string": "example-80"}, "index": {"int": device}},
+            "capacity": {"memory": {"value": "80Gi"}},
         }
+        for device in range(DEVICES)
+    ]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": _meta(f"node-{number}-gpu"),
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": f"node-{number}",
+            "pool": {"name": f"node-{number}", "generation": 1, "resourceSliceCount": 1},
+            "devices": devices,
+        },
+    }
 
 
 def claims(count: int, nodes: int) -> Iterator[dict[str, Any]]:
@@ -131,11 +138,55 @@ def claims(count: int, nodes: int) -> Iterator[dict[str, Any]]:
         yield claim(number, nodes)
 
 
+def pod(number: int, nodes: int) -> dict[str, Any]:
+    """The pod that the claim of that number is reserved for; four have a Job."""
+    namespace, name = f"team-{number % NAMESPACES}", f"train-{number}"
+    job = f"job-{number % NAMESPACES}-{number // NAMESPACES // 4}"
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": _uid(f"job/{job}"), "controller": True}
+    container = {
+        "name": "train",
+        "image": "registry.example.com/team/train:v1.2.3",
+        "command": ["python", "-m", "train", "--epochs=100"],
+        "env": [{"name": f"SETTING_{each}", "value": f"value-{each}"} for each in range(8)],
+        "resources": {"requests": {"cpu": "8", "memory": "64Gi"}, "claims": [{"name": "gpu"}]},
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "imagePullPolicy": "IfNotPresent",
+    }
+    conditions = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **_meta(name, namespace),
+            "uid": _uid(f"pod/{name}"),
+            "labels": {"app": "train", "batch.kubernetes.io/job-name": job},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "nodeName": f"node-{number % nodes}",
+            "containers": [container],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 30,
+            "dnsPolicy": "ClusterFirst",
+            "serviceAccountName": "default",
+            "schedulerName": "default-scheduler",
+        },
+        "status": {
+            "phase": "Running",
+            "startTime": _TIME,
+            "conditions": [{"type": each, "status": "True", "lastTransitionTime": _TIME} for each in conditions],
+            "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": name}],
+        },
+    }
+
+
 def claim(number: int, nodes: int) -> dict[str, Any]:
     """The claim of that number, as a pod's template makes it."""
     namespace, name = f"team-{number % NAMESPACES}", f"train-{number}"
     tolerations = _TOLERATIONS[number % len(_TOLERATIONS)]
-    pod = {"resource": "pods", "name": name, "uid": str(uuid.uuid5(uuid.NAMESPACE_DNS, f"pod/{name}"))}
+    pod = {"resource": "pods", "name": name, "uid": _uid(f"pod/{name}")}
     result = {
         "request": "gpu",
         "driver": DRIVER,

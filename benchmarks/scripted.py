@@ -1,9 +1,10 @@
-"""A server that plays just enough of an API server for `serve`: empty lists, and a watch on which claims change."""
+"""A server that plays enough of an API server for `serve` and `evict`: lists, and a watch on which claims change."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 import time
 from http import HTTPStatus
@@ -14,11 +15,12 @@ from aiohttp import web
 from benchmarks.bulk import claim
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
 _GROUP: Final = "/apis/resource.k8s.io/v1"
 _RESOURCES: Final = ("resourceslices", "resourceclaims", "devicetaintrules", "deviceclasses")
+_OTHERS: Final = ("namespaces", "configmaps", "pods", "poddisruptionbudgets")
 _CLAIMS: Final = 5000
 """Different claims that change in turn."""
 _TICK_SECONDS: Final = 0.01
@@ -28,8 +30,11 @@ _FIRST_VERSION: Final = 1000
 class ScriptedServer:
     """Listens on entry, on a free port of loopback, without TLS."""
 
-    def __init__(self, folder: Path) -> None:
-        """The folder gets a kubeconfig."""
+    def __init__(self, folder: Path, objects: Mapping[str, Sequence[Mapping[str, Any]]] | None = None) -> None:
+        """The folder gets a kubeconfig. `objects`: what is listed, by resource; nothing else is."""
+        self._objects = objects or {}
+        self._pages: dict[tuple[str, int, int], bytes] = {}
+        """Packed, by resource, size and number of the first object; made when they are first requested."""
         self.kubeconfig = folder / "kubeconfig"
         self.sent = 0
         """Changes so far, on each watch of claims."""
@@ -69,11 +74,23 @@ class ScriptedServer:
             resources = [{"name": name, "namespaced": name == "resourceclaims"} for name in _RESOURCES]
             return web.json_response({"kind": "APIResourceList", "resources": resources})
         resource = request.path.rpartition("/")[2]
-        if request.method != "GET" or resource not in (*_RESOURCES, "namespaces", "configmaps"):
+        if request.method != "GET" or resource not in (*_RESOURCES, *_OTHERS):
             return web.json_response({"kind": "Status", "code": 404}, status=HTTPStatus.NOT_FOUND)
         if "watch" in request.query:
             return await self._watch(request, changing=resource == "resourceclaims")
-        return web.json_response({"metadata": {"resourceVersion": str(_FIRST_VERSION)}, "items": []})
+        size, first = int(request.query.get("limit", 0)), int(request.query.get("continue", 0))
+        headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+        return web.Response(body=self._page(resource, size, first), headers=headers)
+
+    def _page(self, resource: str, size: int, first: int) -> bytes:
+        page = self._pages.get((resource, size, first))
+        if page is None:
+            objects = self._objects.get(resource, ())
+            end = first + size if size else len(objects)
+            meta = {"resourceVersion": str(_FIRST_VERSION), "continue": str(end) if end < len(objects) else ""}
+            text = json.dumps({"metadata": meta, "items": objects[first:end]}).encode()
+            page = self._pages[resource, size, first] = gzip.compress(text, 1)
+        return page
 
     async def _watch(self, request: web.Request, *, changing: bool) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
