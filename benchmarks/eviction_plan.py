@@ -57,10 +57,10 @@ _TICK_SECONDS: Final = 0.001
 _DEADLINE_SECONDS: Final = 120.0
 
 
-def pods(*, gangs: bool) -> Iterator[tuple[ResourceClaim, Pod]]:
+def pods(pools: int = POOLS, *, gangs: bool) -> Iterator[tuple[ResourceClaim, Pod]]:
     """A pod with a claim of its own on each device; with `gangs`, the pods of eight nodes make a gang."""
-    for number in range(POOLS * DEVICES_A_POOL):
-        pool, device = number % POOLS, number // POOLS
+    for number in range(pools * DEVICES_A_POOL):
+        pool, device = number % pools, number // pools
         gang = number // GANG
         namespace = f"team-{(gang if gangs else number) % NAMESPACES}"
         name, uid = f"trainer-{number}", f"uid-{number}"
@@ -267,12 +267,12 @@ class Bench:
             self.change(each, None)
 
 
-def _measure(title: str, limit: float, *, gangs: bool) -> list[Step]:
+def _measure(title: str, limit: float, pools: int, *, gangs: bool) -> list[Step]:
     """All steps in a cluster of its own, printed as a table."""
     inventory = Inventory()
-    for each in slices():
+    for each in slices(pools):
         inventory.apply(None, each)
-    for claim, pod in pods(gangs=gangs):
+    for claim, pod in pods(pools, gangs=gangs):
         inventory.apply(None, claim)
         inventory.apply(None, pod)
     settle_memory()
@@ -290,7 +290,7 @@ def _measure(title: str, limit: float, *, gangs: bool) -> list[Step]:
         for each in steps
     ]
     head = ["step", "decided s", "of CPU", "first eviction s", "longest without the loop ms", "of CPU"]
-    print(f"{POOLS * DEVICES_A_POOL:,} pods, {title}\n")
+    print(f"{pools * DEVICES_A_POOL:,} pods, {title}\n")
     print(table(head, rows, right=range(1, 6)), "\n")
     return steps
 
@@ -299,10 +299,11 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.eviction_plan", description=__doc__)
     parser.add_argument("--check", action="store_true", help="exit 1 if a limit was exceeded by the CPU time")
+    parser.add_argument("--pools", type=int, default=POOLS, help=f"of {DEVICES_A_POOL} pods; limits are for {POOLS}")
     arguments = parser.parse_args()
     steps = [
-        *_measure("each goes alone", DECIDED_SECONDS, gangs=False),
-        *_measure(f"in gangs of {GANG}", GANGS_DECIDED_SECONDS, gangs=True),
+        *_measure("each goes alone", DECIDED_SECONDS, arguments.pools, gangs=False),
+        *_measure(f"in gangs of {GANG}", GANGS_DECIDED_SECONDS, arguments.pools, gangs=True),
     ]
     missed = [each.title for each in steps if each.limit is not None and each.decided_cpu > each.limit]
     missed += [f"{each.title}: loop" for each in steps if each.loop_cpu > LOOP_SECONDS]

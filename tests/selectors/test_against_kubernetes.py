@@ -24,7 +24,7 @@ from webhook.expressions.selectors.faults import FaultKind
 
 EXPRESSIONS = corpus.expressions()
 DAMAGED = 4000
-LEFT_OUT = ("range(", 'version in ["', "distinct()", "timestamp(")
+LEFT_OUT = ("range(", 'version in ["', "distinct()", "timestamp(", "[?dyn(", "{?'a': dyn(")
 """What Kubernetes takes minutes for, or panics at; see the decision record on selectors."""
 
 

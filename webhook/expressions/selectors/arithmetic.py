@@ -12,6 +12,7 @@ from webhook.expressions.selectors.values import (
     MIN_INT,
     TypeName,
     UInt,
+    alike,
     is_number,
     no_overload,
     type_name,
@@ -43,7 +44,10 @@ def compare(one: Any, other: Any) -> int:
     Raises: EvaluationError, if the values have no order.
     """
     same = type(one) is type(other) and isinstance(one, _COMPARED)
-    if same or (is_number(one) and is_number(other)):
+    numbers = is_number(one) and is_number(other)
+    if same or numbers:
+        if numbers:
+            one, other = alike(one, other)
         if one != one or other != other:  # noqa: PLR0124 -- NaN
             raise EvaluationError("NaN values cannot be ordered")
         return int(one > other) - int(one < other)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.expressions.selectors.access import entry_of, optional_entry_of, present
 from webhook.expressions.selectors.constants import check_pattern, folded, is_no_key
-from webhook.expressions.selectors.faults import FaultKind, SelectorError
+from webhook.expressions.selectors.declarations import TYPE_NAMES
+from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.frame import Frame, Later
 from webhook.expressions.selectors.library import LIBRARY, dispatched
 from webhook.expressions.selectors.membership import constant_entries, is_member
@@ -75,8 +76,11 @@ def built(node: Node) -> Step:  # noqa: PLR0911 -- one case a kind of node
 
 def _ident(node: Ident) -> Step:
     name = node.name.removeprefix(".")
-    if node.type.kind == "type":
-        return lambda frame: frame.named(name, TypeName(name))
+    if node.type.kind == "type":  # of a variable, too, as in planCheckedIdent of cel-go's interpreter/planner.go
+        if name not in TYPE_NAMES:
+            raise SelectorError.internal(f"reference to undefined type: {name}")
+        value = TypeName(name)
+        return lambda _: value
     outermost = name != node.name
     return lambda frame: frame.variable(name, outermost=outermost)
 
@@ -102,7 +106,7 @@ def _field(node: Field) -> Step:
 def _call(node: Invocation) -> Step:
     special = _SPECIAL.get(node.function)
     if node.function in _INDEXES and is_no_key(node.arguments[1]):
-        raise SelectorError(FaultKind.INTERNAL, "program instantiation failed: invalid qualifier type")
+        raise SelectorError.internal("invalid qualifier type")
     operands = [node.target, *node.arguments] if node.target is not None else node.arguments
     if special is not None and node.overloads:
         return special([built(operand) for operand in operands])
@@ -379,6 +383,7 @@ def _literal_key(value: Any) -> Any:
 
 def _bind(node: Fold) -> Step:
     start, result, name = built(node.start), built(node.result), node.accumulator
+    _ = built(node.step)  # it is the variable, and never evaluated, but may be nothing that can be built
     return lambda frame: result(frame.inner({name: Later(start, frame)}))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.expressions.selectors.faults import FaultKind, SelectorError
+from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.library import LIBRARY, dispatched
 from webhook.expressions.selectors.syntax import Constant, Invocation, ListOf, MapOf
 from webhook.expressions.selectors.texts import compiled_pattern
@@ -37,7 +37,7 @@ def folded(node: Node) -> Constant | None:
     try:
         return Constant(value=dispatched(node.overloads)(argument.value), type=node.type)
     except EvaluationError as error:
-        raise SelectorError(FaultKind.INTERNAL, f"program instantiation failed: {error}") from None
+        raise SelectorError.internal(f"{error}") from None
 
 
 def is_no_key(node: Node) -> bool:
@@ -69,4 +69,4 @@ def check_pattern(node: Invocation, operands: Sequence[Node]) -> None:
         return
     if compiled_pattern(pattern.value) is not None:
         return
-    raise SelectorError(FaultKind.INTERNAL, "program instantiation failed: error parsing regexp")
+    raise SelectorError.internal("error parsing regexp")

@@ -40,6 +40,11 @@ class SelectorError(Exception):
         return cls(FaultKind.INVALID, f"compilation failed: {detail}")
 
     @classmethod
+    def internal(cls, detail: str) -> SelectorError:
+        """For what compiles and cannot be evaluated, whatever the device is."""
+        return cls(FaultKind.INTERNAL, f"program instantiation failed: {detail}")
+
+    @classmethod
     def unsupported(cls, detail: str) -> SelectorError:
         """For what only this evaluator refuses."""
         return cls(FaultKind.UNSUPPORTED, f"not supported here: {detail}")

@@ -95,15 +95,6 @@ class Frame:
             raise found
         return found
 
-    def named(self, name: str, otherwise: Any) -> Any:
-        """As `variable`, or something else if there is none."""
-        frame: Frame | None = self
-        while frame is not None:
-            if name in frame.variables:
-                return self.variable(name)
-            frame = frame.around
-        return otherwise
-
 
 class Later:
     """A value that is found when it is asked for, once."""

@@ -129,8 +129,7 @@ def _unwrapped(entries: list[Any]) -> list[Any]:
 def _non_zero(value: Any) -> Optional:
     zero = value is None or (is_number(value) and value == 0) or value is False
     empty = isinstance(value, str | bytes | list | dict) and not value
-    absent = isinstance(value, Optional) and not value.present
-    return ABSENT if zero or empty or absent else Optional(present=True, value=value)
+    return ABSENT if zero or empty else Optional(present=True, value=value)
 
 
 def _inserted(entries: dict[Any, Any], key: Any, value: Any) -> dict[Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.expressions.selectors.syntax import Constant, ListOf
-from webhook.expressions.selectors.values import AbortedError, Semver, is_equal
+from webhook.expressions.selectors.values import AbortedError, Semver, is_equal, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +29,17 @@ def constant_entries(node: Invocation) -> tuple[Any, ...] | None:
 def is_member(value: Any, entries: Sequence[Any]) -> bool:
     """Whether the value is among them.
 
-    Raises: AbortedError, for a version, which the API server cannot look up in a set.
+    Raises: AbortedError, for a version or bytes, which the API server cannot look up in a set.
     """
     if isinstance(value, Semver):
         raise AbortedError("hash of unhashable type cel.Semver")
+    if isinstance(value, bytes):
+        raise AbortedError("hash of unhashable type types.Bytes")
+    if is_number(value):
+        return any(is_number(entry) and _has_number(value, entry) for entry in entries)
     return any(is_equal(value, entry) for entry in entries)
+
+
+def _has_number(value: Any, entry: Any) -> bool:
+    """Whether a set with the entry has the value: an integer also as its nearest double, a double only as its equal."""
+    return value == float(entry) if isinstance(value, float) else value == entry

@@ -6,6 +6,7 @@ from 0 and 1 by `map_key`. Source: cel-go common/types.
 
 from __future__ import annotations
 
+import operator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
@@ -116,6 +117,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def alike(one: Any, other: Any) -> tuple[Any, Any]:
+    """Two numbers as they are compared: both as doubles if one is a double, which large integers are not exact in."""
+    return (float(one), float(other)) if isinstance(one, float) or isinstance(other, float) else (one, other)
+
+
 def map_key(value: Any) -> Any:
     """What stands for a key in a dict. Numbers that are equal are the same key, whatever their types are."""
     if isinstance(value, bool):
@@ -149,7 +155,7 @@ def equal(one: Any, other: Any) -> bool:  # noqa: PLR0911 -- one case a sort of 
     if one is None or other is None:
         return one is other
     if is_number(one):
-        return is_number(other) and bool(one == other)
+        return is_number(other) and bool(operator.eq(*alike(one, other)))
     if isinstance(one, list):
         return isinstance(other, list) and len(one) == len(other) and all(map(_not_different, one, other))
     if isinstance(one, dict):
