@@ -23,7 +23,7 @@ from webhook.cluster.cache.namespaces import NamespaceCache
 from webhook.cluster.cache.patch_watch import PatchWatch
 from webhook.cluster.client.errors import NoCredentials
 from webhook.cluster.client.rest import Cluster
-from webhook.cluster.client.throttled import ThrottledCluster
+from webhook.cluster.client.throttled import clients_of_leader
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_lease import MODE_ANNOTATION
 from webhook.cluster.eviction_writer import EvictionWriter
@@ -123,9 +123,7 @@ class Worker:
         self._eviction_metrics.set_mode(settings.worker.mode.value)
         credentials = cluster_credentials(settings.cluster)
         throttle = Throttle(settings.requests_per_second, settings.request_burst)
-        self._cluster = ThrottledCluster(credentials, throttle)
-        self._acting = ThrottledCluster(credentials, throttle, permitted=self._leads)
-        # The lease has a client of its own: it is renewed even while evictions are throttled.
+        self._cluster, self._acting = clients_of_leader(credentials, throttle, self._leads)
         self._lease_cluster = Cluster(credentials, user_agent=WORKER)
         self._leader: Leadership | None = None
         self._loop_monitor = LoopMonitor(self._clock.seconds)
@@ -214,6 +212,7 @@ class Worker:
         async def acquired() -> None:
             await leadership.acquired.wait()
 
+        # The lease has a client of its own: it is renewed even while evictions are throttled.
         return [
             Stage(name="lease", start=self._lease_cluster.open, stop=self._lease_cluster.close),
             Stage(name="leader", work=leadership.run, start=acquired, stop=leadership.release),

@@ -16,7 +16,7 @@ from webhook.api.names import PATCHER
 from webhook.cluster.cache.patches import PatchCache, StoredClass
 from webhook.cluster.client.errors import NoCredentials
 from webhook.cluster.client.rest import Cluster
-from webhook.cluster.client.throttled import ThrottledCluster
+from webhook.cluster.client.throttled import clients_of_leader
 from webhook.cluster.events import EventWriter
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 from webhook.cluster.patch_writer import PatchWriter
@@ -93,8 +93,7 @@ class Patcher:
         self._patch_metrics = PatchMetrics(self._metrics.registry, REASONS)
         credentials = cluster_credentials(settings.cluster)
         throttle = Throttle(settings.requests_per_second, settings.request_burst)
-        self._cluster = ThrottledCluster(credentials, throttle, user_agent=PATCHER)
-        self._acting = ThrottledCluster(credentials, throttle, user_agent=PATCHER, permitted=self._leads)
+        self._cluster, self._acting = clients_of_leader(credentials, throttle, self._leads, user_agent=PATCHER)
         # The lease has a client of its own: it is renewed even while writes are throttled.
         self._lease_cluster = Cluster(credentials, user_agent=PATCHER)
         self._leader: Leadership | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
+from webhook.api.names import WORKER
 from webhook.cluster.client.rest import Cluster
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class ThrottledCluster(Cluster):
         credentials: Credentials,
         throttle: Throttle,
         *,
-        user_agent: str = "device-taint-webhook-evict",
+        user_agent: str = WORKER,
         permitted: Callable[[], bool] | None = None,
     ) -> None:
         """`permitted` is asked when the body of a request is written; if not, it is not sent."""
@@ -49,3 +50,13 @@ class ThrottledCluster(Cluster):
         """Server-side apply of our own fields, by force where another manager has them."""
         query = urlencode({"fieldManager": manager, "force": "true"})
         return await self.patch(f"{path}?{query}", obj, content_type=APPLY)
+
+
+def clients_of_leader(
+    credentials: Credentials, throttle: Throttle, leads: Callable[[], bool], *, user_agent: str = WORKER
+) -> tuple[ThrottledCluster, ThrottledCluster]:
+    """Two clients that share a rate limit: one for what any process may ask, one that writes only while it `leads`."""
+    return (
+        ThrottledCluster(credentials, throttle, user_agent=user_agent),
+        ThrottledCluster(credentials, throttle, user_agent=user_agent, permitted=leads),
+    )

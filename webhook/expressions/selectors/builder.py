@@ -27,12 +27,11 @@ from webhook.expressions.selectors.syntax import (
 from webhook.expressions.selectors.values import (
     AbortedError,
     Optional,
-    OtherKey,
     TypeName,
     differ,
     equal,
     key_value,
-    map_key,
+    literal_key,
     no_overload,
 )
 from webhook.expressions.values import EvaluationError
@@ -363,7 +362,7 @@ def _map(node: MapOf) -> Step:
         frame.charge(len(steps))
         found: dict[Any, Any] = {}
         for key_step, value_step, optional in steps:
-            key, value = _literal_key(key_step(frame)), value_step(frame)
+            key, value = literal_key(key_step(frame)), value_step(frame)
             if optional and not isinstance(value, Optional):
                 raise no_overload(value)
             if optional and not value.present:
@@ -374,16 +373,9 @@ def _map(node: MapOf) -> Step:
     return run
 
 
-def _literal_key(value: Any) -> Any:
-    try:
-        return map_key(value)
-    except EvaluationError:
-        return OtherKey(value)
-
-
 def _bind(node: Fold) -> Step:
     start, result, name = built(node.start), built(node.result), node.accumulator
-    _ = built(node.step)  # it is the variable, and never evaluated, but may be nothing that can be built
+    _ = built(node.step)  # the variable; it is never evaluated, but may be what cannot be built
     return lambda frame: result(frame.inner({name: Later(start, frame)}))
 
 

@@ -140,6 +140,14 @@ class OtherKey:
         self.value = value
 
 
+def literal_key(value: Any) -> Any:
+    """The same for a key of a literal, where any value may be one."""
+    try:
+        return map_key(value)
+    except EvaluationError:
+        return OtherKey(value)
+
+
 def key_value(key: Any) -> Any:
     """The value that a key of a dict stands for."""
     if isinstance(key, OtherKey):
