@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from webhook.expressions.selectors import kinds
@@ -31,7 +32,7 @@ from webhook.expressions.selectors.unify import Substitutions, most_general
 from webhook.expressions.selectors.values import UInt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from webhook.expressions.selectors.declarations import Overload
     from webhook.expressions.selectors.syntax import Node
@@ -61,7 +62,7 @@ def check(root: Node) -> CelType:
     checker.check(root)
     for node, _ in walk(root):
         node.type = checker.found.resolved(node.type, final=True)
-    _refuse_mixed(root, allowed=False)
+    _refuse_mixed(root)
     _refuse_patterns(root)
     return root.type
 
@@ -233,8 +234,7 @@ class _Checker:
     def joined(self, before: CelType | None, kind: CelType) -> CelType:
         if before is None:
             return kind
-        self.must_fit(before, kind)
-        return most_general(before, kind)
+        return most_general(before, kind) if self.found.fits([before], [kind]) else DYN
 
     def must_fit(self, one: CelType, other: CelType) -> None:
         if not self.found.fits([one], [other]):
@@ -297,17 +297,31 @@ def _instance(kind: CelType, stand_ins: dict[str, CelType]) -> CelType:
     return CelType(kind.kind, kind.name, tuple([_instance(inner, stand_ins) for inner in kind.of]))
 
 
-def _refuse_mixed(node: Node, *, allowed: bool) -> None:
-    """Literals whose entries are of different types, dyn included."""
-    allowed = allowed or (isinstance(node, Invocation) and node.function == _MIXED_ALLOWED)
-    if not allowed:
-        if isinstance(node, ListOf):
-            _refuse_different([_entry_type(entry, at in node.optional) for at, entry in enumerate(node.entries)])
-        if isinstance(node, MapOf):
-            _refuse_different([key.type for key, _ in node.entries])
-            _refuse_different([_entry_type(value, at in node.optional) for at, (_, value) in enumerate(node.entries)])
-    for child in children(node):
-        _refuse_mixed(child, allowed=allowed)
+def _refuse_mixed(root: Node) -> None:
+    """Literals whose entries are of different types, dyn included. An optional entry of unknown type comes first."""
+    different = [pair for literal in _literals(root) for pair in _different(literal)]
+    for wanted, kind in different:
+        raise SelectorError.invalid(f"expected type '{wanted}' but found '{kind}'")
+
+
+def _literals(node: Node) -> Iterator[ListOf | MapOf]:
+    """All but those for the one function that takes entries of any types."""
+    if isinstance(node, ListOf | MapOf):
+        yield node
+    if not (isinstance(node, Invocation) and node.function == _MIXED_ALLOWED):
+        for child in children(node):
+            yield from _literals(child)
+
+
+def _different(literal: ListOf | MapOf) -> Iterator[tuple[CelType, CelType]]:
+    """The types of entries that are not that of the first one; of a list, whose rest is not looked at, one."""
+    if isinstance(literal, ListOf):
+        types = (_entry_type(entry, at in literal.optional) for at, entry in enumerate(literal.entries))
+        yield from islice(_unlike_first(types), 1)
+    else:
+        yield from _unlike_first(key.type for key, _ in literal.entries)
+        values = enumerate(literal.entries)
+        yield from _unlike_first(_entry_type(value, at in literal.optional) for at, (_, value) in values)
 
 
 def _refuse_patterns(root: Node) -> None:
@@ -327,7 +341,9 @@ def _entry_type(entry: Node, optional: bool) -> CelType:  # noqa: FBT001 -- of a
     return entry.type.of[0] if optional else entry.type
 
 
-def _refuse_different(found: list[CelType]) -> None:
+def _unlike_first(found: Iterable[CelType]) -> Iterator[tuple[CelType, CelType]]:
+    first: CelType | None = None
     for kind in found:
-        if kind != found[0]:
-            raise SelectorError.invalid(f"expected type '{found[0]}' but found '{kind}'")
+        first = first or kind
+        if kind != first:
+            yield first, kind

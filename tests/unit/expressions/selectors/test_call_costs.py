@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from tests.selectors import corpus
 from webhook.expressions.selectors.call_costs import _replaced
+from webhook.expressions.selectors.checker import check
+from webhook.expressions.selectors.cost import MAX_COST, worst_cost
+from webhook.expressions.selectors.faults import FaultKind, SelectorFault
+from webhook.expressions.selectors.reader import read_selector
+from webhook.expressions.selectors.selector import compile_selector
 from webhook.expressions.selectors.sizes import Range
+
+COSTS = corpus.recorded_costs()
 
 
 @pytest.mark.parametrize(
@@ -23,3 +31,19 @@ from webhook.expressions.selectors.sizes import Range
 def test_size_of_a_text_in_which_a_part_is_replaced(size: int, old: int, new: int, expected: tuple[int, int]) -> None:
     """From none of it being that part to all of it."""
     assert _replaced(*[Range(each, each) for each in (size, old, new)]) == Range(*expected)
+
+
+def test_there_are_enough_of_unsupported_ones() -> None:
+    assert len(COSTS) == len(corpus.expressions("unsupported")) >= 70
+
+
+@pytest.mark.parametrize("expression", COSTS)
+def test_unsupported_one_costs_what_it_costs_the_api_server(expression: str) -> None:
+    """Which refuses one that is too expensive, whether we can evaluate it or not."""
+    node = read_selector(expression)
+    _ = check(node)
+    assert worst_cost(node) == COSTS[expression]
+    fault = compile_selector(expression)
+    assert isinstance(fault, SelectorFault)
+    too_expensive = COSTS[expression] > MAX_COST
+    assert fault.kind is (FaultKind.TOO_EXPENSIVE if too_expensive else FaultKind.UNSUPPORTED)
