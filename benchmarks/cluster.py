@@ -51,16 +51,17 @@ LATENCY_FLOOR: Final = 3.0
 _REPLICAS: Final = 3
 _ROUNDS: Final = 3
 _REVIEWS: Final = 1000
-_SYNCED: Final = re.compile(r"^device_taint_webhook_inventory_synced 1(?:\.0)?$", re.MULTILINE)
+SYNCED: Final = re.compile(r"^device_taint_webhook_inventory_synced 1(?:\.0)?$", re.MULTILINE)
 _MIB: Final = 1024 * 1024
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(NamedTuple):
-    """What a process has used so far: CPU seconds, bytes resident, bytes written."""
+    """What a process has used so far: CPU seconds, bytes resident now and at most, bytes written."""
 
     cpu_seconds: float
     resident: int
+    peak: int
     written: int
 
     @classmethod
@@ -72,7 +73,8 @@ class Usage(NamedTuple):
         status = dict(line.split(":", 1) for line in (root / "status").read_text().splitlines() if ":" in line)
         written = re.search(r"^wchar: (\d+)$", (root / "io").read_text(), re.MULTILINE)
         assert written is not None
-        return cls(ticks / _TICKS, int(status["VmRSS"].split()[0]) * 1024, int(written[1]))
+        resident, peak = [int(status[field].split()[0]) * 1024 for field in ("VmRSS", "VmHWM")]
+        return cls(ticks / _TICKS, resident, peak, int(written[1]))
 
 
 class Followed(NamedTuple):
@@ -184,19 +186,19 @@ def _webhook(plane: ControlPlane, replicas: int, who: str) -> Followed:
     server = plane.processes["kube-apiserver"].pid
     before, started = Usage.of(server), time.monotonic()
     with contextlib.ExitStack() as stack:
-        key = _key_file(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        key = key_file(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         running = [
             stack.enter_context(WebhookProcess(f"--kubeconfig={plane.kubeconfig}", key, standalone=False))
             for _ in range(replicas)
         ]
-        wait_until(lambda: all(_SYNCED.search(each.metrics()) for each in running), f"{who} synced", seconds=300)
+        wait_until(lambda: all(SYNCED.search(each.metrics()) for each in running), f"{who} synced", seconds=300)
         seconds = time.monotonic() - started
         after = Usage.of(server)
         resident = max(Usage.of(each.process.pid).resident for each in running)
     return Followed(who, seconds, resident, _difference(before, after))
 
 
-def _key_file(folder: Path) -> str:
+def key_file(folder: Path) -> str:
     """The flag with a key: there is no Secret here, and without a key no replica is ready."""
     file = folder / "key"
     file.write_bytes(b"k" * 32)
@@ -219,7 +221,7 @@ def _informer(plane: ControlPlane) -> Followed:
 
 
 def _difference(before: Usage, after: Usage) -> Usage:
-    return Usage(after.cpu_seconds - before.cpu_seconds, after.resident, after.written - before.written)
+    return after._replace(cpu_seconds=after.cpu_seconds - before.cpu_seconds, written=after.written - before.written)
 
 
 # --- events ---------------------------------------------------------------------------------------
@@ -229,7 +231,7 @@ async def _latencies() -> tuple[list[float], list[float], float]:
     """Seconds of each review without and with changes coming in, and how many changes came a second."""
     with tempfile.TemporaryDirectory() as folder:
         async with ScriptedServer(Path(folder)) as server:
-            arguments = (f"--kubeconfig={server.kubeconfig}", _key_file(Path(folder)))
+            arguments = (f"--kubeconfig={server.kubeconfig}", key_file(Path(folder)))
             loop = asyncio.get_running_loop()
             webhook = WebhookProcess(*arguments, standalone=False)
             await loop.run_in_executor(None, webhook.__enter__)

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+from benchmarks.cluster import Usage
 from tests.apiserver.evicting import BLUNT
 from tests.controlplane import arguments, versions
 from tests.controlplane.processes import Process, free_port
@@ -119,10 +120,7 @@ class Watched:
         self._over.set()
         self._thread.join()
         with contextlib.suppress(OSError):
-            status = Path(f"/proc/{self._pid}/status").read_text()
-            highest = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-            assert highest is not None
-            self.peak = self.peak.most(Memory(int(highest[1]) * 1024, 0))
+            self.peak = self.peak.most(Memory(Usage.of(self._pid).peak, 0))
 
     def _watch(self) -> None:
         while not self._over.wait(_SAMPLE_SECONDS):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 from benchmarks.bulk import DEVICES, claim, pod, slice_of
-from benchmarks.cluster import Usage
+from benchmarks.cluster import SYNCED, Usage, key_file
 from benchmarks.progress import say
 from benchmarks.scripted import ScriptedServer
 from benchmarks.tables import table
@@ -40,7 +40,6 @@ _HOST: Final = "127.0.0.1"
 _SECONDS: Final = 600.0
 _LOOK_SECONDS: Final = 0.1
 _MIB: Final = 1024 * 1024
-_SYNCED: Final = re.compile(r"^device_taint_webhook_inventory_synced 1(?:\.0)?$", re.MULTILINE)
 _LAG: Final = re.compile(r'^device_taint_webhook_event_loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
 _LAG_SUM: Final = re.compile(r"^device_taint_webhook_event_loop_lag_seconds_sum (\S+)$", re.MULTILINE)
 _POLICY: Final = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
@@ -122,13 +121,13 @@ def _cost(folder: Path, kubeconfig: Path, who: str) -> Cost:
     started = time.monotonic()
     process = _start(folder, kubeconfig, who, metrics)
     try:
-        process.wait_ready(lambda: _SYNCED.search(_scraped(metrics)) is not None, seconds=_SECONDS)
+        process.wait_ready(lambda: SYNCED.search(_scraped(metrics)) is not None, seconds=_SECONDS)
         seconds = time.monotonic() - started
         text = _scraped(metrics)
-        cpu_seconds, peak = Usage.of(process.pid).cpu_seconds, _peak(process.pid)
+        used = Usage.of(process.pid)
     finally:
         process.stop()
-    return Cost(seconds, cpu_seconds, peak, *_lag(text))
+    return Cost(seconds, used.cpu_seconds, used.peak, *_lag(text))
 
 
 def _start(folder: Path, kubeconfig: Path, who: str, metrics: str) -> Process:
@@ -142,9 +141,7 @@ def _start(folder: Path, kubeconfig: Path, who: str, metrics: str) -> Process:
     ]
     if who == "serve":
         Authority("benchmark").server(_HOST).write(folder)
-        (folder / "key").write_bytes(b"k" * 32)
-        command += [f"--bind-address={_HOST}", f"--port={free_port()}", f"--cert-dir={folder}"]
-        command += [f"--key-file={folder / 'key'}"]
+        command += [f"--bind-address={_HOST}", f"--port={free_port()}", f"--cert-dir={folder}", key_file(folder)]
     else:
         command += ["--mode=replacement", "--in-tree=absent"]
     return Process(who, command, folder / f"{who}.log", environment=our_environment())
@@ -161,12 +158,6 @@ def _scraped(metrics: str) -> str:
         return ""
     finally:
         connection.close()
-
-
-def _peak(pid: int) -> int:
-    highest = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    assert highest is not None
-    return int(highest[1]) * 1024
 
 
 def _lag(text: str) -> tuple[float, float]:

@@ -17,7 +17,6 @@ import signal
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.request import urlopen
 
@@ -48,9 +47,9 @@ _DEFINITION: Final = ROOT / "manifests" / "components" / "patches" / "definition
 _LABEL: Final = "devicetaint.io/patch"
 _ARGUMENTS: Final = ("--leader-elect", "--leader-elect-lease=default/patch")
 _MOST_SECONDS: Final = 900.0
+_MIB: Final = 1024 * 1024
 _REQUESTS: Final = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 _WRITES: Final = ('verb="APPLY"', 'verb="DELETE"', 'verb="PATCH"', 'verb="POST"', 'verb="PUT"')
-_PEAK: Final = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
 class Row(NamedTuple):
@@ -151,12 +150,11 @@ class PatchedCluster:
         self._pids.add(pid)
         wait_until(lambda: _is_idle(process) and done(), change, seconds=_MOST_SECONDS, every=0.1)
         seconds, written = time.monotonic() - started, self._written()
-        cpu = Usage.of(pid).cpu_seconds - used.get(pid, 0.0)
+        now = Usage.of(pid)
+        cpu = now.cpu_seconds - used.get(pid, 0.0)
         rules, statuses = (written[name] - before[name] for name in ("devicetaintrules", "resourceslicepatches"))
         self.rows.append(Row(change, seconds, cpu, rules - own, statuses))
-        peak = _PEAK.search(Path(f"/proc/{pid}/status").read_text())
-        assert peak is not None
-        self.peak_mib = max(self.peak_mib, int(peak[1]) // 1024)
+        self.peak_mib = max(self.peak_mib, now.peak // _MIB)
         return process
 
     def _written(self) -> Counter[str]:

@@ -239,7 +239,7 @@ class Cluster:
             sock_connect=self._settings.timeout_seconds,
             sock_read=silence_seconds,
         )
-        # Packing costs the server more than it spares the network, and makes us unpack a list in large pieces.
+        # Events are small: packing them costs the server more than it spares the network.
         headers = {"Accept": accept, "Accept-Encoding": "identity"}
         begun: list[bytes] = []
         async with self._granted(_Request("GET", path, query, headers, None, timeout)) as response:

@@ -300,7 +300,8 @@ def _instance(kind: CelType, stand_ins: dict[str, CelType]) -> CelType:
 def _refuse_mixed(root: Node) -> None:
     """Literals whose entries are of different types, dyn included. An optional entry of unknown type comes first."""
     different = [pair for literal in _literals(root) for pair in _different(literal)]
-    for wanted, kind in different:
+    if different:
+        wanted, kind = different[0]
         raise SelectorError.invalid(f"expected type '{wanted}' but found '{kind}'")
 
 

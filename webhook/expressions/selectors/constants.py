@@ -37,7 +37,7 @@ def folded(node: Node) -> Constant | None:
     try:
         return Constant(value=dispatched(node.overloads)(argument.value), type=node.type)
     except EvaluationError as error:
-        raise SelectorError.internal(f"{error}") from None
+        raise SelectorError.internal(str(error)) from None
 
 
 def is_no_key(node: Node) -> bool:

@@ -41,5 +41,5 @@ def is_member(value: Any, entries: Sequence[Any]) -> bool:
 
 
 def _has_number(value: Any, entry: Any) -> bool:
-    """Whether a set with the entry has the value: an integer also as its nearest double, a double only as its equal."""
+    """Whether the set of an entry has the value: integers add their nearest double, doubles only an equal integer."""
     return value == float(entry) if isinstance(value, float) else value == entry

@@ -163,7 +163,7 @@ def equal(one: Any, other: Any) -> bool:  # noqa: PLR0911 -- one case a sort of 
     if one is None or other is None:
         return one is other
     if is_number(one):
-        return is_number(other) and bool(operator.eq(*alike(one, other)))
+        return is_number(other) and operator.eq(*alike(one, other))
     if isinstance(one, list):
         return isinstance(other, list) and len(one) == len(other) and all(map(_not_different, one, other))
     if isinstance(one, dict):
