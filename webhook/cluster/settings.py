@@ -25,7 +25,12 @@ class RequestSettings:
     """How single requests are made."""
 
     timeout_seconds: float = 10.0
-    """For one request from connecting to the last byte. A list is read in pages, so this holds for one page."""
+    """For one request from connecting to the last byte, but for pages of lists."""
+    page_seconds: float = 60.0
+    """The same for one page of a list. An API server ends requests after as long (--request-timeout)."""
+    page_silence_seconds: float = 20.0
+    """A page of which nothing comes for this long is given up, as its connection may be dead. A busy API server may
+    queue a list for 15 s before it begins."""
     renew_seconds: float = 60.0
     """How old a token may be before its file is read again. A kubelet replaces it at 80 % of its life, so no sooner
     than 2 minutes before the old one ends (a token lives for 10 minutes at least)."""

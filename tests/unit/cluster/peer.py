@@ -55,6 +55,14 @@ class Answer:
 
 
 @dataclass
+class Slow:
+    """Status 200 and a body that comes in pieces, with a pause before each."""
+
+    pieces: list[bytes]
+    pause_seconds: float
+
+
+@dataclass
 class Lines:
     """A watch: these lines, then what `then` says."""
 
@@ -73,7 +81,7 @@ class Drop:
     """The connection is closed instead of an answer."""
 
 
-Reply = Answer | Lines | Silence | Drop
+Reply = Answer | Slow | Lines | Silence | Drop
 
 
 class Peer:
@@ -178,6 +186,8 @@ class Peer:
                 head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
                 writer.write(f"HTTP/1.1 {code} X\r\nContent-Length: {len(data)}\r\n{head}\r\n".encode() + data)
                 await writer.drain()
+            case Slow(pieces, pause_seconds):
+                await _write_slowly(writer, pieces, pause_seconds)
             case Lines(lines, then):
                 writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
                 for line in lines:
@@ -198,6 +208,14 @@ class Peer:
 
 class _Hold(Exception):  # noqa: N818 -- a signal to ourselves
     """Nothing more is said on this connection."""
+
+
+async def _write_slowly(writer: asyncio.StreamWriter, pieces: list[bytes], pause_seconds: float) -> None:
+    writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {sum(map(len, pieces))}\r\n\r\n".encode())
+    for piece in pieces:
+        await asyncio.sleep(pause_seconds)
+        writer.write(piece)
+        await writer.drain()
 
 
 async def _read(reader: asyncio.StreamReader) -> Request:
@@ -232,8 +250,8 @@ class Fixed:
         return self.access
 
 
-def cluster_of(peer: Peer, timeout_seconds: float = 5.0) -> Cluster:
-    return Cluster(Fixed(Access(peer.url)), RequestSettings(timeout_seconds=timeout_seconds))
+def cluster_of(peer: Peer, timeout_seconds: float = 5.0, **settings: float) -> Cluster:
+    return Cluster(Fixed(Access(peer.url)), RequestSettings(timeout_seconds=timeout_seconds, **settings))
 
 
 async def until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_SECONDS) -> None:

@@ -47,7 +47,7 @@ async def list_pages(
     """
     query: dict[str, str | int] = {**selector, "limit": size} if size else {**selector}
     while True:
-        answer = await cluster.get(path, query, accept=accept)
+        answer = await cluster.get_page(path, query, accept=accept)
         try:
             page = await decode_large(_PAGE, answer)
         except msgspec.DecodeError as error:

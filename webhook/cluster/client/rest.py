@@ -192,8 +192,17 @@ class Cluster:
         accept: str = JSON,
         timeout_seconds: float | None = None,
     ) -> bytes:
-        """An object, or a collection (one page of it, if the query has a limit)."""
+        """An object, or a small collection."""
         return await self.request("GET", path, query, accept=accept, timeout_seconds=timeout_seconds)
+
+    async def get_page(self, path: str, query: Mapping[str, str | int], *, accept: str = JSON) -> bytes:
+        """A page of a collection, or all of it. It may take longer than other requests while some of it comes."""
+        timeout = aiohttp.ClientTimeout(
+            total=self._settings.page_seconds,
+            sock_connect=self._settings.timeout_seconds,
+            sock_read=self._settings.page_silence_seconds,
+        )
+        return await self._body_of(_Request("GET", path, query, {"Accept": accept}, None, timeout))
 
     async def create(
         self, collection: str, obj: Any, *, timeout_seconds: float | None = None, reserved: bool = False
@@ -272,12 +281,16 @@ class Cluster:
         reserved: bool = False,
     ) -> bytes:
         """The body of the response. `reserved`: the caller has reserved the request at the throttle already."""
-        if self._throttle is not None and not reserved:
-            await self._throttle.wait()
         headers, data = _content(body, accept, content_type)
         timeout = aiohttp.ClientTimeout(total=timeout_seconds or self._settings.timeout_seconds)
+        return await self._body_of(_Request(method, path, query, headers, data, timeout), reserved=reserved)
+
+    async def _body_of(self, request: _Request, *, reserved: bool = False) -> bytes:
+        """The body of the response to a request that waits for its turn at the throttle."""
+        if self._throttle is not None and not reserved:
+            await self._throttle.wait()
         try:
-            async with self._granted(_Request(method, path, query, headers, data, timeout)) as response:
+            async with self._granted(request) as response:
                 return await response.read()
         except ClusterError as error:
             if self._throttle is not None and is_busy(error):

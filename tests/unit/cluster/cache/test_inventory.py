@@ -114,6 +114,7 @@ def test_rules_that_are_served_no_longer_are_in_doubt_and_then_dropped() -> None
         async with caching(a_slice(), a_claim("a"), a_rule()) as bench:
             await bench.settles()
             path = bench.peer.path_of(RULES)
+            await bench.peer.until_watched(path)
             bench.peer.served = {"v1": ALL["v1"] - {RULES}}
             await bench.peer.say_on(path, cut=True)
             await until(lambda: not bench.cache.rules_served, "that they are not served")

@@ -84,10 +84,10 @@ def test_kind_that_is_not_served_is_no_problem_and_looked_for_ever_more_rarely(
 
 def test_worker_does_not_wait_for_patches_that_it_may_not_read() -> None:
     async def test() -> None:
-        async with watching(patience=0.05, forbidden=True, patches=[patch("a")]) as bench:
+        async with watching(patience=0.5, forbidden=True, patches=[patch("a")]) as bench:
             began = time.monotonic()
             await bench.watch.looked()
-            assert 0.04 < time.monotonic() - began < 4
+            assert 0.4 < time.monotonic() - began < 4
             assert dict(bench.watch.patches()) == {}
             problem = bench.watch.problem or ""
             assert problem.startswith("resourceslicepatches not read yet (")

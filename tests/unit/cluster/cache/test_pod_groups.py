@@ -53,6 +53,7 @@ def test_pod_groups_that_are_served_no_longer_are_in_doubt_and_then_dropped() ->
         async with caching(a_group("crew"), served=served, pods=True) as bench:
             await bench.settles()
             path = bench.peer.path_of(GROUPS)
+            await bench.peer.until_watched(path)
             bench.peer.served = ALL
             await bench.peer.say_on(path, cut=True)
             await until(lambda: bench.cache.sight() == Sight(None, "podgroups are served no longer"), "that")

@@ -1,0 +1,59 @@
+"""How long a page of a list may take: longer than other requests, as long as something comes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.unit.cluster.peer import Answer, Peer, Silence, Slow, cluster_of, run
+from webhook.cluster.client.errors import Unavailable
+from webhook.cluster.client.list_pages import listed, pages
+
+PATH = "/apis/example.com/v1/things"
+PIECES = 20
+
+
+def page(names: list[str], more: str = "") -> bytes:
+    items = [{"metadata": {"name": name}} for name in names]
+    return json.dumps({"metadata": {"resourceVersion": "7", "continue": more}, "items": items}).encode()
+
+
+def slow(names: list[str], more: str = "") -> Slow:
+    """A page that takes a second in all."""
+    body = page(names, more)
+    step = -(-len(body) // PIECES)
+    return Slow([body[start : start + step] for start in range(0, len(body), step)], 1.0 / PIECES)
+
+
+def test_page_may_take_longer_than_another_request() -> None:
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer, timeout_seconds=0.5) as cluster:
+            peer.answers.extend([slow(["a", "b"], "more"), slow(["c"])])
+            found = await listed(cluster, PATH, "example.com/v1", "Thing")
+            assert [each["metadata"]["name"] for each in found] == ["a", "b", "c"]
+            peer.answers.append(slow(["a"]))
+            with pytest.raises(Unavailable, match=rf"^GET {PATH}: no answer in time"):
+                await cluster.get(PATH)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("reply", "page_seconds", "silence_seconds"),
+    [(Silence(), 5.0, 0.1), (Slow([b"{", b"}"], 5.0), 5.0, 0.1), (slow(["a"]), 0.5, 5.0)],
+)
+def test_page_that_stalls_or_takes_too_long_is_given_up(
+    reply: Silence | Slow, page_seconds: float, silence_seconds: float
+) -> None:
+    async def test() -> None:
+        slack = {"page_seconds": page_seconds, "page_silence_seconds": silence_seconds}
+        async with Peer() as peer, cluster_of(peer, **slack) as cluster:
+            peer.answers.append(reply)
+            with pytest.raises(Unavailable, match=rf"^GET {PATH}: no answer in time"):
+                async for _ in pages(cluster, PATH):
+                    pass
+            peer.answers.append(Answer(page(["a"])))
+            assert [page async for page in pages(cluster, PATH)] == [[{"metadata": {"name": "a"}}]]
+
+    run(test(), 4.0)
