@@ -21,7 +21,9 @@ MATCHED_MAX_BYTES: Final = 256
 """Of a text that `matches` looks at."""
 _PATTERN_MAX_MEMORY: Final = 8 * 1024  # bytes of RE2's program and caches
 
-_REASONS: Final = {b"pattern too large - compile failed": "pattern too large; use a smaller one, or several"}
+TOO_LARGE: Final = b"pattern too large - compile failed"
+"""What RE2 says of a pattern that needs more than its memory."""
+_REASONS: Final = {TOO_LARGE: "pattern too large; use a smaller one, or several"}
 
 
 class EvaluationError(Exception):

@@ -27,7 +27,7 @@ from webhook.expressions.selectors.syntax import (
     children,
     walk,
 )
-from webhook.expressions.selectors.texts import compiled_pattern
+from webhook.expressions.selectors.texts import PatternFault, compiled_pattern
 from webhook.expressions.selectors.unify import Substitutions, most_general
 from webhook.expressions.selectors.values import UInt
 
@@ -330,7 +330,7 @@ def _refuse_patterns(root: Node) -> None:
     for node, _ in walk(root):
         match node:
             case Invocation(function="matches", arguments=[Constant(value=str(pattern)), *_]):
-                if compiled_pattern(pattern) is None:
+                if compiled_pattern(pattern) is PatternFault.ILLEGAL:
                     raise SelectorError.invalid("invalid matches argument")
             case _:
                 pass

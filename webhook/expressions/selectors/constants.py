@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.library import LIBRARY, dispatched
 from webhook.expressions.selectors.syntax import Constant, Invocation, ListOf, MapOf
-from webhook.expressions.selectors.texts import compiled_pattern
+from webhook.expressions.selectors.texts import PatternFault, compiled_pattern
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
@@ -67,6 +67,10 @@ def check_pattern(node: Invocation, operands: Sequence[Node]) -> None:
     pattern = operands[position] if position is not None else None
     if not isinstance(pattern, Constant) or not isinstance(pattern.value, str):
         return
-    if compiled_pattern(pattern.value) is not None:
-        return
-    raise SelectorError.internal("error parsing regexp")
+    match compiled_pattern(pattern.value):
+        case PatternFault.ILLEGAL:
+            raise SelectorError.internal("error parsing regexp")
+        case PatternFault.TOO_LARGE:
+            raise SelectorError.unsupported("a pattern of this size")
+        case _:
+            return

@@ -6,10 +6,11 @@ Source: cel-go ext/strings.go, common/types; k8s.io/apiserver/pkg/cel/library/re
 from __future__ import annotations
 
 import re
+from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.expressions.values import EvaluationError
+from webhook.expressions.values import TOO_LARGE, EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,27 +28,38 @@ _QUOTED: Final = {
 # --- patterns -----------------------------------------------------------------------------------
 
 
+class PatternFault(Enum):
+    """Why a pattern has no program."""
+
+    ILLEGAL = "Illegal regex"
+    """No API server takes it either."""
+    TOO_LARGE = "not supported here: the pattern is too large"
+    """Go takes larger ones, and needs less memory for classes of characters."""
+
+
 @lru_cache(maxsize=256)
 def compiled_pattern(pattern: str) -> Any:
-    """RE2's program for a pattern; None if it does not take it."""
+    """RE2's program for a pattern, or a PatternFault."""
     # The RE2 that celpy brings; imported late, as celpy costs 0.3 s and 30 MiB.
     from celpy.evaluation import re2  # type: ignore[attr-defined] # noqa: PLC0415
 
     if _ANY_BYTE.search(pattern):
-        return None
+        return PatternFault.ILLEGAL
     options = re2.Options()
     options.max_mem = _PATTERN_MEMORY_BYTES
     options.log_errors = False
     try:
         return re2.compile(pattern, options)
-    except (re2.error, ValueError):
-        return None
+    except re2.error as error:
+        return PatternFault.TOO_LARGE if error.args[0] == TOO_LARGE else PatternFault.ILLEGAL
+    except ValueError:
+        return PatternFault.ILLEGAL
 
 
 def _program(pattern: str) -> Any:
     program = compiled_pattern(pattern)
-    if program is None:
-        raise EvaluationError("Illegal regex")
+    if isinstance(program, PatternFault):
+        raise EvaluationError(program.value)
     return program
 
 

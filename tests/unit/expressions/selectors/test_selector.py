@@ -10,6 +10,7 @@ import pytest
 from webhook.expressions.selectors.cost import MAX_COST
 from webhook.expressions.selectors.device import SelectedDevice
 from webhook.expressions.selectors.faults import FaultKind, SelectorFault
+from webhook.expressions.selectors.macros import COPIED_MAX
 from webhook.expressions.selectors.reader import MAX_DEPTH
 from webhook.expressions.selectors.selector import (
     MAX_BYTES,
@@ -84,6 +85,30 @@ def test_a_syntax_error_says_where() -> None:
 
 def test_what_is_unsupported_and_too_expensive_is_too_expensive() -> None:
     assert fault("lists.range(10000000).all(x, isIP('1'))").kind is FaultKind.TOO_EXPENSIVE
+
+
+def test_a_pattern_that_only_this_evaluator_finds_too_large_is_unsupported() -> None:
+    """Go takes it: a class of characters is one instruction there, and hundreds in RE2."""
+    assert selector(r"device.driver.matches('\\pL{50}')").matches(DEVICE, StepBudget(100)) is False
+    assert fault(r"device.driver.matches('\\pL{100}')") == SelectorFault(
+        FaultKind.UNSUPPORTED, "not supported here: a pattern of this size"
+    )
+    assert fault(r"device.driver.matches('\\pL{100}') && 1").kind is FaultKind.INVALID
+    assert fault("device.driver.matches('a{1001}')").kind is FaultKind.INVALID
+    computed = selector(r"device.driver.matches('\\pL{100}' + '')")
+    with pytest.raises(EvaluationError, match="^not supported here: the pattern is too large$"):
+        computed.matches(DEVICE, StepBudget(100))
+
+
+def test_a_macro_that_copies_what_is_before_it_copies_100_parts() -> None:
+    def chained(numbers: int) -> str:
+        return f"optional.of([{', '.join(['1'] * numbers)}]).optMap(list, size(list) > 1).orValue(false)"
+
+    parts_beside = len(("optional", "of()", "[]"))
+    assert selector(chained(COPIED_MAX - parts_beside)).matches(DEVICE, StepBudget(1000))
+    assert fault(chained(COPIED_MAX - parts_beside + 1)) == SelectorFault(
+        FaultKind.UNSUPPORTED, "not supported here: optMap() after more than 100 parts"
+    )
 
 
 def test_length_is_bounded_in_bytes() -> None:
