@@ -30,8 +30,7 @@ class ExpressionBudget:
     def selector_errors(self, path: Path, text: str, *, evaluated: bool = False) -> Iterator[FieldError]:
         """One selector. `evaluated`: here and not by the API server, so that what is unsupported here is refused."""
         if not self._fits(text):
-            if _size_bytes(text) > EXPRESSION_MAX_BYTES:
-                yield too_long(path, EXPRESSION_MAX_BYTES)
+            yield from _length_errors(path, text)
             return
         found = compile_selector(text)
         if isinstance(found, SelectorFault):
@@ -40,8 +39,7 @@ class ExpressionBudget:
     def derived_costs(self, path: Path, text: str) -> Iterator[FieldError | int]:
         """One derived attribute: its errors, and what it costs."""
         if not self._fits(text):
-            if _size_bytes(text) > EXPRESSION_MAX_BYTES:
-                yield too_long(path, EXPRESSION_MAX_BYTES)
+            yield from _length_errors(path, text)
             return
         found = derived_cost(text)
         if isinstance(found, SelectorFault):
@@ -57,6 +55,11 @@ class ExpressionBudget:
             return False
         self._left_bytes -= size
         return self._left_bytes >= 0
+
+
+def _length_errors(path: Path, text: str) -> Iterator[FieldError]:
+    if _size_bytes(text) > EXPRESSION_MAX_BYTES:
+        yield too_long(path, EXPRESSION_MAX_BYTES)
 
 
 def fault_errors(path: Path, text: str, fault: SelectorFault, *, evaluated: bool) -> Iterator[FieldError]:

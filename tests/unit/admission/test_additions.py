@@ -359,6 +359,15 @@ def test_template_from_before_we_came_gets_no_author_by_an_update() -> None:
     """Its specification is immutable, and whoever updates it is not who wrote it."""
     template = make_template([OWN])
     assert paths(template, template, user="joe") == []
+    signed_since = mutated(template)[0]
+    assert paths(signed_since, template, user="joe") == [], "the API server refuses the change of its specification"
+
+
+def test_author_that_a_changed_template_still_has_is_not_written_again() -> None:
+    stored = mutated(make_template([OWN]))[0]
+    changed = json.loads(json.dumps(stored))
+    changed["spec"]["metadata"]["labels"] = {"a": "b"}
+    assert paths(changed, stored, user="joe") == []
 
 
 def test_tolerations_that_were_not_added_by_us_are_not_put_back() -> None:

@@ -60,8 +60,11 @@ def test_expressions_are_compiled_up_to_a_size_together() -> None:
     assert list(budget.selector_errors(AT, "true".ljust(COMPILED_MAX_BYTES - EXPRESSION_MAX_BYTES))) == []
     assert len(list(budget.selector_errors(AT, "x".ljust(EXPRESSION_MAX_BYTES)))) == 1
     assert list(budget.selector_errors(AT, "x")) == []
-    [error] = budget.selector_errors(AT, "x" * (EXPRESSION_MAX_BYTES + 1))
-    assert error.type is ErrorType.TOO_LONG
+    assert list(budget.derived_costs(AT, "x")) == []
+    for judge in (budget.selector_errors, budget.derived_costs):
+        [error] = judge(AT, "x" * (EXPRESSION_MAX_BYTES + 1))
+        assert isinstance(error, FieldError)
+        assert error.type is ErrorType.TOO_LONG
 
 
 # --- where they stand ---------------------------------------------------------------------------
