@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.unit.eviction.hurried import LoopClock, at_work, hurry
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.test_order import CASES, Case
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.eviction import planner
 from webhook.eviction.limits import OwnerLimit
 from webhook.eviction.modes import Mode
 from webhook.eviction.pending import PendingSet
 from webhook.eviction.ready_queue import Idle, ReadyPod, ReadyQueue
 from webhook.policy.model import EvictionProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from webhook.api.rules import Condition, DeviceTaintRule
+    from webhook.eviction.ports import WriteFailure
 
 MANY = 600
 DEADLINE_SECONDS = 20.0
@@ -66,6 +74,31 @@ def test_many_pods_are_not_planned_in_one_go() -> None:
         slices += 1
     assert slices >= 5
     assert len(world.planned) == MANY
+
+
+class LateConditions(FakeCluster):
+    """An API server that takes a minute to write conditions."""
+
+    async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> WriteFailure | None:
+        await asyncio.sleep(60.0)
+        return await super().set_conditions(rule, conditions)
+
+
+def test_many_pods_are_evicted_as_soon_as_all_are_planned() -> None:
+    """Also if nothing else happens then that would wake the worker, such as a change of the rule."""
+
+    async def test() -> None:
+        world = World(Mode.REPLACEMENT, FREE, clock=LoopClock(), cluster=LateConditions)
+        async with at_work(world):
+            await asyncio.sleep(1.0)
+            for number in range(MANY):
+                world.add(claim(f"p{number}"), pod(f"p{number}"))
+            world.add(rule())
+            assert behind(world)
+            await asyncio.sleep(1.0)
+            assert len(world.evicted) == MANY
+
+    hurry(test())
 
 
 async def impatient(world: World) -> None:

@@ -269,6 +269,11 @@ def test_rule_that_does_not_match_does_not_decide() -> None:
         pytest.param(
             {"match": {"deviceClasses": ["nic"]}}, ['deviceClasses: "gpu", wanted "nic"'], id="one for another class"
         ),
+        pytest.param(
+            {"match": {"drivers": ["a.example.com"]}},
+            ['drivers: "a.example.com" and "b.example.com", wanted "a.example.com"'],
+            id="one for one driver of two",
+        ),
     ],
 )
 def test_exception_that_does_not_apply_says_why(exception: Any, over: list[str] | None) -> None:

@@ -14,8 +14,6 @@ class CelType(NamedTuple):
     of: tuple[CelType, ...] = ()
 
     def __str__(self) -> str:
-        if self.kind == "parameter":
-            return self.name
         return f"{self.name}({', '.join(map(str, self.of))})" if self.of else self.name
 
     @property

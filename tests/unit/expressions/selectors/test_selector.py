@@ -64,6 +64,7 @@ def test_a_selector_is_compiled_once() -> None:
         ("device.vendor == 'x'", FaultKind.INVALID, "undefined field 'vendor'"),
         ("gpu == 'x'", FaultKind.INVALID, "undeclared reference to 'gpu'"),
         ("device.driver == 1", FaultKind.INVALID, "found no matching overload for '_==_' applied to '(string, int)'"),
+        ("{'a': [1]} + 1 == 2", FaultKind.INVALID, "applied to '(map(string, list(int)), int)'"),
         ("device.driver", FaultKind.INVALID, "must evaluate to bool or the unknown type, not string"),
         ("int('x') == 1", FaultKind.INTERNAL, "program instantiation failed: cannot convert 'x' to int"),
         ("device.driver.find('[') == ''", FaultKind.INTERNAL, "program instantiation failed"),
@@ -96,7 +97,7 @@ def test_a_pattern_that_only_this_evaluator_finds_too_large_is_unsupported() -> 
     assert fault(r"device.driver.matches('\\pL{100}') && 1").kind is FaultKind.INVALID
     assert fault("device.driver.matches('a{1001}')").kind is FaultKind.INVALID
     computed = selector(r"device.driver.matches('\\pL{100}' + '')")
-    with pytest.raises(EvaluationError, match="^not supported here: the pattern is too large$"):
+    with pytest.raises(EvaluationError, match=r"^not supported here: the pattern is too large$"):
         computed.matches(DEVICE, StepBudget(100))
 
 
