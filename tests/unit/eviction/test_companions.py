@@ -200,6 +200,19 @@ def test_pods_whose_taints_change_all_the_time_take_no_more_room() -> None:
     assert ring.goes_after("z") == 109
 
 
+def test_pods_whose_taints_are_gone_take_room_for_a_while_only() -> None:
+    many = [f"p{number}" for number in range(40)]
+    ring = Ring(*many, "z")
+    for name in many:
+        ring.hits(name, 1000)
+    for name in many[1:]:
+        ring.hits(name, None)
+    for after in range(100):
+        ring.hits(many[0], 900 - after)
+    [causes] = ring.companions._causes.values()
+    assert len(causes._by_due) <= 4
+
+
 @pytest.mark.parametrize("after", [lambda _: 1000, lambda at: 1000 + at, lambda at: 9000 - at])
 def test_large_group_is_planned_once_whatever_the_order_of_its_due_times(after: Callable[[int], int]) -> None:
     """Of 600 pods a taint hits 300; the others are planned when the first is known, and not once for each."""

@@ -92,6 +92,19 @@ def test_pod_on_one_device_is_evicted_by_its_slice_by_rules_and_by_both() -> Non
         assert (None if found is None else [str(reason) for reason in found.reasons]) == expected
 
 
+def test_taint_that_evicts_the_users_of_a_claim_later_evicts_them() -> None:
+    watched = Watched(
+        slice_of({"gpu-0": (taint(),), "gpu-1": (taint("NoSchedule"),)}),
+        claim("now"),
+        claim("later", tolerates(60)),
+        claim("never", tolerates(None)),
+        claim("elsewhere", devices=("gpu-1",)),
+    )
+    names = ("now", "later", "never", "elsewhere", "unknown")
+    evicting = [name for name in names if watched.evictions.evicts_users_of(f"ml/{name}-claim")]
+    assert evicting == ["now", "later"]
+
+
 def test_reasons_are_all_that_are_not_tolerated_also_the_later_ones() -> None:
     """E-11."""
     held = claim("pod", tolerates(60), tolerates(key="example.com/fine"))
