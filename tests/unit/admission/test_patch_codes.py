@@ -49,6 +49,14 @@ def test_code_is_for_this_patch_alone(changed: Any) -> None:
     assert "was made for another rule, selector, taint or effect, or with another key" in refusals(decision)
 
 
+@pytest.mark.parametrize("time", ["2026-06-01T11:59:00Z", "2026-06-01T12:00:30Z"])
+def test_code_holds_whatever_the_time_as_long_as_it_is_not_back_dated(time: str) -> None:
+    """Clocks may differ by a minute."""
+    limits = allowing(pods=3)
+    code = code_in(ask_patch(patching(cel(FIRST)), impact=limits))
+    assert ask_patch(patching(cel(FIRST), evicting(time_added=time), code=code), impact=limits).allowed
+
+
 def test_code_for_less_is_refused() -> None:
     limits = allowing(pods=1)
     code = code_in(ask_patch(patching(cel(FIRST)), impact=limits, cluster=racks(2)))

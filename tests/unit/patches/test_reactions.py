@@ -85,6 +85,13 @@ def test_a_taint_without_a_time_never_lasted() -> None:
     assert result.outcomes[0].waiting == 1
 
 
+def test_a_taint_without_a_time_does_not_hide_one_that_lasted() -> None:
+    taints = (make_signal(None), make_signal(MINUTES_5, "", HEAT))
+    for reactions in ((make_reaction(), HOT), (HOT, make_reaction())):
+        result = Cluster(make_slice({"gpu-0": taints}), reactions=reactions).look()
+        assert [rule.level for rule in written(result)] == [ReactionLevel.EMPTY]
+
+
 @pytest.mark.parametrize(
     "taint",
     [
