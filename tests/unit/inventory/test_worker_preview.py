@@ -63,6 +63,20 @@ def test_pod_that_is_exempt_is_left_alone_for_that_reason_and_the_others_go() ->
     assert found["b"][0] is PodOutcome.EVICTED
 
 
+def test_pod_that_tolerates_the_taint_or_is_not_known_stays_as_it_is_in_the_preview() -> None:
+    for_ever = DeviceToleration(operator="Exists")
+    found = outcomes(
+        previewed(
+            claim("a", on("gpu-0", for_ever), users=[user("a")]),
+            claim("b", on("gpu-1"), users=[user("gone")]),
+            pod("a", "a"),
+            mirror="a",
+        )
+    )
+    assert found["a"][0] is PodOutcome.TOLERATES
+    assert found["gone"][0] is PodOutcome.EVICTED
+
+
 @pytest.mark.parametrize(
     ("mirror", "reason"),
     [("", OutcomeReason.HELD_BY_POD_GROUP), ("a", OutcomeReason.MIRROR_POD)],

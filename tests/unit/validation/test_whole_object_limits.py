@@ -323,3 +323,13 @@ def test_conditions_are_judged_unless_there_are_too_many() -> None:
     assert_reported(binding("a", "b c"), [f'{at}[1]: Invalid value: "b c": '])
     assert_reported(binding("a", "b", "c", "d e"), [f'{at}[3]: Invalid value: "d e": '])
     assert_reported(binding("a", "b", "c", "d", "e f"), [f"{at}: Too many: 5: must have at most 4 items"])
+
+
+def test_requests_of_a_constraint_are_judged_beside_their_number_until_1_34() -> None:
+    """validateSet returns after the number from 1.35 on."""
+    at = "spec.devices.constraints[0].requests"
+    too_many = f"{at}: Too many: 33: must have at most 32 items"
+    for minor, more in ((34, [f'{at}[1]: Invalid value: "a/b/c": ', f"{at}[2]: Duplicate value: "]), (35, [])):
+        claim = edited(whole(CLAIM), ("spec/devices/constraints/0/requests", ["all", "a/b/c", *["all"] * 31]))
+        found = [error for error in reported(claim, minor=minor) if error.startswith(at)]
+        assert_reported(found[: 1 + len(more)] if more else found, [too_many, *more])
