@@ -136,8 +136,7 @@ def _rule(rule: DeviceTaintRule, now: datetime) -> Iterator[Finding]:
         yield advice("DT011", SELECTOR, None, text)
     else:
         yield from _selector(selector)
-    taint = rule.taint
-    yield from _taint(TAINT, taint if taint.effect == effect else structs.replace(taint, effect=effect), now)
+    yield from _taint(TAINT, structs.replace(rule.taint, effect=effect), now)
     yield from _extras(TAINT, rule.taint)
     for name in rule.meta.annotations:
         if name.startswith(f"{OWN_GROUP}/") and name not in _KNOWN_ANNOTATIONS:

@@ -282,6 +282,8 @@ def test_advice_on_the_selector_of_a_rule(selector: Any, effect: str, expected: 
 def test_eviction_by_us_counts_as_eviction() -> None:
     rule = make_rule(selector={}, annotations={"devicetaint.io/evict": "true"})
     assert advice(rule) == [f"DT011 spec.deviceSelector: {EVERY_DEVICE}; all pods that use one are evicted"]
+    back_dated = make_rule(taint=make_taint(time_added=ago(3600)), annotations={"devicetaint.io/evict": "true"})
+    assert [each.partition(":")[0] for each in advice(back_dated)] == ["DT008 spec.taint.timeAdded"]
 
 
 @pytest.mark.parametrize(
