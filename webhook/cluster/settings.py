@@ -25,12 +25,12 @@ class RequestSettings:
     """How single requests are made."""
 
     timeout_seconds: float = 10.0
-    """For one request from connecting to the last byte, but for pages of lists."""
+    """For one request from connecting to the last byte, except a page of a list."""
     page_seconds: float = 60.0
-    """The same for one page of a list. An API server ends requests after as long (--request-timeout)."""
+    """The same for one page of a list. An API server gives up a request after the same time (--request-timeout)."""
     page_silence_seconds: float = 20.0
-    """A page of which nothing comes for this long is given up, as its connection may be dead. A busy API server may
-    queue a list for 15 s before it begins."""
+    """A page is given up when no data arrives for this long, as the connection may be dead. A busy API server may queue
+    a list for 15 s before it answers."""
     renew_seconds: float = 60.0
     """How old a token may be before its file is read again. A kubelet replaces it at 80 % of its life, so no sooner
     than 2 minutes before the old one ends (a token lives for 10 minutes at least)."""

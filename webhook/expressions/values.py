@@ -21,9 +21,8 @@ MATCHED_MAX_BYTES: Final = 256
 """Of a text that `matches` looks at."""
 _PATTERN_MAX_MEMORY: Final = 8 * 1024  # bytes of RE2's program and caches
 
-TOO_LARGE: Final = b"pattern too large - compile failed"
+_TOO_LARGE: Final = b"pattern too large - compile failed"
 """What RE2 says of a pattern that needs more than its memory."""
-_REASONS: Final = {TOO_LARGE: "pattern too large; use a smaller one, or several"}
 
 
 class EvaluationError(Exception):
@@ -31,7 +30,11 @@ class EvaluationError(Exception):
 
 
 class PatternError(Exception):
-    """RE2 does not take the pattern; `str()` says why."""
+    """RE2 does not take the pattern; `str()` says why. `too_large`: with more memory it might."""
+
+    def __init__(self, reason: str, *, too_large: bool = False) -> None:
+        super().__init__(reason)
+        self.too_large = too_large
 
 
 def reader(wanted: VariableType, what: str) -> Callable[[Any], Any]:
@@ -198,22 +201,31 @@ def joined_lists(left: Run, right: Run, what: str) -> Run:
     return lambda scope: _bound_list([*left(scope), *right(scope)], what)
 
 
+def compiled(pattern: str, memory_bytes: int) -> Any:
+    """RE2's program for a pattern; with its caches, it takes up to that much memory. Raises: PatternError."""
+    # The RE2 that celpy brings; imported late, as celpy costs 0.3 s and 30 MiB.
+    from celpy.evaluation import re2  # type: ignore[attr-defined] # noqa: PLC0415
+
+    options = re2.Options()
+    options.max_mem = memory_bytes
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0]
+        if reason == _TOO_LARGE:
+            raise PatternError("pattern too large; use a smaller one, or several", too_large=True) from None
+        raise PatternError(reason.decode(errors="replace")) from None
+    except ValueError:
+        raise PatternError("no text") from None
+
+
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Whether RE2, whose time is proportional to the text's, finds the pattern anywhere in a text.
 
     Raises: PatternError.
     """
-    # The RE2 that celpy brings; imported late as in parser.
-    from celpy.evaluation import re2  # type: ignore[attr-defined] # noqa: PLC0415
-
-    options = re2.Options()
-    options.max_mem = _PATTERN_MAX_MEMORY
-    options.log_errors = False
-    try:
-        search = re2.compile(pattern, options).search
-    except (re2.error, ValueError) as error:
-        reason = error.args[0] if isinstance(error, re2.error) else b"no text"
-        raise PatternError(_REASONS.get(reason, reason.decode(errors="replace"))) from None
+    search = compiled(pattern, _PATTERN_MAX_MEMORY).search
 
     def found(text: str) -> bool:
         # Lone surrogates cannot be encoded; to CEL they are no text either.

@@ -196,7 +196,7 @@ class Cluster:
         return await self.request("GET", path, query, accept=accept, timeout_seconds=timeout_seconds)
 
     async def get_page(self, path: str, query: Mapping[str, str | int], *, accept: str = JSON) -> bytes:
-        """A page of a collection, or all of it. It may take longer than other requests while some of it comes."""
+        """A page of a collection, or all of it. It has more time than other requests, as long as data arrives."""
         timeout = aiohttp.ClientTimeout(
             total=self._settings.page_seconds,
             sock_connect=self._settings.timeout_seconds,

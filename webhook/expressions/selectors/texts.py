@@ -10,7 +10,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.expressions.values import TOO_LARGE, EvaluationError
+from webhook.expressions.values import EvaluationError, PatternError, compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,20 +40,12 @@ class PatternFault(Enum):
 @lru_cache(maxsize=256)
 def compiled_pattern(pattern: str) -> Any:
     """RE2's program for a pattern, or a PatternFault."""
-    # The RE2 that celpy brings; imported late, as celpy costs 0.3 s and 30 MiB.
-    from celpy.evaluation import re2  # type: ignore[attr-defined] # noqa: PLC0415
-
     if _ANY_BYTE.search(pattern):
         return PatternFault.ILLEGAL
-    options = re2.Options()
-    options.max_mem = _PATTERN_MEMORY_BYTES
-    options.log_errors = False
     try:
-        return re2.compile(pattern, options)
-    except re2.error as error:
-        return PatternFault.TOO_LARGE if error.args[0] == TOO_LARGE else PatternFault.ILLEGAL
-    except ValueError:
-        return PatternFault.ILLEGAL
+        return compiled(pattern, _PATTERN_MEMORY_BYTES)
+    except PatternError as error:
+        return PatternFault.TOO_LARGE if error.too_large else PatternFault.ILLEGAL
 
 
 def _program(pattern: str) -> Any:

@@ -1,4 +1,4 @@
-"""How long a page of a list may take: longer than other requests, as long as something comes."""
+"""How long a page of a list may take: longer than other requests, as long as data arrives."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_page_that_stalls_or_takes_too_long_is_given_up(
     reply: Silence | Slow, page_seconds: float, silence_seconds: float
 ) -> None:
     async def test() -> None:
-        slack = {"page_seconds": page_seconds, "page_silence_seconds": silence_seconds}
-        async with Peer() as peer, cluster_of(peer, **slack) as cluster:
+        limits = {"page_seconds": page_seconds, "page_silence_seconds": silence_seconds}
+        async with Peer() as peer, cluster_of(peer, **limits) as cluster:
             peer.answers.append(reply)
             with pytest.raises(Unavailable, match=rf"^GET {PATH}: no answer in time"):
                 async for _ in pages(cluster, PATH):
