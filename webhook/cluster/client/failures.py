@@ -35,6 +35,15 @@ def reason_of(error: aiohttp.ClientError | OSError) -> str:
     return known or " ".join(str(error).split()) or type(error).__name__
 
 
+def limit_of(error: TimeoutError, timeout: aiohttp.ClientTimeout) -> str:
+    """One line: which limit of a request was reached, in seconds."""
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return f"no connection within {timeout.sock_connect or timeout.total:g} s"
+    if isinstance(error, aiohttp.SocketTimeoutError):
+        return f"no data for {timeout.sock_read:g} s"
+    return f"no answer within {timeout.total:g} s"
+
+
 def _address(error: aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError) -> str:
     host = f"[{error.host}]" if ":" in error.host else error.host
     return f"{host}:{error.port}"

@@ -84,8 +84,10 @@ async def certificate_end(host: str, port: int, name: str, bundle: bytes, timeou
             _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name)
     except ssl.SSLCertVerificationError as error:
         raise Untrusted(error.verify_message or str(error)) from None
+    except TimeoutError as error:  # the system's own has a text
+        raise NoHandshake(str(error) or f"no answer within {timeout_seconds:g} s") from None
     except (OSError, ValueError) as error:  # ValueError: a name that no certificate can have
-        raise NoHandshake(str(error) or "no answer in time") from None
+        raise NoHandshake(str(error)) from None
     try:
         peer = writer.get_extra_info("peercert")
         with parsing("the end of the served certificate cannot be read"):

@@ -20,7 +20,7 @@ from yarl import URL
 
 from webhook.cluster.client.connections import Connections
 from webhook.cluster.client.errors import ClusterError, NoCredentials, Silent, Unavailable, error_of, is_busy
-from webhook.cluster.client.failures import reason_of
+from webhook.cluster.client.failures import limit_of, reason_of
 from webhook.cluster.client.fence import FencedBody
 from webhook.cluster.client.proxy import UnknownProxy, proxy_at, proxy_for
 from webhook.cluster.client.raw import RawResponse
@@ -337,7 +337,7 @@ class Cluster:
                     raise error_of(str(request), body, code=response.status, retry_after=retry_after)
                 yield response
         except TimeoutError as error:
-            raise Unavailable(f"{request}: no answer in time: {str(error) or request.timeout.total}") from error
+            raise Unavailable(f"{request}: {limit_of(error, request.timeout)}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise Unavailable(f"{request}: {reason_of(error)}") from error
 

@@ -15,6 +15,7 @@ from webhook.certificates.authority import Authority
 from webhook.cluster.client.credentials import Access
 from webhook.cluster.client.errors import Unavailable
 from webhook.cluster.client.rest import Cluster
+from webhook.cluster.settings import RequestSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,3 +114,15 @@ def test_b5_a_server_without_tls_is_told_in_one_line() -> None:
 def test_b5_an_unknown_host_is_told_by_its_name() -> None:
     text = told("http://no-such-host.invalid:80")
     assert text.startswith("GET /version: no-such-host.invalid:80: no such host")
+
+
+def test_a_server_that_never_completes_its_handshake_is_told_by_the_limit_for_connecting() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        credentials = Fixed(f"https://127.0.0.1:{silent.getsockname()[1]}")
+
+        async def ask() -> None:
+            async with Cluster(credentials, RequestSettings(timeout_seconds=0.2)) as cluster:
+                await cluster.get_page("/version", {})
+
+        with pytest.raises(Unavailable, match=r"^GET /version: no connection within 0\.2 s$"):
+            asyncio.run(ask())
