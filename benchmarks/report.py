@@ -44,6 +44,8 @@ TARGETS = {
     ("rules", OURS): Target(goal=1.4),
 }
 
+MANY_REPEATED = 0.1
+"""Of the rounds: from there on it is said that the machine was not quiet."""
 OWN_FLOOR = 0.5
 """Of our own throughput without a policy, with a thousand rules."""
 
@@ -84,12 +86,7 @@ class Figures:
         parts = [self._setting(), self._throughput(), self._comparison(), self._policy(), self._processes()]
         if self.latencies:
             parts.append(self._through_api_server())
-        remarks = [*self.remarks, *(remark for result in self.results for remark in result.remarks)]
-        for result in self.results:
-            wide = [server for server in result.samples if server != PEER and not result.known(server, PEER)]
-            if wide:
-                text = f"the interval of the median is wider than {NARROW:.0%} of it"
-                remarks.append(f"{result.workload.title}: {text} ({'; '.join(wide)})")
+        remarks = [*self.remarks, *(remark for result in self.results for remark in _doubts(result))]
         if remarks:
             parts.append("\n".join(["Remarks on this run:", "", *(f"- {remark}" for remark in remarks)]))
         return "\n\n".join(parts) + "\n"
@@ -206,6 +203,18 @@ class Figures:
             rows.append([latency.kind, latency.server, *figures, *(["", ""] if latency is base else added)])
         heads = ["create of", "webhook", "p50 ms", "p99 ms", "added p50 ms", "added p99 ms"]
         return "### A create through an API server\n\n" + table(heads, rows, right=range(2, 6))
+
+
+def _doubts(result: Result) -> Iterable[str]:
+    """What makes figures of a workload doubtful."""
+    yield from result.remarks
+    repeated = result.rounds - len(result.samples[PEER])
+    if repeated > MANY_REPEATED * result.rounds:
+        yield f"{result.workload.title}: {repeated} of {result.rounds} rounds were disturbed by other programs"
+    wide = [server for server in result.samples if server != PEER and not result.known(server, PEER)]
+    if wide:
+        text = f"the interval of the median is wider than {NARROW:.0%} of it"
+        yield f"{result.workload.title}: {text} ({'; '.join(wide)})"
 
 
 def _mib(size: int) -> str:

@@ -20,7 +20,7 @@ from webhook.policy.model import EvictionProfile, Pause
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-UNSURE = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: no answer within 10 s", unsure=True)
+UNSURE = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: no complete answer within 10 s", unsure=True)
 REFUSED = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: 403: not now")
 NAMESAKE = structs.replace(pod("one"), meta=structs.replace(pod("one").meta, uid="uid-namesake"))
 

@@ -114,13 +114,10 @@ class ClaimsHorizon:
     async def _newest_version(self) -> str:
         """The version of the collection as it is now."""
         try:
-            async with contextlib.aclosing(self._claims.pages(1)) as pages:
-                async for _, version in pages:
-                    return version
+            return await self._claims.newest_version()
         except NotFound:
             self._claims.collection.forget()
             raise
-        raise AssertionError("a list has a first page")
 
     async def _last_change(self, until: str) -> str:
         """The version of the last change up to `until`, as far as the server says; else `until` itself."""

@@ -10,7 +10,7 @@ import msgspec
 from webhook.cluster.cache.wire import Bookmark, V, WatchEvent
 from webhook.cluster.client.answers import decode, decode_large
 from webhook.cluster.client.errors import Undecodable, error_of
-from webhook.cluster.client.list_pages import list_pages
+from webhook.cluster.client.list_pages import collection_version, list_pages
 from webhook.cluster.client.rest import JSON
 
 if TYPE_CHECKING:
@@ -68,6 +68,11 @@ class ListWatch(Generic[V]):
         async with contextlib.aclosing(listed) as pages:
             async for page in pages:
                 yield self._items(path, page), page.metadata.resource_version
+
+    async def newest_version(self) -> str:
+        """The version of the collection as it is now. Raises ClusterError."""
+        path = await self.collection.path()
+        return await collection_version(self._cluster, path, selector=self._selector, accept=self._list_accept)
 
     def _items(self, path: str, page: Page) -> Iterator[V]:
         try:

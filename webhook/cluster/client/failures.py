@@ -28,7 +28,7 @@ def reason_of(error: aiohttp.ClientError | OSError) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):  # a ClientConnectorError without its os_error
         return f"{_address(error)}: {_certificate(error.certificate_error)}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"{_address(error)}: {_connecting(error.os_error)}"
+        return f"{_address(error)}: {reason_of_connecting(error.os_error)}"
     if isinstance(error, aiohttp.InvalidURL):
         return f"{error}: not the URL of a server"
     known = _word(error) if isinstance(error, OSError) else ""
@@ -36,12 +36,15 @@ def reason_of(error: aiohttp.ClientError | OSError) -> str:
 
 
 def limit_of(error: TimeoutError, timeout: aiohttp.ClientTimeout) -> str:
-    """One line: which limit of a request was reached, in seconds."""
+    """One line: which limit of a request was reached, in seconds.
+
+    Only lists and watches have a limit of their own for connecting, which holds for each address of the server's name.
+    """
     if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return f"no connection within {timeout.sock_connect or timeout.total:g} s"
+        return f"no connection within {timeout.sock_connect:g} s per address"
     if isinstance(error, aiohttp.SocketTimeoutError):
         return f"no data for {timeout.sock_read:g} s"
-    return f"no answer within {timeout.total:g} s"
+    return f"no complete answer within {timeout.total:g} s"
 
 
 def _address(error: aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError) -> str:
@@ -49,7 +52,8 @@ def _address(error: aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertif
     return f"{host}:{error.port}"
 
 
-def _connecting(error: OSError) -> str:
+def reason_of_connecting(error: OSError) -> str:
+    """What was wrong when a connection was opened; never empty."""
     if isinstance(error, socket.gaierror):
         return f"no such host ({error.strerror})"
     if isinstance(error, ssl.SSLError):

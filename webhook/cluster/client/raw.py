@@ -15,6 +15,7 @@ import msgspec
 from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.trust import trusting_context
 from webhook.cluster.client.answers import decode, objects
+from webhook.cluster.client.failures import reason_of_connecting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,9 +85,10 @@ async def certificate_end(host: str, port: int, name: str, bundle: bytes, timeou
             _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name)
     except ssl.SSLCertVerificationError as error:
         raise Untrusted(error.verify_message or str(error)) from None
-    except TimeoutError as error:  # the system's own has a text
-        raise NoHandshake(str(error) or f"no answer within {timeout_seconds:g} s") from None
-    except (OSError, ValueError) as error:  # ValueError: a name that no certificate can have
+    except OSError as error:
+        late = isinstance(error, TimeoutError) and not error.errno  # the system's own has a number
+        raise NoHandshake(f"no answer within {timeout_seconds:g} s" if late else reason_of_connecting(error)) from None
+    except ValueError as error:  # a name that no certificate can have
         raise NoHandshake(str(error)) from None
     try:
         peer = writer.get_extra_info("peercert")

@@ -313,7 +313,7 @@ class Cluster:
             async with await self._send(request, await self._current_access()) as response:
                 return RawResponse.of(response.status, response.headers, await response.read())
         except TimeoutError as error:
-            raise Unavailable(f"{request}: no answer within {timeout_seconds:g} s") from error
+            raise Unavailable(f"{request}: {limit_of(error, request.timeout)}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise Unavailable(f"{request}: {reason_of(error)}") from error
 

@@ -71,6 +71,6 @@ def check_pattern(node: Invocation, operands: Sequence[Node]) -> None:
         case PatternFault.ILLEGAL:
             raise SelectorError.internal("error parsing regexp")
         case PatternFault.TOO_LARGE:
-            raise SelectorError.unsupported("a pattern of this size")
+            raise SelectorError.unsupported(PatternFault.TOO_LARGE.value)
         case _:
             return

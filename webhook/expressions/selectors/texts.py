@@ -33,13 +33,13 @@ class PatternFault(Enum):
 
     ILLEGAL = "Illegal regex"
     """No API server takes it either."""
-    TOO_LARGE = "not supported here: the pattern is too large"
-    """Go takes larger ones, and needs less memory for classes of characters."""
+    TOO_LARGE = "a pattern of this size; use a smaller one, or several"
+    """Go may take it, as it needs less memory for classes of characters."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=128)
 def compiled_pattern(pattern: str) -> Any:
-    """RE2's program for a pattern, or a PatternFault."""
+    """RE2's program for a pattern, or a PatternFault. The programs that are kept take up to 128 MiB (ADR 20)."""
     if _ANY_BYTE.search(pattern):
         return PatternFault.ILLEGAL
     try:
@@ -50,7 +50,9 @@ def compiled_pattern(pattern: str) -> Any:
 
 def _program(pattern: str) -> Any:
     program = compiled_pattern(pattern)
-    if isinstance(program, PatternFault):
+    if program is PatternFault.TOO_LARGE:
+        raise EvaluationError(f"not supported here: {program.value}")
+    if program is PatternFault.ILLEGAL:
         raise EvaluationError(program.value)
     return program
 

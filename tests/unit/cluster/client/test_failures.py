@@ -124,5 +124,5 @@ def test_a_server_that_never_completes_its_handshake_is_told_by_the_limit_for_co
             async with Cluster(credentials, RequestSettings(timeout_seconds=0.2)) as cluster:
                 await cluster.get_page("/version", {})
 
-        with pytest.raises(Unavailable, match=r"^GET /version: no connection within 0\.2 s$"):
+        with pytest.raises(Unavailable, match=r"^GET /version: no connection within 0\.2 s per address$"):
             asyncio.run(ask())

@@ -9,7 +9,8 @@ import pytest
 
 from tests.unit.cluster.peer import Answer, Peer, Silence, Slow, cluster_of, run
 from webhook.cluster.client.errors import Unavailable
-from webhook.cluster.client.list_pages import listed, pages
+from webhook.cluster.client.list_pages import collection_version, listed, pages
+from webhook.cluster.client.rest import JSON
 
 PATH = "/apis/example.com/v1/things"
 PIECES = 20
@@ -34,7 +35,7 @@ def test_page_may_take_longer_than_another_request() -> None:
             found = await listed(cluster, PATH, "example.com/v1", "Thing")
             assert [each["metadata"]["name"] for each in found] == ["a", "b", "c"]
             peer.answers.append(slow(["a"]))
-            with pytest.raises(Unavailable, match=rf"^GET {PATH}: no answer within 0\.5 s$"):
+            with pytest.raises(Unavailable, match=rf"^GET {PATH}: no complete answer within 0\.5 s$"):
                 await cluster.get(PATH)
 
     run(test())
@@ -45,7 +46,7 @@ def test_page_may_take_longer_than_another_request() -> None:
     [
         (Silence(), 5.0, 0.1, "no data for 0.1 s"),
         (Slow([b"{", b"}"], 5.0), 5.0, 0.1, "no data for 0.1 s"),
-        (slow(["a"]), 0.5, 5.0, "no answer within 0.5 s"),
+        (slow(["a"]), 0.5, 5.0, "no complete answer within 0.5 s"),
     ],
 )
 def test_page_that_stalls_or_takes_too_long_is_given_up(
@@ -62,3 +63,16 @@ def test_page_that_stalls_or_takes_too_long_is_given_up(
             assert [page async for page in pages(cluster, PATH)] == [[{"metadata": {"name": "a"}}]]
 
     run(test(), 4.0)
+
+
+def test_version_of_a_collection_has_no_more_time_than_another_request() -> None:
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer, timeout_seconds=0.5) as cluster:
+            peer.answers.extend([Answer(page(["a"], "more")), slow(["a"]), Answer(b"[]")])
+            assert await collection_version(cluster, PATH, selector={}, accept=JSON) == "7"
+            for reason in ("no complete answer within 0.5 s", "cannot be read"):
+                with pytest.raises(Unavailable, match=rf"^GET {PATH}: {re.escape(reason)}"):
+                    await collection_version(cluster, PATH, selector={}, accept=JSON)
+            assert [request.query for request in peer.requests] == [{"limit": "1"}] * 3
+
+    run(test())

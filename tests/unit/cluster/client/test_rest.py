@@ -154,7 +154,7 @@ def test_own_timeout_of_a_call_comes_first() -> None:
     async def test() -> None:
         async with Peer() as peer, cluster_of(peer, timeout_seconds=60) as cluster:
             peer.answers.append(Silence())
-            with pytest.raises(Unavailable, match=r"GET /api/v1/x: no answer within 0\.1 s$"):
+            with pytest.raises(Unavailable, match=r"GET /api/v1/x: no complete answer within 0\.1 s$"):
                 await cluster.get("/api/v1/x", timeout_seconds=0.1)
 
     run(test())
