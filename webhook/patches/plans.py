@@ -59,8 +59,7 @@ def plan_of(
 def _of_patch(stored: StoredPatch, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime) -> OwnerPlan:
     standing = standing_of(index, stored.meta.name, ceiling)
     writes = _writes(stored.owner, standing.rules, book, now)
-    taints = () if standing.unusable else stored.patch.taints
-    return OwnerPlan(_limited(writes, taints, standing.needed, ceiling), stored, standing, standing.needed)
+    return OwnerPlan(_limited(writes, stored.patch.taints, standing.needed, ceiling), stored, standing, standing.needed)
 
 
 def _writes(owner: RuleOwner, rules: Sequence[ExpandedRule], book: RuleBook, now: datetime) -> RuleWrites:

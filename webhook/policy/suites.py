@@ -224,6 +224,7 @@ def _sent(reader: Reader) -> _Sent:
 
 def _steps(reader: Reader, defaults: _Defaults) -> tuple[PriorRule, ...]:
     steps: list[PriorRule] = []
+    most = _STEP_SECONDS[-1]
     for below in reader.each("before"):
         path, errors = below.path, below.errors
         errors.extend(unknown_fields(below, FIELDS["step"]))
@@ -232,9 +233,10 @@ def _steps(reader: Reader, defaults: _Defaults) -> tuple[PriorRule, ...]:
             given = below.raw.get("secondsAgo")
             missing = required(path.child("secondsAgo"), "seconds before the time of the case")
             errors.append(missing if given is None else invalid(path.child("secondsAgo"), given, _STEP_RANGE))
-            ago = 0
-        elif steps and ago > steps[-1].seconds_ago:
+            ago = most  # and the next entry is compared with the one before
+        elif ago > most:
             errors.append(invalid(path.child("secondsAgo"), ago, "must not be more than that of the entry before"))
+        most = ago
         requester = _requester(below, "requester") or defaults.requester
         if requester is None and "requester" not in below.raw:
             errors.append(required(path.child("requester"), "must be given here or in defaults"))

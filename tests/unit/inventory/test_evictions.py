@@ -3,57 +3,29 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint, tolerates
-from webhook.api.claims import AllocationResult
+from tests.unit.inventory.watched import LATER, OURS, Watched
+from webhook.api.claims import AllocationResult, Consumer
+from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import PodClaim
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.inventory.evictions import Eviction, EvictionReason, Evictions
+from webhook.inventory.fates import ANYWHERE, DeviceNames
+from webhook.inventory.impact import Taint
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope, can_judge, is_ours, tolerating_scheduling
-from webhook.inventory.state import Inventory
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.inventory.state import InventoryObject
-
-OURS = EvictionScope(Evictor.OURS, asked=True)
-LATER = NOW + timedelta(seconds=90)
-
-
-def announced(_: DeviceTaintRule) -> datetime | None:
-    return LATER
+HARD = Taint(taint(), Evictor.OURS)
 
 
 def not_announced(_: DeviceTaintRule) -> datetime | None:
     return None
-
-
-class Watched:
-    """An inventory, and who has to go by it."""
-
-    def __init__(self, *objects: InventoryObject, scope: EvictionScope = OURS) -> None:
-        self.inventory = Inventory()
-        self.evictions = Evictions(self.inventory, scope, announced)
-        for each in objects:
-            self.change(None, each)
-
-    def change(self, old: InventoryObject | None, new: InventoryObject | None) -> set[str]:
-        """The pods touched."""
-        self.inventory.apply(old, new)
-        return self.users(self.evictions.touched(old, new))
-
-    def users(self, claims: Iterable[str]) -> set[str]:
-        return {pod for claim in claims for pod in self.inventory.pods_of(claim)}
-
-    def of(self, name: str = "pod") -> Eviction | None:
-        return self.evictions.eviction_of(self.inventory.pods[f"ml/{name}"])
 
 
 def test_reasons_are_rules_by_name_then_slices_by_device_and_position() -> None:
@@ -313,3 +285,69 @@ def test_rules_that_are_ours(effect: str, evict: bool, expected: set[str]) -> No
 )
 def test_selectors_that_can_be_judged(selector: DeviceSelector | None, expected: bool) -> None:  # noqa: FBT001
     assert can_judge(selector) is expected
+
+
+# --- what a taint would do ----------------------------------------------------------------------
+
+
+def would(watched: Watched, *, taint: Taint = HARD, names: DeviceNames = ANYWHERE) -> bool:
+    return watched.evictions.would_evict(watched.inventory.pods["ml/pod"], taint, names)
+
+
+@pytest.mark.parametrize(
+    ("names", "hit"),
+    [
+        (ANYWHERE, True),
+        (DeviceNames(DRIVER, POOL, "gpu-1"), True),
+        (DeviceNames(DRIVER, POOL, "gpu-2"), False),
+        (DeviceNames(DRIVER, "node-1"), False),
+        (DeviceNames("other.example.com"), False),
+    ],
+    ids=str,
+)
+def test_taint_would_evict_the_users_of_its_devices(names: DeviceNames, hit: bool) -> None:  # noqa: FBT001 -- a table's
+    assert would(Watched(claim(devices=("gpu-0", "gpu-1")), pod()), names=names) is hit
+    assert not would(Watched(claim(devices=("gpu-0", "gpu-1")), pod(node_name="")), names=names)
+    assert not would(Watched(claim(devices=()), pod()), names=names)
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "extended", "evictor", "hit"),
+    [
+        ((tolerates(60),), False, Evictor.OURS, True),
+        ((tolerates(None),), False, Evictor.OURS, False),
+        ((), True, Evictor.OURS, True),
+        ((), True, Evictor.IN_TREE, False),
+    ],
+    ids=["later", "never", "extended resources", "extended resources, in-tree"],
+)
+def test_taint_would_evict_those_who_do_not_tolerate_it_for_ever(
+    tolerations: tuple,  # type: ignore[type-arg]
+    extended: bool,  # noqa: FBT001 -- a table's
+    evictor: Evictor,
+    hit: bool,  # noqa: FBT001
+) -> None:
+    asking = pod(claims=(), extended_claim="pod-claim") if extended else pod()
+    assert would(Watched(claim("pod", *tolerations), asking), taint=Taint(taint(), evictor)) is hit
+
+
+def test_taint_would_evict_no_pod_of_which_a_group_keeps_all_that_is_hit() -> None:
+    ring = Consumer("scheduling.k8s.io", "podgroups", "ring", "uid-ring")
+    kept, own = claim(consumers=(ring,), owner="", group="ring"), claim("own", devices=("gpu-1",))
+    own = structs.replace(own, reserved_for=claim().reserved_for, controller_uid="uid-pod")
+    member = pod(pod_group="ring", claims=(PodClaim("pod-claim"), PodClaim("own-claim")))
+    group = PodGroup(ObjectMeta("ring", namespace="ml", uid="uid-ring"))
+    watched = Watched(kept, own, member, group)
+    first, second = DeviceNames(device="gpu-0"), DeviceNames(device="gpu-1")
+    assert [would(watched, names=each) for each in (first, second, ANYWHERE)] == [False, True, True]
+    watched.change(group, None)
+    assert would(watched, names=first)
+
+
+def test_rule_of_a_name_that_was_suspended_evicts_once_that_is_forgotten() -> None:
+    watched = Watched(claim(), pod(), rule())
+    watched.evictions.suspend(rule())
+    watched.evictions.forget(rule())
+    assert watched.of() is None
+    assert watched.users(watched.evictions.refresh("rule", "no such rule")) == {"ml/pod"}
+    assert watched.of() is not None

@@ -411,7 +411,7 @@ def test_value_that_stays_takes_no_room() -> None:
 
 
 def test_tombstones_give_way_where_there_is_no_room() -> None:
-    tombstones = {Setting(ATTRIBUTES, f"x{number}"): Overridden(A, sent=B) for number in range(9)}
+    tombstones = {Setting(ATTRIBUTES, f"xx{number}"): Overridden(A, sent=B) for number in range(9)}
     annotation = annotation_of({"gpu-0": {**tombstones, MODEL: Overridden(A, B, C, A, SECONDS)}})
     value = sliced({MODEL: C, **dict.fromkeys(tombstones, A)}, annotation)
     found = arrived(value, value, NOW, same_spec=True)
@@ -420,6 +420,8 @@ def test_tombstones_give_way_where_there_is_no_room() -> None:
         return kept_in(overridden(found, overrides(B), ["p"], NOW, limit_bytes=limit).annotation)["gpu-0"]
 
     assert len(kept(len(annotation) // 2 + 10)) == 10
+    assert len(annotation) % 2 == 0
+    assert len(kept(len(annotation) // 2)) == 10, "twice as much is just enough"
     assert kept(len(annotation) // 2 - 1) == {MODEL: Overridden(A, B, C)}
 
 

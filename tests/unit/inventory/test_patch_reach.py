@@ -239,6 +239,12 @@ def test_wider_filter_of_names_counts_as_a_whole() -> None:
     assert added(a_patch(), a_patch(cel=[EVERY_0], pool="node-0")) == [(DRIVER, None, None)]
 
 
+def test_each_taint_of_a_wider_filter_counts() -> None:
+    both = (taint(), taint("NoSchedule", "k"))
+    assert added(a_patch("patch", *both), a_patch("patch", *both, pool="node-0")) == [(DRIVER, None, None)] * 2
+    assert added(a_patch("patch", *both), a_patch("patch", *both[:1])) == [(DRIVER, None, None)]
+
+
 def test_of_other_filters_only_new_devices_count() -> None:
     assert added(a_patch(cel=[EVERY_0]), a_patch(cel=[EVERY_0], pool="node-0")) == [(DRIVER, "node-1", None)]
     assert added(a_patch(cel=[EVERY_0]), a_patch(pool="node-1")) == [(DRIVER, "node-0", None)]

@@ -57,6 +57,19 @@ def test_owner_waits_for_others_and_not_for_itself(handover: Handover) -> None:
     assert handover.heir_of("uid-new", stored()) == ""
 
 
+def test_owner_that_lacks_rules_itself_waits_for_others_as_well(handover: Handover) -> None:
+    handover.lacks("uid-late", "late", None)
+    handover.lacks("uid-new", "new", None)
+    assert handover.heir_of("uid-late", stored()) == "new"
+
+
+def test_owners_go_on_waiting_when_another_patch_begins_to_lack_rules(handover: Handover) -> None:
+    handover.lacks("uid-new", "new", [missing()])
+    assert handover.heir_of("uid-old", stored()) == "new"
+    assert handover.lacks("uid-late", "late", None) == []
+    assert handover.has_all("uid-new") == ["uid-old"]
+
+
 @pytest.mark.parametrize(
     ("rule", "lacking"),
     [

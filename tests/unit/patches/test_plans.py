@@ -87,14 +87,32 @@ def test_rule_with_siblings() -> None:
     assert [each.meta.name for each in over.writes.deletes] == ["old"], "its taint is another one"
     same = structs.replace(owned("same", HARDWARE_LABEL), rule=structs.replace(source.rule, meta=ObjectMeta("same")))
     book.put_rule("same", same)
+    enough = plan(book, index, ceiling=1)
+    assert [each.meta.name for each in enough.writes.deletes] == ["old", "same"], "as many rules as there may be"
     assert [each.meta.name for each in plan(book, index, ceiling=0).writes.deletes] == ["old"]
+
+
+def test_patch_that_needs_too_many_rules_keeps_those_whose_taints_it_still_sets() -> None:
+    other = structs.replace(CLOSED, key="l")
+    both = structs.replace(PATCH, patch=structs.replace(PATCH.patch, taints=(CLOSED, other)))
+    book, index = world(both)
+    gone = structs.replace(owned("gone", PATCH_LABEL), rule=structs.replace(owned("gone", PATCH_LABEL).rule))
+    taint = structs.replace(CLOSED, key="gone")
+    book.put_rule("gone", structs.replace(gone, rule=structs.replace(gone.rule, taint=taint)))
+    book.put_rule("kept", owned("kept", PATCH_LABEL))
+    over, enough = plan(book, index, ceiling=1), plan(book, index, ceiling=2)
+    assert (over.needed, over.writes.applies) == (2, ())
+    assert [each.meta.name for each in over.writes.deletes] == ["gone"]
+    assert len(enough.writes.applies) == 2
+    assert [each.meta.name for each in enough.writes.deletes] == ["gone", "kept"]
 
 
 def test_unusable_filter_keeps_nothing_whatever_the_ceiling() -> None:
     missing = structs.replace(PATCH.patch, filter=DeviceSelector(device_class_name="c"))
     book, index = world(structs.replace(PATCH, patch=missing))
     book.put_rule("a", owned("a", PATCH_LABEL))
-    assert [each.meta.name for each in plan(book, index).writes.deletes] == ["a"]
+    for ceiling in (9, 0):
+        assert [each.meta.name for each in plan(book, index, ceiling=ceiling).writes.deletes] == ["a"]
 
 
 # --- off the wire --------------------------------------------------------------------------------

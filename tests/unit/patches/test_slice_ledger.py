@@ -203,6 +203,16 @@ def test_patches_are_reported_when_something_else_has_become_of_them() -> None:
     assert found.of("other") == PatchInSlices()
 
 
+def test_patch_that_comes_back_has_what_its_slices_still_have() -> None:
+    found = ledger(sets())
+    worked(found, "a", patch=1)
+    found.apply_patch("patch", None)
+    assert found.take_changed() == {"patch"}
+    found.apply_patch("patch", sets())
+    worked(found, "a", patch=1)
+    assert found.of("patch") == PatchInSlices(1)
+
+
 def test_what_was_worked_out_for_another_state_of_a_slice_is_not_used() -> None:
     found = ledger(sets())
     found.apply_slice(SLICES["a"], slice_of("gpu-0", "gpu-1", name="a", pool="p"))

@@ -16,6 +16,7 @@ from webhook.policy import decide
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.evaluation import Evaluation
 from webhook.policy.match import Placement, Scope, Target
+from webhook.policy.model import Subject
 from webhook.policy.ports import NamespaceFacts, Requester
 
 if TYPE_CHECKING:
@@ -249,6 +250,12 @@ def test_taint_rules_end_in_allow_whatever_the_default() -> None:
     assert on_taint(WARN, DENY) == ["warns warn", "denies deny"]
 
 
+def test_taint_rule_that_does_not_match_ends_nothing() -> None:
+    """Also where it would by its names alone."""
+    other = {"taints": {"keys": ["*"], "effects": ["None"]}}
+    assert on_taint(make_entry("other", "deny", other), DENY) == ["denies deny"]
+
+
 def test_exceptions_hold_for_taint_rules_too() -> None:
     exception = excusing("denies", match={"pools": ["node-0"]})
     assert on_taint(DENY, exceptions=[exception]) == ["denies allow by excused"]
@@ -271,6 +278,32 @@ def test_answer_is_remembered_for_all_to_whom_the_same_rules_apply() -> None:
     known = judge.scoped(SCOPE, NOW).remembered(TARGET, XID)
     assert known == Evaluation.of(judge.on_toleration(SCOPE, TARGET, XID, NOW, dict))
     assert judge.scoped(SCOPE._replace(namespace="other"), NOW).remembered(TARGET, XID) is known
+
+
+def test_expression_behind_the_rule_that_decides_has_no_say() -> None:
+    judge = judge_of(DENY, make_entry("asks", "deny", FEW))
+    assert on_toleration(judge) == ["denies deny"]
+    assert judge.scoped(SCOPE, NOW).remembered(TARGET, XID) is not None
+
+
+@pytest.mark.parametrize(
+    ("rules", "default", "refusing"),
+    [
+        pytest.param([], "allow", None, id="no rule"),
+        pytest.param([], "deny", "default", id="the default"),
+        pytest.param([WARN, DENY], "allow", "denies", id="a rule behind one that only warns"),
+        pytest.param([ALLOW, DENY], "deny", None, id="a rule behind one that allows everything"),
+        pytest.param([{**ALLOW, "match": XIDS}, DENY], "allow", "denies", id="behind one that allows something"),
+        pytest.param([{**ALLOW, "match": FEW}, DENY], "allow", "denies", id="behind one that allows at times"),
+        pytest.param([{**ALLOW, "match": {"adminAccess": True}}], "deny", "default", id="administrators may"),
+        pytest.param([{**ALLOW, "match": {"deviceClasses": ["gpu"]}}], "deny", "default", id="one class is allowed"),
+        pytest.param([{**ALLOW, "match": {"drivers": ["gpu.*"]}}], "deny", "default", id="one driver is allowed"),
+    ],
+)
+def test_rule_that_may_refuse_something(rules: list[Any], default: str, refusing: str | None) -> None:
+    scoped = judge_of(*rules, default=default).scoped(SCOPE, NOW)
+    assert scoped.refusing(Subject.TOLERATION) == refusing
+    assert scoped.refusing(Subject.REQUEST) is None
 
 
 def test_answer_is_not_remembered_for_those_to_whom_another_rule_or_exception_applies() -> None:

@@ -98,6 +98,19 @@ def test_default_is_for_what_it_matches(match: Any, expected: tuple[DeviceTolera
     assert added(defaultTolerations=[{**make_defaults("wait", **WAIT), "match": match}]) == expected
 
 
+@pytest.mark.parametrize(
+    "match",
+    [
+        pytest.param({"deviceClasses": ["nic"]}, id="for another class"),
+        pytest.param({"requesters": {"users": ["joe"]}}, id="for another user"),
+        pytest.param({"when": "request.count > 1"}, id="that cannot be evaluated"),
+    ],
+)
+def test_default_that_does_not_apply_keeps_no_other_away(match: Any) -> None:
+    first = {**make_defaults("first", key="other", operator="Exists"), "match": match}
+    assert added(defaultTolerations=[first, make_defaults("wait", **WAIT)]) == (WAITING,)
+
+
 def test_class_that_is_not_known_gets_no_default_for_drivers() -> None:
     entry = {**make_defaults("wait", **WAIT), "match": {"drivers": ["gpu.example.com"]}}
     assert added(defaultTolerations=[entry]) == (WAITING,)

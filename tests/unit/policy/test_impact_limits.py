@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.policy.documents import policy_of
 from webhook.api.taints import DeviceTaint
-from webhook.policy.impact_limits import NO_LIMITS, limits_for, protected_among, resolve_limit
+from webhook.policy.impact_limits import NO_LIMITS, limits_for, limits_of_anybody, protected_among, resolve_limit
 from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, Share
 from webhook.policy.ports import KnownNames, Requester
 
@@ -62,6 +62,35 @@ def test_nothing_that_fits_is_no_limit() -> None:
     impact = ImpactSettings(limits=())
     assert limits_for(impact, JANE, TAINT, "NoExecute") is NO_LIMITS
     assert ImpactLimits() == NO_LIMITS
+
+
+JANES = {"requesters": {"users": ["jane"]}, "pods": 1}
+ROBOTS = {"requesters": {"serviceAccounts": ["health/operator"]}, "taints": {"effects": ["NoExecute"]}, "pods": 2}
+OTHERS = {"taints": {"keys": ["other.example.com/*"]}, "pods": 3}
+HEALTH = {"taints": {"keys": ["health.example.com/*"]}, "pods": 4}
+REST = {"pods": 5}
+
+
+@pytest.mark.parametrize(
+    ("effect", "entries", "pods"),
+    [
+        pytest.param("NoExecute", [REST], [5], id="one for all"),
+        pytest.param("NoExecute", [JANES, ROBOTS, REST], [1, 2, 5], id="those of each requester, and of all others"),
+        pytest.param("NoSchedule", [JANES, ROBOTS, REST], [1, 5], id="not those for another effect"),
+        pytest.param("NoExecute", [OTHERS, JANES, REST], [1, 5], id="not those for another key"),
+        pytest.param("NoExecute", [HEALTH, JANES, REST], [4], id="none after one that is for every requester"),
+    ],
+)
+def test_limits_of_an_author_who_is_not_known_are_all_that_may_apply(effect: str, entries: Any, pods: Any) -> None:
+    impact = policy_of(impact={"limits": entries}).impact
+    assert [each.pods for each in limits_of_anybody(impact, TAINT, effect)] == pods
+
+
+def test_without_an_entry_for_every_requester_there_may_be_no_limit() -> None:
+    janes, rest = policy_of(impact={"limits": [JANES, REST]}).impact.limits
+    assert rest.pods == 5
+    assert limits_of_anybody(ImpactSettings(limits=(janes,)), TAINT, "NoExecute") == (janes, NO_LIMITS)
+    assert limits_of_anybody(ImpactSettings(limits=()), TAINT, "NoExecute") == (NO_LIMITS,)
 
 
 def test_built_in_limits_are_50_pods_and_10_namespaces() -> None:

@@ -131,6 +131,28 @@ def test_taint_rules_are_compared_too() -> None:
 
 
 @pytest.mark.parametrize(
+    ("match", "told"),
+    [
+        pytest.param({"taints": {"keys": ["k"]}}, True, id="any effect"),
+        pytest.param({"taints": {"effects": ["None"]}}, True, id="an effect for which no device is emptied"),
+        pytest.param({"taints": {"effects": ["NoSchedule", "NoExecute"]}}, True, id="both effects of a device"),
+        pytest.param({"taints": {"effects": ["NoExecute"]}}, False, id="the effect of a device that is emptied"),
+        pytest.param({"taints": {"effects": ["NoSchedule"]}}, False, id="the effect as it is written"),
+        pytest.param({"taints": {"effects": ["NoExecute"]}, "evict": False}, True, id="no device is emptied"),
+        pytest.param({"taints": {"effects": ["NoExecute"]}, "evict": True}, False, id="devices are emptied"),
+        pytest.param({"pools": ["p"]}, False, id="no pool is any pool"),
+        pytest.param({"drivers": ["d"]}, False, id="no driver is any driver"),
+    ],
+)
+def test_taint_rule_that_allows_covers_what_both_readings_agree_on(match: Any, told: Any) -> None:
+    """A NoSchedule taint on devices that are emptied counts as NoExecute too for a rule that refuses."""
+    rules = [make_entry("first", "allow", match), make_entry("second", "deny", match)]
+    assert bool(warnings_in(taintRules=rules)) == told
+    rules[1]["action"] = "allow"
+    assert warnings_in(taintRules=rules) != []
+
+
+@pytest.mark.parametrize(
     "where",
     [
         pytest.param({"except": ["*"]}, id="all are excepted"),

@@ -199,6 +199,18 @@ WRONG = {
         make_suite(make_case(requester={"serviceAccount": "runner"})),
         'cases[0].requester.serviceAccount: Invalid value: "runner": must be namespace/name',
     ),
+    "an account with an empty namespace": (
+        make_suite(make_case(requester={"serviceAccount": "/runner"})),
+        'cases[0].requester.serviceAccount: Invalid value: "/runner": must be namespace/name',
+    ),
+    "an account without name": (
+        make_suite(make_case(requester={"serviceAccount": "ci/"})),
+        'cases[0].requester.serviceAccount: Invalid value: "ci/": must be namespace/name',
+    ),
+    "an account of three parts": (
+        make_suite(make_case(requester={"serviceAccount": "ci/runner/x"})),
+        'cases[0].requester.serviceAccount: Invalid value: "ci/runner/x": must be namespace/name',
+    ),
     "no expectation": (make_suite(make_case(expect=None)), "cases[0].expect: Required value"),
     "no decision": (make_suite(make_case(expect={})), 'cases[0].expect.decision: Unsupported value: ""'),
     "another decision": (
@@ -275,6 +287,31 @@ WRONG = {
 @pytest.mark.parametrize(("document", "error"), WRONG.values(), ids=WRONG)
 def test_mistakes_are_told_at_their_paths(document: Any, error: str) -> None:
     assert [each for each in errors_of(document) if each.startswith(error)] != [], errors_of(document)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "wrong"),
+    [
+        pytest.param([9, 5, 7], [2], id="more than the one before, and less than the first"),
+        pytest.param([None, 60, 60], [0], id="behind one that does not say"),
+        pytest.param([60, -1, 60], [1], id="behind one that says nonsense"),
+        pytest.param([60, None, 61], [1, 2], id="more than the last that says it"),
+        pytest.param([5, 7, 6], [1], id="less than one that is out of order"),
+    ],
+)
+def test_step_is_compared_with_the_last_one_that_says_its_time(seconds: list[int | None], wrong: list[int]) -> None:
+    errors = errors_of(with_steps(*[make_step(secondsAgo=each) for each in seconds]))
+    assert [error.partition(":")[0] for error in errors] == [f"cases[0].before[{at}].secondsAgo" for at in wrong]
+
+
+def test_inventory_is_missed_by_each_case_that_needs_one() -> None:
+    needs = {"decision": "denied", "impact": {"pods": 1}}
+    suite = make_suite(make_case(expect=needs), make_case(name="two"), make_case(name="three", expect=needs))
+    text = "expect.impact: Forbidden: needs an inventory in the suite"
+    assert errors_of(suite) == [f"cases[0].{text}", f"cases[2].{text}"]
+    suite["inventory"] = {"files": ["dump"]}
+    text = "time: Required value: must be given here or in defaults: an impact depends on it"
+    assert errors_of(suite) == [f"cases[{position}].{text}" for position in range(3)]
 
 
 # --- the schema ---------------------------------------------------------------------------------
