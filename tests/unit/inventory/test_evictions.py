@@ -64,6 +64,14 @@ def test_pod_on_one_device_is_evicted_by_its_slice_by_rules_and_by_both() -> Non
         assert (None if found is None else [str(reason) for reason in found.reasons]) == expected
 
 
+def test_taint_of_a_slice_that_is_tolerated_hides_no_other() -> None:
+    both = (taint(), taint(key="example.com/hard"))
+    for tainted in (both, both[::-1]):
+        found = Watched(slice_of({"gpu-0": tainted}), claim("pod", tolerates(None)), pod()).of()
+        assert found is not None
+        assert [reason.taint.key for reason in found.reasons] == ["example.com/hard"]
+
+
 def test_taint_that_evicts_the_users_of_a_claim_later_evicts_them() -> None:
     watched = Watched(
         slice_of({"gpu-0": (taint(),), "gpu-1": (taint("NoSchedule"),)}),

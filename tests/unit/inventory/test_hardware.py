@@ -164,6 +164,14 @@ def test_what_another_rule_closes_is_out_of_service(stored: DeviceTaintRule, in_
     assert ("mig-0" in found(GPU, USED, stored)) is in_service
 
 
+def test_rules_close_devices_one_by_one() -> None:
+    first, second = rule("a", only("mig-0")), rule("b", only("mig-1"))
+    assert found(GPU, first) == ["mig-1"]
+    assert found(GPU, second) == ["mig-0"]
+    for passed_over in (rule("new", only(FULL)), structs.replace(rule("0", only(FULL)), deleting=True)):
+        assert found(GPU, passed_over, first, second) == []
+
+
 @pytest.mark.parametrize("weak", [rule("r", only("mig-0"), "NoSchedule"), None])
 def test_what_is_closed_and_not_allocated_is_out_of_service(weak: DeviceTaintRule | None) -> None:
     """By a rule, or by a taint of its slice."""

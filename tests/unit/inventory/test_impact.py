@@ -30,6 +30,7 @@ from webhook.inventory.impact import Impact, Taint, Wave, impact_of, impact_on_d
 from webhook.inventory.matching import Evictor
 
 if TYPE_CHECKING:
+    from webhook.api.claims import AllocationResult
     from webhook.api.taints import DeviceToleration
 
 SLICE = pool_slice("gpu-0", "gpu-1")
@@ -219,6 +220,17 @@ def test_claim_with_several_devices_goes_with_the_first(selector: DeviceSelector
     assert answer.allocated == 3
     assert answer.waves == (Wave(5, some("p"), some("ml/a")),)
     assert answer.tolerating == some()
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [on("gpu-1"), on("gpu-0", pool="node-1"), on("gpu-0", driver="other.example.com")],
+    ids=["another device", "another pool", "another driver"],
+)
+def test_device_that_is_not_selected_hides_none_behind_it(elsewhere: AllocationResult) -> None:
+    inventory = inventory_of(claim("c", elsewhere, on("gpu-0"), users=["p"]))
+    found = impact_of(inventory, DeviceSelector(DRIVER, POOL, "gpu-0"), in_tree(), NOW)
+    assert (found.pods, found.allocated) == ({"p"}, 1)
 
 
 def test_only_selected_devices_of_a_claim_matter() -> None:

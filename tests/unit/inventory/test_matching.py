@@ -95,6 +95,7 @@ def any_effect(seconds: int | None = None) -> DeviceToleration:
         pytest.param((no_execute(0), no_execute()), FOR_EVER, FOR_EVER, id="one without seconds wins, last"),
         pytest.param((no_execute(), no_execute(0)), FOR_EVER, FOR_EVER, id="one without seconds wins, first"),
         pytest.param((no_execute(30), no_execute(5, key="other")), 30, 30, id="what does not match does not count"),
+        pytest.param((no_execute(5, key="other"), no_execute(30)), 30, 30, id="likewise before one that does"),
         pytest.param((any_effect(),), 0, FOR_EVER, id="an empty effect counts for us only"),
         pytest.param((any_effect(30),), 0, 30, id="an empty effect with seconds, likewise"),
         pytest.param((any_effect(), no_execute(30)), 30, FOR_EVER, id="an empty effect beside one that is named"),

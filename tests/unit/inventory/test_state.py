@@ -87,6 +87,15 @@ def test_pods_that_share_a_claim_are_known() -> None:
     assert sharing() == "pqrx"
 
 
+def test_pod_that_goes_with_a_claim_of_its_own_shares_the_others_no_longer() -> None:
+    first, second = pod("p", "a", "b"), pod("q", "b")
+    inventory = inventory_of(first, second)
+    inventory.apply(first, None)
+    assert not inventory.shares("ml/q")
+    inventory.apply(None, first)
+    assert inventory.shares("ml/q")
+
+
 def test_claim_of_many_pods_is_not_copied_with_each_change() -> None:
     many = [pod(f"p{number:02}", "a") for number in range(20)]
     inventory = inventory_of(*many)

@@ -88,6 +88,16 @@ def test_rule_does_not_wait_for_what_is_lacking_elsewhere(
     assert handover.heir_of("uid-old", rule) == ""
 
 
+@pytest.mark.parametrize(
+    ("rule", "patch"),
+    [(stored(OTHER), "new"), (stored(selector=ON_B), "new"), (stored(), "gone")],
+    ids=["a taint that it does not set", "a device that it does not select", "it is gone"],
+)
+def test_rule_does_not_wait_for_a_patch_that_needs_none(handover: Handover, rule: StoredRule, patch: str) -> None:
+    handover.lacks("uid-new", patch, None)
+    assert handover.heir_of("uid-old", rule) == ""
+
+
 def test_rule_does_not_wait_for_a_patch_that_does_not_win_its_device(handover: Handover) -> None:
     handover.lacks("uid-late", "late", None)
     assert handover.heir_of("uid-old", stored()) == ""

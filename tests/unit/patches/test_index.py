@@ -166,6 +166,15 @@ def test_class_that_is_another_drivers_by_now_selects_nothing_here(steps: int) -
     assert standing_of(index, "patch", 100).selected == 0
 
 
+def test_match_of_a_large_pool_is_pending_until_its_last_device() -> None:
+    index = index_of([numbered(*range(9))])
+    index.apply_patch("patch", patch_of(cel=["n > 0"], taints=[TAINT]))
+    seen = [index.pending]
+    while index.step():
+        seen.append(index.pending)
+    assert seen == [1, 1, 1, 0], "a filter, its pool, the rest of it"
+
+
 def test_pending_counts_everything_that_is_left() -> None:
     index = PatchIndex(ByNumber())
     for pool in ("p", "q"):

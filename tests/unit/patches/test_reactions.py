@@ -124,6 +124,13 @@ def test_devices_of_other_drivers_are_left_alone() -> None:
     assert Cluster(other, SICK).look().outcomes[0].devices == 1
 
 
+def test_a_pool_without_taints_hides_no_other() -> None:
+    pools = [make_slice({"gpu-0": (make_signal(),) if at % 2 else ()}, f"node-{at}") for at in range(4)]
+    cluster = Cluster(*pools)
+    cluster.go()
+    assert cluster.closed == {"node-1/gpu-0", "node-3/gpu-0"}
+
+
 def test_a_taint_beside_the_devices_is_for_the_device_of_that_name_only() -> None:
     beside = (SliceTaint("gpu-1", make_signal()), SliceTaint("gpu-9", make_signal()), SliceTaint("", make_signal()))
     cluster = Cluster(make_slice({"gpu-0": (), "gpu-1": ()}, beside=beside))

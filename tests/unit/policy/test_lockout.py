@@ -57,6 +57,14 @@ def test_denying_everybody_names_nobody(requesters: Any) -> None:
     assert errors_in(rules=[make_entry(match={"requesters": requesters})]) == []
 
 
+def test_pattern_for_everybody_hides_no_name_behind_it() -> None:
+    everybody = [{"users": ["*", SCHEDULER]}, {"serviceAccounts": ["*/*", "kube-system/resource-*"]}]
+    for requesters in everybody:
+        (field,) = requesters
+        (error,) = errors_in(rules=[make_entry(match={"requesters": requesters})])
+        assert error.startswith(f"rules[0].match.requesters.{field}[1]: Forbidden: would deny ")
+
+
 def test_controllers_of_the_operators_own_are_needed_too() -> None:
     match = {"requesters": {"users": ["claim-maker"]}}
     assert errors_in(rules=[make_entry(match=match)]) == []

@@ -205,3 +205,18 @@ def test_unchanged_attributes_and_capacities_are_not_judged_again() -> None:
     assert len(field_errors(stored)) == 3
     assert field_errors(stored, stored) == []
     assert len(field_errors(make_patch(attributes={"a": {"int": 1}}, capacity={"c": {"value": "1"}}), stored)) == 2
+
+
+def test_what_is_new_is_judged_also_behind_what_is_not() -> None:
+    """By its name, or by its value."""
+    attributes: dict[str, Any] = {"a.example.com/x": {"int": 1}, "a.example.com/y": {"int": 1}}
+    capacity = {"a.example.com/x": {"value": "1"}, "a.example.com/y": {"value": "1"}}
+    old = make_patch(attributes=attributes, capacity=capacity)
+    assert field_errors(old, old) == []
+    new = make_patch(
+        attributes={**attributes, "a.example.com/y": {}}, capacity={**capacity, "a.example.com/y": {"value": "x"}}
+    )
+    assert [error.partition(": ")[0] for error in field_errors(new, old)] == [
+        "spec.devices.attributes[a.example.com/y]",
+        "spec.devices.capacity[a.example.com/y].value",
+    ]

@@ -1,0 +1,248 @@
+"""What a device of a slice may hold (A1), each rule turned on once more where it has a second half."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.validation.whole_objects import DROP, SLICE, assert_reported, edited, reported, whole
+
+DEVICE = "spec/devices/1"
+AT = "spec.devices[1]"
+
+
+def with_field(name: str, value: Any, *, form: int = 0, minor: int = 37) -> list[str]:
+    """What is said of the second device with this field, each error without the path of the device."""
+    found = reported(edited(whole(SLICE, form=form), (f"{DEVICE}/{name}", value)), minor=minor)
+    assert all(error.startswith(AT) for error in found), found
+    return [error.removeprefix(AT) for error in found]
+
+
+# --- attributes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("attribute", "errors"),
+    [
+        ({"strings": ["x" * 64, "é" * 32]}, []),
+        ({"strings": ["x", "x" * 65]}, [".attributes[a].strings[1]: Too long: may not be more than 64 bytes"]),
+        ({"strings": ["é" * 33]}, [".attributes[a].strings[0]: Too long: may not be more than 64 bytes"]),
+        ({"versions": ["1.2.3", "1"]}, ['.attributes[a].versions[1]: Invalid value: "1": must be a string compat']),
+        ({"bools": [False]}, []),
+        (
+            {"int": 1, "ints": []},
+            [
+                ".attributes[a].ints: Invalid value: []: must not be empty if specified",
+                '.attributes[a]: Invalid value: "": exactly one value must be specified',
+            ],
+        ),
+        (
+            {"int": 1, "ints": [1]},
+            ['.attributes[a]: Invalid value: "": must specify exactly one of: `int`, `bool`, `string`, '],
+        ),
+        (
+            {"bools": [True], "ints": [1]},
+            ['.attributes[a]: Invalid value: "": must specify exactly one of: `int`, `bool`, `string`, '],
+        ),
+    ],
+    ids=str,
+)
+def test_attribute_has_one_value_or_one_list(attribute: Any, errors: list[str]) -> None:
+    assert_reported(with_field("attributes", {"a": attribute}), errors)
+
+
+def test_before_1_37_an_empty_list_counts_as_a_value() -> None:
+    empty = ".attributes[a].ints: Invalid value: []: must not be empty if specified"
+    one = '.attributes[a]: Invalid value: "": exactly one value must be specified'
+    assert with_field("attributes", {"a": {"ints": []}}, minor=36) == [empty]
+    assert with_field("attributes", {"a": {"int": 1, "ints": []}}, minor=36) == [empty, one]
+
+
+# --- nodes ---------------------------------------------------------------------------------------
+
+TERMS: dict[str, Any] = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "errors"),
+    [
+        ({"nodeSelector": TERMS}, []),
+        ({"allNodes": True}, []),
+        ({"nodeName": "", "allNodes": True}, ['.nodeName: Invalid value: "": must not be empty']),
+        ({"nodeName": "A"}, ['.nodeName: Invalid value: "A": a lowercase RFC 1123 subdomain must']),
+        ({"nodeName": "a", "allNodes": False}, [".allNodes: Invalid value: false: must be either unset or set to tr"]),
+        (
+            {"nodeSelector": {}},
+            [".nodeSelector.nodeSelectorTerms: Required value: must have at least one node selector term"],
+        ),
+        (
+            {"nodeName": "a", "allNodes": True},
+            [': Invalid value: "{`nodeName`, `allNodes`}": exactly one of `nodeName`, `nodeSelector`, or `allNodes`'],
+        ),
+    ],
+    ids=str,
+)
+def test_device_says_in_one_way_on_which_nodes_it_is(fields: dict[str, Any], errors: list[str]) -> None:
+    edits = [(f"{DEVICE}/{name}", value) for name, value in fields.items()]
+    value = edited(whole(SLICE, form=2), (f"{DEVICE}/nodeName", DROP), *edits)
+    assert_reported(reported(value), [f"{AT}{error}" for error in errors])
+
+
+REQUIREMENTS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "one of several": ({"key": "a", "operator": "In", "values": ["x", "y"]}, []),
+    "none of them": ({"key": "a", "operator": "NotIn"}, ["values: Required value: must be specified when `operator`"]),
+    "absent, with a value": ({"key": "a", "operator": "DoesNotExist", "values": ["x"]}, ["values: Forbidden: may not"]),
+    "more": ({"key": "a", "operator": "Gt", "values": ["1"]}, []),
+    "less": ({"key": "a", "operator": "Lt", "values": ["1"]}, []),
+    "more than two": (
+        {"key": "a", "operator": "Gt", "values": ["1", "2"]},
+        ["values: Required value: must be specified single value when `operator` is 'Lt' or 'Gt'"],
+    ),
+    "a wrong key": ({"key": "a b", "operator": "Exists"}, ['key: Invalid value: "a b": name part must consist']),
+    "a wrong value": (
+        {"key": "a", "operator": "In", "values": ["x", "c d"]},
+        ['values[1]: Invalid value: "c d": a valid label must be'],
+    ),
+}
+
+
+@pytest.mark.parametrize(("requirement", "errors"), REQUIREMENTS.values(), ids=REQUIREMENTS)
+def test_requirement_of_a_node_selector(requirement: Any, errors: list[str]) -> None:
+    at = "spec/nodeSelector/nodeSelectorTerms/0/matchExpressions"
+    found = reported(edited(whole(SLICE, form=1), (at, [requirement])))
+    path = "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0]"
+    assert_reported(found, [f"{path}.{error}" for error in errors])
+
+
+@pytest.mark.parametrize(
+    ("values", "errors"),
+    [(["n"], []), ([], ["Required value: must be only one value"]), (["n", "m"], ["Required value: must be only one"])],
+    ids=str,
+)
+def test_field_of_a_node_has_one_value(values: list[str], errors: list[str]) -> None:
+    requirement = {"key": "metadata.name", "operator": "NotIn", "values": values}
+    at = "spec/nodeSelector/nodeSelectorTerms/0/matchFields"
+    found = reported(edited(whole(SLICE, form=1), (at, [requirement])))
+    path = "spec.nodeSelector.nodeSelectorTerms[0].matchFields[0].values"
+    assert_reported(found, [f"{path}: {error}" for error in errors])
+
+
+# --- resources of the node -----------------------------------------------------------------------
+
+KEYED = {"capacityKey": "listed", "capacityMultiplier": "1"}
+
+
+@pytest.mark.parametrize(
+    ("mapping", "errors"),
+    [
+        (KEYED, []),
+        ({"deviceMultiplier": "1"}, []),
+        ({}, ['mapping: Invalid value: "": must specify one of: `capacityKey`, `deviceMultiplier`']),
+        (
+            {**KEYED, "deviceMultiplier": "1"},
+            ['mapping: Invalid value: "": must specify exactly one of: `capacityKey`, `deviceMultiplier`'],
+        ),
+        (
+            {**KEYED, "capacityKey": ""},
+            ['mapping.capacityKey: Invalid value: "": capacityKey must not be an empty string'],
+        ),
+        (
+            {"deviceMultiplier": "1", "capacityMultiplier": "0"},
+            ["mapping.capacityKey: Required value: capacityKey is required when capacityMultiplier is set"],
+        ),
+        (
+            {"capacityKey": "listed"},
+            ["mapping.capacityMultiplier: Required value: capacityMultiplier is required when capacityKey is set"],
+        ),
+    ],
+    ids=str,
+)
+def test_resource_of_the_node_is_mapped_in_one_way(mapping: Any, errors: list[str]) -> None:
+    at = "spec/devices/0/nodeAllocatableResources"
+    for resource in ("cpu", "memory", "hugepages-2Mi"):
+        found = reported(edited(whole(SLICE), (at, {resource: {"mapping": mapping}})))
+        path = f"spec.devices[0].nodeAllocatableResources[{resource}]"
+        assert found == [f"{path}.{error}" for error in errors]
+
+
+@pytest.mark.parametrize(
+    ("overhead", "errors"),
+    [
+        ({"perPod": "1"}, []),
+        ({"perContainer": "0"}, []),
+        ({}, [': Invalid value: "": at least one of perPod or perContainer must be set']),
+        ({"perPod": "1", "perContainer": "-1n"}, ['.perContainer: Invalid value: "-1n": must be non-negative']),
+    ],
+    ids=str,
+)
+def test_overhead_is_for_pods_or_for_containers(overhead: Any, errors: list[str]) -> None:
+    found = reported(edited(whole(SLICE), ("spec/devices/0/nodeAllocatableResources", {"cpu": {"overhead": overhead}})))
+    assert found == [f"spec.devices[0].nodeAllocatableResources[cpu].overhead{error}" for error in errors]
+
+
+# --- conditions ----------------------------------------------------------------------------------
+
+
+def test_conditions_of_binding_and_of_failure_need_each_other() -> None:
+    for name, other in (
+        ("bindingConditions", "bindingFailureConditions"),
+        ("bindingFailureConditions", "bindingConditions"),
+    ):
+        assert with_field(other, ["a"]) == [f".{name}: Invalid value: []: {name} are required to use {other}"]
+
+
+# --- how much of a capacity a request may take ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "errors"),
+    [
+        ({}, []),
+        ({"default": "1"}, []),
+        ({"validValues": [], "validRange": {"min": "1"}, "default": "1"}, []),
+        ({"validValues": ["1"]}, [".default: Required value: required when validValues is defined"]),
+        ({"validRange": {"min": "1"}}, [".default: Required value: required when validRange is defined"]),
+        ({"validRange": {}, "default": "1"}, [".validRange.min: Required value: required when validRange is defined"]),
+        (
+            {"validValues": ["1"], "validRange": {"min": "1"}, "default": "1"},
+            [': Forbidden: exactly one policy can be specified, cannot specify "validValues" and "validRange" at t'],
+        ),
+        ({"validValues": ["1", "3"], "default": "2"}, ['.validValues: Invalid value: "2": default value is not valid']),
+        ({"validValues": ["1500m", "2"], "default": "2"}, ['.validValues[1]: Duplicate value: "2"']),
+        (
+            {"validRange": {"min": "200"}, "default": "200"},
+            ['.validRange.min: Invalid value: "200": min is larger than capacity value: 100'],
+        ),
+        (
+            {"validRange": {"min": "3", "max": "2"}, "default": "3"},
+            [
+                '.validRange.max: Invalid value: "3": min is larger than max: 2',
+                '.validRange.default: Invalid value: "3": default is more than max: 2',
+            ],
+        ),
+        (
+            {"validRange": {"min": "2"}, "default": "1"},
+            ['.validRange.default: Invalid value: "1": default is less than min: 2'],
+        ),
+        (
+            {"validRange": {"min": "0", "max": "7", "step": "5"}, "default": "5"},
+            ['.validRange.step: Invalid value: "7": value is not a multiple of a given step (5) from (0)'],
+        ),
+    ],
+    ids=str,
+)
+def test_policy_of_a_capacity(policy: Any, errors: list[str]) -> None:
+    capacity = {"value": "100", "requestPolicy": policy}
+    found = reported(edited(whole(SLICE), ("spec/devices/0/capacity/listed", capacity)))
+    assert_reported(found, [f"spec.devices[0].capacity[listed].requestPolicy{error}" for error in errors])
+
+
+# --- the slice itself ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("others", [["NodeUnprepareResources"], ["*"]])
+def test_preparation_may_be_skipped_if_its_undoing_is(others: list[str]) -> None:
+    operations = ["NodePrepareResources", *others]
+    assert reported(edited(whole(SLICE), ("spec/skipNodeOperations", operations))) == []
+    assert reported(edited(whole(SLICE), ("spec/skipNodeOperations", others))) == []
