@@ -202,6 +202,23 @@ def test_wrong_class_of_a_flat_request_is_reported_where_the_server_reports_it()
     assert error.startswith('spec.devices.requests[0].exactly.deviceClassName: Invalid value: "A"')
 
 
+@pytest.mark.parametrize(("minor", "at"), [(37, ""), (36, "exactly.")])
+def test_unknown_mode_of_a_flat_request_is_reported_where_it_is_written_from_1_37_on(minor: int, at: str) -> None:
+    claim = edited(whole(CLAIM, "v1beta1"), ("spec/devices/requests/0/allocationMode", "Some"))
+    (error,) = reported(claim, minor=minor)
+    assert error.startswith(f'spec.devices.requests[0].{at}allocationMode: Unsupported value: "Some"')
+
+
+@pytest.mark.parametrize("minor", [36, 37])
+def test_mode_of_a_flat_request_without_a_class_is_asked_for(minor: int) -> None:
+    """The server completes only what has a class."""
+    claim = edited(whole(CLAIM, "v1beta1"), ("spec/devices/requests/0", {"name": "all", "count": 1}))
+    assert reported(claim, minor=minor) == [
+        "spec.devices.requests[0].exactly.deviceClassName: Required value",
+        'spec.devices.requests[0].exactly.allocationMode: Unsupported value: "": supported values: "All", "ExactCount"',
+    ]
+
+
 @pytest.mark.parametrize(("minor", "at"), [(37, ""), (36, ""), (35, ".matchAttribute"), (33, ".matchAttribute")])
 def test_constraint_on_nothing_is_reported_as_a_whole_from_1_36_on(minor: int, at: str) -> None:
     claim = edited(whole(CLAIM), ("spec/devices/constraints/0/matchAttribute", DROP))

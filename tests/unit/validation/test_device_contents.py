@@ -246,3 +246,53 @@ def test_preparation_may_be_skipped_if_its_undoing_is(others: list[str]) -> None
     operations = ["NodePrepareResources", *others]
     assert reported(edited(whole(SLICE), ("spec/skipNodeOperations", operations))) == []
     assert reported(edited(whole(SLICE), ("spec/skipNodeOperations", others))) == []
+
+
+COUNTERS: dict[str, Any] = {"consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": "1"}}}]}
+LISTED: dict[str, Any] = {"attributes": {"a": {"ints": [1]}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "count", "minor", "judged"),
+    [
+        (COUNTERS, 64, 37, True),
+        (COUNTERS, 65, 37, False),
+        (COUNTERS, 65, 35, False),
+        (COUNTERS, 65, 34, True),
+        (LISTED, 64, 37, True),
+        (LISTED, 65, 37, False),
+        (LISTED, 65, 35, True),
+        ({"attributes": {"a": {"int": 1}}}, 65, 37, True),
+    ],
+)
+def test_devices_are_judged_up_to_64_if_one_of_them_is_large(
+    fields: dict[str, Any],
+    count: int,
+    minor: int,
+    judged: bool,  # noqa: FBT001 -- a table's
+) -> None:
+    devices = [{"name": "A", **fields}, *[{"name": f"gpu-{number}"} for number in range(1, count)]]
+    found = reported(edited(whole(SLICE), ("spec/devices", devices)), minor=minor)
+    assert_reported(found, ['spec.devices[0].name: Invalid value: "A": '] if judged else [])
+
+
+KIND = "gpu.example.com/kind"
+NO_TEXT = f'spec.devices[0].attributes[{KIND}]: Invalid value: "": must be a string value because'
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "errors"),
+    [
+        (KIND, {"kind": {"string": "x"}}, []),
+        (KIND, {KIND: {"string": "x"}}, []),
+        (KIND, {}, [f"spec.devices[0].attributes[{KIND}]: Required value: device consumes counters and `partition"]),
+        (KIND, {"kind": {"int": 1}}, [NO_TEXT]),
+        (KIND, {KIND: {"int": 1}, "kind": {"string": "x"}}, [NO_TEXT]),
+        ("kind", {}, ['spec.partitionTypeAttribute: Invalid value: "kind": a fully qualified name must be']),
+        (f"{KIND}-b", {}, ['spec.partitionTypeAttribute: Invalid value: "kind-b": a valid C identifier must']),
+    ],
+    ids=str,
+)
+def test_partitions_have_the_attribute_that_distinguishes_them(name: str, attributes: Any, errors: list[str]) -> None:
+    edits = [("spec/partitionTypeAttribute", name), ("spec/devices/0/attributes", attributes)]
+    assert_reported(reported(edited(whole(SLICE, form=2), *edits)), errors)
