@@ -118,7 +118,7 @@ def decode_pod(reader: Reader) -> Pod:
         MIRROR in meta.annotations,
         meta.annotations.get(HOLD),
         any(each.text("type") == READY and each.text("status") == "True" for each in status.each("conditions")),
-        parse_time(metadata.text("deletionTimestamp") or ""),
+        parse_time(metadata.text("deletionTimestamp")),
         to_labels(metadata.text_map("labels")),
         meta.annotations.get(GANG, ""),
         will_complete(spec.text("restartPolicy"), owner),

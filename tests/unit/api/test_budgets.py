@@ -29,6 +29,7 @@ def test_figures_and_time_of_the_status() -> None:
     conditions = [
         {"type": "Other", "lastTransitionTime": "2026-01-01T00:00:00Z"},
         {"type": "DisruptionAllowed", "lastTransitionTime": "2026-02-01T00:00:00Z"},
+        {"type": "DisruptionAllowed", "lastTransitionTime": "2026-03-01T00:00:00Z"},
     ]
     budget = decoded(currentHealthy=4, desiredHealthy=5, conditions=conditions)
     assert (budget.healthy, budget.desired, budget.since) == (4, 5, datetime(2026, 2, 1, tzinfo=UTC))

@@ -1,10 +1,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
-from webhook.api.meta import GroupVersionKind, GroupVersionResource, ObjectMeta, format_time, parse_time
+from webhook.api.meta import (
+    GroupVersionKind,
+    GroupVersionResource,
+    NamespacedName,
+    ObjectMeta,
+    format_time,
+    is_being_deleted,
+    parse_time,
+)
 
 NOON = datetime(2026, 6, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -56,6 +65,27 @@ def test_time_of_an_early_year_keeps_four_digits() -> None:
 
 def test_resource_reads_like_its_url() -> None:
     assert str(GroupVersionResource("resource.k8s.io", "v1", "resourceslices")) == "resourceslices.v1.resource.k8s.io"
+    assert str(GroupVersionResource("", "v1", "pods")) == "pods.v1"
+    assert str(NamespacedName("ml", "train")) == "ml/train"
+
+
+@pytest.mark.parametrize(
+    ("value", "deleted"),
+    [
+        ({"metadata": {"deletionTimestamp": "2026-06-01T12:00:00Z"}}, True),
+        ({"metadata": {"deletionTimestamp": ""}}, True),
+        ({"metadata": {"deletionTimestamp": None}}, False),
+        ({"metadata": {}}, False),
+        ({"metadata": None}, False),
+        ({"metadata": ["deletionTimestamp"]}, False),
+        ({}, False),
+        (None, False),
+        ("metadata", False),
+    ],
+    ids=str,
+)
+def test_object_is_being_deleted_once_it_has_the_time(value: Any, deleted: bool) -> None:  # noqa: FBT001 -- a table's
+    assert is_being_deleted(value) is deleted
 
 
 @pytest.mark.parametrize(

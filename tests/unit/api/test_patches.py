@@ -8,7 +8,14 @@ from msgspec import structs
 from tests.builders import DRIVER, EARLIER_TEXT, KEY, decoded, make_meta, make_patch, make_taint
 from webhook.api.decode import Reader
 from webhook.api.meta import GROUP, ObjectMeta, parse_time
-from webhook.api.patches import PatchedAttribute, PatchedCapacity, ResourceSlicePatch, decode_patch
+from webhook.api.patches import (
+    SOFTENED_KEYS,
+    PatchedAttribute,
+    PatchedCapacity,
+    ResourceSlicePatch,
+    decode_first_revision_patch,
+    decode_patch,
+)
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
 
@@ -121,3 +128,27 @@ def test_patch_of_the_planned_group_follows_the_first_revision() -> None:
     planned = manifest | {"apiVersion": f"{GROUP}/v1alpha3"}
     assert not decoded(manifest)[0].first_revision
     assert decoded(planned) == (structs.replace(decoded(manifest)[0], first_revision=True), [])
+
+
+@pytest.mark.parametrize(
+    ("keys", "taint", "softened"),
+    [
+        ("k", DeviceTaint("k", "v", "NoSchedule"), True),
+        ("a,k", DeviceTaint("k", "", "NoSchedule"), True),
+        ("k", DeviceTaint("k", "", "NoExecute"), False),
+        ("k", DeviceTaint("a", "", "NoSchedule"), False),
+        ("k,", DeviceTaint("", "", "NoSchedule"), False),
+        ("", DeviceTaint("", "", "NoSchedule"), False),
+        (None, DeviceTaint("k", "", "NoSchedule"), False),
+    ],
+    ids=str,
+)
+def test_taint_was_softened_if_its_key_is_noted(keys: str | None, taint: DeviceTaint, softened: bool) -> None:  # noqa: FBT001
+    annotations = {} if keys is None else {SOFTENED_KEYS: keys}
+    assert ResourceSlicePatch(ObjectMeta("p", annotations=annotations), None).is_softened(taint) is softened
+
+
+def test_group_that_was_planned_is_told_apart() -> None:
+    manifest = make_patch(taints=[make_taint()])
+    ours, planned = (read(Reader.of(manifest, [])) for read in (decode_patch, decode_first_revision_patch))
+    assert (ours.first_revision, planned) == (False, structs.replace(ours, first_revision=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -73,8 +74,26 @@ def test_pod_has_finished_by_its_phase(phase: str, finished: bool) -> None:  # n
 
 
 def test_pod_that_is_being_deleted_is_known_by_its_time() -> None:
-    assert read(make_pod("p", meta={"deletionTimestamp": "2026-06-01T12:00:00Z"})).deleting
-    assert not read(make_pod("p")).uses_claims
+    pod = read(make_pod("p", meta={"deletionTimestamp": "2026-06-01T12:00:00Z"}))
+    assert (pod.deleting, pod.gone_by) == (True, datetime(2026, 6, 1, 12, tzinfo=UTC))
+    pod = read(make_pod("p"))
+    assert (pod.deleting, pod.gone_by) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "uses", "held"),
+    [
+        ({}, False, False),
+        ({"claims": (PodClaim("c"),)}, True, True),
+        ({"claims": (PodClaim(None, generated=True),)}, True, True),
+        ({"extended_claim": "c"}, True, True),
+        ({"pod_group": "crew"}, False, True),
+    ],
+    ids=str,
+)
+def test_inventory_holds_pods_that_use_claims_and_those_of_groups(fields: Any, uses: bool, held: bool) -> None:  # noqa: FBT001
+    pod = Pod(ObjectMeta("p", namespace="ml"), **fields)
+    assert (pod.uses_claims, pod.is_held) == (uses, held)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from webhook.api.rules import (
     EVICTIONS_PER_SECOND,
     HARDWARE_LABEL,
     PATCH_LABEL,
+    SOFTENED_FROM,
     CELSelector,
     Condition,
     DeviceSelector,
@@ -116,6 +117,23 @@ def test_selector_knows_whether_it_is_empty(selector: DeviceSelector, *, empty: 
 def test_effective_effect_heeds_the_annotation(effect: str, evict: str, effective: str) -> None:
     rule, _ = decoded(make_rule(taint=make_taint(effect=effect), annotations={EVICT: evict}))
     assert rule.effective_effect == effective
+
+
+@pytest.mark.parametrize(
+    ("effect", "annotations", "softened"),
+    [
+        ("NoSchedule", {EVICT: "true", SOFTENED_FROM: "NoExecute"}, True),
+        ("NoSchedule", {EVICT: "true", SOFTENED_FROM: "NoSchedule"}, False),
+        ("NoSchedule", {EVICT: "true"}, False),
+        ("NoSchedule", {SOFTENED_FROM: "NoExecute"}, False),
+        ("NoExecute", {EVICT: "true", SOFTENED_FROM: "NoExecute"}, False),
+        ("None", {EVICT: "true", SOFTENED_FROM: "NoExecute"}, False),
+    ],
+    ids=str,
+)
+def test_rule_was_softened_if_it_has_the_mark_and_the_form(effect: str, annotations: Any, softened: bool) -> None:  # noqa: FBT001
+    rule, _ = decoded(make_rule(taint=make_taint(effect=effect), annotations=annotations))
+    assert rule.softened is softened
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"taint": None}], ids=["null spec", "empty spec", "null taint"])

@@ -96,6 +96,14 @@ ALICE = {"requesters": {"users": ["alice"]}}
         pytest.param({"default": "deny"}, "the default", id="the default"),
         pytest.param({"default": "deny", "rules": [make_entry("a", "allow", ALICE)]}, "the default", id="another may"),
         pytest.param({"default": "deny", "rules": [make_entry("a", "allow", KEYS)]}, "the default", id="other keys"),
+        pytest.param(
+            {"default": "deny", "rules": [make_entry("a", "allow", subject="request")]},
+            "the default",
+            id="requests may",
+        ),
+        pytest.param(
+            {"rules": [make_entry("r", subject="request"), make_entry("d")]}, 'rule "d"', id="tolerations come first"
+        ),
         pytest.param({"rules": [make_entry("d", match=KEYS)]}, 'rule "d"', id="a rule"),
         pytest.param(
             {"rules": [make_entry("d", match={"adminAccess": True}, subject="request")]}, 'rule "d"', id="on requests"
