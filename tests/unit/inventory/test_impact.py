@@ -230,7 +230,7 @@ def test_claim_with_several_devices_goes_with_the_first(selector: DeviceSelector
 def test_device_that_is_not_selected_hides_none_behind_it(elsewhere: AllocationResult) -> None:
     inventory = inventory_of(claim("c", elsewhere, on("gpu-0"), users=["p"]))
     found = impact_of(inventory, DeviceSelector(DRIVER, POOL, "gpu-0"), in_tree(), NOW)
-    assert (found.pods, found.allocated) == ({"p"}, 1)
+    assert (found.pods, found.allocated) == (some("p"), 1)
 
 
 def test_only_selected_devices_of_a_claim_matter() -> None:

@@ -74,6 +74,6 @@ def test_names_that_are_not_in_the_table_are_not_known() -> None:
     found = names.namespace("ml")
     assert found is not None
     assert (found.name, found.labels) == ("ml", {"tier": "user"})
-    assert (names.drivers("gpu"), names.drivers("any")) == ({"d"}, None)
+    assert (names.drivers("gpu"), names.drivers("any")) == (frozenset({"d"}), None)
     for unknown in (names, KnownNames()):
         assert (unknown.namespace("web"), unknown.drivers("nic")) == (None, None)
