@@ -9,12 +9,12 @@ from msgspec import structs
 
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint, tolerates
-from tests.unit.inventory.watched import LATER, OURS, Watched
+from tests.unit.inventory.watched import LATER, OURS, Watched, announced
 from webhook.api.claims import AllocationResult, Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import PodClaim
-from webhook.api.rules import DeviceSelector, DeviceTaintRule
+from webhook.api.rules import NOT_BEFORE, DeviceSelector, DeviceTaintRule
 from webhook.inventory.evictions import Eviction, EvictionReason, Evictions
 from webhook.inventory.fates import ANYWHERE, DeviceNames
 from webhook.inventory.impact import Taint
@@ -359,3 +359,35 @@ def test_rule_of_a_name_that_was_suspended_evicts_once_that_is_forgotten() -> No
     assert watched.of() is None
     assert watched.users(watched.evictions.refresh("rule", "no such rule")) == {"ml/pod"}
     assert watched.of() is not None
+
+
+def test_after_a_new_start_rules_evict_as_before() -> None:
+    watched = Watched(claim(), pod(), rule("a"), rule("b"), rule("c", effect="NoSchedule"))
+    evictions = Evictions(watched.inventory, OURS, announced)
+    for _ in range(2):
+        assert evictions.everything() == {"ml/pod"}
+        found = evictions.eviction_of(watched.inventory.pods["ml/pod"])
+        assert found is not None
+        assert found == watched.of()
+        assert found.rules == (("uid-a", "a"), ("uid-b", "b"))
+
+
+@pytest.mark.parametrize(
+    "passive",
+    [
+        rule(selector=DeviceSelector(device_class_name="gpu")),
+        rule(selector=DeviceSelector(unknown=(("all", "true"),))),
+        rule(selector=None),
+        rule(effect="NoSchedule"),
+        rule(effect="None"),
+        rule(effect="NoSchedule", evict=True, deleting=True),
+        rule(annotations={NOT_BEFORE: "some day"}),
+    ],
+    ids=["a class", "an unknown field", "no selector", "NoSchedule", "None", "asked and deleted", "at no time"],
+)
+def test_rule_that_is_not_ours_or_cannot_be_judged_evicts_no_pod(passive: DeviceTaintRule) -> None:
+    watched = Watched(claim(), pod(), passive)
+    assert watched.of() is None
+    active = rule("other")
+    assert watched.change(None, active) == {"ml/pod"}
+    assert watched.of() == Eviction(NOW, (EvictionReason(active.taint, "other", "uid-other"),))
