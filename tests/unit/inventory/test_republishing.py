@@ -67,13 +67,13 @@ def test_pool_that_is_there_in_full_is_not_waited_for() -> None:
 
 
 def test_devices_are_reported_when_a_slice_taints_them() -> None:
-    watched, told = Watched(), list[object]()
-    watched.evictions.on_tainted = lambda *what: told.append(what)
+    watched, seen = Watched(), list[object]()
+    watched.evictions.on_tainted = lambda *what: seen.append(what)
     watched.change(None, slice_of({"gpu-0": (taint(),), "gpu-1": ()}))
     watched.change(None, slice_of({"gpu-0": (taint(key="k"),), "gpu-1": ()}))
     watched.change(None, BOTH)
     watched.change(BOTH, None)
-    assert told == [(*POOL_ID, ["gpu-0"]), (*POOL_ID, ["gpu-1"])]
+    assert seen == [(*POOL_ID, ["gpu-0"]), (*POOL_ID, ["gpu-1"])]
 
 
 def test_after_a_new_start_slices_evict_only_where_they_are_ours() -> None:

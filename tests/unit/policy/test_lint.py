@@ -131,7 +131,7 @@ def test_taint_rules_are_compared_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("match", "told"),
+    ("match", "warned"),
     [
         pytest.param({"taints": {"keys": ["k"]}}, True, id="any effect"),
         pytest.param({"taints": {"effects": ["None"]}}, True, id="an effect for which no device is emptied"),
@@ -144,10 +144,10 @@ def test_taint_rules_are_compared_too() -> None:
         pytest.param({"drivers": ["d"]}, False, id="no driver is any driver"),
     ],
 )
-def test_taint_rule_that_allows_covers_what_both_readings_agree_on(match: Any, told: Any) -> None:
+def test_taint_rule_that_allows_covers_what_both_readings_agree_on(match: Any, warned: Any) -> None:
     """A NoSchedule taint on devices that are emptied counts as NoExecute too for a rule that refuses."""
     rules = [make_entry("first", "allow", match), make_entry("second", "deny", match)]
-    assert bool(warnings_in(taintRules=rules)) == told
+    assert bool(warnings_in(taintRules=rules)) == warned
     rules[1]["action"] = "allow"
     assert warnings_in(taintRules=rules) != []
 
