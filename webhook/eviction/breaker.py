@@ -138,16 +138,17 @@ class Breaker:
         return frozenset(driver for driver, known in self._drivers.items() if known.tripped_at is not None)
 
     def _judge(self, driver: str, known: _Driver) -> None:
-        settings, seconds = self._settings(), self._clock.seconds()
+        settings, now, seconds = self._settings(), self._clock.now(), self._clock.seconds()
         known.tainted = {device: at for device, at in known.tainted.items() if seconds - at < settings.window_seconds}
         if known.tripped_at is not None or settings.devices is None:
             return  # the devices of a large driver are not counted for nothing
+        until = settings.acknowledged_of(driver)
+        if until is not None:
+            known.tainted = {
+                device: at for device, at in known.tainted.items() if now - timedelta(seconds=seconds - at) > until
+            }
         most = max_unavailable(settings.devices, self._inventory.pools.device_count(driver))
         if most is None or len(known.tainted) <= most:
-            return
-        now = self._clock.now()
-        first = now - timedelta(seconds=seconds - min(known.tainted.values()))
-        if self._acknowledged(driver, first):
             return
         known.tripped_at = now
         log.error(
@@ -166,7 +167,9 @@ class Breaker:
             return None
         rest = self._evictions.eviction_of(plan.pod, without=tripped)
         if rest is None:
-            return BreakerLimit(driver)
+            # A pod that goes because of another one has the reasons of that one, which says when both of them go.
+            along = any(each.rule or each.driver not in tripped for each in plan.eviction.reasons)
+            return None if along else BreakerLimit(driver)
         seconds = (rest.due - self._clock.now()).total_seconds() + plan.profile.settings.grace_seconds
         if seconds <= 0:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -10,10 +11,15 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
+from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import ALL, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.limits import BreakerLimit
 from webhook.eviction.modes import Mode
 from webhook.policy.model import BreakerSettings, Share
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 FIFTH = BreakerSettings()
 DEVICES = 10
@@ -34,6 +40,17 @@ def taint_devices(world: World, count: int, key: str = "example.com/bad") -> Non
     broken = (taint(added=world.clock.wall, key=key),)
     devices = {f"gpu-{number}": broken if number < count else () for number in range(DEVICES)}
     world.change(world.inventory.slices["slice"], slice_of(devices))
+
+
+def started_after(seconds: float, acknowledged: datetime | None = None) -> World:
+    """A worker that starts some time after all devices were tainted."""
+    known = () if acknowledged is None else ((DRIVER, acknowledged),)
+    world = cluster(structs.replace(FIFTH, acknowledged=known))
+    broken = (taint(added=NOW - timedelta(seconds=seconds)),)
+    devices = slice_of({f"gpu-{number}": broken for number in range(DEVICES)})
+    world.inventory.apply(world.inventory.slices["slice"], devices)
+    world.worker.start()
+    return world
 
 
 @pytest.mark.parametrize(
@@ -174,3 +191,179 @@ def test_driver_blocks_only_its_own_devices() -> None:
     assert {breaker.blocked_by(plan) for plan in plans} == {BreakerLimit(DRIVER)}
     assert breaker.tripped == {DRIVER}
     assert world.sample("pods_waiting", why="breaker") == 10
+
+
+# --- when it is calm again ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(599.0, 1.0), (600.0, 0.0), (605.0, 0.0)])
+def test_breaker_resets_once_the_driver_was_calm_for_the_whole_time(seconds: float, left: float) -> None:
+    world = cluster(tainted=3)
+    world.settle()
+    world.clock.elapsed += seconds
+    breaker = world.worker._core.breaker
+    assert breaker.reset_if_calm(DRIVER) == left
+    assert breaker.tripped == ({DRIVER} if left else frozenset())
+
+
+def test_calm_at_the_start_counts_from_the_time_of_the_taints() -> None:
+    world = started_after(200.0)
+    world.advance(399)
+    assert world.evicted == []
+    world.advance(2)
+    assert len(world.evicted) == 10
+
+
+def test_driver_that_has_not_tripped_needs_no_calm() -> None:
+    """Nor does one that was acknowledged, when the time for its calm is over."""
+    world = cluster(tainted=3)
+    world.advance(30)
+    breaker = world.worker._core.breaker
+    assert breaker.reset_if_calm("other.example.com") == 0.0
+    acknowledge(world, world.clock.wall)
+    assert breaker.reset_if_calm(DRIVER) == 0.0
+    world.advance(700)
+    taint_devices(world, 4)
+    assert breaker.tripped == frozenset()
+    assert breaker.reset_if_calm(DRIVER) == 0.0
+
+
+def test_breaker_says_how_long_the_driver_has_to_be_calm() -> None:
+    world, said = cluster(tainted=2), list[tuple[str, float]]()
+    breaker = world.worker._core.breaker
+    breaker._on_trip = lambda driver, seconds: said.append((driver, seconds))
+    world.clock.elapsed += 10.0
+    taint_devices(world, 5)
+    world.clock.elapsed += 40.0
+    assert breaker.tripped == {DRIVER}
+    assert said == [(DRIVER, 560.0)]
+
+
+def test_driver_is_forgotten_once_no_taint_is_within_the_window_unless_it_tripped() -> None:
+    quiet, tripped = cluster(tainted=2), cluster(tainted=3)
+    sizes = []
+    for world in (quiet, tripped):
+        world.settle()
+        breaker = world.worker._core.breaker
+        for seconds in (1299.0, 1300.0):
+            world.clock.elapsed = seconds
+            breaker.forget_idle()
+            sizes.append(len(breaker._drivers))
+    assert sizes == [1, 0, 1, 1]
+
+
+# --- acknowledgements -----------------------------------------------------------------------------
+
+
+def acknowledge(world: World, until: datetime, driver: str = DRIVER) -> None:
+    world.breaker = structs.replace(FIFTH, acknowledged=((driver, until),))
+    world.worker.replan_all()
+
+
+@pytest.mark.parametrize(("seconds", "evicted"), [(0, 3), (-1, 0)])
+def test_trip_is_acknowledged_up_to_its_very_time(seconds: int, evicted: int) -> None:
+    world = cluster(tainted=3)
+    world.settle()
+    acknowledge(world, NOW + timedelta(seconds=seconds))
+    world.advance(60)
+    assert len(world.evicted) == evicted
+
+
+@pytest.mark.parametrize(("seconds", "evicted"), [(0, 10), (-1, 0)])
+def test_new_leader_does_not_count_what_was_acknowledged(seconds: int, evicted: int) -> None:
+    world = started_after(200.0, NOW + timedelta(seconds=seconds - 200))
+    world.advance(60)
+    assert len(world.evicted) == evicted
+
+
+def test_devices_tainted_after_an_acknowledgement_count_though_others_were_tainted_before() -> None:
+    world = cluster(tainted=1)
+    acknowledge(world, NOW + timedelta(seconds=10))
+    world.advance(20)
+    assert world.evicted == ["pod-0"]
+    taint_devices(world, 3)
+    world.advance(60)
+    assert len(world.evicted) == 3
+    taint_devices(world, 4)
+    world.advance(60)
+    assert len(world.evicted) == 3
+
+
+def test_acknowledged_driver_is_reset_though_another_one_has_not_tripped() -> None:
+    world = cluster(tainted=1)
+    bad = slice_of({f"nic-{number}": (taint(),) for number in range(DEVICES)}, name="nics", pool="nics")
+    world.add(structs.replace(bad, driver="nic.example.com"))
+    breaker = world.worker._core.breaker
+    assert breaker.tripped == {"nic.example.com"}
+    acknowledge(world, NOW, "nic.example.com")
+    assert breaker.tripped == frozenset()
+
+
+# --- when it is judged ----------------------------------------------------------------------------
+
+
+def test_limit_that_the_policy_lowers_holds_for_devices_that_are_tainted_already() -> None:
+    world = cluster(tainted=2)
+    world.settle()
+    assert world.worker._core.breaker.tripped == frozenset()
+    world.breaker = structs.replace(FIFTH, devices=1)
+    world.worker.replan_all()
+    assert world.worker._core.breaker.tripped == {DRIVER}
+
+
+def test_driver_is_judged_once_for_each_change() -> None:
+    """Pods ask for each eviction, and a driver may have tainted many devices."""
+    world, asked = cluster(tainted=1), list[int]()
+    breaker = world.worker._core.breaker
+
+    def settings() -> BreakerSettings:
+        asked.append(1)
+        return FIFTH
+
+    breaker._settings = settings
+    for count in (1, 2):
+        assert [breaker.tripped for _ in range(5)] == [frozenset()] * 5
+        assert len(asked) == count
+        taint_devices(world, count + 1)
+
+
+def test_trip_is_logged_once_however_many_devices_are_tainted_then(caplog: pytest.LogCaptureFixture) -> None:
+    world = cluster(tainted=3)
+    for count in (3, 5, 10):
+        taint_devices(world, count)
+        world.advance(10)
+    assert len([record for record in caplog.records if record.message.startswith("breaker tripped")]) == 1
+
+
+# --- what else evicts a pod -----------------------------------------------------------------------
+
+
+def test_grace_of_the_profile_counts_for_the_rule_that_evicts_later() -> None:
+    world = cluster()
+    world.add(claim("late", tolerates(30, key="example.com/rule"), devices=("gpu-9",)), pod("late"))
+    world.change_policy(structs.replace(FREE, grace_seconds=20.0))
+    taint_devices(world, 10)
+    world.add(rule(selector=DeviceSelector(driver=DRIVER, device="gpu-9"), key="example.com/rule"))
+    world.advance(49)
+    assert world.evicted == ["pod-9"]
+    world.advance(2)
+    assert world.evicted == ["pod-9", "late"]
+
+
+GROUP = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), ALL, None)
+
+
+@pytest.mark.parametrize(("tainted", "by_rule", "evicted"), [(10, True, True), (10, False, False), (1, False, True)])
+def test_pod_goes_along_with_one_that_the_breaker_does_not_keep(tainted: int, *, by_rule: bool, evicted: bool) -> None:
+    """No taint evicts it itself. Another driver has tripped in any case."""
+    world = cluster()
+    bad = slice_of({f"nic-{number}": (taint(),) for number in range(DEVICES)}, name="nics", pool="nics")
+    world.add(structs.replace(bad, driver="nic.example.com"))
+    member = world.pod("pod-0")
+    world.add(GROUP, pod("along", pod_group="ring", claims=()))
+    world.change(member, structs.replace(member, pod_group="ring"))
+    if by_rule:
+        world.add(rule(selector=DeviceSelector(driver=DRIVER, device="gpu-0")))
+    taint_devices(world, tainted)
+    world.advance(60)
+    assert sorted(world.evicted) == (["along", "pod-0"] if evicted else [])
