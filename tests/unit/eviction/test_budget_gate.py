@@ -194,6 +194,14 @@ def test_time_in_which_the_budget_was_not_asked_does_not_count() -> None:
     assert bench.gate.overdue(asking, 10.0, 7210.0)
 
 
+@pytest.mark.parametrize(("seconds", "counts"), [(10.1, True), (15.0, True), (15.1, False)])
+def test_time_between_two_refusals_counts_up_to_three_questions_apart(seconds: float, *, counts: bool) -> None:
+    bench, asking = Bench(), plan()
+    bench.ask(asking, BLOCKED, 0.0)
+    bench.ask(asking, BLOCKED, seconds)
+    assert bench.gate.overdue(asking, seconds, seconds) is counts
+
+
 def test_refusal_must_be_fresh() -> None:
     bench, asking = Bench(), plan()
     for number in range(5):
@@ -273,6 +281,41 @@ def test_sizes_of_units_are_forgotten_with_the_gates(answer: EvictionOutcome | N
     assert bench.gate.limits_like(LIMIT) == [LIMIT]
 
 
+# --- units ---------------------------------------------------------------------------------------
+
+
+def test_unit_waits_after_the_refusal_of_a_single_pod() -> None:
+    bench, unit = Bench(), [plan("web-0"), plan("web-1")]
+    bench.budgets.status = 2
+    bench.ask(plan("web-2"), BLOCKED, 0.0)
+    assert [bench.gate.blocks(unit, seconds) is None for seconds in (4.9, 5.0)] == [False, True]
+
+
+def test_unit_that_its_budget_allows_as_a_whole_goes_beside_four_requests() -> None:
+    bench = Bench()
+    bench.budgets.status = 100
+    for number in range(4):
+        bench.gate.begin(plan(f"web-{number}"), 0.0)
+    assert bench.gate.blocks([plan("web-4"), plan("web-5")], 0.0) is None
+    assert not bench.open(plan("web-6"), 0.0)
+
+
+def test_refused_single_pods_have_one_limit_in_all() -> None:
+    bench = Bench()
+    bench.ask(plan(), BLOCKED, 0.0)
+    assert not bench.open(plan("web-1"), 1.0)
+    assert bench.gate.limits_like(LIMIT) == [LIMIT]
+
+
+@pytest.mark.parametrize(("status", "allowed"), [(None, None), (0, 0), (1, 1), (2, None), (3, None)])
+def test_budget_that_allows_fewer_than_belong_together_is_named(status: int | None, allowed: int | None) -> None:
+    bench, unit = Bench(), [plan("web-0"), plan("web-1"), plan("other")]
+    bench.budgets.status = status
+    bench.gate.blocks(unit, 0.0)
+    words = "" if allowed is None else f"budget web allows {allowed} of 2 evictions that belong together"
+    assert [bench.gate.shortage(each) for each in unit] == [words, words, ""]
+
+
 # --- in the worker -------------------------------------------------------------------------------
 
 
@@ -334,3 +377,15 @@ def test_wait_for_a_request_that_is_not_answered_yet_is_never_below_zero() -> No
     bench = Bench()
     bench.gate.begin(plan(), 0.0)
     assert [bench.gate.wait_seconds(LIMIT, now) for now in (0.0, 1.0, 4.5, 5.0, 60.0)] == [5.0, 4.0, 0.5, 0.0, 0.0]
+
+
+def test_pods_past_their_deadline_are_deleted_without_waiting_for_each_other() -> None:
+    """That one of them is gone is no progress of the budget."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, deadline_seconds=20.0, delete_after_deadline=True))
+    world.add_budget(Budget("web"))
+    for number in range(3):
+        world.add(claim(f"web-{number}", devices=(f"gpu-{number}",)), pod(f"web-{number}"))
+    world.add(rule())
+    world.advance(60)
+    assert [verb for verb, _, _ in world.cluster.calls] == ["delete"] * 3
+    assert len({round(seconds) for _, _, seconds in world.cluster.calls}) == 1

@@ -217,6 +217,18 @@ def test_message_names_the_pods_that_most_others_wait_for_and_counts_the_rest() 
     assert named(*waiting[2:]) == first
 
 
+def test_message_is_cut_to_what_a_condition_may_have() -> None:
+    assert len(eviction_condition(Progress(), acts=True, stopped="x" * 40_000)[2]) == 32_768
+
+
+@pytest.mark.parametrize(
+    ("acts", "stopped", "waits"), [(True, "", True), (False, "", False), (True, "too many", False)]
+)
+def test_allocations_are_waited_for_where_pods_are_to_go(acts: bool, stopped: str, waits: bool) -> None:  # noqa: FBT001 -- a table's
+    message = eviction_condition(Progress(settled=False), acts=acts, stopped=stopped)[2]
+    assert ("waiting until all allocations made before the taint are known" in message) is waits
+
+
 def test_message_names_the_claims_and_pod_groups_of_most_pods() -> None:
     claims = tuple(ReturningPods(f"ml/c{number}", "", number) for number in range(1, 6))
     groups = tuple(HeldByPodGroup(f"ml/g{number}", number) for number in range(1, 5))
@@ -228,7 +240,7 @@ def test_message_names_the_claims_and_pod_groups_of_most_pods() -> None:
     assert parts[-1] == "the same for 3 more claims and PodGroups"
 
 
-@pytest.mark.parametrize("evicted", [1, 12345])
+@pytest.mark.parametrize("evicted", [1, 12345, 999_999_999])
 def test_how_many_were_evicted_can_be_read_again(evicted: int) -> None:
     other = Condition(EVICTION, "True", "Evicting", "99 pods evicted")
     counted = Condition(EVICTED_PODS, *evicted_pods_condition(evicted))

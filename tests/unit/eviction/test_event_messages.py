@@ -19,6 +19,7 @@ from webhook.inventory.evictions import Eviction, EvictionReason
     [
         (1, "DeviceTaintRule r0"),
         (3, "DeviceTaintRule r0, DeviceTaintRule r1, DeviceTaintRule r2"),
+        (4, "DeviceTaintRule r0, DeviceTaintRule r1, DeviceTaintRule r2 and 1 more"),
         (5, "DeviceTaintRule r0, DeviceTaintRule r1, DeviceTaintRule r2 and 2 more"),
     ],
 )

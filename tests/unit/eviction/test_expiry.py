@@ -97,3 +97,29 @@ def test_rule_that_nobody_meets_for_days_is_reported_once_a_period(caplog: pytes
     assert [line["idleRules"] for line in lines] == [["rule"]] * 3
     assert reporter.found.idle_rules == ("rule",)
     assert find_stale(world.inventory, {"uid-rule": NOW}, NOW, Thresholds()) == StaleTaints()
+
+
+@pytest.mark.parametrize(("early", "named"), [(timedelta(), True), (timedelta(seconds=1), False)])
+def test_two_weeks_without_use_and_three_days_in_a_slice_look_forgotten(early: timedelta, *, named: bool) -> None:
+    added = NOW - timedelta(hours=72) + early
+    inventory = held(slice_of({"gpu-0": (taint(added=added),), "gpu-1": (taint(added=None),)}), rule())
+    found = find_stale(inventory, {"uid-rule": NOW - timedelta(days=14) + early}, NOW, Thresholds())
+    assert (found.idle_rules, [each[2] for each in found.old_slice_taints]) == (
+        (("rule",), ["gpu-0"]) if named else ((), [])
+    )
+
+
+def test_rule_that_selects_nothing_has_no_devices_and_of_one_that_cannot_be_judged_that_is_not_known() -> None:
+    unknown = rule("unknown", selector=DeviceSelector(unknown=(("all", "true"),)))
+    assert find_stale(held(rule("nothing", selector=None), unknown), {}, NOW, Thresholds()).rules_without_devices == (
+        "nothing",
+    )
+
+
+def test_report_names_the_first_twenty_and_counts_all(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Mode.OBSERVE, FREE)
+    world.add(*[rule(f"rule-{number:02}", selector=DeviceSelector(device="gone")) for number in range(21)])
+    StaleReporter(world.deps).look()
+    [line] = [record.__dict__ for record in caplog.records if record.message == "taints that look forgotten"]
+    assert line["rulesWithoutDevices"] == [f"rule-{number:02}" for number in range(20)]
+    assert line["rules_without_devices"] == 21

@@ -18,7 +18,7 @@ from webhook.eviction.exemptions import StepReason
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
 from webhook.eviction.progress import ProgressCount
-from webhook.eviction.step import Evict, NoAction, Wait, unit_wait
+from webhook.eviction.step import Evict, NoAction, Wait, unit_wait, wait_for_unit
 from webhook.policy.model import EvictionProfile, EvictionWindow, Pause
 
 if TYPE_CHECKING:
@@ -367,3 +367,25 @@ def test_members_that_fail_after_others_went_wait_for_each_other() -> None:
     world.advance(5)
     assert world.evicted == ["a", "b", "c"]
     assert len({at for _, _, at in world.cluster.calls[1:]}) == 1
+
+
+def test_first_of_the_pods_that_failed_at_the_same_time_is_named() -> None:
+    world = world_of()
+    gang(world, "a", "b", "c")
+    world.cluster.answers.extend([EvictionOutcome(EvictionResult.EVICTED), FAILED, FAILED])
+    world.add(rule())
+    world.settle()
+    assert [each.pod for each in progress(world).waiting_for] == ["ml/b"]
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(-0.001, True), (0.0, False)])
+def test_unit_goes_at_the_very_time_of_its_retry(seconds: float, *, waits: bool) -> None:
+    world = world_of(cluster=Refusing)
+    gang(world, "a", "b")
+    world.add(rule())
+    world.advance(30)
+    core, plan = world.worker._core, world.worker.plans.scheduled["uid-b"]
+    unit = core.plans.units.of(plan)
+    assert unit is not None
+    world.clock.elapsed = unit.retry_at + seconds
+    assert (wait_for_unit(core, plan, world.clock.now()) is not None) is waits

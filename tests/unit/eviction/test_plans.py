@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, World
 from webhook.api.owners import Owner
+from webhook.api.rules import DeviceSelector
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.freed import PodFreed, PodUnavailable
 from webhook.eviction.modes import Mode
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.ready_queue import Idle, ReadyQueue
 from webhook.inventory.state import Inventory
 
@@ -154,3 +156,46 @@ def test_place_is_free_unless_the_very_pod_is_still_terminating(uid: str, *, fre
     plans.fail(plan)
     assert (PodFreed("ml") in plans.freed) is freed
     assert ("uid-pod" in plans.under_way) is not freed
+
+
+# --- what counts for limits -----------------------------------------------------------------------
+
+
+def test_pod_that_a_person_deletes_does_not_count_for_the_minute() -> None:
+    """It was to be evicted later."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_per_minute=1))
+    world.add(claim("later", tolerates(30)), pod("later"), rule())
+    world.change(world.pod("later"), pod("later", deleting=True))
+    world.add(claim("due"), pod("due"))
+    world.settle()
+    assert world.evicted == ["due"]
+
+
+def test_evicted_pod_that_changes_while_it_terminates_counts_once_for_the_minute() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_per_minute=2))
+    world.cluster.lingering = True
+    world.add(claim("first"), pod("first"), rule())
+    world.settle()
+    world.change(world.pod("first"), structs.replace(world.pod("first"), labels=(("app", "web"),)))
+    world.add(claim("second"), pod("second"))
+    world.settle()
+    assert world.evicted == ["first", "second"]
+
+
+def test_pod_that_goes_by_itself_leaves_its_owner_no_replacement_to_wait_for() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, per_owner_unavailable=1))
+    world.add(claim("a", devices=("clean",)), owned("a"), claim("b"), owned("b"))
+    world.remove(world.pod("a"))
+    world.add(rule(selector=DeviceSelector(device="gpu-0")))
+    world.settle()
+    assert world.evicted == ["b"]
+
+
+def test_pod_that_was_not_evicted_after_all_is_available_to_its_owner() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, per_owner_unavailable=1))
+    world.add(claim("a"), owned("a"), claim("b"), owned("b"))
+    world.cluster.answers.append(EvictionOutcome(EvictionResult.FAILED, "500"))
+    world.add(rule())
+    world.settle()
+    assert [name for _, name, _ in world.cluster.requests] == ["ml/a", "ml/b"]
+    assert world.evicted == ["b"]

@@ -125,6 +125,20 @@ def test_only_the_named_limit_is_unparked() -> None:
     assert drain(queue) == ["a"]
 
 
+def test_pod_that_waits_for_another_limit_by_now_is_passed_over() -> None:
+    limits = Limits(blocks={"a": LIMIT, "b": LIMIT})
+    queue = ReadyQueue(limits)
+    queue.push(item("a"))
+    queue.push(item("b"))
+    assert drain(queue) == []
+    limits.blocks["a"] = OTHER
+    queue.retry("a")
+    assert drain(queue) == []
+    limits.blocks.clear()
+    queue.unpark(LIMIT)
+    assert drain(queue) == ["b"]
+
+
 @pytest.mark.parametrize("how", ["retry", "retry_all", "sweep", "push"])
 def test_parked_pod_is_tried_again(how: str) -> None:
     limits = Limits(blocks={"a": LIMIT})

@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
+from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, World
+from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import SINGLE, PodGroup
+from webhook.eviction.event_messages import PodEventKind
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionEvent, PodRef
 from webhook.eviction.recorder import EvictionRecorder
 
 if TYPE_CHECKING:
-    import pytest
+    from webhook.eviction.pod_plan import PodPlan
 
 DROPPED: Final = "device_taint_webhook_eviction_events_dropped_total"
 
@@ -96,3 +102,35 @@ def test_events_beyond_the_most_are_dropped_and_counted() -> None:
     asyncio.run(recorder.finish())
     assert world.cluster.events == events(2)
     assert dropped(world) == 3
+
+
+def planned(world: World) -> PodPlan:
+    world.add(claim(), pod(), rule())
+    [plan] = world.worker.plans.scheduled.values()
+    return plan
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(3599.0, 1), (3600.0, 2)])
+def test_event_about_a_state_that_lasts_is_queued_again_after_an_hour(seconds: float, count: int) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    recorder, plan = EvictionRecorder(world.deps), planned(world)
+    recorder.record_pod_event(PodEventKind.HELD, plan)
+    world.clock.elapsed += seconds
+    recorder.record_pod_event(PodEventKind.HELD, plan)
+    assert len(recorder._buffer.waiting) == count
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(3599.0, 1), (3600.0, 2)])
+def test_event_about_a_pod_group_is_queued_again_after_an_hour_and_then_forgotten(seconds: float, count: int) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    recorder, plan = EvictionRecorder(world.deps), planned(world)
+    one, other = (
+        PodGroup(ObjectMeta(name=name, namespace="ml", uid=f"uid-{name}"), SINGLE) for name in ("one", "other")
+    )
+    recorder.record_group_event(one, plan)
+    world.clock.elapsed += seconds
+    recorder.record_group_event(one, plan)
+    assert len(recorder._buffer.waiting) == count
+    world.clock.elapsed += 3600.0
+    recorder.record_group_event(other, plan)
+    assert list(recorder._groups) == ["uid-other"]

@@ -86,3 +86,15 @@ def test_failed_write_is_tried_again_soon() -> None:
     world.cluster.condition_error = ""
     world.advance(2)
     assert released(world)[0] == "False"
+
+
+def test_doubt_of_half_a_minute_ends_what_was_true() -> None:
+    world = world_of(closing())
+    world.advance(20)
+    world.trusted = False
+    known, kept = world.inventory.rules["rule"], world.worker.rules.released
+    began, found = world.clock.elapsed, list[bool]()
+    for seconds in (0.0, 29.0, 30.0):
+        world.clock.elapsed = began + seconds
+        found.append(kept.withdrawn(known, 0.0, list(known.conditions)) is not None)
+    assert found == [False, False, True]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec import structs
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, World
 from webhook.api.meta import format_time
-from webhook.api.rules import EXPIRES_AT
+from webhook.api.rules import EXPIRES_AT, DeviceSelector
 from webhook.eviction.modes import Mode
 
 
@@ -52,3 +53,28 @@ def test_worker_that_may_be_behind_writes_only_that_a_generation_is_looked_at() 
     world.trusted = True
     asyncio.run(world.worker.rules.sync("rule"))
     assert len([write for write in world.cluster.writes if write[1] == "devicetaint.io/Eviction"]) == 2
+
+
+@pytest.mark.parametrize(("pending", "seconds"), [(True, 10.0), (False, 30.0)])
+def test_rule_whose_pods_are_gone_is_looked_at_again_for_its_released_devices_alone(
+    pending: bool,  # noqa: FBT001 -- a table's
+    seconds: float,
+) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    if pending:
+        world.add(claim("pod", tolerates(3600)), pod())
+    world.add(rule(selector=DeviceSelector(device="gpu-0")))
+    world.advance(20)
+    world.clock.elapsed += 20.0
+    assert asyncio.run(world.worker.rules.sync("rule")) == seconds
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(3599.0, 1), (3600.0, 2)])
+def test_event_about_a_rule_that_is_held_up_is_renewed_after_an_hour(seconds: float, count: int) -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=86400))
+    world.add(claim(), pod(hold="later"), rule())
+    world.advance(20)
+    world.clock.elapsed = world.worker.rules._states["uid-rule"].last_event_at + seconds
+    asyncio.run(world.worker.rules.sync("rule"))
+    world.settle()
+    assert world.told("EvictionHeld").count("rule") == count

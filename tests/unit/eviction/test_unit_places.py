@@ -266,3 +266,18 @@ def test_gangs_that_a_changed_policy_makes_take_one_place_each_of_their_owner(*,
         world.change_policy(plain)  # 25 % of 16 pods, of which as many are missing
         world.advance(30)
         assert len(world.evicted) == 4
+
+
+def test_pods_that_were_refused_together_and_go_alone_by_now_take_a_place_each() -> None:
+    world = world_of(overall=1)
+    for name in "abc":
+        alone(world, name, "train")
+    world.cluster.answers.extend([GONE, FAILED, FAILED])
+    world.add(rule())
+    world.settle()
+    assert world.evicted == ["a"]
+    for name in "bc":
+        world.change(world.pod(name), structs.replace(world.pod(name), gang=""))
+    world.remove(world.pod("a"))
+    world.advance(30)
+    assert len(world.evicted) == 2

@@ -11,6 +11,7 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, World
 from webhook.eviction.modes import Mode
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.waiting import WaitCause, WaitingPods
 from webhook.policy.model import EvictionWindow, Pause
 
@@ -78,3 +79,12 @@ def test_pod_behind_a_limit_counts_for_its_window_once_that_has_closed() -> None
     assert (waiting.count(WaitCause.OVERALL), waiting.count(WaitCause.WINDOW)) == (1, 0)
     world.advance(20)
     assert (waiting.count(WaitCause.OVERALL), waiting.count(WaitCause.WINDOW)) == (0, 1)
+
+
+def test_age_of_a_pod_that_fails_counts_from_the_end_of_its_grace() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, grace_seconds=100.0))
+    world.cluster.answers.extend([EvictionOutcome(EvictionResult.FAILED, "500")] * 100)
+    add(world, 0)
+    world.add(rule())
+    world.advance(130)
+    assert WaitingPods(world.worker._core).oldest_due_seconds() == pytest.approx(30, abs=0.01)
