@@ -185,6 +185,7 @@ def test_evicted_pod_that_changes_while_it_terminates_counts_once_for_the_minute
 def test_pod_that_goes_by_itself_leaves_its_owner_no_replacement_to_wait_for() -> None:
     world = World(Mode.REPLACEMENT, structs.replace(FREE, per_owner_unavailable=1))
     world.add(claim("a", devices=("clean",)), owned("a"), claim("b"), owned("b"))
+    world.change(world.pod("a"), owned("a", deleting=True))
     world.remove(world.pod("a"))
     world.add(rule(selector=DeviceSelector(device="gpu-0")))
     world.settle()

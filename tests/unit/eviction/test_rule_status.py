@@ -112,6 +112,14 @@ def test_condition_tells_what_remains_and_when() -> None:
     assert sorted(world.told("EvictionScheduled")) == ["pod", "rule"]
 
 
+@pytest.mark.parametrize(("seconds", "names"), [(5, []), (6, ["pod"])])
+def test_pod_that_goes_within_five_seconds_is_not_announced_by_an_event(seconds: int, names: list[str]) -> None:
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim("pod", tolerates(seconds)), pod(), rule())
+    world.settle()
+    assert [name for name in world.told("EvictionScheduled") if name == "pod"] == names
+
+
 def test_observe_writes_what_would_be_and_evicts_nobody() -> None:
     world = World(Mode.OBSERVE, FREE)
     world.add(claim(), pod(), rule())

@@ -75,3 +75,14 @@ def test_event_about_a_blocked_pod_is_renewed_each_hour() -> None:
     world.add(claim("pod"), pod("pod"), rule())
     world.advance(2.5 * 3600)
     assert world.told("EvictionBlocked").count("pod") >= 3
+
+
+@pytest.mark.parametrize("asked", [0.0, 60.0])
+def test_pod_that_cannot_be_evicted_is_tried_every_ten_seconds_in_the_end(asked: float) -> None:
+    """Whatever the server asks for."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.cluster.answers.extend([EvictionOutcome(EvictionResult.FAILED, "500", asked)] * 100)
+    world.add(claim(), pod(), rule())
+    world.advance(60)
+    times = [seconds for _, _, seconds in world.cluster.requests]
+    assert times[-1] - times[-2] == pytest.approx(10.0, abs=0.01)
