@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.closed_devices import closed_together, closed_together_with_recent
-from webhook.admission.confirmation import ImpactToConfirm, Numbers
+from webhook.admission.confirmation import NOTHING, ImpactToConfirm, Numbers
 from webhook.admission.impact_text import count, first_names
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.recent_impact import hit_with_recent, limits_in_numbers, yet_to_begin
@@ -188,7 +188,7 @@ class LimitCheck:
         self, inventory: Inventory, impact: Impact, ceiling: Mapping[str, int | None]
     ) -> Iterator[LimitReason]:
         """Many small rules are one large one."""
-        together = Numbers(0, 0, 0, 0)
+        together = NOTHING.numbers
         if impact.pods or impact.pod_groups:
             together = hit_with_recent(impact, inventory, self._context, in_tree=self.in_tree)
         closed = self._closed_with_recent(inventory) if impact.devices else None

@@ -183,10 +183,13 @@ def all_may_soften(reasons: Iterable[PartReason]) -> bool:
 
 
 def _each_once(reasons: Iterable[PartReason]) -> tuple[PartReason, ...]:
-    """Several taints often have the same to say; of those the one counts that is not excused."""
+    """Several taints often have the same to say; of those the one counts that is least likely to be let through."""
     found: dict[LimitReason, PartReason] = {}
     for each in reasons:
-        known = found.get(each.reason)
-        if known is None or (known.excused and not each.excused):
-            found[each.reason] = each
+        found[each.reason] = min(found.get(each.reason, each), each, key=_lenience)
     return tuple(found.values())
+
+
+def _lenience(each: PartReason) -> tuple[bool, bool]:
+    """Whether the taint may be softened, and whether it is, by the entry of the policy that says so."""
+    return each.part.softens, each.excused

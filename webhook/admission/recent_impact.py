@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from webhook.admission.confirmation import Numbers
+from webhook.admission.confirmation import NOTHING, Numbers
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Impact, Taint, impact_on_devices, impact_on_users
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 PHASE: Final = "impact of the last taints"
 POOLS_BETWEEN_CHECKS: Final = 16
 """A pool is a node's devices as a rule, so these are some hundreds."""
-_NOTHING: Final = Numbers(0, 0, 0, 0)
 _ANY_TIME: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -56,15 +55,14 @@ def limits_in_numbers(limits: ImpactLimits, inventory: Inventory, check: Check =
     """
     given = {name: getattr(limits, name) for name in Numbers._fields if name != "devices"}
     shared = any(isinstance(limit, Share) for limit in given.values())
-    total = totals(inventory, check) if shared else _NOTHING
+    total = totals(inventory, check) if shared else NOTHING.numbers
     return {name: resolve_limit(limit, getattr(total, name)) for name, limit in given.items()}
 
 
 def begins_to_act(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
     """Whether a rule puts NoSchedule or NoExecute on devices, or evicts pods, that it spared before."""
     rank = EFFECT_RANK.get(new.effective_effect, 0)
-    before = 0 if old is None else EFFECT_RANK.get(old.effective_effect, 0)
-    if old is None or rank > before:
+    if old is None or rank > EFFECT_RANK.get(old.effective_effect, 0):
         return rank > 0
     return begins_to_evict(new, old) or (rank > 0 and not narrower(new.selector, old.selector))
 

@@ -65,3 +65,8 @@ def test_each_thing_is_compared_with_itself() -> None:
     other = ruling(make_entry("denies", "deny"), what="another")
     assert list(differences([DENIED, elsewhere, other], [other, elsewhere, DENIED])) == []
     assert [each.path for each in differences([DENIED], [elsewhere])] == ["spec", "spec[1]"]
+
+
+def test_what_they_agree_on_is_passed_over() -> None:
+    second, third = (ruling(make_entry("denies", "deny"), path=AT.index(at)) for at in (1, 2))
+    assert [each.path for each in differences([DENIED], [DENIED, second, third])] == ["spec[1]", "spec[2]"]

@@ -10,9 +10,9 @@ from msgspec import structs
 from tests.builders import DRIVER, make_context
 from tests.unit.admission.guarding import ask, fleet, node, over, refusals, tainting
 from tests.unit.admission.recently import NODES, idle, one_of, reasons, settings, stored, tainted, value
-from tests.unit.inventory.values import inventory_of, pool_slice
+from tests.unit.inventory.values import claim, inventory_of, on, pool_slice
 from tests.unit.policy.documents import policy_of
-from webhook.admission.closed_devices import closed_together_with_recent
+from webhook.admission.closed_devices import closed_together, closed_together_with_recent
 from webhook.admission.context import Budget, OutOfTime
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.inventory.extent import names_of
@@ -65,6 +65,9 @@ def test_refusal_tells_how_many_devices_are_closed_together() -> None:
     ("others", "expected"),
     [
         pytest.param([stored(1, effect="NoSchedule", seconds_ago=599)], ["window:devices"], id="just inside"),
+        pytest.param(
+            [stored(1, effect="NoSchedule", seconds_ago=660)], ["window:devices"], id="as old as clocks may differ"
+        ),
         pytest.param([stored(1, effect="NoSchedule", seconds_ago=661)], [], id="outside"),
         pytest.param([stored(0, effect="NoSchedule")], [], id="the very devices"),
         pytest.param([value(tainting(idle(0), "NoSchedule", name="idle"))], [], id="one of the very devices"),
@@ -184,6 +187,34 @@ def test_empty_selector_is_too_much_for_the_driver_that_has_least() -> None:
     cluster = inventory_of(*two_drivers())
     (text,) = refusals(ask(tainting({}, "NoSchedule"), cluster=cluster, impact=settings(devices=Share(5))))
     assert "the limit is 50 devices of driver large.example.com; it hits 1000 devices of that driver;" in text
+
+
+@pytest.mark.parametrize(
+    ("selector", "limits", "limit"),
+    [
+        pytest.param({"driver": LITTLE}, {"devices": Share(50)}, "5 devices of driver little.example.com", id="one"),
+        pytest.param({"pool": "shared"}, {"devices": Share(50), "pods": 0}, "0 pods", id="two, within the share"),
+    ],
+)
+def test_how_many_devices_of_a_driver_are_hit_is_said_only_where_a_share_of_one_of_several_is_exceeded(
+    selector: Any, limits: Any, limit: str
+) -> None:
+    on_shared = on("d-5", pool="shared", driver=LITTLE)
+    cluster = inventory_of(*two_drivers(), claim("used", on_shared, users=["u"]))
+    (text,) = refusals(ask(tainting(selector), cluster=cluster, impact=settings(**limits)))
+    assert f": the limit is {limit}; narrow the selector" in text
+
+
+def test_each_driver_of_several_names_counts() -> None:
+    little, large = (names_of(DeviceSelector(each)) for each in (LITTLE, LARGE))
+    one_of_large = names_of(DeviceSelector(LARGE, "large-1", "d-0"))
+    inventory = inventory_of(*two_drivers())
+    for own in ((little, one_of_large), (one_of_large, little), (little, large, one_of_large)):
+        found = closed_together(Share(50), own, (), inventory)
+        assert found is not None
+        assert (found.over, found.devices == found.published) == (True, True)
+    assert found.driver == LARGE, "of equals the first by name"
+    assert closed_together(Share(50), (one_of_large,), (little,), inventory) == (1, 500, 1000, LARGE)
 
 
 def test_share_of_devices_is_used_up_driver_by_driver() -> None:

@@ -68,7 +68,12 @@ def asking(selector: Any, *, name: str = "new", evict: bool = False, **taint: An
 
 
 def answer(manifest: Any, inventory: Inventory | None, old: Any = None) -> Decision:
-    return validate(make_admission_request(manifest, old), make_context(sight=Sight(inventory, "not read yet")))
+    """What /validate says; every rule has a resourceVersion, without which an update would be refused at once."""
+    new, before = (
+        each and {**each, "metadata": {**each["metadata"], "resourceVersion": "7"}} for each in (manifest, old)
+    )
+    given = (manifest, None) if old is None else (new, before)
+    return validate(make_admission_request(*given), make_context(sight=Sight(inventory, "not read yet")))
 
 
 def codes(decision: Decision) -> list[str]:
@@ -151,7 +156,7 @@ def test_rule_that_evicts_later_covers_none_that_evicts_sooner(seconds: int, exp
 def test_rule_does_not_cover_itself() -> None:
     stored = rule_for({"pool": POOL}, effect="None")
     raised = rule_for({"pool": POOL}, effect="NoSchedule")
-    assert "DT203" not in codes(answer(raised, held(published(), raised), stored))
+    assert codes(answer(raised, held(published(), raised), stored)) == ["DT204"]
 
 
 @pytest.mark.parametrize(
@@ -184,11 +189,28 @@ def test_rule_does_not_cover_itself() -> None:
             ["DT204"],
             id="the last one that no rule is for",
         ),
+        pytest.param(
+            [published(), rule_for({"device": "gpu-0"}, name="stored", effect="None")],
+            {"device": "gpu-1"},
+            [],
+            id="the other one's rule does nothing",
+        ),
+        pytest.param(
+            [published(), rule_for(None, name="stored")],
+            {"driver": DRIVER},
+            ["DT204"],
+            id="beside a rule without selector, which may be for no device",
+        ),
+        pytest.param([published()], {"driver": DRIVER, "all": True}, [], id="a field that is not known here"),
     ],
 )
 def test_driver_left_without_a_free_device(stored: Iterable[Any], selector: Any, expected: list[str]) -> None:
     found = codes(answer(rule_for(selector), held(*stored)))
     assert [code for code in found if code == "DT204"] == expected
+
+
+def test_rule_without_effect_leaves_every_device_free() -> None:
+    assert codes(answer(rule_for({"driver": DRIVER}, effect="None"), held(published()))) == []
 
 
 @pytest.mark.parametrize("make", [make_claim, make_template])
@@ -307,3 +329,67 @@ def test_first_32_unknown_keys_are_compared_with_published_ones(others: int, exp
     tolerations = [make_toleration(key) for key in [*keys, ELSEWHERE]]
     requests = [make_request(f"r{at}", tolerations[at : at + 10]) for at in range(0, len(tolerations), 10)]
     assert codes(answer(make_claim(requests=requests), held(published(make_taint()), rule))) == expected
+
+
+def test_known_key_is_passed_over_and_the_next_one_compared() -> None:
+    rule = rule_for({"pool": POOL}, name="stored", key=OTHER_KEY)
+    assert codes(answer(claim_for([KEY, ELSEWHERE]), held(published(make_taint()), rule))) == ["DT202"]
+
+
+# --- how keys are compared ------------------------------------------------------------------------
+
+NEAR, WANTED = f"{'z' * 20}.example.com/stack", f"{'z' * 20}.example.com/stuck"
+
+
+def strange_keys(length: int, number: int) -> list[str]:
+    """Keys of that length that are like no other, and come first by their alphabet."""
+    return [f"{each:02}{'q' * (length - 20)}.example.com/abc{each:02}" for each in range(number)]
+
+
+def publishing(keys: Iterable[str]) -> Inventory:
+    """An inventory with a rule for each key."""
+    return held(*(rule_for({"pool": POOL}, name=f"stored-{at}", key=key) for at, key in enumerate(keys)))
+
+
+def test_three_published_keys_are_named() -> None:
+    domains = ["d", "b", "c", "a"]
+    decision = answer(claim_for(["x.example.com/stuck"]), publishing(f"{each}.example.org/stuck" for each in domains))
+    named = "a.example.org/stuck, b.example.org/stuck, c.example.org/stuck"
+    texts = [finding.error.detail for finding in decision.findings if finding.code == "DT202"]
+    assert texts == [f"is on no device and in no rule; published are {named}"]
+
+
+@pytest.mark.parametrize(
+    ("published_length", "asked_length", "expected"), [(80, 80, ["DT202"]), (81, 80, []), (80, 81, [])]
+)
+def test_keys_of_at_most_80_characters_are_compared(
+    published_length: int, asked_length: int, expected: list[str]
+) -> None:
+    stored = f"{'a' * 40}.{'b' * (published_length - 47)}/stuck"
+    asked = f"{'a' * 40}.{'b' * (asked_length - 47)}/stack"
+    assert (len(stored), len(asked)) == (published_length, asked_length)
+    assert codes(answer(claim_for([asked]), publishing([stored]))) == expected
+
+
+@pytest.mark.parametrize(("others", "expected"), [(49, ["DT202"]), (50, [])])
+def test_fifty_pairs_of_keys_are_compared(others: int, expected: list[str]) -> None:
+    found = publishing([*strange_keys(len(WANTED), others), WANTED])
+    assert codes(answer(claim_for([NEAR]), found)) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        pytest.param("aaaa.com/bcdefghijyz", ["DT202"], id="nine letters in ten"),
+        pytest.param("aaaa.com/bcdefghixyz", [], id="one fewer"),
+        pytest.param("aaaa.com/lkjihgfedcb", [], id="all of them in another order"),
+    ],
+)
+def test_keys_are_alike_with_nine_letters_in_ten_in_common(asked: str, expected: list[str]) -> None:
+    assert codes(answer(claim_for([asked]), publishing(["aaaa.com/bcdefghijkl"]))) == expected
+
+
+def test_keys_that_are_too_short_or_too_long_to_be_alike_are_not_compared() -> None:
+    """Of the 50 pairs, these take none: a key of 38 letters is like one of 32 to 46 at most."""
+    stored = [*strange_keys(31, 60), *strange_keys(47, 60), WANTED, "short.example.com/stuck"]
+    assert codes(answer(claim_for([NEAR, "shert.example.com/stucky"]), publishing(stored))) == ["DT202", "DT202"]

@@ -175,6 +175,15 @@ def test_namespaces_may_join_as_far_as_the_tolerance_goes() -> None:
     assert fault(code, impact=hit(names=namespaces(10) | set("abcd"))) == expected
 
 
+@pytest.mark.parametrize(
+    ("percent", "expected"), [(33, "was made for other namespaces than db"), (34, None)], ids=["less than one", "one"]
+)
+def test_namespaces_that_may_join_are_whole_ones(percent: int, expected: str | None) -> None:
+    code = code_for(impact=hit(names=["a", "b", "ml"]))
+    terms = CodeTerms(NOW, percent)
+    assert fault(code, impact=hit(names=["a", "b", "db"]), terms=terms) == expected
+
+
 def test_thirty_two_namespaces_are_known_one_by_one() -> None:
     code = code_for(impact=hit(names=32))
     assert fault(code, impact=hit(names=32)) is None
@@ -201,6 +210,19 @@ def test_protected_namespaces_are_known_one_by_one_however_many(protected: int, 
     swapped = {*sorted(of_system)[1:], "zz-system"}
     expected = "was made before the protected namespace zz-system was hit"
     assert fault(code, impact=hit(names=others, protected=swapped)) == expected
+
+
+def test_first_new_protected_namespace_is_named() -> None:
+    swapped = hit(names=0, protected=["b-system", "a-system"])
+    assert fault(code_for(), impact=swapped) == "was made before the protected namespace a-system was hit"
+
+
+@pytest.mark.parametrize(("protected", "others"), [(2, 40), (31, 5), (32, 5), (33, 5)])
+def test_code_names_no_other_namespace_beyond_thirty_two(protected: int, others: int) -> None:
+    """Each costs four characters; numbers of two digits cost the same."""
+    named = max(protected, 32)
+    code = code_for(impact=hit(names=others, protected=namespaces(protected, "kube-")))
+    assert len(code) == len(code_for(impact=hit(names=0, protected=namespaces(named, "kube-"))))
 
 
 def test_namespace_that_became_protected_was_confirmed_all_the_same() -> None:

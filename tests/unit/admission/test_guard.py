@@ -341,6 +341,9 @@ def test_protected_namespaces_are_named() -> None:
     )
     assert one[0].startswith("hits 2 devices, 1 pod in 1 namespace: namespace kube-3 is protected; narrow")
     assert ": namespaces kube-0, kube-1, kube-2 and 2 more are protected; narrow" in all_of_them[0]
+    cluster = inventory_of(*fleet(2, lambda number: f"kube-{number}"))
+    (two,) = refusals(ask(tainting(), cluster=cluster, impact=settings))
+    assert ": namespaces kube-0, kube-1 are protected; narrow" in two
 
 
 NODES = {"driver": DRIVER}
@@ -385,6 +388,7 @@ def test_unknown_impact_cannot_be_confirmed() -> None:
 
 
 HALF_PUBLISHED = inventory_of(pool_slice("gpu-0", count=2), claim("a", on(), users=["u"]))
+ONE_GROUP = inventory_of(pool_slice("gpu-0"), claim("a", on(), users=[group("g")]))
 PODS_UNKNOWN = inventory_of(pool_slice("gpu-0"), claim("a", on(), users=[group("g"), group("h")]))
 
 
@@ -412,6 +416,13 @@ def test_first_of_several_half_published_pools_is_named() -> None:
             "hits 1 device, 0 pods in 1 namespace: 2 PodGroups of unknown size use such devices;",
             "in use by 2 PodGroups of unknown size",
             id="PodGroups",
+        ),
+        pytest.param(
+            ONE_GROUP,
+            "pod-groups",
+            "hits 1 device, 0 pods in 1 namespace: 1 PodGroup of unknown size uses such devices;",
+            "in use by 1 PodGroup of unknown size",
+            id="a PodGroup",
         ),
     ],
 )

@@ -123,6 +123,14 @@ A, B = make_toleration("a"), make_toleration("b")
             for seconds in (0, -1)
         ),
         pytest.param([make_toleration(effect="NoExecute", seconds=1)], [], id="DT010: one second"),
+        *(
+            pytest.param(
+                [make_toleration("k8s.io/x", effect="NoExecute", seconds=seconds)],
+                [f"DT005 {AT}.key: is in k8s.io: {RESERVED_KEY}"],
+                id=f"DT009, DT010: {seconds} seconds are some and not too many, also beside other advice",
+            )
+            for seconds in (1, MAX_SECONDS)
+        ),
         pytest.param(
             [make_toleration(effect=None, seconds=0)],
             [f"DT001 {AT}.effect: {NO_EFFECT}", f"DT010 {AT}.tolerationSeconds: {NO_TIME}"],
@@ -326,6 +334,12 @@ def test_advice_on_the_annotations_of_a_rule(name: str, expected: list[str]) -> 
             [f"DT017 spec.devices[0].taints[0].description: {DROPPED}/description"],
             id="what no released server has",
         ),
+        pytest.param(
+            make_slice([make_device(taints=[LONG_AGO | {"description": "x"}])]),
+            [f"DT017 spec.devices[0].taints[0].description: {DROPPED}/description"],
+            id="nor does the time matter beside other advice",
+        ),
+        pytest.param(make_slice([make_device(taints=[make_taint(time_added=None)])]), [], id="no time"),
         pytest.param(
             make_slice([], taints=[{"device": "a", "taint": make_taint(key="k8s.io/x", effect="Evict")}]),
             [

@@ -148,3 +148,10 @@ def test_entry_of_the_requester_counts() -> None:
     impact = ImpactSettings(limits=(ImpactLimits(RequesterMatch(users=("ops",)), pods=9), ImpactLimits(pods=3)))
     assert ask_patch(patching(), impact=impact, user="ops").allowed
     assert not ask_patch(patching(), impact=impact, user="dev").allowed
+
+
+def test_code_in_a_file_is_refused_where_there_is_a_key_that_did_not_make_it() -> None:
+    for code in ("v1.1", "renew"):
+        decision = ask_patch(patching(code=code), sight=None, offline=True)
+        assert refusals(decision) == ["is not a code as this webhook makes them"]
+    assert ask_patch(patching(code="v1.1"), sight=None, offline=True, key=None).allowed

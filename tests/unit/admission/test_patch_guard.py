@@ -29,7 +29,7 @@ from tests.unit.admission.patch_guarding import (
     racks,
     send_patch,
 )
-from tests.unit.inventory.values import claim, group, inventory_of, on, pool_slice
+from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on, pool_slice
 from webhook.admission.context import Budget, OutOfTime
 from webhook.inventory.filter_memo import FilterMemo
 from webhook.policy.model import (
@@ -131,6 +131,19 @@ def test_entry_of_each_taint_is_for_the_whole_patch() -> None:
     closing = ask_patch(patching("default", lax, quiet), impact=impact)
     assert over(closing) == ["limit:devices"], "a taint that evicts no pod is not refused for the pods of another"
     assert not closing.allowed
+
+
+def test_pods_that_tolerate_one_of_two_taints_count_for_the_entry_of_each() -> None:
+    keys = ("a.example.com/x", "b.example.com/y")
+    claims = [
+        claim(f"claim-{key[0]}", on(device, lets_stay(key=key)), users=[f"u-{key[0]}"])
+        for key, device in zip(keys, ("gpu-0", "gpu-1"), strict=True)
+    ]
+    cluster = inventory_of(pool_slice("gpu-0", "gpu-1"), *claims)
+    strict = ImpactSettings(limits=(ImpactLimits(taints=TaintMatch(keys=keys[:1]), pods=1), ImpactLimits()))
+    alone, other = (evicting(key=key) for key in keys)
+    assert ask_patch(patching("default", alone), cluster=cluster, impact=strict).allowed
+    assert over(ask_patch(patching("default", alone, other), cluster=cluster, impact=strict)) == ["limit:pods"]
 
 
 def test_limit_on_devices_is_for_all_that_the_patch_closes() -> None:
@@ -269,6 +282,24 @@ def test_evaluation_that_lasts_too_long_goes_on_where_it_ended() -> None:
     assert figures(answers[-1])["pods"] == 40
 
 
+@pytest.mark.parametrize(("budget_seconds", "stopped_at"), [(10.0, 1.5), (1.0, 1.0)])
+def test_filter_is_evaluated_for_a_second_or_half_of_what_is_left(budget_seconds: float, stopped_at: float) -> None:
+    now = 0.0
+
+    class HalfSeconds(FilterMemo):
+        """Asks every half second whether it may go on, and never has an answer."""
+
+        def selected(self, _selector: Any, _classes: Any, _pools: Any, go_on: Any, _wanted: Any = None) -> None:
+            nonlocal now
+            while go_on() and now < budget_seconds:
+                now += 0.5
+
+    budget = Budget(budget_seconds, lambda: now)
+    decision = ask_patch(patching(cel(FIRST, driver=DRIVER)), patches=known(memo=HalfSeconds()), budget=budget)
+    assert refusals(decision) == [TOO_LONG]
+    assert now == stopped_at
+
+
 def test_time_runs_out() -> None:
     seconds = iter(range(10_000))
     with pytest.raises(OutOfTime):
@@ -378,3 +409,7 @@ def test_higher_priority_counts_where_it_makes_the_patch_win() -> None:
 def test_update_that_adds_no_device_passes() -> None:
     decision = ask_patch(patching(cel(FIRST)), patching(), impact=allowing(pods=0))
     assert (decision.allowed, told(decision)) == (True, [])
+
+
+def test_update_that_adds_nothing_is_passed_over() -> None:
+    assert ask_patch(patching(), patching()).annotations == {}

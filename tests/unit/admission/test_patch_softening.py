@@ -62,8 +62,10 @@ def test_patch_over_the_limit_is_softened_and_admitted() -> None:
         f"spec.devices.taints[0].effect: Forbidden: NoExecute became NoSchedule with annotation {SOFTENED_KEYS};"
         " the limit is 3 pods"
     )
-    assert mutated.annotations["impact"].endswith("over=limit:pods")
+    assert mutated.annotations["impact"].endswith("podGroups=0 over=limit:pods")
     assert mutated.annotations["decision"] == "softened"
+    changed = [str(each["path"]).rpartition("/")[2] for each in mutated.patch]
+    assert changed == ["effect", "devicetaint.io~1softened-keys"]
     assert judged.allowed
     assert judged.annotations["impact"].endswith(" over=limit:pods softened")
     assert judged.assumed is not None
@@ -98,6 +100,33 @@ def test_only_taints_whose_entry_softens_are_softened() -> None:
     mutated, judged, stored = sent(patching("default", evicting(), evicting(key=OTHER)), impact=strict)
     assert mutated.patch == ()
     assert not judged.allowed, "the other taint alone is over its limit"
+
+
+@pytest.mark.parametrize("taints", [(evicting(), evicting(key=OTHER)), (evicting(key=OTHER), evicting())])
+def test_nothing_is_softened_where_another_taint_is_refused_for_the_same_reason(taints: Any) -> None:
+    """Whichever comes first: it would be refused all the same, and the refusal must not speak of /mutate."""
+    soft = ImpactLimits(taints=TaintMatch(keys=(KEY,)), pods=3, soften=Softening.OVER)
+    impact = ImpactSettings(limits=(soft, ImpactLimits(pods=3)))
+    mutated, judged, _ = sent(patching("default", *taints), impact=impact)
+    assert (mutated.patch, mutated.findings, judged.allowed) == ((), (), False)
+    assert refusals(judged)[0].startswith("hits 8 devices, 4 pods in 1 namespace: the limit is 3 pods; narrow")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"sight": None}, id="no cluster"),
+        pytest.param({"sight": None, "mode": PolicyMode.OFF}, id="no cluster, and off"),
+        pytest.param({"mode": PolicyMode.OFF}, id="off"),
+    ],
+)
+def test_where_patches_are_not_judged_none_is_softened(options: Any) -> None:
+    assert sent(patching(), **options)[0].patch == ()
+    assert keys_in(sent(patching("default", evicting()), stored_softened(), **options)[2]) == ""
+
+
+def test_update_without_an_effect_to_soften_stays_as_it_is() -> None:
+    assert sent(patching("default", make_taint(value="v")), patching("default", make_taint()))[0].patch == ()
 
 
 @pytest.mark.parametrize(
@@ -149,8 +178,13 @@ def test_unknown_impact_is_softened() -> None:
     assert remark(mutated).endswith("what it hits is not known: claims were not read yet")
     assert keys_in(stored) == KEY
     assert judged.allowed
+    others_unknown = known(unknown="patches were not read yet")
+    mutated, judged, stored = sent(patching(), patches=others_unknown)
+    assert remark(mutated).endswith("what it hits is not known: patches were not read yet")
+    assert (keys_in(stored), judged.allowed) == (KEY, True)
     lenient = softening(unknown_impact=Action.WARN)
     assert sent(patching(), cluster=UNKNOWN, impact=lenient)[0].assumed is None
+    assert sent(patching(), patches=others_unknown, impact=lenient)[0].assumed is None
     assert sent(patching(), cluster=UNKNOWN, impact=softening(devices=9))[0].patch == ()
 
 
@@ -189,6 +223,20 @@ def test_later_time_of_the_author_counts_when_it_is_sent_again() -> None:
     assert taints_of(sent(later, stored_softened())[2]) == [(KEY, "NoSchedule", "2026-06-01T10:30:00Z")]
     earlier = patching("default", evicting(time_added="2026-06-01T09:00:00Z"))
     assert taints_of(sent(earlier, stored_softened())[2]) == [(KEY, "NoSchedule", "2026-06-01T10:00:00Z")]
+
+
+def test_time_of_the_present_is_no_time_of_the_author() -> None:
+    """Clocks may differ by a minute."""
+    present = patching("default", evicting(time_added="2026-06-01T11:59:00Z"))
+    assert taints_of(sent(present, stored_softened())[2]) == [(KEY, "NoSchedule", "2026-06-01T10:00:00Z")]
+
+
+def test_each_taint_that_is_sent_again_keeps_its_own_time() -> None:
+    times = {OTHER: "2026-06-01T09:00:00Z", KEY: "2026-06-01T10:00:00Z"}
+    taints = [make_taint(key=key, time_added=time) for key, time in times.items()]
+    old = patching("default", *taints, softened=f"{KEY},{OTHER}")
+    again = patching("default", *[evicting(key=key, time_added=None) for key in times])
+    assert taints_of(sent(again, old)[2]) == [(key, "NoSchedule", time) for key, time in times.items()]
 
 
 def test_patch_that_does_more_is_judged_again() -> None:

@@ -357,6 +357,11 @@ def test_template_annotation_of_another_template_is_refused() -> None:
     assert ("deny", "requestedBy") in rules_of(judged(copied))
 
 
+def test_author_of_a_stored_template_is_not_asked_for_again() -> None:
+    template = make_template(meta=make_meta("t", namespace="ml", resourceVersion="7"))
+    assert judged(template, NO_XID, old=template).findings == ()
+
+
 def test_without_a_key_nobody_is_asked_to_prove_anything() -> None:
     context = make_context(judge=judge_of(NO_XID))
     assert validate(make_admission_request(make_template()), context).findings == ()

@@ -64,6 +64,7 @@ def text_for(toleration: Any, *rules: Any, **fields: Any) -> str:
             f'key "{KEY}" with value "79", None',
             id="a value",
         ),
+        pytest.param(make_toleration(operator="Equal"), f'key "{KEY}", NoSchedule', id="no value"),
         pytest.param(
             make_toleration(effect="NoExecute", seconds=30), f'key "{KEY}", NoExecute, for 30 s', id="seconds"
         ),
@@ -97,6 +98,14 @@ def test_default_that_denies_tells_the_way_out() -> None:
 def test_condition_that_could_not_be_evaluated_is_told() -> None:
     text = text_for(make_toleration(), make_entry("no", "deny", {"when": "toleration.tolerationSeconds > 5"}))
     assert "(its condition could not be evaluated: " in text
+
+
+def test_rules_that_match_nothing_are_compared_with_a_candidate() -> None:
+    rule = {**make_entry("no-admin", "deny", {"adminAccess": True}), "subject": "request"}
+    context = make_context(judge=judge_of(rule), candidate=judge_of(make_entry("all", "deny"), rule))
+    for tolerations, changes in (([], []), ([make_toleration()], ["denied"])):
+        decision = validate(make_admission_request(make_claim(tolerations)), context)
+        assert (decision.allowed, [each.change for each in decision.differences]) == (True, changes)
 
 
 def test_request_is_told_by_its_class_and_admin_access() -> None:
@@ -344,6 +353,11 @@ def test_only_what_refuses_nothing_is_left_out_where_there_is_too_much(most: int
     rulings = [ruling_by("warn", "audit", "deny"), ruling_by("warn", "deny")]
     found = findings_of(rulings, "jane", PolicyMode.ENFORCE, NOW, most=most)
     assert [each.rule for each in found] == expected
+
+
+def test_what_is_allowed_without_a_word_is_passed_over() -> None:
+    rulings = [ruling_by("allow"), ruling_by("deny")]
+    assert [each.rule for each in findings_of(rulings, "jane", PolicyMode.ENFORCE, NOW)] == ["deny-0"]
 
 
 def test_refusal_that_is_a_warning_for_another_reason_than_the_mode_is_not_turned_down() -> None:

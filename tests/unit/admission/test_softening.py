@@ -209,6 +209,15 @@ def test_rule_that_exceeds_the_limit_with_others_is_softened() -> None:
     assert [text for text in sent.judged.warnings if "no pod is evicted before" in text] == []
 
 
+def test_rule_that_exceeds_two_softened_limits_with_others_is_softened() -> None:
+    cluster = inventory_of(*fleet(4, lambda number: f"ns-{number}"))
+    settings = softening(pods=2, namespaces=2)
+    others = tuple(decoded(tainting(node(number), name=f"r-{number}"))[0] for number in range(2))
+    sent = send(tainting(node(3)), cluster=cluster, assumed=others, impact=settings)
+    assert (sent.softened, sent.judged.allowed) == (True, True)
+    assert "it hits 3 pods and 3 namespaces, and the limit is 2 pods and 2 namespaces" in sent.remark
+
+
 def many(count: int, effect: str = "NoExecute", **fields: Any) -> tuple[Any, ...]:
     rules = [tainting(node(number), effect, name=f"r-{number}", **fields) for number in range(count)]
     return tuple(decoded(rule)[0] for rule in rules)

@@ -6,10 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.builders import KEY, NOW
 from tests.unit.admission.guarding import ask, fleet, tainting, told
-from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on
+from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on, pool_slice
+from webhook.api.claims import DeviceRequest, ExactRequest
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICTIONS_PER_SECOND, NOT_BEFORE
 from webhook.policy.model import (
@@ -108,6 +110,21 @@ def test_policy_without_windows_has_none() -> None:
 def test_pods_are_counted_by_the_profile_of_their_namespace() -> None:
     first = EvictionProfile(namespaces=NamespaceMatch(("ns-1", "ns-2")), skips=True)
     assert said(asked(), first, SLOW, apart=True) == ["the worker leaves 2 pods alone (action: skip)", f"2 pods {WAIT}"]
+
+
+@pytest.mark.parametrize("device_class", ["large.example.com", "small.example.com"])
+def test_pods_are_counted_by_the_profile_of_any_class_that_they_use(device_class: str) -> None:
+    claims = [
+        structs.replace(
+            claim(f"claim-{name}", on(device), users=["u"]),
+            requests=(DeviceRequest("gpu", ExactRequest(device_class_name=f"{name}.example.com")),),
+        )
+        for name, device in (("large", "gpu-0"), ("small", "gpu-1"))
+    ]
+    of_class = EvictionProfile(device_classes=(device_class,), skips=True)
+    cluster = inventory_of(pool_slice("gpu-0", "gpu-1"), *claims)
+    decision = ask(asked(), cluster=cluster, eviction=(of_class, SLOW), impact=MANY)
+    assert [text for _, text in told(decision)][1:] == ["the worker leaves 1 pod alone (action: skip)"]
 
 
 def test_profile_that_is_not_known_makes_it_at_least() -> None:

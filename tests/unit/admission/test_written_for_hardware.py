@@ -116,6 +116,12 @@ def test_devices_of_the_same_hardware_are_admitted(device: str) -> None:
         ),
         pytest.param(
             sibling(),
+            inventory_of(*hardware_objects()[:-1]),
+            "metadata.ownerReferences: there is no DeviceTaintRule bad-card with that UID",
+            id="no such rule",
+        ),
+        pytest.param(
+            sibling(),
             hardware(meta={"uid": "another"}),
             "metadata.ownerReferences: there is no DeviceTaintRule bad-card with that UID",
             id="another UID",
