@@ -103,7 +103,8 @@ def _bounded(findings: Iterable[ReportFinding]) -> Iterator[ReportFinding]:
         yield from found[:_OF_SUBJECT_MOST]
         if len(found) > _OF_SUBJECT_MOST:
             more = len(found) - _OF_SUBJECT_MOST
-            yield found[_OF_SUBJECT_MOST]._replace(rule="more", message=f"{more} more findings", properties=())
+            message = f"{more} more finding{'' if more == 1 else 's'}"
+            yield found[_OF_SUBJECT_MOST]._replace(rule="more", message=message, properties=())
 
 
 def _object(identity: ReportId, findings: Sequence[ReportFinding]) -> ReportObject:

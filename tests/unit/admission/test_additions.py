@@ -370,6 +370,17 @@ def test_author_that_a_changed_template_still_has_is_not_written_again() -> None
     assert paths(changed, stored, user="joe") == []
 
 
+def test_request_to_which_nothing_was_added_stays_as_it_is_sent_again() -> None:
+    defaults = [{**WAITING[0], "match": {"deviceClasses": ["a.example.com"]}}]
+    requests = [make_request(name, deviceClassName=f"{name}.example.com") for name in ("a", "b")]
+    stored = mutated(make_claim(requests=requests), defaultTolerations=defaults)[0]
+    assert paths(make_claim(requests=requests), stored, defaultTolerations=defaults) == [
+        "add /metadata/annotations",
+        f"add {NOTE}",
+        "add /spec/devices/requests/0/exactly/tolerations",
+    ]
+
+
 def test_tolerations_that_were_not_added_by_us_are_not_put_back() -> None:
     stored = make_claim([OWN, make_toleration(key="second")])
     assert paths(make_claim([OWN]), stored) == []

@@ -263,6 +263,21 @@ def test_groups_of_8192_bytes_are_written_down_and_one_byte_more_is_not() -> Non
     )
 
 
+def test_digest_is_the_same_in_every_process_and_release() -> None:
+    """A template is signed once, and its claims are judged for years."""
+    assert ASKED.hex() == "6d421d47fc956e9103099cb1fbc3d9a71b528592fec375780950e409325d8a08"
+    assert (
+        asked_by([make_request(allocationMode="All")]).hex()
+        == "0e0649b94fd83a10655f2d96bd46cf6b691dcbdb15b5d57336f501d3e7c05a29"
+    )
+
+
+def test_order_of_fields_does_not_matter_to_the_digest() -> None:
+    for number in (1, 2**70):
+        one, other = {"a": number, "b": 1}, {"b": 1, "a": number}
+        assert asked_by([with_more(fieldOfTomorrow=one)]) == asked_by([with_more(fieldOfTomorrow=other)])
+
+
 @pytest.mark.parametrize("value", ["\ud800", 2**70])
 def test_digest_is_taken_of_what_only_json_can_spell(value: Any) -> None:
     assert asked_by([with_more(fieldOfTomorrow=value)]) == asked_by([with_more(fieldOfTomorrow=value)])

@@ -26,9 +26,12 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
-from webhook.admission.chain import mutate, validate
+from tests.unit.policy.documents import judge_of, make_entry
+from webhook.admission.chain import explain, mutate, policy_part, validate
 from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.decision import ALLOWED, Decision
+from webhook.admission.explanation import NOTHING
+from webhook.admission.policy_check import SILENT
 from webhook.api.field import Severity
 from webhook.api.taints import EXISTS
 from webhook.policy.model import CLAIM_CONTROLLER, PolicyMode
@@ -259,6 +262,25 @@ def test_object_that_is_nested_too_deeply_to_be_judged_is_refused() -> None:
     assert codes == [judged] * codes.count(judged) + [400] * codes.count(400)
 
 
+def test_what_is_nested_too_deeply_is_neither_changed_nor_explained() -> None:
+    """Specs are compared where an object is being deleted, which takes a frame for each level."""
+
+    def claim(filling: int) -> dict[str, Any]:
+        meta = make_meta("c", namespace="ml", deletionTimestamp=NOW_TEXT)
+        return make_claim(meta=meta) | {"spec": {"parameters": json.loads(f"{'[' * 300}{filling}{']' * 300}")}}
+
+    request = make_admission_request(claim(2), claim(1))
+    before = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(len(inspect.stack(0)) + 100)
+        answers = (policy_part(request, CONTEXT), explain(request, CONTEXT), mutate(request, CONTEXT))
+        code = validate(request, CONTEXT).code
+    finally:
+        sys.setrecursionlimit(before)
+    assert answers == (SILENT, NOTHING, ALLOWED)
+    assert code == 400
+
+
 def _code_within(frames: int, request: AdmissionRequest) -> int | None:
     """The code of a verdict with that many frames left, None if they do not suffice to ask."""
     before, used = sys.getrecursionlimit(), len(inspect.stack(0))
@@ -277,6 +299,9 @@ def test_number_of_findings_is_bounded() -> None:
     decision = validated(make_slice([make_device(taints=[{"key": "a"}] * (MAX_FINDINGS + 5))]))
     assert len(decision.errors) == MAX_FINDINGS + 1
     assert str(decision.errors[-1]) == "Forbidden: has more than 1000 errors, of which only the first are listed"
+    all_of_them = validated(make_slice([make_device(taints=[{"key": "a"}] * (MAX_FINDINGS - 1))]))
+    assert len(all_of_them.errors) == MAX_FINDINGS  # one says that there are too many taints
+    assert str(all_of_them.errors[-1]) == "spec.devices[0].taints[998].effect: Required value"
     advised = validated(make_rule(selector={f"field{number}": 1 for number in range(2 * MAX_FINDINGS)}))
     assert len(advised.findings) == MAX_FINDINGS
 
@@ -329,6 +354,25 @@ def test_release_is_a_setting() -> None:
     rule = make_rule(taint=make_taint(effect="None"))
     assert validated(rule, context=make_context(release=RELEASES[37])).allowed
     assert not validated(rule, context=make_context(release=RELEASES[34])).allowed
+
+
+@pytest.mark.parametrize(
+    ("manifest", "options", "judged"),
+    [
+        pytest.param(make_claim([make_toleration()]), {}, True, id="a claim"),
+        pytest.param(make_claim([make_toleration()]), {"operation": "DELETE"}, False, id="an operation to let through"),
+        pytest.param(make_claim([{"key": 7}, make_toleration()]), {}, False, id="wrong types"),
+        pytest.param(make_claim([make_toleration()]), {"sub_resource": "status"}, False, id="a status"),
+    ],
+)
+def test_policy_is_asked_beforehand_and_explained_about_what_it_judges(
+    manifest: Any, options: Any, *, judged: bool
+) -> None:
+    context = make_context(judge=judge_of(make_entry("no", "deny")))
+    found = policy_part(make_admission_request(manifest, **options), context)
+    assert bool(found.findings) is judged
+    assert (found is SILENT) is not judged
+    assert (explain(make_admission_request(manifest, **options), context) is NOTHING) is not judged
 
 
 # --- mutation -----------------------------------------------------------------------------------

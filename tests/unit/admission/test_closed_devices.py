@@ -213,7 +213,9 @@ def test_each_driver_of_several_names_counts() -> None:
         found = closed_together(Share(50), own, (), inventory)
         assert found is not None
         assert (found.over, found.devices == found.published) == (True, True)
-    assert found.driver == LARGE, "of equals the first by name"
+    equals = closed_together(Share(50), (little, large), (), inventory)
+    assert equals is not None
+    assert equals.driver == LARGE, "of equals the first by name"
     assert closed_together(Share(50), (one_of_large,), (little,), inventory) == (1, 500, 1000, LARGE)
 
 

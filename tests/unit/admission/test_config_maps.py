@@ -107,6 +107,12 @@ def test_good_document_passes_and_advice_is_given() -> None:
             config_map({"policy.yaml": BAD}), config_map({"candidate.yaml": BAD}), True, id="it was a candidate"
         ),
         pytest.param(
+            config_map({"policy.yaml": GOOD, "candidate.yaml": BAD}),
+            config_map({"policy.yaml": GOOD, "candidate.yaml": GOOD}),
+            True,
+            id="the candidate changed",
+        ),
+        pytest.param(
             config_map({"policy.yaml": GOOD}, binaryData={"policy.yaml": "eA=="}),
             config_map({"policy.yaml": GOOD}, binaryData={"policy.yaml": "eA=="}),
             False,

@@ -82,6 +82,36 @@ def test_turn_ends_after_twice_its_seconds_of_work() -> None:
     budget.check("policy")
 
 
+def test_work_is_asked_for_only_when_the_seconds_of_a_turn_have_passed() -> None:
+    clock, work = Clock(), Clock()
+    budget = Budget(20.0, clock)
+    budget.take_turn(2.0, work)
+    for clock.seconds, work.seconds in ((101.0, 101.0), (102.5, 103.0), (103.5, 105.0), (104.5, 105.0)):
+        budget.check("policy")
+    clock.seconds = 104.6
+    with pytest.raises(OutOfTurn):
+        budget.check("policy")
+
+
+def test_turn_may_last_until_the_very_end_of_the_budget() -> None:
+    clock = Clock()
+    budget = Budget(2.0, clock)
+    budget.take_turn(1.0, clock)
+    clock.seconds = 102.0
+    budget.check("policy")
+
+
+@pytest.mark.parametrize(("budget_seconds", "end"), [(20.0, 103.0), (6.0, 103.0), (4.0, 102.0)])
+def test_part_of_a_review_lasts_for_its_seconds_or_half_of_what_is_left(budget_seconds: float, end: float) -> None:
+    clock = Clock()
+    goes_on = Budget(budget_seconds, clock).lasting(3.0)
+    assert goes_on()
+    clock.seconds = end
+    assert goes_on()
+    clock.seconds = end + 0.001
+    assert not goes_on()
+
+
 def test_turn_goes_on_while_the_machine_does_something_else() -> None:
     clock, work = Clock(), Clock()
     budget = Budget(20.0, clock)

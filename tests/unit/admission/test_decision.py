@@ -54,6 +54,7 @@ def advice(text: str, code: str | None = "DT001") -> Finding:
         pytest.param(
             advice("x" * 500), "spec: " + "x" * 239 + "... [DT001]", id="cut to 256 characters, the code is kept"
         ),
+        pytest.param(advice("x" * 243), "spec: " + "x" * 239 + "... [DT001]", id="a character too many, with the code"),
         pytest.param(advice("ü" * 242), "spec: " + "ü" * 242 + " [DT001]", id="characters count, not bytes"),
     ],
 )

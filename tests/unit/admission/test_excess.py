@@ -218,7 +218,8 @@ def test_mode_of_the_policy_holds_for_what_is_not_judged() -> None:
     assert words(judged(listed(100), NO_XID, mode="warn")) == [("warn", NOT_JUDGED)]
     assert words(judged(listed(100), NO_XID, mode="off")) == []
     claim = listed(100)
-    assert words(judged(claim, NO_XID, old=claim)) == [("warn", NOT_JUDGED)]
+    updated = judged(claim, NO_XID, old=claim)
+    assert (words(updated), updated.turned_down) == ([("warn", NOT_JUDGED)], False)
 
 
 def test_requests_that_are_not_judged_are_refused_where_a_rule_on_requests_could() -> None:

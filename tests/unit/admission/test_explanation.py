@@ -20,6 +20,7 @@ from tests.unit.policy.documents import judge_of, make_entry
 from webhook.admission.audit import Author, explained_at_rest
 from webhook.admission.author import REQUESTED_BY
 from webhook.admission.chain import explain
+from webhook.admission.explanation import NOTHING
 from webhook.policy.model import CLAIM_CONTROLLER, Action
 
 if TYPE_CHECKING:
@@ -56,6 +57,14 @@ def test_mode_of_the_policy_is_noted_where_refused_taints_are_warnings() -> None
     rule = make_rule(taint=make_taint())
     assert explained(rule).notes == ()
     assert explained(rule, mode="warn").notes == ("the policy's mode is warn: refusals are warnings",)
+
+
+def test_claim_beyond_a_documented_limit_is_explained_only_to_a_controller() -> None:
+    """It is refused to all others before any rule is asked."""
+    crowded = make_claim([make_toleration(f"k{number}") for number in range(17)])
+    context = make_context(judge=judge_of(NO_KEY, unknownAuthor="deny", generatedClaims="enforce"), key=b"k" * 32)
+    assert explain(make_admission_request(crowded), context) is NOTHING
+    assert len(explain(make_admission_request(crowded, user=CLAIM_CONTROLLER), context).walks) == 17
 
 
 def explained_of_unknown_author(word: str) -> Explanation:

@@ -48,3 +48,11 @@ def test_review_that_ends_behind_its_uid_tells_no_resource() -> None:
 def test_uid_that_does_not_come_first_is_not_taken(head: bytes) -> None:
     """What stands in an object is the client's."""
     assert request_in(head) is None
+
+
+def test_uid_is_within_the_first_4096_bytes() -> None:
+    end = b'"request":{"uid":"u"'
+    for length, found in ((HEAD_BYTES, True), (HEAD_BYTES + 1, False)):
+        head = b"{" + b" " * (length - len(end) - 1) + end
+        assert len(head) == length
+        assert (request_in(head) is not None) is found

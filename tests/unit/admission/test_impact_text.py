@@ -48,11 +48,28 @@ def figures(impact: Impact, rule: Any = None, *, in_tree: bool = True) -> list[s
         (impact_of((0, 2), (300, 1)), "evicts 3 pods in 1 namespace: 2 at once, 1 after 5 min"),
         (impact_of((90, 2)), "evicts 2 pods in 1 namespace: 0 at once, 2 after 90 s"),
         (impact_of((0, 1), (5, 2), (86400, 3)), "evicts 6 pods in 1 namespace: 1 at once, 5 after 5 s to 1 d"),
+        (
+            impact_of((0, 1), (5, 2), (60, 1), (86400, 3)),
+            "evicts 7 pods in 1 namespace: 1 at once, 6 after 5 s to 1 d",
+        ),
         (impact_of((7200, 1)), "evicts 1 pod in 1 namespace: 0 at once, 1 after 2 h"),
     ],
 )
 def test_waves(impact: Impact, text: str) -> None:
     assert figures(impact) == [f"selects 4 devices in 2 pools; {text}"]
+
+
+@pytest.mark.parametrize(
+    ("impact", "shown"),
+    [
+        pytest.param(Impact(), False, id="nothing"),
+        pytest.param(Impact(devices=1, pools=1, drivers=1), True, id="a device that is not allocated"),
+        pytest.param(Impact(allocated=1), True, id="a device that is allocated, though not published"),
+        pytest.param(Impact(incomplete_pools=(("gpu.example.com", "p"),)), True, id="a pool that is being published"),
+    ],
+)
+def test_figures_are_of_something(impact: Impact, *, shown: bool) -> None:
+    assert bool(figures(impact)) is shown
 
 
 def test_one_of_each_is_not_a_plural() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from webhook.admission.jsonpatch import Pointer, apply_patch, escape, patch_for, render
+from webhook.admission.jsonpatch import REMOVED, Pointer, apply_patch, escape, patch_for, render
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,10 @@ def test_steps_are_escaped_as_rfc_6901_says(step: str | int, escaped: str) -> No
 def test_empty_pointer_names_the_document() -> None:
     assert render(()) == ""
     assert apply_patch({"a": 1}, [{"op": "add", "path": "", "value": 2}]) == 2
+
+
+def test_value_that_is_removed_is_gone_and_its_neighbours_stay() -> None:
+    document = {"a": {"b": 1, "c": [{"d": 2, "e": 3}]}, "f": 4}
+    patch = patch_for(document, [(("a", "b"), REMOVED), (("a", "c", 0, "d"), REMOVED), (("f",), REMOVED)])
+    assert [each["op"] for each in patch] == ["remove"] * 3
+    assert apply_patch(document, patch) == {"a": {"c": [{"e": 3}]}}

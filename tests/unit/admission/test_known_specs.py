@@ -347,3 +347,10 @@ def test_ruling_is_kept_for_the_drivers_that_were_judged() -> None:
     request.known._settled.clear()  # type: ignore[union-attr]  # or the first look would be enough
     assert validate(request, make_context(judge=judge, names=Flipping())).allowed
     assert not validate(request, behind_gpu).allowed
+
+
+@pytest.mark.parametrize("make", [make_claim, make_template])
+def test_name_of_an_object_is_judged_though_its_spec_is_known(make: Any) -> None:
+    for name, allowed in (("good", True), ("Bad_Name", False), ("good", True)):
+        manifest = make([make_toleration()], meta=make_meta(name, namespace="ml"))
+        assert validate(make_admission_request(manifest), make_context()).allowed is allowed

@@ -51,6 +51,8 @@ def test_review_that_does_not_say_so_is_no_dry_run() -> None:
         del review["request"]["dryRun"]
         review["request"] |= given
         assert decode_review(encoded(review)).dry_run is dry_run
+        review["request"]["name"] = 7  # then it is read in another way
+        assert decode_review(encoded(review)).dry_run is dry_run
 
 
 def test_core_group_and_missing_user_are_read() -> None:

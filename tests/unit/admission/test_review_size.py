@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from webhook.admission.review import decode_review
+from webhook.admission.review import BadReview, TooManyValues, decode_review
 
 TOO_MANY = "request: Too many: 400001: must have at most 400000 values; send a smaller object"
 REVIEW: Final[dict[str, Any]] = {
@@ -49,3 +49,10 @@ def test_parts_of_up_to_256_kib_are_read_of_a_review_with_too_many_values() -> N
         request = decode_review(framed(object=many, oldObject=f'"{"x" * (size - 2)}"'))
         assert (request.uid, request.object, request.old_object is not None) == ("u", None, read)
         assert len(request.problems) == 1
+
+
+@pytest.mark.parametrize(("values", "error"), [(400_000, BadReview), (400_001, TooManyValues)])
+def test_what_is_no_json_is_refused_for_its_values_only_beyond_the_limit(values: int, error: type[BadReview]) -> None:
+    with pytest.raises(BadReview) as raised:
+        decode_review(b"[" + b"1," * (values - 1))
+    assert type(raised.value) is error

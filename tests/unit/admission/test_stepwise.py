@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from webhook.admission.stepwise import decode_stepwise
@@ -49,3 +50,15 @@ def test_up_to_64_kib_are_decoded_in_one_step_unless_the_caller_says_otherwise()
 def test_values_are_split_down_to_the_twelfth_level() -> None:
     """Each level reads the text again."""
     assert rests_in(b"[" * 30 + b"]" * 30, 1) == 13
+    assert rests_in(b'{"a":' * 30 + b"1" + b"}" * 30, 1) == 13
+
+
+@pytest.mark.parametrize("step_bytes", [3, 7, 8, 11, 12, 23, 24, 31])
+def test_neighbours_that_are_decoded_together_are_all_there(step_bytes: int) -> None:
+    text = b"[1111,2222,3333,4444,5555,6666]"
+    assert decode_stepwise(text, step_bytes=step_bytes) == [1111, 2222, 3333, 4444, 5555, 6666]
+
+
+def test_fault_is_reported_at_its_place_in_the_whole_text() -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"^Number out of range - at `\$\[\.\.\.\]\[1\]`$"):
+        decode_stepwise(b'{"a":[1,1e999999]}', step_bytes=4)

@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any, Final
 
+import pytest
+
 from tests.unit.reports.finding import make_finding
 from webhook.reports.findings import ReportFinding, ReportOutcome, ReportSeverity
 from webhook.reports.objects import ReportId, ReportObject, report_objects
@@ -127,3 +129,28 @@ def test_the_digest_changes_with_the_content_and_not_with_times() -> None:
 def test_a_finding_that_comes_twice_counts_once() -> None:
     [obj] = report_objects([make_finding(), make_finding()])
     assert len(obj.findings) == 1
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [(1023, "x" * 1023), (1024, "x" * 1024), (1025, f"{'x' * 1021}..."), (2000, "x" * 1021 + "...")],
+)
+def test_message_of_more_than_1024_characters_is_cut(length: int, expected: str) -> None:
+    [obj] = report_objects([make_finding(message="x" * length)])
+    assert [each.message for each in obj.findings] == [expected]
+
+
+@pytest.mark.parametrize(("number", "more"), [(63, []), (64, []), (65, ["1 more finding"]), (66, ["2 more findings"])])
+def test_subject_has_at_most_64_findings(number: int, more: list[str]) -> None:
+    [obj] = report_objects([make_finding(rule=f"r{each:02}") for each in range(number)])
+    rules = [each.rule for each in obj.findings if each.rule != "more"]
+    assert rules == [f"r{each:02}" for each in range(min(number, 64))]
+    assert [each.message for each in obj.findings if each.rule == "more"] == more
+
+
+def test_what_is_not_refused_is_not_scored_and_what_is_unknown_left_out() -> None:
+    finding = make_finding("r", "", outcome=ReportOutcome.WARN)
+    finding = finding._replace(subject=finding.subject._replace(uid=""))
+    [result] = manifest_of(finding)["results"]
+    assert (result["scored"], "properties" in result) == (False, False)
+    assert result["resources"] == [{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "name": "r"}]
