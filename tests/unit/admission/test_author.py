@@ -273,8 +273,8 @@ def test_digest_is_the_same_in_every_process_and_release() -> None:
 
 
 def test_order_of_fields_does_not_matter_to_the_digest() -> None:
-    for number in (1, 2**70):
-        one, other = {"a": number, "b": 1}, {"b": 1, "a": number}
+    for value in (1, 2**70, "\ud800"):
+        one, other = {"a": value, "b": 1}, {"b": 1, "a": value}
         assert asked_by([with_more(fieldOfTomorrow=one)]) == asked_by([with_more(fieldOfTomorrow=other)])
 
 
