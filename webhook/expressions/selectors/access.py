@@ -15,7 +15,7 @@ def entry_of(value: Any, key: Any) -> Any:
     """
     if isinstance(value, dict):
         try:
-            return value[key if isinstance(key, str) else _key(key)]
+            return value[key if isinstance(key, str) else map_key(key)]
         except KeyError:
             raise EvaluationError(f"no such key: {key}") from None
     if isinstance(value, Optional):
@@ -31,16 +31,16 @@ def entry_of(value: Any, key: Any) -> Any:
 def optional_entry_of(value: Any, key: Any) -> Optional:
     """`value[?key]` or `value.?key`: absent where there is no such entry.
 
-    Raises: EvaluationError, for a position in a list that is no number.
+    Raises: EvaluationError, for a key that no map can have, or a position in a list that is no number.
     """
     if isinstance(value, Optional):
         if not value.present:
             return ABSENT
         value = value.value
-    if isinstance(value, DomainMap) and isinstance(key, str):
-        return Optional(present=True, value=value[key])
+    at = key if isinstance(key, str) else map_key(key)
+    if isinstance(value, DomainMap):
+        return Optional(present=True, value=value[at])
     if isinstance(value, dict):
-        at = key if isinstance(key, str) else _key(key)
         return Optional(present=True, value=value[at]) if at in value else ABSENT
     if isinstance(value, list):
         position = _position(key)
@@ -53,14 +53,7 @@ def present(value: Any, name: str) -> bool:
     return optional_entry_of(value, name).present
 
 
-def _key(key: Any) -> Any:
-    try:
-        return map_key(key)
-    except EvaluationError:
-        return None  # which no map has
-
-
 def _position(key: Any) -> int:
-    if is_number(key) and key == int(key):
+    if is_number(key) and (not isinstance(key, float) or key.is_integer()):
         return int(key)
     raise EvaluationError(f"unsupported index value: {key}")

@@ -22,13 +22,16 @@ from webhook.expressions.values import EvaluationError, quotient, remainder
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+# Up to 20 digits, as many as 64 bits take, after any zeros.
+_INTEGER: Final = re.compile(r"([+-]?)0*([0-9]{1,20})")
+_UNSIGNED: Final = re.compile(r"0*([0-9]{1,20})")
 _NUMBER: Final = r"[0-9](?:_?[0-9])*"
 _FLOAT: Final = re.compile(
-    rf"[+-]?(?:(?:{_NUMBER}\.?(?:{_NUMBER})?|\.{_NUMBER})(?:[eE][+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE
+    rf"[+-]?(?:(?:{_NUMBER}\.?(?:{_NUMBER})?|\.{_NUMBER})(?:e[+-]?{_NUMBER})?|inf(?:inity)?)|nan",
+    re.IGNORECASE | re.ASCII,
 )
-_HEX_FLOAT: Final = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]{1,9}")
-_DIGITS_MAX: Final = 32
+_HEX: Final = r"[0-9a-f](?:_?[0-9a-f])*"
+_HEX_FLOAT: Final = re.compile(rf"[+-]?0x(?:_?{_HEX}\.?(?:{_HEX})?|\.{_HEX})p[+-]?{_NUMBER}", re.IGNORECASE | re.ASCII)
 _TRUTHS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
@@ -114,9 +117,10 @@ def _to_int(value: Any) -> int:
             raise EvaluationError("integer overflow")
         return int(value)
     if isinstance(value, str):
-        if len(value) > _DIGITS_MAX or not _INTEGER.fullmatch(value):
+        digits = _INTEGER.fullmatch(value)
+        if digits is None:
             raise EvaluationError(f"cannot convert {value!r} to int")
-        return bounded(int(value))
+        return bounded(int(digits[1] + digits[2]))
     return bounded(int(value))
 
 
@@ -126,9 +130,10 @@ def _to_uint(value: Any) -> UInt:
             raise EvaluationError("unsigned integer overflow")
         return UInt(int(value))
     if isinstance(value, str):
-        if len(value) > _DIGITS_MAX or not value.isascii() or not value.isdigit():
+        digits = _UNSIGNED.fullmatch(value)
+        if digits is None:
             raise EvaluationError(f"cannot convert {value!r} to uint")
-        return _unsigned(int(value))
+        return _unsigned(int(digits[1]))
     return _unsigned(int(value))
 
 
@@ -136,9 +141,8 @@ def _to_double(value: Any) -> float:
     if isinstance(value, str):
         if _HEX_FLOAT.fullmatch(value):
             return _from_hex(value)
-        number = float(value) if _FLOAT.fullmatch(value) else math.nan
-        spelt = value.lower().lstrip("+-")
-        if (math.isnan(number) and spelt != "nan") or (math.isinf(number) and not spelt.startswith("inf")):
+        number = float(value) if _FLOAT.fullmatch(value) else None
+        if number is None or (math.isinf(number) and "inf" not in value.lower()):
             raise EvaluationError(f"cannot convert {value!r} to double")
         return number
     return float(value)
@@ -146,7 +150,7 @@ def _to_double(value: Any) -> float:
 
 def _from_hex(text: str) -> float:
     try:
-        return float.fromhex(text)
+        return float.fromhex(text.replace("_", ""))
     except OverflowError:
         raise EvaluationError(f"cannot convert {text!r} to double") from None
 

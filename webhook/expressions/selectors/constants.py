@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from webhook.expressions.selectors.declarations import TYPE_NAMES
 from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.library import LIBRARY, dispatched
-from webhook.expressions.selectors.syntax import Constant, Invocation, ListOf, MapOf
+from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, MapOf, children
 from webhook.expressions.selectors.texts import PatternFault, compiled_pattern
+from webhook.expressions.selectors.values import AbortedError, TypeName, literal_key
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
@@ -22,13 +24,22 @@ _PATTERNS: Final = {"matches": 1, "find": 1, "findAll": 1}
 """Functions that take a pattern, and which operand it is."""
 
 
-def folded(node: Node) -> Constant | None:
-    """A literal, or the conversion of one, which the API server evaluates when it compiles.
+def folded(node: Node) -> Constant | None:  # noqa: PLR0911 -- one case a kind of node
+    """A literal, the name of a type, or the conversion of one, which the API server evaluates when it compiles.
 
     Raises: SelectorError, if that fails.
     """
-    if isinstance(node, Constant):
-        return node
+    match node:
+        case Constant():
+            return node
+        case Ident(name=name) if node.type.kind == "type" and name.removeprefix(".") in TYPE_NAMES:
+            return Constant(value=TypeName(name.removeprefix(".")), type=node.type)
+        case Field() if node.names_type:
+            return Constant(value=TypeName(node.type.of[0].name), type=node.type)
+        case ListOf() | MapOf():
+            return _folded_literal(node)
+        case _:
+            pass
     if not isinstance(node, Invocation) or node.function not in _CONVERSIONS or len(node.arguments) != 1:
         return None
     argument = folded(node.arguments[0])
@@ -40,22 +51,26 @@ def folded(node: Node) -> Constant | None:
         raise SelectorError.internal(str(error)) from None
 
 
+def _folded_literal(node: ListOf | MapOf) -> Constant | None:
+    parts = [folded(part) for part in children(node)]
+    values = [part.value for part in parts if part is not None]
+    if len(values) < len(parts) or node.optional:
+        return None
+    if isinstance(node, ListOf):
+        return Constant(value=values, type=node.type)
+    try:
+        keys = [literal_key(key) for key in values[::2]]
+    except AbortedError as error:
+        raise SelectorError.internal(str(error)) from None
+    return Constant(value=dict(zip(keys, values[1::2], strict=True)), type=node.type)
+
+
 def is_no_key(node: Node) -> bool:
     """Whether an index is a constant that no list and no map has an entry for."""
     if isinstance(node, Invocation) and node.function == "dyn":
         return is_no_key(node.arguments[0])
     constant = folded(node)
-    if constant is not None:
-        return not isinstance(constant.value, bool | int | float | str)
-    parts: list[Node] = []
-    match node:
-        case ListOf():
-            parts = node.entries
-        case MapOf():
-            parts = [part for entry in node.entries for part in entry]
-        case _:
-            return False
-    return not node.optional and all(folded(part) is not None for part in parts)
+    return constant is not None and not isinstance(constant.value, bool | int | float | str)
 
 
 def check_pattern(node: Invocation, operands: Sequence[Node]) -> None:

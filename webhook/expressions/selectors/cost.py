@@ -15,6 +15,7 @@ from webhook.expressions.selectors.call_costs import (
     library_estimate,
 )
 from webhook.expressions.selectors.kinds import SCALARS
+from webhook.expressions.selectors.paths import Path
 from webhook.expressions.selectors.sizes import LIST_COST, MAP_COST, NONE, NOTHING, ONE, UNKNOWN, Range, fixed
 from webhook.expressions.selectors.syntax import (
     ACCUMULATOR,
@@ -93,7 +94,7 @@ class _Entries(NamedTuple):
 
 
 class _Variable(NamedTuple):
-    path: Places
+    path: Path
     size: Range | None
     entries: _Entries | None = None
 
@@ -105,7 +106,7 @@ def worst_cost(root: Node) -> int:
 
 class _Coster:
     def __init__(self) -> None:
-        self.paths: dict[int, Places] = {}
+        self.paths: dict[int, Path] = {}
         self.sizes: dict[int, Range] = {}
         self.entry_sizes: dict[int, _Entries] = {}
         self.variables: dict[str, list[_Variable]] = {}
@@ -114,7 +115,7 @@ class _Coster:
         match node:
             case Ident():
                 variable = self.variable(node)
-                self.paths[id(node)] = variable.path if variable is not None else (self.outermost(node.name),)
+                self.paths[id(node)] = variable.path if variable is not None else Path(self.outermost(node.name))
                 return ONE
             case Field():
                 return self.field(node)
@@ -135,7 +136,7 @@ class _Coster:
         cost = self.cost(node.operand)
         if node.test:
             return cost
-        self.paths[id(node)] = (*self.path(node.operand), node.name)
+        self.paths[id(node)] = self.path(node.operand).then(node.name)
         return cost.plus(ONE) if node.operand.type.kind in {"map", "object", "parameter"} else cost
 
     # --- calls --------------------------------------------------------------------------------------
@@ -146,8 +147,10 @@ class _Coster:
             cost = self.cost(argument).plus(ONE)
             self.copy_sizes(node, argument)
             return cost
-        costs = [self.cost(argument) for argument in node.arguments]
-        given = [self.operand(argument) for argument in node.arguments]
+        costs, given = [], []
+        for argument in node.arguments:
+            costs.append(self.cost(argument))
+            given.append(self.operand(argument))
         whole = NONE
         target = None
         if node.target is not None:
@@ -162,7 +165,7 @@ class _Coster:
             if overload in _INDEXED:
                 entries = self.entries(node.arguments[0])
                 size = entries and entries.value
-                self.paths[id(node)] = (*self.path(node.arguments[0]), _INDEXED[overload])
+                self.paths[id(node)] = self.path(node.arguments[0]).then(_INDEXED[overload])
             if size is None:
                 size = self.size(node)
         self.keep_size(node, size)
@@ -204,7 +207,7 @@ class _Coster:
         return after(operands) if after else None
 
     def operand(self, node: Node) -> Operand:
-        path = self.path(node)
+        path = self.path(node).names
         size = self.size(node)
         if path and path[0] == ACCUMULATOR:
             path = ()
@@ -263,11 +266,12 @@ class _Coster:
         entries, path = self.entries(node.items), self.path(node.items)
         is_list = entries.is_list if entries is not None else node.items.type.kind == "list"
         key, value = entries and entries.key, entries and entries.value
-        whole = _Variable((*path, "@items" if is_list else "@values"), value)
-        if node.second is not None:
-            position = _Variable((*path, "@indices" if is_list else "@keys"), key)
-            return {node.variable: position, node.second: whole}
-        return {node.variable: whole if is_list else _Variable((*path, "@keys"), key)}
+        found = {}
+        if node.second is not None or not is_list:
+            found[node.variable] = _Variable(path.then("@indices" if is_list else "@keys"), key)
+        if node.second is not None or is_list:
+            found[node.second or node.variable] = _Variable(path.then("@items" if is_list else "@values"), value)
+        return found
 
     # --- sizes --------------------------------------------------------------------------------------
 
@@ -286,15 +290,15 @@ class _Coster:
     def pop(self, name: str) -> None:
         self.variables[name].pop()
 
-    def path(self, node: Node) -> Places:
+    def path(self, node: Node) -> Path:
         variable = self.variable(node)
-        return variable.path if variable is not None else self.paths.get(id(node), ())
+        return variable.path if variable is not None else self.paths.get(id(node)) or Path()
 
     def size(self, node: Node) -> Range | None:
         known = self.sizes.get(id(node)) or _written_size(node)
         if known is not None:
             return known
-        known = declared_size(self.path(node))
+        known = declared_size(self.path(node).names)
         if known is not None:
             self.sizes[id(node)] = known
             return known

@@ -34,7 +34,8 @@ _CONSTANTS: Final = {"true": True, "false": False, "null": None}
 _SIMPLE: Final = dict(zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True))
 _MAX_INT: Final = 2**63
 _MAX_UINT: Final = 2**64
-_NUMBER_MAX_CHARACTERS: Final = 32
+_DIGITS_MAX: Final = 20
+"""Of 64 bits."""
 
 
 class Lexeme(NamedTuple):
@@ -99,8 +100,9 @@ def value_of(word: Lexeme, *, negative: bool = False) -> Any:
 
 def _whole(text: str, kind: str, least: int, beyond: int, *, negative: bool = False) -> int:
     value = beyond
-    if len(text) <= _NUMBER_MAX_CHARACTERS:  # 64 bits have 20 digits
-        value = int(text, 0 if text.startswith("0x") else 10) * (-1 if negative else 1)
+    digits = text.removeprefix("0x").lstrip("0") or "0"
+    if len(digits) <= _DIGITS_MAX:
+        value = int(digits, 16 if text.startswith("0x") else 10) * (-1 if negative else 1)
     if not least <= value < beyond:
         raise SelectorError.invalid(f"invalid {kind} literal")
     return value

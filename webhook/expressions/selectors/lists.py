@@ -10,7 +10,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.expressions.selectors.arithmetic import add, compare
-from webhook.expressions.selectors.values import ABSENT, Optional, UInt, is_equal, is_number, map_key
+from webhook.expressions.selectors.values import (
+    ABSENT,
+    Optional,
+    UInt,
+    is_equal,
+    is_number,
+    map_key,
+    no_overload,
+)
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
 
 _RANGE_MAX: Final = 10_000
 """Of `lists.range`; the API server's 10,000,000 cost more than an evaluation may."""
+_ORDERED: Final = (bool, int, float, str, bytes)
 _KINDS: Final = ("int", "uint", "double", "bool", "string", "bytes")
 
 
@@ -41,8 +50,18 @@ def _includes(target: Any, item: Any) -> bool:
     return _within(item, target) if isinstance(target, list) else is_equal(target, item)
 
 
+def _order(one: Any, other: Any) -> int | None:
+    """As `compare`; None where it fails for two values that others of their own type can be compared with."""
+    if not isinstance(other, _ORDERED):
+        raise no_overload(other)
+    try:
+        return compare(one, other)
+    except EvaluationError:
+        return None
+
+
 def _is_sorted(entries: list[Any]) -> bool:
-    return all(compare(one, other) <= 0 for one, other in pairwise(entries))
+    return all(_order(one, other) != 1 for one, other in pairwise(entries))
 
 
 def _largest(sign: int, name: str) -> Callable[[list[Any]], Any]:
@@ -51,7 +70,7 @@ def _largest(sign: int, name: str) -> Callable[[list[Any]], Any]:
             raise EvaluationError(f"{name} called on empty list")
         found = entries[0]
         for entry in entries[1:]:
-            if compare(entry, found) == sign:
+            if _order(found, entry) == -sign:
                 found = entry
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.expressions.selectors.syntax import Constant, ListOf
-from webhook.expressions.selectors.values import AbortedError, Semver, is_equal, is_number
+from webhook.expressions.selectors.values import check_hashable, is_equal, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,10 +31,7 @@ def is_member(value: Any, entries: Sequence[Any]) -> bool:
 
     Raises: AbortedError, for a version or bytes, which the API server cannot look up in a set.
     """
-    if isinstance(value, Semver):
-        raise AbortedError("hash of unhashable type cel.Semver")
-    if isinstance(value, bytes):
-        raise AbortedError("hash of unhashable type types.Bytes")
+    check_hashable(value)
     if is_number(value):
         return any(is_number(entry) and _has_number(value, entry) for entry in entries)
     return any(is_equal(value, entry) for entry in entries)

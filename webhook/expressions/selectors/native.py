@@ -32,7 +32,8 @@ def native(node: Node) -> Test | None:  # noqa: PLR0911 -- one case a shape
         case Invocation(function="_==_" | "_!=_" as operator, arguments=[one, Constant(value=value)]):
             return _compared(_fact(one), value, equal if operator == "_==_" else differ)
         case Invocation(function="_==_" | "_!=_" as operator, arguments=[Constant(value=value), one]):
-            return _compared(_fact(one), value, equal if operator == "_==_" else differ)
+            compare = equal if operator == "_==_" else differ
+            return _compared(_fact(one), value, lambda found, value: compare(value, found))
         case Invocation(function="@in", arguments=[one, ListOf(entries=[_, *_])]):
             return _member(_fact(one), constant_entries(node))
         case Invocation(function="!_", arguments=[operand]):

@@ -57,19 +57,24 @@ def _program(pattern: str) -> Any:
     return program
 
 
+def _searched(text: str) -> str:
+    """A text as RE2 takes it: lone surrogates, which no API server stores, cannot be encoded."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 def _matches(text: str, pattern: str) -> bool:
-    return _program(pattern).search(text) is not None
+    return _program(pattern).search(_searched(text)) is not None
 
 
 def _find(text: str, pattern: str) -> str:
-    match = _program(pattern).search(text)
+    match = _program(pattern).search(_searched(text))
     return "" if match is None else str(match.group())
 
 
 def _find_all(text: str, pattern: str, most: int = -1) -> list[str]:
     found: list[str] = []
     end = -1
-    for match in _program(pattern).finditer(text):
+    for match in _program(pattern).finditer(_searched(text)):
         if len(found) == most:
             break
         if match.start() == match.end() == end:

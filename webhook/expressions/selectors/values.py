@@ -140,11 +140,26 @@ class OtherKey:
         self.value = value
 
 
+def check_hashable(value: Any) -> None:
+    """What Go can put into a set and use as a key.
+
+    Raises: AbortedError, for a version and bytes.
+    """
+    if isinstance(value, Semver):
+        raise AbortedError("hash of unhashable type cel.Semver")
+    if isinstance(value, bytes):
+        raise AbortedError("hash of unhashable type types.Bytes")
+
+
 def literal_key(value: Any) -> Any:
-    """The same for a key of a literal, where any value may be one."""
+    """The same for a key of a literal, where nearly any value may be one.
+
+    Raises: AbortedError.
+    """
     try:
         return map_key(value)
     except EvaluationError:
+        check_hashable(value)
         return OtherKey(value)
 
 

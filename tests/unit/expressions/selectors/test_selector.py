@@ -84,6 +84,12 @@ def test_a_syntax_error_says_where() -> None:
     assert "at line 2, column 3" in fault("true &&\n  )").detail
 
 
+def test_a_selector_may_cost_a_million() -> None:
+    """These two cost the API server 1,000,000 and 1,000,001."""
+    assert selector("lists.range(249997).all(x, true)").cost == MAX_COST
+    assert fault("lists.range(249997).all(x, true) && 1 > 0").kind is FaultKind.TOO_EXPENSIVE
+
+
 def test_what_is_unsupported_and_too_expensive_is_too_expensive() -> None:
     assert fault("lists.range(10000000).all(x, isIP('1'))").kind is FaultKind.TOO_EXPENSIVE
 
@@ -316,6 +322,12 @@ def test_nothing_is_found_anywhere_but_right_after_something(expression: str, fo
     assert selector(f"{expression} == {found}").matches(DEVICE)
 
 
+@pytest.mark.parametrize("call", ["matches('^a.b$')", "find('a.') == 'a?'", "findAll('.') == ['a', '?', 'b']"])
+def test_what_cannot_be_encoded_is_searched_as_a_question_mark(call: str) -> None:
+    device = SelectedDevice(DRIVER, {"model": {"string": "a\ud800b"}})
+    assert selector(f"device.attributes['{DRIVER}'].model.{call}").matches(device)
+
+
 @pytest.mark.parametrize(
     ("expression", "steps"),
     [
@@ -329,12 +341,29 @@ def test_nothing_is_found_anywhere_but_right_after_something(expression: str, fo
         ("{'a': 1}[?'a'].orValue(2) == 1", 4),
         ("{'a': 1}.?a.orValue(2) == 1", 4),
         (f"device.attributes[?'{DRIVER}'].hasValue()", 4),
+        ("quantity('1').isInteger()", 2),
+        ("1 + 2 == 3", 3),
+        ("'0123456789' + '012345678' != ''", 5),
+        ("b'0123456789' + b'' != b''", 5),
+        ("[2, 1].sort() == [1, 2]", 2),
+        ("{'a': 1, 'b': 2}.size() == 2", 4),
+        ("[1, 2, 3].map(x, x) == [1, 2, 3]", 17),
+        ("[1, 2, 3].exists(x, x == 1)", 10),
+        ("[1, 2, 3].exists(x, x == 3)", 19),
     ],
 )
 def test_steps_of_an_evaluation_are_counted(expression: str, steps: int) -> None:
+    """As many are enough, and one less is not."""
     budget = StepBudget(1000)
     assert selector(expression).interpreted(DEVICE, budget)
     assert 1000 - budget.left == steps
+    assert selector(expression).interpreted(DEVICE, StepBudget(steps))
+    with pytest.raises(CostExceededError):
+        selector(expression).interpreted(DEVICE, StepBudget(steps - 1))
+
+
+def test_a_name_that_is_added_to_stays_as_it_was() -> None:
+    assert selector("cel.bind(x, [1], (x + [2]).size() == 2 && x == [1])").matches(DEVICE)
 
 
 @pytest.mark.parametrize(
