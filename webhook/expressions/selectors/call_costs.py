@@ -19,7 +19,6 @@ from webhook.expressions.selectors.sizes import (
     UNKNOWN,
     Range,
     fixed,
-    scaled,
 )
 from webhook.expressions.selectors.syntax import Constant
 from webhook.expressions.selectors.values import MAX_UINT
@@ -41,7 +40,10 @@ class Operand(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """The cost of a call without its arguments, and the size of its result if that is known."""
+    """The cost of a call without its arguments, and the size of its result if that is known.
+
+    Of a cost only the most counts in the end.
+    """
 
     cost: Range
     size: Range | None = None
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 
 _NAME_PATTERN_MAX: Final = 128
 _FORMAT_MAX: Final = 64
-_ADDRESS: Final = Range(4, 16)
+_ADDRESS: Final = fixed(16)
 _KEPT: Final = frozenset({"url", "lowerAscii", "upperAscii", "substring", "trim"})
 _TRAVERSED: Final = frozenset(
     {"cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"},
@@ -117,10 +119,10 @@ def _equality(given: Operands) -> Estimate | None:
     if one.type in {kinds.IP, kinds.CIDR, kinds.QUANTITY, kinds.SEMVER}:
         return Estimate(ONE)
     if one.type == kinds.NAMED_FORMAT:
-        return Estimate(Range(1, _FORMAT_MAX).scaled(TRAVERSAL))
+        return Estimate(fixed(_FORMAT_MAX).scaled(TRAVERSAL))
     if one.type == kinds.URL:
         most = other.size.most if other.size != UNKNOWN else 1
-        return Estimate(Range(1, most).scaled(TRAVERSAL))
+        return Estimate(fixed(most).scaled(TRAVERSAL))
     return None
 
 
@@ -202,7 +204,7 @@ def _sets(factor: float) -> Estimator:
 
 def _compared(given: Operands) -> Estimate:
     most = min(given[0].size.most, given[1].size.most)
-    return Estimate(Range(1 if most else 0, most).scaled(TRAVERSAL))
+    return Estimate(fixed(most).scaled(TRAVERSAL))
 
 
 def _matched(given: Operands) -> Estimate:
@@ -265,7 +267,7 @@ AFTER_LIBRARY: Final[Mapping[str, Estimator]] = {
     "strings_quote": _quoted,
     "starts_with_string": _affix,
     "ends_with_string": _affix,
-    "in_list": lambda given: Estimate(Range(given[1].size.least, scaled(given[1].size.most, 1))),
+    "in_list": lambda given: Estimate(given[1].size.scaled(1)),
     "matches": _matched,
     "matches_string": _matched,
     "contains_string": _contained,

@@ -193,7 +193,7 @@ class _Coster:
             cost = NONE
             for each in costs:
                 cost = cost.plus(each)
-            return Estimate(Range(costs[0].least, cost.most))
+            return Estimate(cost)
         if overload == "conditional":
             _, then, otherwise = node.arguments
             entries = self.entries(then)

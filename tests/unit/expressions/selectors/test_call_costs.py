@@ -25,12 +25,20 @@ COSTS = corpus.recorded_costs()
         pytest.param(4, 2, 3, (4, 6), id="longer"),
         pytest.param(4, 2, 1, (2, 4), id="shorter"),
         pytest.param(5, 2, 1, (3, 5), id="shorter, with a letter left"),
+        pytest.param(5, 2, 2, (5, 5), id="as long, with a letter left"),
         pytest.param(0, 0, 2, (2, 2), id="nothing becomes something"),
     ],
 )
 def test_size_of_a_text_in_which_a_part_is_replaced(size: int, old: int, new: int, expected: tuple[int, int]) -> None:
     """From none of it being that part to all of it."""
     assert _replaced(*[Range(each, each) for each in (size, old, new)]) == Range(*expected)
+
+
+def test_a_negative_limit_of_parts_counts_as_one_without_a_sign() -> None:
+    """The figure is the API server's."""
+    node = read_selector("'x' in device.driver.split('.', -9223372036854775808)")
+    _ = check(node)
+    assert worst_cost(node) == 9223372036854775823
 
 
 def test_there_are_enough_of_unsupported_ones() -> None:
