@@ -87,3 +87,12 @@ def test_sum_and_difference_may_be_the_largest_and_smallest_number() -> None:
     assert value_of("9223372036854775806 + 1 == 9223372036854775807") is True
     assert value_of("-9223372036854775807 - 1 == -9223372036854775808") is True
     assert value_of("-9223372036854775808 - 1 < 0") == "-9223372036854775808 - 1 has more than 64 bits"
+
+
+def test_an_expression_has_at_most_128_opening_brackets() -> None:
+    assert refusal_of("(" * 128 + "true" + ")" * 128) is None
+    assert refusal_of("(" * 129 + "true" + ")" * 129) == "has 129 opening brackets, must have at most 128"
+
+
+def test_macros_walk_over_numbers() -> None:
+    assert value_of("[1, 2].all(n, n > 0) && [1, 2].filter(n, n > 1) == [2]") is True

@@ -188,7 +188,7 @@ def test_map_with_many_keys_is_looked_up_but_not_walked() -> None:
         ("request.count ? true : false", "request.count is an int, must be a bool"),
         ("(true ? 1 : 'a') == 1", "1 is an int and 'a' a string; must be of one type"),
         ("[1, 'a'] == []", "'a' is a string, must be an int"),
-        ("[[1]] == []", "[1] is a list(int); lists hold only texts, numbers and truth values"),
+        ("[[1], [2]] == []", "[1] is a list(int); lists hold only texts, numbers and truth values"),
         ("drivers.filter(d, d) == []", "d is a string, must be a bool"),
         ("request.all(r, true)", "request is an object, must be a list or a map"),
         ("drivers.all(d)", "drivers.all(d): all() takes a name and an expression"),
