@@ -17,6 +17,10 @@ def test_pattern_of_624_letters_is_taken_and_of_one_more_is_not() -> None:
     )
 
 
+def test_pattern_that_cannot_be_encoded_is_refused() -> None:
+    assert str(refusal_of("request.name.matches('\ud800')")).endswith(": no text")
+
+
 def test_text_of_256_bytes_is_matched_and_of_257_is_not() -> None:
     matches = "request.name.matches('a$')"
     assert value_of(matches, {"request": {"name": "a" * 256}}) is True
