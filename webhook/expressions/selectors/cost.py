@@ -15,7 +15,7 @@ from webhook.expressions.selectors.call_costs import (
     library_estimate,
 )
 from webhook.expressions.selectors.kinds import SCALARS
-from webhook.expressions.selectors.paths import Path
+from webhook.expressions.selectors.paths import NodePath
 from webhook.expressions.selectors.sizes import LIST_COST, MAP_COST, NONE, NOTHING, ONE, UNKNOWN, Range, fixed
 from webhook.expressions.selectors.syntax import (
     ACCUMULATOR,
@@ -94,7 +94,7 @@ class _Entries(NamedTuple):
 
 
 class _Variable(NamedTuple):
-    path: Path
+    path: NodePath
     size: Range | None
     entries: _Entries | None = None
 
@@ -106,7 +106,7 @@ def worst_cost(root: Node) -> int:
 
 class _Coster:
     def __init__(self) -> None:
-        self.paths: dict[int, Path] = {}
+        self.paths: dict[int, NodePath] = {}
         self.sizes: dict[int, Range] = {}
         self.entry_sizes: dict[int, _Entries] = {}
         self.variables: dict[str, list[_Variable]] = {}
@@ -115,7 +115,7 @@ class _Coster:
         match node:
             case Ident():
                 variable = self.variable(node)
-                self.paths[id(node)] = variable.path if variable is not None else Path(self.outermost(node.name))
+                self.paths[id(node)] = variable.path if variable is not None else NodePath(self.outermost(node.name))
                 return ONE
             case Field():
                 return self.field(node)
@@ -290,9 +290,9 @@ class _Coster:
     def pop(self, name: str) -> None:
         self.variables[name].pop()
 
-    def path(self, node: Node) -> Path:
+    def path(self, node: Node) -> NodePath:
         variable = self.variable(node)
-        return variable.path if variable is not None else self.paths.get(id(node)) or Path()
+        return variable.path if variable is not None else self.paths.get(id(node)) or NodePath()
 
     def size(self, node: Node) -> Range | None:
         known = self.sizes.get(id(node)) or _written_size(node)

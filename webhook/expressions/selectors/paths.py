@@ -10,7 +10,7 @@ Source: `append` in cel-go checker/cost.go.
 from __future__ import annotations
 
 
-class Path:
+class NodePath:
     """The names on the way, the variable first; none if it leads nowhere."""
 
     __slots__ = ("_length", "_memory", "_room")
@@ -24,9 +24,9 @@ class Path:
         """As they are now."""
         return tuple(self._memory[: self._length])
 
-    def then(self, name: str) -> Path:
+    def then(self, name: str) -> NodePath:
         """The path one further."""
-        found = Path()
+        found = NodePath()
         full = self._length == self._room
         found._memory = list(self._memory) if full else self._memory
         found._room = max(2 * self._room, 1) if full else self._room
