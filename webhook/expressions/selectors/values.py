@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MAX_INT: Final = 2**63 - 1
 MIN_INT: Final = -(2**63)
 MAX_UINT: Final = 2**64 - 1
+UNHASHABLE: Final = "hash of unhashable type"
+"""How Go panics. Where a selector is compiled, an API server closes the connection then, without a response."""
 
 
 class AbortedError(EvaluationError):
@@ -146,9 +148,9 @@ def check_hashable(value: Any) -> None:
     Raises: AbortedError, for a version and bytes.
     """
     if isinstance(value, Semver):
-        raise AbortedError("hash of unhashable type cel.Semver")
+        raise AbortedError(f"{UNHASHABLE} cel.Semver")
     if isinstance(value, bytes):
-        raise AbortedError("hash of unhashable type types.Bytes")
+        raise AbortedError(f"{UNHASHABLE} types.Bytes")
 
 
 def literal_key(value: Any) -> Any:
