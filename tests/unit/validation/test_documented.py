@@ -37,7 +37,9 @@ def texts(errors: list[FieldError]) -> list[str]:
 def test_crowded_list_is_reported_at_the_path_as_written() -> None:
     """Of a flat request, like what the server itself finds before it converts an object."""
     path = tolerations_path(False, 2, None, flat=True)  # noqa: FBT003 -- it has no name there
-    assert crowded_list_error(path, 17).field == "spec.devices.requests[2].tolerations"
+    error = crowded_list_error(path, 17)
+    assert error.field == "spec.devices.requests[2].tolerations"
+    assert error.documented, "it can be turned down, as the others of the documented rules"
 
 
 def claim_errors(requests: Any, version: str = "v1") -> list[str]:

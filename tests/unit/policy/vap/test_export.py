@@ -197,6 +197,13 @@ def test_an_exception_holds_for_its_time() -> None:
     assert coverage(made) == {"no": "full"}
 
 
+def test_an_exception_excuses_only_the_rules_that_it_names() -> None:
+    rules = make_entry("no", match=KEYS), make_entry("other", match=KEYS)
+    made = exported(*rules, exceptions=[make_exception(rules=["other"], match={"deviceClasses": ["x"]})])
+    no, other = policies(made)["tolerations"]["validations"]
+    assert ["deviceClassName" in each["expression"] for each in (no, other)] == [False, True]
+
+
 def test_an_exception_excuses_only_what_lies_within_it() -> None:
     match = {"tolerations": {"keys": ["a.example.com/x"]}}
     rules, exceptions = [make_entry("no", match=KEYS)], [make_exception(rules=["no"], match=match)]
