@@ -21,6 +21,8 @@ from webhook.policy.model import BreakerSettings, Share
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from webhook.api.taints import DeviceTaint
+
 FIFTH = BreakerSettings()
 DEVICES = 10
 
@@ -42,11 +44,11 @@ def taint_devices(world: World, count: int, key: str = "example.com/bad") -> Non
     world.change(world.inventory.slices["slice"], slice_of(devices))
 
 
-def started_after(seconds: float, acknowledged: datetime | None = None) -> World:
+def started_after(seconds: float, *more: DeviceTaint, acknowledged: datetime | None = None) -> World:
     """A worker that starts some time after all devices were tainted."""
     known = () if acknowledged is None else ((DRIVER, acknowledged),)
     world = cluster(structs.replace(FIFTH, acknowledged=known))
-    broken = (taint(added=NOW - timedelta(seconds=seconds)),)
+    broken = (taint(added=NOW - timedelta(seconds=seconds)), *more)
     devices = slice_of({f"gpu-{number}": broken for number in range(DEVICES)})
     world.inventory.apply(world.inventory.slices["slice"], devices)
     world.worker.start()
@@ -148,35 +150,22 @@ def test_pod_that_only_a_later_rule_evicts_waits_for_it() -> None:
 
 
 def test_process_that_starts_counts_what_was_tainted_within_the_window() -> None:
-    old, fresh = cluster(), cluster()
-    for world, age in ((old, 301), (fresh, 299)):
-        broken = (taint(added=NOW - timedelta(seconds=age)),)
-        world.inventory.apply(
-            world.inventory.slices["slice"], slice_of({f"gpu-{number}": broken for number in range(DEVICES)})
-        )
-        world.worker.start()
+    old, fresh = started_after(301), started_after(299)
+    for world in (old, fresh):
         world.advance(1)
     assert (len(old.evicted), len(fresh.evicted)) == (10, 0)
 
 
 @pytest.mark.parametrize(("age", "evicted"), [(299.0, 0), (300.0, 10), (301.0, 10)])
 def test_what_was_older_than_the_window_at_the_start_counts_for_no_longer_window(age: float, evicted: int) -> None:
-    world = cluster()
-    broken = (taint(added=NOW - timedelta(seconds=age)), taint(added=NOW - timedelta(days=1), key="example.com/old"))
-    devices = slice_of({f"gpu-{number}": broken for number in range(DEVICES)})
-    world.inventory.apply(world.inventory.slices["slice"], devices)
-    world.worker.start()
+    world = started_after(age, taint(added=NOW - timedelta(days=1), key="example.com/old"))
     world.breaker = structs.replace(FIFTH, window_seconds=1000.0)
     world.advance(1)
     assert len(world.evicted) == evicted
 
 
 def test_taint_of_the_future_counts_from_now_on() -> None:
-    world = cluster()
-    broken = (taint(added=NOW + timedelta(seconds=100)),)
-    devices = slice_of({f"gpu-{number}": broken for number in range(DEVICES)})
-    world.inventory.apply(world.inventory.slices["slice"], devices)
-    world.worker.start()
+    world = started_after(-100)
     world.advance(599.5)
     assert world.evicted == []
     world.advance(1)
@@ -271,7 +260,7 @@ def test_trip_is_acknowledged_up_to_its_very_time(seconds: int, evicted: int) ->
 
 @pytest.mark.parametrize(("seconds", "evicted"), [(0, 10), (-1, 0)])
 def test_new_leader_does_not_count_what_was_acknowledged(seconds: int, evicted: int) -> None:
-    world = started_after(200.0, NOW + timedelta(seconds=seconds - 200))
+    world = started_after(200.0, acknowledged=NOW + timedelta(seconds=seconds - 200))
     world.advance(60)
     assert len(world.evicted) == evicted
 

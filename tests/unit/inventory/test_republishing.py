@@ -48,7 +48,7 @@ def test_device_that_does_not_come_back_loses_its_taint_after_a_while() -> None:
     assert watched.users(watched.evictions.settle(POOL_ID)) == set()
 
 
-def test_each_generation_is_waited_for_anew() -> None:
+def test_each_generation_is_waited_for() -> None:
     watched = republished()
     watched.evictions.settle(POOL_ID)
     watched.evictions.unsettled.clear()

@@ -7,7 +7,7 @@ from webhook.reports.shards import BITS_MOST, SizedFinding, place_of, shards
 
 
 def test_place_of_a_subject_is_the_same_in_every_process() -> None:
-    """Another leader, or a later release, must not write all reports anew."""
+    """Another leader, or a later release, must not rewrite every report."""
     assert place_of(make_subject()) == "00011011110010001100010101100111"
     assert place_of(make_subject("d", "")) == "11000000000001100100111001100111"
     assert len(place_of(make_subject())) == BITS_MOST

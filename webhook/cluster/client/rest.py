@@ -27,7 +27,7 @@ from webhook.cluster.client.raw import RawResponse
 from webhook.cluster.settings import RequestSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 
     from webhook.cluster.client.credentials import Access, Credentials
     from webhook.flowcontrol.throttle import Throttle
@@ -104,6 +104,17 @@ class _Request(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
+
+
+@contextlib.contextmanager
+def _named(request: _Request) -> Iterator[None]:
+    """Turns errors on the way to the server and back into an Unavailable that names the request."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise Unavailable(f"{request}: {limit_of(error, request.timeout)}") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise Unavailable(f"{request}: {reason_of(error)}") from error
 
 
 def _content(body: Any, accept: str, content_type: str) -> tuple[Mapping[str, str], bytes | None]:
@@ -309,13 +320,9 @@ class Cluster:
         """Any response of the server, including a refusal. Raises only Unavailable, if there is no response."""
         headers, data = _content(obj, JSON, JSON)
         request = _Request(method, path, query, headers, data, aiohttp.ClientTimeout(total=timeout_seconds))
-        try:
+        with _named(request):
             async with await self._send(request, await self._current_access()) as response:
                 return RawResponse.of(response.status, response.headers, await response.read())
-        except TimeoutError as error:
-            raise Unavailable(f"{request}: {limit_of(error, request.timeout)}") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"{request}: {reason_of(error)}") from error
 
     @contextlib.asynccontextmanager
     async def _granted(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -324,7 +331,7 @@ class Cluster:
         A 401 is retried once if new credentials are available.
         """
         access = await self._current_access()
-        try:
+        with _named(request):
             response = await self._send(request, access)
             if response.status == HTTPStatus.UNAUTHORIZED:
                 renewed = await self._renewed(access)
@@ -336,10 +343,6 @@ class Cluster:
                     body, retry_after = await response.read(), response.headers.get("Retry-After", "")
                     raise error_of(str(request), body, code=response.status, retry_after=retry_after)
                 yield response
-        except TimeoutError as error:
-            raise Unavailable(f"{request}: {limit_of(error, request.timeout)}") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(f"{request}: {reason_of(error)}") from error
 
     async def _send(self, request: _Request, access: Access) -> aiohttp.ClientResponse:
         assert self._session is not None, "not open"

@@ -24,7 +24,7 @@ _PATTERNS: Final = {"matches": 1, "find": 1, "findAll": 1}
 """Functions that take a pattern, and which operand it is."""
 
 
-def folded(node: Node) -> Constant | None:  # noqa: PLR0911 -- one case a kind of node
+def folded(node: Node) -> Constant | None:
     """A literal, the name of a type, or the conversion of one, which the API server evaluates when it compiles.
 
     Raises: SelectorError, if that fails.
@@ -38,11 +38,13 @@ def folded(node: Node) -> Constant | None:  # noqa: PLR0911 -- one case a kind o
             return Constant(value=TypeName(node.type.of[0].name), type=node.type)
         case ListOf() | MapOf():
             return _folded_literal(node)
+        case Invocation(arguments=[argument]) if node.function in _CONVERSIONS:
+            return _converted(node, folded(argument))
         case _:
-            pass
-    if not isinstance(node, Invocation) or node.function not in _CONVERSIONS or len(node.arguments) != 1:
-        return None
-    argument = folded(node.arguments[0])
+            return None
+
+
+def _converted(node: Invocation, argument: Constant | None) -> Constant | None:
     if argument is None or not any(overload in LIBRARY for overload in node.overloads):
         return None
     try:
