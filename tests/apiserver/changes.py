@@ -1,11 +1,9 @@
-"""Hypothesis strategies for updates: a stored object, changed in one way or another."""
+"""Updates made at random: a stored object, changed in one way or another."""
 
 from __future__ import annotations
 
 import copy
 from typing import TYPE_CHECKING, Any
-
-from hypothesis import strategies as st
 
 from tests.apiserver.generator import Case, Maker, put
 from tests.apiserver.values import (
@@ -18,24 +16,24 @@ from tests.apiserver.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    import random
+    from collections.abc import Mapping
 
     from webhook.validation.releases import Release
 
 JSON = Any
 
 
-@st.composite
-def updates(
-    draw: Callable[..., Any],
+def update(
+    rng: random.Random,
     kind: str,
     version: str,
     stored: Mapping[str, Mapping[str, JSON]],
     release: Release,
 ) -> Case:
     """A change of one of the stored objects, which are given as the server shows them in this version."""
-    maker = Maker(draw, draw(st.sampled_from([4, 12, 30])), release)
-    name = draw(st.sampled_from(sorted(stored)))
+    maker = Maker(rng, rng.choice([4, 12, 30]), release)
+    name = rng.choice(sorted(stored))
     new = copy.deepcopy(dict(stored[name]))
     meta = new["metadata"]
     if maker.chance(25):
@@ -63,7 +61,7 @@ def _change_status(maker: Maker, kind: str, new: dict[str, JSON]) -> None:
             new["spec"]["taint"]["key"] = "not/judged/here"
         return
     status = new.setdefault("status", {})
-    choice = maker.draw(st.integers(0, 3))
+    choice = maker.rng.randint(0, 3)
     if choice == 0:
         status.pop("allocation", None)
     elif choice > 1 or "allocation" not in status:
@@ -71,10 +69,10 @@ def _change_status(maker: Maker, kind: str, new: dict[str, JSON]) -> None:
 
 
 def _change_claim(maker: Maker, spec: dict[str, JSON], version: str) -> None:
-    request = maker.draw(st.sampled_from(spec["devices"]["requests"]))
+    request = maker.rng.choice(spec["devices"]["requests"])
     alternatives = request.get("firstAvailable")
     holder = alternatives[0] if alternatives else request.get("exactly", request)
-    choice = maker.draw(st.integers(0, 4))
+    choice = maker.rng.randint(0, 4)
     tolerations = holder.get("tolerations") or []
     if choice == 0 and not tolerations:
         holder["tolerations"] = []  # means the same
@@ -91,17 +89,17 @@ def _change_claim(maker: Maker, spec: dict[str, JSON], version: str) -> None:
 
 
 def _change_slice(maker: Maker, spec: dict[str, JSON], version: str) -> None:
-    choice = maker.draw(st.integers(0, 8))
+    choice = maker.rng.randint(0, 8)
     devices = spec.get("devices") or []
-    device = maker.draw(st.sampled_from(devices)) if devices else None
+    device = maker.rng.choice(devices) if devices else None
     content = None if device is None else (device.setdefault("basic", {}) if version == "v1beta1" else device)
     taints = [] if content is None else content.get("taints") or []
     if choice == 0:
-        spec["driver"] = maker.draw(st.sampled_from(["other.example.com", "gpu.example.com"]))
+        spec["driver"] = maker.rng.choice(["other.example.com", "gpu.example.com"])
     elif choice == 1:
-        spec["pool"]["name"] = maker.draw(st.sampled_from(["other", "pool"]))
+        spec["pool"]["name"] = maker.rng.choice(["other", "pool"])
     elif choice == 2:
-        put(spec, "nodeName", maker.draw(st.sampled_from(["node-1", "node-0"])))
+        put(spec, "nodeName", maker.rng.choice(["node-1", "node-0"]))
     elif device is None or content is None or choice == 3:
         spec["devices"] = [*devices, maker.device(version, f"new-{len(devices)}")]
     elif choice == 4:
@@ -117,7 +115,7 @@ def _change_slice(maker: Maker, spec: dict[str, JSON], version: str) -> None:
 
 
 def _change_rule(maker: Maker, spec: dict[str, JSON]) -> None:
-    choice = maker.draw(st.integers(0, 5))
+    choice = maker.rng.randint(0, 5)
     taint = spec.setdefault("taint", {})
     if choice == 0:
         put(taint, "effect", maker.pick(maker.effects, BAD_EFFECTS[:-1]))

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for objects of every kind and version, right and wrong.
+"""Objects of every kind and version, right and wrong, made at random; a seed makes the same ones again.
 
 Everything around taints and tolerations is right, so that a server's verdict is about them. A `Case` is what is
 sent: an object, for an update with the name of the stored one it changes.
@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-
-from hypothesis import strategies as st
 
 from tests.apiserver.values import (
     BAD_CLASSES,
@@ -36,7 +34,8 @@ from tests.apiserver.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    import random
+    from collections.abc import Mapping, Sequence
 
     from webhook.validation.releases import Release
 
@@ -79,10 +78,10 @@ def put(target: dict[str, JSON], name: str, value: JSON) -> None:
 
 
 class Maker:
-    """Draws the parts of objects; `broken` is one in how many choices goes wrong."""
+    """Makes the parts of objects; `broken` is one in how many choices goes wrong."""
 
-    def __init__(self, draw: Callable[..., Any], broken: int, release: Release) -> None:
-        self.draw = draw
+    def __init__(self, rng: random.Random, broken: int, release: Release) -> None:
+        self.rng = rng
         self.broken = broken
         self.release = release
         self.effects = sorted(release.effects)
@@ -90,16 +89,16 @@ class Maker:
     def pick(self, good: Sequence[JSON], bad: Sequence[JSON] = ()) -> JSON:
         """A good value, or now and then a bad one."""
         if bad and self.chance(self.broken):
-            return self.draw(st.sampled_from(bad))
-        return self.draw(st.sampled_from(good))
+            return self.rng.choice(bad)
+        return self.rng.choice(good)
 
     def chance(self, one_in: int) -> bool:
         """True once in so many times."""
-        return bool(self.draw(st.integers(0, one_in - 1)) == 0)
+        return self.rng.randrange(one_in) == 0
 
     def count(self, usual: int, edges: Sequence[int], one_in: int = 12) -> int:
         """A small number, or one of the edges."""
-        return int(self.draw(st.sampled_from(edges)) if self.chance(one_in) else self.draw(st.integers(0, usual)))
+        return self.rng.choice(edges) if self.chance(one_in) else self.rng.randint(0, usual)
 
     def taint(self) -> dict[str, JSON]:
         taint: dict[str, JSON] = {}
@@ -123,14 +122,14 @@ class Maker:
 
     def tolerations(self) -> JSON:
         if self.chance(8):
-            return self.draw(st.sampled_from([DROP, None, []]))
+            return self.rng.choice([DROP, None, []])
         return [self.toleration() for _ in range(self.count(2, [0, 16, 17], 12))]
 
     def request(self, version: str, name: str) -> dict[str, JSON]:
         request: dict[str, JSON] = {"name": name}
-        shape = self.draw(st.sampled_from(["exactly", "exactly", "alternatives"]))
+        shape = self.rng.choice(["exactly", "exactly", "alternatives"])
         if shape == "alternatives":
-            request["firstAvailable"] = [self.exact(f"alt-{index}") for index in range(self.draw(st.integers(1, 3)))]
+            request["firstAvailable"] = [self.exact(f"alt-{index}") for index in range(self.rng.randint(1, 3))]
         elif version == "v1beta1":
             request |= self.exact(None)
         else:
@@ -144,7 +143,7 @@ class Maker:
         return exact
 
     def claim_spec(self, version: str) -> dict[str, JSON]:
-        requests = [self.request(version, f"r{index}") for index in range(self.draw(st.integers(1, 2)))]
+        requests = [self.request(version, f"r{index}") for index in range(self.rng.randint(1, 2))]
         return {"devices": {"requests": requests}}
 
     def meta(self, *, namespaced: bool) -> dict[str, JSON]:
@@ -174,9 +173,9 @@ class Maker:
 
     def rule_spec(self) -> dict[str, JSON]:
         spec: dict[str, JSON] = {}
-        choice = self.draw(st.integers(0, 9))
+        choice = self.rng.randint(0, 9)
         put(spec, "deviceSelector", {0: DROP, 1: None, 2: {}}.get(choice) if choice < 3 else self.selector())
-        put(spec, "taint", self.draw(st.sampled_from([DROP, {}, None])) if self.chance(40) else self.taint())
+        put(spec, "taint", self.rng.choice([DROP, {}, None]) if self.chance(40) else self.taint())
         return spec
 
     def device(self, version: str, name: str) -> dict[str, JSON]:
@@ -187,7 +186,7 @@ class Maker:
             taints: JSON = [self.taint() for _ in range(count)]
             if len(taints) > 1 and self.chance(6):
                 taints[1] = taints[0]  # nothing has to be unique (T-10)
-            put(content, "taints", taints or self.draw(st.sampled_from([None, []])))
+            put(content, "taints", taints or self.rng.choice([None, []]))
         return {"name": name, "basic": content} if version == "v1beta1" else {"name": name, **content}
 
     def slice_spec(self, version: str) -> dict[str, JSON]:
@@ -205,7 +204,7 @@ class Maker:
 
     def crowd(self, spec: dict[str, JSON], version: str) -> None:
         """Fill up with devices to one of the limits; sometimes one has a feature that halves the limit (S-2)."""
-        total = self.draw(st.sampled_from([64, 65, 128, 129]))
+        total = self.rng.choice([64, 65, 128, 129])
         devices = spec["devices"]
         if self.chance(2):
             devices.clear()
@@ -215,7 +214,7 @@ class Maker:
         features = ["", ""]
         features += ["counters"] if self.release.counters_halve_devices else []
         features += ["lists"] if self.release.list_attributes_halve_devices else []
-        feature = self.draw(st.sampled_from(features))
+        feature = self.rng.choice(features)
         last = devices[-1].setdefault("basic", {}) if version == "v1beta1" else devices[-1]
         if feature == "counters":
             last["consumesCounters"] = [{"counterSet": "set", "counters": {"c": {"value": "1"}}}]
@@ -225,7 +224,7 @@ class Maker:
     def share_counters(self, spec: dict[str, JSON]) -> None:
         """Beside, or in place of, the devices (S-4)."""
         spec["sharedCounters"] = [{"name": "set", "counters": {"c": {"value": "1"}}}]
-        choice = self.draw(st.integers(0, 3))
+        choice = self.rng.randint(0, 3)
         if choice == 0:
             del spec["devices"]
         elif choice == 1:
@@ -251,17 +250,16 @@ class Maker:
 
     def allocation(self) -> dict[str, JSON]:
         results: list[JSON] = []
-        for index in range(self.draw(st.integers(1, 2))):
+        for index in range(self.rng.randint(1, 2)):
             result: dict[str, JSON] = {"request": "r0", "driver": "gpu.example.com", "pool": "p", "device": f"d{index}"}
             put(result, "tolerations", self.tolerations())
             results.append(result)
         return {"devices": {"results": results}}
 
 
-@st.composite
-def creations(draw: Callable[..., Any], kind: str, version: str, release: Release) -> Case:
+def creation(rng: random.Random, kind: str, version: str, release: Release) -> Case:
     """An object to create."""
-    maker = Maker(draw, draw(st.sampled_from([4, 12, 30, 100])), release)
+    maker = Maker(rng, rng.choice([4, 12, 30, 100]), release)
     spec: JSON
     if kind == "ResourceClaim":
         spec = maker.claim_spec(version)

@@ -5,17 +5,16 @@ GENERATED_SEED and GENERATED_OBJECTS choose other ones; both are printed.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
 
-from tests.apiserver.changes import updates
+from tests.apiserver.changes import update
 from tests.apiserver.comparison import Comparison, stored_objects
 from tests.apiserver.facts import facts_of, visible_facts
-from tests.apiserver.generator import OBJECTS, PLURALS, SEED, Case, creations
+from tests.apiserver.generator import OBJECTS, PLURALS, SEED, creation
 from tests.apiserver.stored import store
 from tests.controlplane import arguments, versions
 from tests.controlplane.plane import ControlPlane
@@ -24,11 +23,11 @@ from webhook.validation.releases import RELEASES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from tests.apiserver.generator import Case
     from tests.controlplane.assets import Assets
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 
-BATCH = 20
 ENOUGH = 50
 """Objects in which each fact must occur."""
 
@@ -57,8 +56,8 @@ def _served(version: str) -> Mapping[str, tuple[str, ...]]:
     return {kind: rules if kind == "DeviceTaintRule" else others for kind in PLURALS}
 
 
-def _cases(comparison: Comparison, served: Mapping[str, tuple[str, ...]]) -> st.SearchStrategy[Case]:
-    release = comparison.release
+def _cases(comparison: Comparison, served: Mapping[str, tuple[str, ...]]) -> Iterator[Case]:
+    release, rng = comparison.release, random.Random(SEED)
     # Rules are the only kind in v1alpha3; slices and rules have most to be wrong about.
     weights = {"DeviceTaintRule": 6, "ResourceSlice": 6, "ResourceClaim": 6, "ResourceClaimTemplate": 3}
     sorts = [
@@ -68,14 +67,12 @@ def _cases(comparison: Comparison, served: Mapping[str, tuple[str, ...]]) -> st.
         for updated in (False, True)
         for _ in range(weight + 4 * (version == "v1alpha3"))
     ]
-
-    def of_sort(sort: tuple[str, str, bool]) -> st.SearchStrategy[Case]:
-        kind, version, updated = sort
+    for _ in range(OBJECTS):
+        kind, version, updated = rng.choice(sorts)
         if updated:
-            return updates(kind, version, comparison.stored[kind, version], release)
-        return creations(kind, version, release)
-
-    return st.sampled_from(sorts).flatmap(of_sort)
+            yield update(rng, kind, version, comparison.stored[kind, version], release)
+        else:
+            yield creation(rng, kind, version, release)
 
 
 def test_generated_objects_get_the_same_verdict_from_the_api_server_and_from_us(
@@ -84,23 +81,9 @@ def test_generated_objects_get_the_same_verdict_from_the_api_server_and_from_us(
     served = _served(assets.version)
     seen: Counter[str] = Counter()
 
-    # Everything is judged before anything is reported, so there is nothing to shrink towards.
-    @seed(SEED)
-    @settings(
-        max_examples=-(-OBJECTS // BATCH),
-        phases=[Phase.generate],
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.lists(_cases(comparison, served), min_size=BATCH, max_size=BATCH))
-    def judge(cases: list[Case]) -> None:
-        for case in cases:
-            verdict, old = comparison.judge(case)
-            seen.update(facts_of(case, verdict, old))
-
-    while comparison.count < OBJECTS:
-        judge()
+    for case in _cases(comparison, served):
+        verdict, old = comparison.judge(case)
+        seen.update(facts_of(case, verdict, old))
     with capsys.disabled():
         _report(comparison, seen)
     assert comparison.disagreements == [], _one_of_each(comparison)
