@@ -12,7 +12,7 @@ from tests.controlplane import assets as control_plane_assets
 from tests.controlplane.gobuild import AssetsUnavailableError
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.webhook_process import WebhookProcess
-from tests.scopes import ByControlPlane
+from tests.scopes import ByControlPlane, begun_in_order, scope_of
 from tests.tracing import COUNTED, Tracing, is_traced
 
 if TYPE_CHECKING:
@@ -29,12 +29,14 @@ _Started = TypeVar("_Started", ControlPlane, WebhookProcess)
 
 
 _TRACING = Tracing()
-_SLOW_FOLDERS = ("apiserver", "image", "release", "properties", "https")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes minutes begins first."""
-    items.sort(key=_rank)
+    scopes = [scope_of(item.nodeid.partition("::")[0]) for item in items]
+    begun = {scope: number for number, scope in enumerate(begun_in_order(dict.fromkeys(scopes)))}
+    order = dict(zip(items, scopes, strict=True))
+    items.sort(key=lambda item: begun[order[item]])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -43,11 +45,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
     path, slow = item.path.relative_to(Path(__file__).parent), item.get_closest_marker("slow") is not None
     untraced = COUNTED and item.get_closest_marker("untraced") is not None
     _TRACING.switch(on=is_traced(path, slow=slow, untraced=untraced))
-
-
-def _rank(item: pytest.Item) -> int:
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
-    return _SLOW_FOLDERS.index(folder) if folder in _SLOW_FOLDERS else len(_SLOW_FOLDERS)
 
 
 @pytest.hookimpl(optionalhook=True)

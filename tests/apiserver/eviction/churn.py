@@ -19,6 +19,7 @@ from tests.apiserver.eviction.soak_model import (
     BREAKERS,
     DEVICES,
     EVICT,
+    EXPIRES,
     FIELDS,
     FOR_EVER,
     LENIENT,
@@ -112,9 +113,12 @@ class Churn:
     def _due(self, pod: Held) -> datetime | None:
         """When the pod may go, as things stand; None: not at all."""
         own = self._own_due(pod)
-        if own is not None or pod.hold:
+        expiring = {name for name, rule in self.rules.items() if rule.expires}
+        if pod.hold or self._own_due(pod, expiring) is not None:
             return own
-        return min(self._dues(companions(pod, self.pods.values())), default=None)
+        # a rule that has been taken back leaves it to go along with others, and that may be earlier
+        along = self._dues(companions(pod, self.pods.values()))
+        return min(along if own is None else [own, *along], default=None)
 
     def _dues(self, pods: Iterable[Held], without: AbstractSet[str] = frozenset()) -> list[datetime]:
         return [due for each in pods if (due := self._own_due(each, without)) is not None]
@@ -284,7 +288,7 @@ class Churn:
 
     def _rule_annotations(self) -> Json:
         soon = format_time(now() + timedelta(seconds=10))
-        some: list[Json] = [{}, {}, {EVICT: "true"}, {RATE: "2"}, {"devicetaint.io/expires-at": soon}]
+        some: list[Json] = [{}, {}, {EVICT: "true"}, {RATE: "2"}, {EXPIRES: soon}]
         return self._random.choice(some)
 
     def change_rule(self) -> None:
@@ -302,7 +306,8 @@ class Churn:
         added = datetime.fromisoformat(spec["taint"]["timeAdded"])
         asks = annotations.get(EVICT) == "true"
         name = rule["metadata"]["name"]
-        self.rules[name] = RuleModel(spec.get("deviceSelector", {}), spec["taint"]["effect"], added, asks)
+        effect, expires = spec["taint"]["effect"], EXPIRES in annotations
+        self.rules[name] = RuleModel(spec.get("deviceSelector", {}), effect, added, asks, expires)
 
     def remove_rule(self) -> None:
         if self.rules:

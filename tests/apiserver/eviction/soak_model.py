@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 EVICT: Final = "devicetaint.io/evict"
+EXPIRES: Final = "devicetaint.io/expires-at"
 GANG: Final = "devicetaint.io/gang"
 ALL: Final = "all"
 """The name of the PodGroup that goes as a whole, and its mode."""
@@ -160,6 +161,8 @@ class RuleModel(NamedTuple):
     added: datetime
     asks: bool
     """Whether it has the annotation that asks for eviction."""
+    expires: bool
+    """Whether the worker takes it back some time, which nothing here is told."""
 
     def hits(self, place: tuple[str, str, str]) -> bool:
         """Whether it selects a device."""
