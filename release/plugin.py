@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 PROGRAM: Final = "kubectl-dtaint"
 COMPLETE: Final = "kubectl_complete-dtaint"
 """What kubectl runs for suggestions, if it is on PATH."""
+_OF_THIS_USER: Final = ("PEX_", "XDG_CACHE_HOME")
+"""Where pex has its cache here; it would look for it there on every machine."""
 _COMPLETE_SCRIPT: Final = b'#!/bin/sh\nexec kubectl-dtaint __complete "$@"\n'
 
 
@@ -56,7 +58,7 @@ def build_plugin(source: Source, platform: Platform, wheel: Path, folder: Path) 
             "--no-pre-install-wheels", "--no-compress",
             "--pex-root", str(Path(made, "root")), "--output-file", str(program),
         ]  # fmt: skip
-        run_tool(command, source, Path(made))
+        run_tool(command, source, Path(made), without=_OF_THIS_USER)
         files = {
             PROGRAM: program.read_bytes(),
             COMPLETE: _COMPLETE_SCRIPT,

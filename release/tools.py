@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from release.source import Source
 
 
-def run_tool(command: Sequence[str], source: Source, folder: Path | None = None) -> str:
+def run_tool(
+    command: Sequence[str], source: Source, folder: Path | None = None, *, without: tuple[str, ...] = ()
+) -> str:
     """What the command printed to standard output, run in the tree or in `folder`.
+
+    without: how the names of variables begin that it must not see, as their values would be in what it makes.
 
     Raises: ReleaseError with its output if it failed or is not there.
     """
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if not name.startswith(without)},
         "SOURCE_DATE_EPOCH": str(source.epoch),
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",

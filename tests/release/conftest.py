@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.release.releasing import REGISTRY, REPOSITORY, Surroundings, release, tree_at
+from release.wheels import wheel_cache
+from tests.release.releasing import CACHE_ELSEWHERE, REGISTRY, REPOSITORY, Surroundings, release, tree_at
 from webhook import __version__
 
 if TYPE_CHECKING:
@@ -17,7 +18,19 @@ if TYPE_CHECKING:
     from tests.controlplane.assets import Assets
 
 _HERE = Surroundings(0o022, {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "1"})
-_ELSEWHERE = Surroundings(0o077, {"TZ": "Asia/Kathmandu", "LC_ALL": "C", "PYTHONHASHSEED": "2", "USER": "another"})
+_ELSEWHERE = Surroundings(
+    0o077,
+    {
+        "TZ": "Asia/Kathmandu",
+        "LC_ALL": "C",
+        "PYTHONHASHSEED": "2",
+        "USER": "another",
+        # what was downloaded for the first release stays where it is
+        "DEVICE_TAINT_WEBHOOK_CACHE": str(wheel_cache().parents[1]),
+        "XDG_CACHE_HOME": str(Path(tempfile.gettempdir(), CACHE_ELSEWHERE)),
+        "PEX_ROOT": str(Path(tempfile.gettempdir(), CACHE_ELSEWHERE, "pex")),
+    },
+)
 
 
 @pytest.fixture(scope="package")

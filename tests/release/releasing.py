@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 REVISION: Final = "0123456789abcdef0123456789abcdef01234567"
 EPOCH: Final = 1_700_000_000
+CACHE_ELSEWHERE: Final = "cache-of-another-user"
 REGISTRY: Final = "registry.example.com/team"
 REPOSITORY: Final = "https://git.example.com/team/device-taint-webhook"
 CHANGES: Final = "- **Something new.** See [the page](docs/releasing.md) and https://example.com/."

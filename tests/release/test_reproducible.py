@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from release.wheels import PLATFORMS
-from tests.release.releasing import EPOCH, ROOT
+from tests.release.releasing import CACHE_ELSEWHERE, EPOCH, ROOT
 from webhook import __version__
 
 if TYPE_CHECKING:
@@ -60,4 +60,5 @@ def test_files_can_be_read_by_everyone_and_hold_no_path_and_no_time_of_the_build
             content = path.read_bytes()
             assert str(folder.parents[1]).encode() not in content, path.name
             assert str(ROOT).encode() not in content, path.name
+            assert CACHE_ELSEWHERE.encode() not in content, path.name
         assert f'"sourceDateEpoch": "{EPOCH}"' in (folder / "provenance.intoto.json").read_text()
