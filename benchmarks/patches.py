@@ -173,6 +173,7 @@ class Measured:
             leads=lambda: True,
             current=lambda: True,
             patches_served=lambda: True,
+            rules_version=lambda: "",
             now=lambda: datetime.now(UTC),  # noqa: TID251 -- a benchmark
             seconds=time.monotonic,
             random=random.random,  # noqa: TID251 -- a benchmark

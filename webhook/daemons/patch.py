@@ -111,6 +111,7 @@ class Patcher:
                 leads=self._leads,
                 current=lambda: self._cache.problem is None,
                 patches_served=lambda: self._cache.patches_served,
+                rules_version=lambda: self._cache.rules.version,
                 now=_now,
                 seconds=boottime_seconds,
                 random=chance,

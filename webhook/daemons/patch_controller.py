@@ -72,7 +72,8 @@ class WritesRules(Protocol):
 class ControllerParts:
     """What the controller needs. `leads` and `current`: whether this process may write, and knows enough to.
 
-    `patches_served`: whether a patch that is not known is gone.
+    `patches_served`: whether a patch that is not known is gone. `rules_version`: the resource version of rules up to
+    which all changes were observed; empty before the first.
 
     `applied`: what the status of a patch should say about slices.
 
@@ -85,6 +86,7 @@ class ControllerParts:
     leads: Callable[[], bool]
     current: Callable[[], bool]
     patches_served: Callable[[], bool]
+    rules_version: Callable[[], str]
     now: Callable[[], datetime]
     seconds: Callable[[], float]
     random: Callable[[], float]
@@ -165,6 +167,14 @@ class PatchController:
         concerned = self.book.put_rule(name, new)
         if known is None or new is None or _in_question(known) != _in_question(new):
             self._look_at(concerned)
+
+    def has_seen(self, written: StoredRule) -> bool:
+        """Whether the watch was faster than the answer to a write: what is known of that rule is right then.
+
+        A rule that is not known was deleted after that write. It would never be made again if it counted as stored.
+        """
+        seen = self._parts.rules_version()
+        return bool(seen) and not is_newer(written.meta.resource_version, seen)
 
     def look_at_patches(self, names: Iterable[str]) -> None:
         """The status of these patches may have to say something else."""
@@ -285,7 +295,7 @@ class PatchController:
     def _taken_down(self, name: str, stored: StoredRule) -> list[str]:
         """What this process wrote, unless a watch was faster; its owner need not be looked at again for it."""
         known = self.book.rules.get(name)
-        if known is not None and not _is_news(known, stored):
+        if self.has_seen(stored) or (known is not None and not _is_news(known, stored)):
             return []
         return [uid for uid in self.book.put_rule(name, stored) if uid not in stored.owner_uids]
 
@@ -312,6 +322,8 @@ class PatchController:
     def _taken_away(self, stored: StoredRule, left: StoredRule | None) -> None:
         """What this process deleted; `left`: as it is until its finalizers are gone."""
         known = self.book.rules.get(stored.meta.name)
+        if left is not None and self.has_seen(left):
+            return
         if known is not None and known.meta.uid == stored.meta.uid:
             self.book.put_rule(stored.meta.name, left)
 

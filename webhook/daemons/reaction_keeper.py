@@ -87,6 +87,7 @@ class _Step(NamedTuple):
     name: str
     wanted: Hashable
     act: Callable[[], Awaitable[WriteAnswer]]
+    deletes: StoredRule | None = None
 
 
 class ReactionKeeper:
@@ -170,7 +171,10 @@ class ReactionKeeper:
             )
             for each in plan.write
         ]
-        return writes + [_Step("delete", name, None, partial(writer.delete_rule, stored[name])) for name in plan.delete]
+        deletes = [stored[name] for name in plan.delete]
+        return writes + [
+            _Step("delete", each.meta.name, None, partial(writer.delete_rule, each), each) for each in deletes
+        ]
 
     async def _carry_out(self, steps: Sequence[_Step]) -> bool:
         """Whether the server took any of it, or at least answered with a refusal."""
@@ -189,7 +193,7 @@ class ReactionKeeper:
         return True
 
     def _take_down(self, step: _Step, answer: WriteAnswer) -> None:
-        """What was written counts at once, whatever the watch says yet: the next plan must not exceed `maxDevices`."""
+        """What was written counts before the watch shows it: the next plan must not exceed `maxDevices`."""
         result = "refused" if answer.refused else "failed" if answer.failed else "done"
         self._parts.writes.count_write(step.verb, result)
         fields = {"verb": step.verb, "rule": step.name}
@@ -198,11 +202,13 @@ class ReactionKeeper:
         else:
             log.warning("rule of a reaction not written", extra={**fields, "error": answer.refused or answer.failed})
         self._attempts.tried(step.name, step.wanted, self._parts.seconds(), answer.refused)
-        known = self._controller.book.rules.get(step.name)
-        if step.verb == "delete" and answer.stored is not None and known is None:
-            return  # it has finalizers, and a watch was faster
-        if answer.stored is not None or (result == "done" and step.verb == "delete"):
-            self._controller.observe_rule(step.name, answer.stored)
+        if answer.stored is not None:
+            if not self._controller.has_seen(answer.stored):
+                self._controller.observe_rule(step.name, answer.stored)
+        elif result == "done" and step.deletes is not None:
+            known = self._controller.book.rules.get(step.name)
+            if known is not None and known.meta.uid == step.deletes.meta.uid:
+                self._controller.observe_rule(step.name, None)
 
     # --- what users see --------------------------------------------------------------------------
 

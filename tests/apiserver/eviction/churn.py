@@ -204,9 +204,11 @@ class Churn:
         self.namespaces[name] = held
 
     def label_namespace(self) -> None:
-        name = self._random.choice(list(self.namespaces))
-        labels = {"gentle": self._random.choice(["true", None])}
-        _ = self._client.patch(path("v1", "namespaces", name=name), {"metadata": {"labels": labels}}).object
+        self._label_namespace(self._random.choice(list(self.namespaces)), self._random.choice(["true", None]))
+
+    def _label_namespace(self, name: str, gentle: str | None) -> None:
+        patch = {"metadata": {"labels": {"gentle": gentle}}}
+        _ = self._client.patch(path("v1", "namespaces", name=name), patch).object
 
     # --- pods ------------------------------------------------------------------------------------
 
@@ -405,6 +407,8 @@ class Churn:
         for name, held in self.namespaces.items():
             if held:
                 self._hold_namespace(name, held=False)
+            # no pod of an owner is ever replaced, so each gang that is evicted keeps the next one for a minute there
+            self._label_namespace(name, None)
         for pod in self.pods.values():
             if pod.hold:
                 self._crowd.hold(pod, held=False)

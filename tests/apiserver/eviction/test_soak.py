@@ -181,7 +181,7 @@ def _come_to_rest(churn: Churn) -> list[str]:
     while churn.due_within(LATE_SECONDS) and time.monotonic() < deadline:
         churn.do(churn.settle)
         time.sleep(1.0)
-    overdue = [f"{pod.namespace}/{pod.name}" for pod in churn.due_within(0.0)]
+    overdue = [str(pod) for pod in churn.due_within(0.0)]
     churn.do(churn.clear)
     time.sleep(NOTICED_SECONDS)
     churn.do(churn.end_pods)  # those that were evicted while their rules were removed
@@ -222,7 +222,7 @@ def _story(soak: Soak, deletion: Deletion) -> Iterator[str]:
 
 
 def test_nothing_due_is_left(soak: Soak) -> None:
-    assert soak.overdue == []
+    assert soak.overdue == [], f"seed {soak.churn.seed}"
 
 
 def test_worker_keeps_no_more_than_a_fresh_one(soak: Soak) -> None:

@@ -213,6 +213,22 @@ def test_watch_may_be_faster_than_the_answer_to_a_write() -> None:
     assert not cluster.rules
 
 
+def test_rule_that_is_deleted_before_its_write_is_answered_is_made_again() -> None:
+    """The watch shows the write and the deletion; the answer, which comes after both, says that there is a rule."""
+    cluster = two_pools()
+    deleted: list[str] = []
+
+    def delete(name: str) -> None:
+        if not deleted:
+            deleted.append(name)
+            cluster.drop_rule(name)
+
+    cluster.after_apply = delete
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    play(cluster)
+    assert [*cluster.rules] == deleted
+
+
 def test_status_of_a_rule_is_no_reason_to_look_at_its_patch() -> None:
     cluster = two_pools()
     cluster.patch("one", driver=DRIVER, taints=[CLOSED])

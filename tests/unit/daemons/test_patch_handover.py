@@ -130,7 +130,8 @@ class FinalizingCluster(FakeCluster):
 
     async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
         self.log.append(f"delete {stored.meta.name}")
-        left = structs.replace(stored, rule=structs.replace(stored.rule, deleting=True))
+        meta = structs.replace(stored.meta, resource_version=self._version())
+        left = structs.replace(stored, rule=structs.replace(stored.rule, meta=meta, deleting=True))
         self.rules[stored.meta.name] = left
         return WriteAnswer(left)
 

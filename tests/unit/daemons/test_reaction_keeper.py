@@ -54,6 +54,8 @@ class ReactingCluster(FakeCluster):
         """Whether a webhook changes what is written."""
         self.finalizers = ""
         """`stay`: rules that are deleted stay; `gone`: not any more once that is answered."""
+        self.after_write: Callable[[str], object] = lambda _: None
+        """Called with a rule's name when it was written, before the keeper has the answer."""
         self.tries: list[str] = []
         self.told: list[tuple[str, str, bool]] = []
         self.seconds = 0.0
@@ -87,6 +89,7 @@ class ReactingCluster(FakeCluster):
         meta = ObjectMeta(name, uid=f"uid-{name}", resource_version=self._version(), annotations=annotations)
         stored = self.rules[name] = StoredRule(DeviceTaintRule(meta, write.rule.selector, write.taint))
         self._report(lambda: self.seen(name, stored))
+        self.after_write(name)
         return WriteAnswer(stored)
 
     async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
@@ -102,6 +105,7 @@ class ReactingCluster(FakeCluster):
             return WriteAnswer(left)
         known = self.rules.pop(name)
         self._report(lambda: self.seen(name, None, known))
+        self.after_delete(name)
         return WriteAnswer()
 
     async def report(self, reason: str, note: str, *, warns: bool) -> None:
@@ -110,6 +114,7 @@ class ReactingCluster(FakeCluster):
     def seen(self, name: str, new: StoredRule | None, old: StoredRule | None = None) -> None:
         self.controller.observe_rule(name, new)
         self.keeper.observe_rule(old, new)
+        self._shown()
 
     def withdraw(self) -> None:
         """No slice is left."""
@@ -422,6 +427,43 @@ def test_rule_that_was_edited_or_deleted_is_put_back() -> None:
 
     play(cluster, edit, delete)
     assert cluster.tries == ["create gpu-0", "change gpu-0", "create gpu-0"]
+
+
+@pytest.mark.parametrize("last", ["create gpu-0", "change gpu-0"])
+def test_rule_that_is_deleted_before_its_write_is_answered_is_made_again(last: str) -> None:
+    """The watch shows the write and the deletion; the answer, which comes after both, says that there is a rule."""
+    cluster = ReactingCluster(make_reaction())
+
+    def delete(name: str) -> None:
+        if cluster.tries[-1] == last and cluster.tries.count("create gpu-0") == 1:
+            cluster.seen(name, None, cluster.rules.pop(name))
+
+    def edit() -> None:
+        [(name, stored)] = cluster.rules.items()
+        meta = structs.replace(stored.meta, resource_version=cluster._version())
+        edited = structs.replace(stored.rule, taint=structs.replace(stored.rule.taint, effect="None"), meta=meta)
+        cluster.seconds += 5
+        cluster.seen(name, structs.replace(stored, rule=edited), stored)
+
+    cluster.after_write = delete
+    cluster.publish()
+    play(cluster, *([edit] if last == "change gpu-0" else []), lambda: cluster.later(10))
+    assert cluster.tries == [*dict.fromkeys(["create gpu-0", last]), "create gpu-0"]
+    assert cluster.closed == ["gpu-0"]
+
+
+def test_rule_that_takes_the_name_of_one_that_was_deleted_is_known_although_the_answer_comes_later() -> None:
+    cluster = ReactingCluster(make_reaction())
+
+    def make_another(name: str) -> None:
+        meta = ObjectMeta(name, uid="another", resource_version=cluster._version())
+        cluster.seen(name, StoredRule(DeviceTaintRule(meta, None, DeviceTaint("k", "", "NoSchedule"))))
+
+    cluster.after_delete = make_another
+    cluster.publish()
+    play(cluster, cluster.policy)
+    [known] = cluster.controller.book.rules.values()
+    assert known.meta.uid == "another"
 
 
 def test_rules_of_others_are_no_reason_to_look() -> None:

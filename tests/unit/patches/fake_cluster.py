@@ -57,6 +57,8 @@ class FakeCluster:
         self.patches_served = True
         self.now = NOW
         self._numbers = count(1)
+        self._seen = ""
+        """Up to which version the watch of rules has shown everything."""
         self._late: deque[Callable[[], None]] = deque()
         self.lags = False
         """Whether changes of rules are reported only by `catch_up`."""
@@ -72,6 +74,7 @@ class FakeCluster:
             leads=lambda: self.leads,
             current=lambda: self.current,
             patches_served=lambda: self.patches_served,
+            rules_version=lambda: self._seen,
             now=lambda: self.now,
             seconds=lambda: asyncio.get_running_loop().time() if _in_loop() else 0.0,
             random=lambda: 0.999,
@@ -127,6 +130,7 @@ class FakeCluster:
         stored = StoredRule(structs.replace(rule, meta=meta), **fields)
         self.rules[name] = stored
         self.controller.observe_rule(name, stored)
+        self._shown()
         return stored
 
     def edit(self, name: str, **fields: Any) -> None:
@@ -137,6 +141,7 @@ class FakeCluster:
     def drop_rule(self, name: str) -> None:
         del self.rules[name]
         self.controller.observe_rule(name, None)
+        self._shown()
 
     def catch_up(self) -> None:
         while self._late:
@@ -193,10 +198,21 @@ class FakeCluster:
         return stored
 
     def _report(self, change: Callable[[], None]) -> None:
-        if self.lags:
-            self._late.append(change)
-        else:
+        version = self._version()
+
+        def show() -> None:
             change()
+            self._seen = version
+
+        if self.lags:
+            self._late.append(show)
+        else:
+            show()
+
+    def _shown(self) -> None:
+        """What was done by hand is seen at once."""
+        if not self._late:
+            self._seen = self._version()
 
     def _version(self) -> str:
         return str(next(self._numbers))
