@@ -199,7 +199,7 @@ def _case(reader: Reader, defaults: _Defaults) -> Case:
     sent = _sent(reader)
     author = _requester(reader, "author")
     requester = _requester(reader, "requester") or (None if author else defaults.requester)
-    if requester is None and author is None and "requester" not in reader.raw:
+    if requester is None and author is None and not reader.has("requester"):
         errors.append(required(path.child("requester"), "must be given here or in defaults, unless author is"))
     time = reader.time("time") or defaults.time
     name, expect, before = reader.text("name"), expectation_in(reader), _steps(reader, defaults)
@@ -238,7 +238,7 @@ def _steps(reader: Reader, defaults: _Defaults) -> tuple[PriorRule, ...]:
             errors.append(invalid(path.child("secondsAgo"), ago, "must not be more than that of the entry before"))
         most = ago
         requester = _requester(below, "requester") or defaults.requester
-        if requester is None and "requester" not in below.raw:
+        if requester is None and not below.has("requester"):
             errors.append(required(path.child("requester"), "must be given here or in defaults"))
         steps.append(PriorRule(path, ago, *_sent(below), requester))
     return tuple(steps)
@@ -255,8 +255,8 @@ def _requester(reader: Reader, name: str) -> Requester | None:
         text = "either username or serviceAccount must be given, and not both"
         below.errors.append(required(below.path.child("username"), text))
     if account:
-        namespace, slash, plain = account.partition("/")
-        if not slash or not namespace or not plain or "/" in plain:
+        namespace, _, plain = account.partition("/")
+        if not namespace or not plain or "/" in plain:
             below.errors.append(invalid(below.path.child("serviceAccount"), account, "must be namespace/name"))
         username = f"system:serviceaccount:{namespace}:{plain}"
     return authenticated(username, groups)

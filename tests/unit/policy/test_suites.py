@@ -240,6 +240,10 @@ WRONG = {
         make_suite(make_case(expect={"decision": "denied", "reasons": []})),
         "cases[0].expect.reasons: Forbidden: needs an inventory in the suite",
     ),
+    "softening without inventory": (
+        make_suite(make_case(expect={"decision": "warned", "softened": False})),
+        "cases[0].expect.softened: Forbidden: needs an inventory in the suite",
+    ),
     "rules before without inventory": (
         make_suite(make_case(before=[make_step()])),
         "cases[0].before: Forbidden: needs an inventory in the suite",
@@ -304,6 +308,27 @@ def test_step_is_compared_with_the_last_one_that_says_its_time(seconds: list[int
     assert [error.partition(":")[0] for error in errors] == [f"cases[0].before[{at}].secondsAgo" for at in wrong]
 
 
+@pytest.mark.parametrize(
+    ("requester", "text"),
+    [
+        pytest.param({"requester": None}, "Required value: must be given here or in defaults", id="left empty"),
+        pytest.param({"requester": "dana"}, 'Invalid value: "dana": must be an object', id="of another type"),
+    ],
+)
+def test_requester_is_told_once_whatever_stands_in_its_place(requester: Any, text: str) -> None:
+    """With nobody at all a case would be run as one of the resource-claim controller."""
+    case = make_case(requester=None) | requester
+    errors = errors_of(make_suite(case))
+    assert [error.startswith(f"cases[0].requester: {text}") for error in errors] == [True]
+    errors = errors_of(with_steps(make_step(requester=None) | requester))
+    assert [error.startswith(f"cases[0].before[0].requester: {text}") for error in errors] == [True]
+
+
+def test_requester_that_is_left_empty_is_that_of_the_defaults() -> None:
+    (case,) = suite_of(make_suite(make_case(requester=None) | {"requester": None}, defaults={"requester": DANA})).cases
+    assert case.requester == Requester("dana", ("a", "system:authenticated"))
+
+
 def test_inventory_is_missed_by_each_case_that_needs_one() -> None:
     needs = {"decision": "denied", "impact": {"pods": 1}}
     suite = make_suite(make_case(expect=needs), make_case(name="two"), make_case(name="three", expect=needs))
@@ -325,6 +350,7 @@ NOT_IN_SCHEMA = {
     "an impact at no time",
     "an impact of nothing",
     "reasons without inventory",
+    "softening without inventory",
     "rules before without inventory",
     "rules before out of order",
     "a rule before that nobody sends",
