@@ -29,6 +29,7 @@ from webhook.policy.lint import expiring
 from webhook.policy.model import (
     DEFAULT_LIMITS,
     Action,
+    BreakerSettings,
     DefaultTolerations,
     EvictionProfile,
     EvictionWindow,
@@ -38,12 +39,14 @@ from webhook.policy.model import (
     LabelMatch,
     Match,
     NamespaceMatch,
+    Pause,
     Policy,
     PolicyException,
     PolicyMode,
     RequesterMatch,
     Rule,
     Share,
+    Softening,
     Subject,
     TaintMatch,
     TolerationMatch,
@@ -52,6 +55,7 @@ from webhook.policy.model import (
 from webhook.policy.parts import NO_NAMESPACE
 from webhook.policy.variables import TAINT_VARIABLES, TOLERATION_VARIABLES
 
+NO_TIME = 'must be a time like "2026-01-31T12:00:00Z" (RFC 3339)'
 SAMPLES = sorted((File(__file__).parents[3] / "manifests" / "policies").glob("*/policy.yaml"))
 
 
@@ -234,11 +238,35 @@ def test_impact_is_read() -> None:
         ({"pods": 0, "namespaces": None}, ImpactLimits(pods=0)),
         ({"pods": None, "claims": None, "devices": None, "namespaces": None}, ImpactLimits()),
         ({"pods": 1, "claims": 2, "devices": 3, "namespaces": 4}, ImpactLimits(None, None, 1, 2, 3, 4)),
+        ({"action": "deny"}, ImpactLimits(pods=50, namespaces=10)),
+        ({"action": "soften"}, ImpactLimits(pods=50, namespaces=10, soften=Softening.OVER)),
+        ({"action": "soften", "soften": "always"}, ImpactLimits(pods=50, namespaces=10, soften=Softening.ALWAYS)),
     ],
     ids=str,
 )
 def test_limit_that_an_entry_does_not_name_keeps_its_default_and_null_lifts_it(entry: Any, expected: Any) -> None:
     assert policy_of(impact={"limits": [entry]}).impact.limits == (expected,)
+
+
+def test_breaker_is_read() -> None:
+    acknowledged = [{"driver": "gpu.example.com", "until": "2026-09-01T00:00:00Z"}]
+    given = {"devices": 3, "window": "1m", "calm": "2h", "acknowledged": acknowledged}
+    assert policy_of(breaker=given).breaker == BreakerSettings(
+        3, 60.0, 7200.0, (("gpu.example.com", datetime(2026, 9, 1, tzinfo=UTC)),)
+    )
+    assert policy_of(breaker={"devices": None}).breaker == BreakerSettings(None)
+    acknowledged.append({"driver": "nic.example.com", "until": "tomorrow"})
+    assert errors_in(breaker={"devices": "0%", "acknowledged": acknowledged}) == [
+        'breaker.devices: Invalid value: "0%": must be greater than 0%',
+        f'breaker.acknowledged[1].until: Invalid value: "tomorrow": {NO_TIME}',
+    ]
+
+
+@pytest.mark.parametrize("why", ["", "incident"])
+def test_pause_is_read(why: str) -> None:
+    pause = {"until": "2026-09-01T00:00:00Z"} | ({"why": why} if why else {})
+    assert policy_of(pause=pause).pause == Pause(datetime(2026, 9, 1, tzinfo=UTC), why)
+    assert errors_in(pause={**pause, "until": "soon"}) == [f'pause.until: Invalid value: "soon": {NO_TIME}']
 
 
 def test_window_of_the_breaker_is_longer_than_nothing() -> None:

@@ -6,9 +6,18 @@ from typing import Any
 import pytest
 
 from tests.builders import NOW
-from tests.unit.policy.documents import make_defaults, make_entry, make_exception, policy_of, warnings_in
+from tests.unit.policy.documents import (
+    AT,
+    make_defaults,
+    make_document,
+    make_entry,
+    make_exception,
+    policy_of,
+    warnings_in,
+)
 from webhook.api.field import Path, Severity
 from webhook.api.meta import format_time
+from webhook.policy.document import load
 from webhook.policy.lint import POLICY_LINTS, SOON, expiring
 
 NEVER_REACHED = 'DT101 rules[1]: is never reached: rule "first" decides all that it matches'
@@ -243,6 +252,8 @@ def test_grace_period_of_zero_is_told_of_each_profile() -> None:
     assert warnings_in(eviction=[*first, {"gracePeriodSeconds": None}]) == [
         f"DT114 eviction[1].gracePeriodSeconds: {text}"
     ]
+    (finding,) = load(make_document(eviction=[{"gracePeriodSeconds": 0}]), AT).warnings
+    assert str(finding.error) == f"eviction[0].gracePeriodSeconds: Invalid value: 0: {text}"
 
 
 def test_warnings_have_titles_and_weigh_little() -> None:

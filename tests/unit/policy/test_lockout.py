@@ -31,6 +31,9 @@ EVICTOR = f"{OURS}-evict"
         pytest.param(
             {"groups": ["system:serviceaccounts:device-taint-webhook"]}, "groups[0]", OURS, id="our accounts' group"
         ),
+        pytest.param(
+            {"groups": ["system:serviceaccounts:kube-system"]}, "groups[0]", IN_TREE, id="the group of the controllers"
+        ),
     ],
 )
 @pytest.mark.parametrize("rules", ["rules", "taintRules"])
@@ -51,6 +54,7 @@ def test_denying_whom_the_cluster_needs_by_name_is_refused(rules: str, requester
         {"serviceAccounts": ["*/*"]},
         {"groups": ["system:authenticated", "system:serviceaccounts", "system:serviceaccounts:*", "ml-*"]},
         {"groups": ["system:serviceaccounts*"]},
+        {"groups": ["system:serviceaccounts:device-taint-eviction-controller"]},
     ],
 )
 def test_denying_everybody_names_nobody(requesters: Any) -> None:
@@ -157,6 +161,7 @@ def test_controller_that_is_not_trusted_is_a_warning_where_it_is_denied_nothing(
         pytest.param("system:serviceaccount:kube-system:*", id="a pattern"),
         pytest.param("kube-system/resource-claim-controller", id="as rules name service accounts"),
         pytest.param("resource-claim-controller", id="the account alone"),
+        pytest.param(CLAIM_CONTROLLER[:55] + "012345", id="hardly more than nine tenths of it"),
     ],
 )
 def test_name_that_is_almost_the_controllers_is_pointed_at(name: str) -> None:
@@ -166,7 +171,13 @@ def test_name_that_is_almost_the_controllers_is_pointed_at(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["system:kube-controller-manager", IN_TREE, "system:serviceaccount:kube-system:job-controller"]
+    "name",
+    [
+        "system:kube-controller-manager",
+        IN_TREE,
+        "system:serviceaccount:kube-system:job-controller",
+        pytest.param(CLAIM_CONTROLLER[:54] + "0123456", id="nine tenths of it"),
+    ],
 )
 def test_names_of_other_controllers_are_not_taken_for_it(name: str) -> None:
     (error,) = errors_in(default="deny", trustedControllers=[name])

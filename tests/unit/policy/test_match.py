@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from webhook.api.rules import DeviceSelector
 from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import DeviceToleration
-from webhook.policy.match import DriverMatcher, NamespaceMatcher, RequesterMatcher, TolerationMatcher
+from webhook.policy.match import DriverMatcher, NamespaceMatcher, Placement, RequesterMatcher, TolerationMatcher
 from webhook.policy.model import NamespaceMatch, RequesterMatch, TolerationMatch
 from webhook.policy.patterns import Glob, TextSet
 from webhook.policy.ports import NamespaceFacts, Requester
@@ -30,6 +31,11 @@ from webhook.policy.ports import NamespaceFacts, Requester
         pytest.param("*ab*ab", "abab", True, id="pieces stand one after the other"),
         pytest.param("*ab*ab", "ab", False, id="a piece is not used twice"),
         pytest.param("*a?c", "abcabc", True, id="the last piece is looked for at the end"),
+        pytest.param("*a*b", "ab", True, id="the last of two pieces is another"),
+        pytest.param("*a*bc", "abc", True, id="the last of two pieces is longer"),
+        pytest.param("*ab*c", "abc", True, id="the last of two pieces is shorter"),
+        pytest.param("*a*", "bb", False, id="a piece between stars that is not there"),
+        pytest.param("*a*b*", "ba", False, id="pieces in another order"),
         pytest.param("[a-z]+", "b", False, id="nothing else is special, brackets"),
         pytest.param("a.c", "abc", False, id="nothing else is special, dots"),
         pytest.param("\\*", "*", False, id="a backslash does not escape"),
@@ -191,6 +197,18 @@ def test_drivers_behind_a_class(drivers: set[str] | None, refused: bool, allowed
     assert compiled.matches(drivers, allowing=False) is refused
     assert compiled.matches(drivers, allowing=True) is allowed
     assert DriverMatcher([]).matches(drivers, allowing=True)
+
+
+# --- placements ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("evict", [True, False])
+def test_selector_that_cannot_be_judged_is_for_any_device(evict: bool) -> None:  # noqa: FBT001 -- a parameter
+    selector = DeviceSelector("gpu.example.com", "node-0", "gpu-0")
+    assert Placement.of(selector, evict=evict) == Placement("gpu.example.com", "node-0", "gpu-0", evict)
+    unknown = DeviceSelector("gpu.example.com", "node-0", "gpu-0", unknown=(("all", "true"),))
+    for each in (None, unknown, DeviceSelector()):
+        assert Placement.of(each, evict=evict) == Placement(None, None, evict=evict)
 
 
 # --- tolerations --------------------------------------------------------------------------------

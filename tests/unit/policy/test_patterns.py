@@ -58,6 +58,29 @@ def test_pattern_is_compared_with_the_few_texts_that_may_match(pattern: str, mos
 
 
 @pytest.mark.parametrize(
+    ("patterns", "found"),
+    [
+        pytest.param(["group-29999-of-many"], True, id="a name"),
+        pytest.param(["group-30000-of-many"], False, id="a name that is not there"),
+        pytest.param(["group-29999-*"], True, id="the beginning of one"),
+        pytest.param(["*-29999-of-many"], True, id="the end of one"),
+        pytest.param(["group-29999*many"], True, id="the beginning and the end of one"),
+        pytest.param(["g*9-of-many"], True, id="the beginning of all and the end of many"),
+        pytest.param(["*-29999-*"], True, id="the middle of one"),
+        pytest.param(["*-2?999-*"], True, id="the middle of one, but for a letter"),
+        pytest.param(["ops", "*-admins", "*-7-*"], True, id="one of many patterns"),
+        pytest.param(["many-*-group", "*-of-group", "of-many*"], False, id="pieces in another place"),
+        pytest.param(["group-*-of-many-*", "?group*"], False, id="pieces that all have, and more"),
+        pytest.param(["*"], True, id="everything"),
+    ],
+)
+def test_name_is_found_among_very_many(patterns: list[str], found: bool) -> None:  # noqa: FBT001 -- a table's
+    """F7."""
+    assert TextSet(patterns).holds_any_of(CROWD.sorted_groups, unchecked) is found
+    assert TextSet(patterns).holds_any_of(Texts(()), unchecked) is False
+
+
+@pytest.mark.parametrize(
     ("number", "pattern", "looks"),
     [
         pytest.param(64, "a-*-z", 0, id="64 that may match are compared one by one"),

@@ -27,6 +27,8 @@ HIGH = NamespaceFacts("x", {"tier": "high"})
         pytest.param({"priority_at_most": 5}, PodFacts("x"), None, id="by a priority that is not known"),
         pytest.param({"priority_at_most": 5}, PodFacts("x", known=True, priority=5), 0, id="by priority"),
         pytest.param({"priority_at_most": 5}, PodFacts("x", known=True, priority=6), 1, id="not by priority"),
+        pytest.param({"priority_at_most": 0}, PodFacts("x", known=True), 0, id="no priority is zero"),
+        pytest.param({"priority_at_most": -1}, PodFacts("x", known=True), 1, id="no priority is not below zero"),
         pytest.param({"pod_labels": LabelMatch((("a", "b"),))}, PodFacts("x"), None, id="by labels of the pod"),
         pytest.param(
             {"pod_labels": LabelMatch((("a", "b"),))}, PodFacts("x", known=True, labels={"a": "b"}), 0, id="its labels"

@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.architecture.policy_reference import PUBLISHED, REFERENCE, SHIPPED, reference
-from tests.unit.policy.documents import AT, errors_in, errors_of, make_document, make_entry
+from tests.unit.policy.documents import AT, errors_in, errors_of, make_document, make_entry, make_exception
 from webhook.files.scalars import _WORDS
 from webhook.policy.model import Action, InTreeEvictor, Policy, PolicyMode, Subject, UnknownAuthor
 from webhook.policy.parts import NO_NAMESPACE, duration_seconds, share
@@ -153,6 +153,9 @@ def test_word_that_yaml_1_1_reads_as_a_boolean_is_also_accepted_as_one() -> None
             {"rule": []}, ['rule: Forbidden: unknown field, did you mean "rules"?'], id="a field that is nearly right"
         ),
         pytest.param(
+            {"rules": [], "rule": []}, ["rule: Forbidden: unknown field"], id="a field that is nearly one that is there"
+        ),
+        pytest.param(
             {"metadata": {}},
             ["metadata: Forbidden: unknown field: a policy has no name besides that of its ConfigMap or file"],
             id="a field that other objects have",
@@ -178,6 +181,11 @@ def test_word_that_yaml_1_1_reads_as_a_boolean_is_also_accepted_as_one() -> None
             {"rules": [make_entry(match={"keys": ["a"]})]},
             ['rules[0].match.keys: Forbidden: unknown field, did you mean "tolerations.keys"?'],
             id="a field one level too high",
+        ),
+        pytest.param(
+            {"exceptions": [make_exception(match={"keys": ["a"]})]},
+            ['exceptions[0].match.keys: Forbidden: unknown field, did you mean "tolerations.keys"?'],
+            id="a field one level too high, which two others have",
         ),
         pytest.param(
             {"rules": [make_entry(match={"taints": {}})]},
@@ -241,12 +249,13 @@ def test_word_that_yaml_1_1_reads_as_a_boolean_is_also_accepted_as_one() -> None
             id="a number with a point",
         ),
         pytest.param(
-            {"impact": {"limits": [{"pods": True}, {"pods": "5"}, {"pods": -1}, {"pods": "101%"}]}},
+            {"impact": {"limits": [{"pods": True}, {"pods": "5"}, {"pods": -1}, {"pods": "101%"}, {"pods": ""}]}},
             [
                 'impact.limits[0].pods: Invalid value: true: must be a number or a percentage such as "5%"',
                 'impact.limits[1].pods: Invalid value: "5": must be a number or a percentage such as "5%"',
                 "impact.limits[2].pods: Invalid value: -1: must be at least 0",
                 'impact.limits[3].pods: Invalid value: "101%": must be a number or a percentage such as "5%"',
+                'impact.limits[4].pods: Invalid value: "": must be a number or a percentage such as "5%"',
             ],
             id="limits",
         ),
@@ -267,6 +276,16 @@ def test_word_that_yaml_1_1_reads_as_a_boolean_is_also_accepted_as_one() -> None
                 "eviction[0].overall: Invalid value: NaN: must be a whole number",
             ],
             id="rates",
+        ),
+        pytest.param(
+            {"eviction": [{"rate": each} for each in (float("nan"), float("inf"), True, "1", 0.5)]},
+            [
+                "eviction[0].rate: Invalid value: NaN: must be a number",
+                "eviction[1].rate: Invalid value: Infinity: must be a number",
+                "eviction[2].rate: Invalid value: true: must be a number",
+                'eviction[3].rate: Invalid value: "1": must be a number',
+            ],
+            id="rates that are no numbers",
         ),
         pytest.param({"eviction": []}, ["eviction: Required value: must have at least one entry"], id="an empty list"),
         pytest.param(

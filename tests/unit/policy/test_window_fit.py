@@ -88,6 +88,8 @@ def test_of_many_windows_the_first_are_named_and_the_others_counted() -> None:
     assert of_dues({number * day: 301 for number in range(3)}, **TEN_A_MINUTE)[3:] == [fault] * 3
     four = of_dues({number * day: 301 for number in range(4)}, **TEN_A_MINUTE)
     assert four[4:] == [fault] * 3 + ["1 later window is too short as well"]
+    five = of_dues({number * day: 301 for number in range(5)}, **TEN_A_MINUTE)
+    assert five[4:] == [fault] * 3 + ["2 later windows are too short as well"]
     six = of_dues({number * day: 301 for number in range(6)}, **TEN_A_MINUTE)
     assert six[4:] == [fault] * 3 + ["3 later windows are too short as well"]
 
