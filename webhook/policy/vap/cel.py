@@ -48,7 +48,7 @@ class CelMatch(NamedTuple):
     """About one toleration, `t`; or about the taint of a DeviceTaintRule."""
     lacks: tuple[str, ...] = ()
     of_requester: bool = False
-    """Whether it looks at the requester."""
+    """Whether it looks at who asks for a claim, which is not to be seen of one made from a template."""
 
     @property
     def whole(self) -> str:
@@ -113,8 +113,8 @@ def texts(value: str, patterns: Sequence[str]) -> str:
 def _glob(value: str, pattern: str) -> str:
     """One pattern with a wildcard: by its ends where they say it all, else as a regular expression (RE2)."""
     pieces = re.sub(r"\*+", "*", pattern).split("*")
-    first, *middle, last = pieces if len(pieces) > 1 else (pieces[0], "")
-    if "?" in pattern or len(pieces) == 1 or (middle and (first or last or len(middle) > 1)):
+    first, middle, last = pieces[0], pieces[1:-1], pieces[-1]
+    if "?" in pattern or (middle and (first or last or len(middle) > 1)):
         expression = ".*".join("".join("." if each == "?" else re.escape(each) for each in piece) for piece in pieces)
         return f"{value}.matches({literal(f'(?s)^{expression}$')})"
     if middle:
@@ -275,7 +275,7 @@ def taint_condition(match: Match, *, allowing: bool) -> CelMatch:
     if match.taints is not None:
         parts += _taint(match.taints, allowing=allowing)
     scope = TRUE if match.requesters is None else _requesters(match.requesters)
-    return CelMatch(scope, TRUE, all_of(parts), _lacks(match), match.requesters is not None)
+    return CelMatch(scope, TRUE, all_of(parts), _lacks(match))
 
 
 def _place(field: str, patterns: Sequence[str], *, allowing: bool) -> str:
@@ -316,10 +316,10 @@ def time_condition(exception: PolicyException) -> str:
     """
     now = "timestamp(object.metadata.creationTimestamp)"
     end = exception.expires_at.isoformat().replace("+00:00", "Z")
-    parts = [f'{now} < timestamp("{end}")']
-    if exception.not_before is not None:
-        parts.insert(0, f'{now} >= timestamp("{format_time(exception.not_before)}")')
-    return " && ".join(parts)
+    before = f'{now} < timestamp("{end}")'
+    if exception.not_before is None:
+        return before
+    return f'{now} >= timestamp("{format_time(exception.not_before)}") && {before}'
 
 
 def _lacks(match: Match) -> tuple[str, ...]:

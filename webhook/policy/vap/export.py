@@ -170,7 +170,8 @@ class _Walks:
         known = next((variable for variable, text in self.scopes.items() if text == scope), None)
         if known is None:
             known = re.sub(r"\W", "_", f"for_{name}", flags=re.ASCII)
-            known += f"_{len(self.scopes)}" if known in self.scopes else ""
+            while known in self.scopes:  # a rule may be called exception-x, and an exception x
+                known += "_"
             self.scopes[known] = scope
         return f"variables.{known}"
 
@@ -210,7 +211,7 @@ class _Walks:
                 allowing.append(step)
             elif not step.condition.lacks:
                 excused, why = self._excuses(rule, allowing, condition, timeless=timeless)
-                if self.with_generated and not timeless and step.condition.of_requester:
+                if self.with_generated and step.condition.of_requester:
                     why.append("it is not asked about claims made from templates, whose author is not to be seen")
                 why += extra
                 if FALSE not in step.condition and TRUE not in excused:
@@ -234,7 +235,7 @@ class _Walks:
                 why.append(
                     f'rule "{step.rule.name}" before it allows more here: only the webhook can judge its {fields}'
                 )
-            elif self.with_generated and not timeless and step.condition.of_requester:
+            elif self.with_generated and step.condition.of_requester:
                 why.append(f'rule "{step.rule.name}" before it looks at authors, which are not to be seen')
         for exception in self._policy.exceptions:
             if rule.name not in exception.rules or apart(exception.match, rule.match):
@@ -243,7 +244,7 @@ class _Walks:
             time = time_condition(exception)
             excused.append(all_of([found.whole, f'request.operation == "UPDATE" || {time}' if timeless else time]))
             why += _of_exception(exception, found, timeless=timeless)
-            if self.with_generated and not timeless and found.of_requester:
+            if self.with_generated and found.of_requester:
                 why.append(f'exception "{exception.name}" looks at authors, which are not to be seen')
         return excused, why
 

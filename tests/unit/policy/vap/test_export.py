@@ -26,8 +26,17 @@ from tests.unit.policy.documents import make_entry, make_exception, policy_of
 from webhook.policy.coverage import apart
 from webhook.policy.match import TolerationMatcher
 from webhook.policy.model import Match, NamespaceMatch, Policy, RequesterMatch, TaintMatch, TolerationMatch
-from webhook.policy.vap.cel import all_of, any_of, not_, taint_condition, texts, toleration_condition
+from webhook.policy.vap.cel import (
+    all_of,
+    any_of,
+    not_,
+    taint_condition,
+    texts,
+    time_condition,
+    toleration_condition,
+)
 from webhook.policy.vap.export import Coverage, Export, export
+from webhook.policy.vap.fallback import export_fallback
 
 if TYPE_CHECKING:
     from webhook.api.taints import DeviceToleration
@@ -77,7 +86,11 @@ def test_conjunctions_bracket_what_would_fall_apart() -> None:
         (("a*", "b"), 't == "b" || t.startsWith("a")'),
         (("a?",), 't.matches("(?s)^a.$")'),
         (("a.*b*c",), 't.matches("(?s)^a\\\\..*b.*c$")'),
+        (("a*b*",), 't.matches("(?s)^a.*b.*$")'),
+        (("*a*b",), 't.matches("(?s)^.*a.*b$")'),
+        (("*a*b*",), 't.matches("(?s)^.*a.*b.*$")'),
         (('"',), 't == "\\""'),
+        (("ä😀",), 't == "ä😀"'),
     ],
 )
 def test_patterns_become_the_plainest_words(patterns: tuple[str, ...], expression: str) -> None:
@@ -197,6 +210,33 @@ def test_an_exception_holds_for_its_time() -> None:
     assert coverage(made) == {"no": "full"}
 
 
+@pytest.mark.parametrize(
+    ("time", "holds"),
+    [
+        ("2026-06-30T23:59:59Z", False),
+        ("2026-07-01T00:00:00Z", True),
+        ("2026-08-31T23:59:59Z", True),
+        ("2026-09-01T00:00:00Z", False),
+    ],
+)
+def test_an_exception_with_a_beginning_holds_from_then_until_before_its_end(time: str, holds: bool) -> None:  # noqa: FBT001 -- a table's
+    (exception,) = policy_of(default="deny", exceptions=[make_exception(notBefore="2026-07-01T00:00:00Z")]).exceptions
+    assert evaluated(time_condition(exception), object={"metadata": {"creationTimestamp": time}}) is holds
+
+
+def test_an_exception_to_another_rule_does_not_hide_one_that_follows() -> None:
+    exceptions = [
+        make_exception(name, rules=[rule], match={"deviceClasses": [name]})
+        for name, rule in (("x", "other"), ("y", "no"))
+    ]
+    made = exported(make_entry("no", match=KEYS), make_entry("other", match=KEYS), exceptions=exceptions)
+    expressions = [each["expression"] for each in policies(made)["tolerations"]["validations"]]
+    assert [[f'deviceClassName == "{name}"' in each for name in ("x", "y")] for each in expressions] == [
+        [False, True],
+        [True, False],
+    ]
+
+
 def test_an_exception_excuses_only_the_rules_that_it_names() -> None:
     rules = make_entry("no", match=KEYS), make_entry("other", match=KEYS)
     made = exported(*rules, exceptions=[make_exception(rules=["other"], match={"deviceClasses": ["x"]})])
@@ -284,6 +324,34 @@ def test_rules_that_allow_for_the_same_requesters_share_a_variable() -> None:
     assert [validation["expression"].count(f"variables.for_{name}") for name in ("one", "two")] == [2, 1]
 
 
+def test_scopes_have_variables_of_their_own_whatever_rules_and_exceptions_are_called() -> None:
+    jane, bob, joe = ({"requesters": {"users": [name]}} for name in ("jane", "bob", "joe"))
+    made = exported(
+        make_entry("exception-x-2", "allow", jane),
+        make_entry("exception-x", "allow", bob),
+        make_entry("no", match=KEYS),
+        exceptions=[make_exception("x", rules=["no"], match=joe)],
+    )
+    spec = policies(made)["tolerations"]
+    scopes = {each["name"]: each["expression"] for each in spec["variables"]}
+    (validation,) = spec["validations"]
+    assert [scopes[name] for name in re.findall(r"variables\.(for_\w+)", validation["expression"])] == [
+        f'request.userInfo.username == "{name}"' for name in ("jane", "bob", "joe")
+    ]
+
+
+def test_change_of_a_taint_rule_is_one_of_its_spec_or_of_an_annotation_of_ours() -> None:
+    """The words are spelt out, since celpy fails on a condition within `exists`."""
+    made = exported(taintRules=[make_entry("no", match=ACTING)])
+    variables = {each["name"]: each["expression"] for each in policies(made)["taints"]["variables"]}
+    now, before = (
+        f"(has({place}) && name in {place} ? [{place}[name]] : [])"
+        for place in ("object.metadata.annotations", "oldObject.metadata.annotations")
+    )
+    assert variables["changed"].startswith("oldObject == null || object.spec != oldObject.spec\n|| [")
+    assert variables["changed"].endswith(f"].exists(name,\n  {now}\n  != {before})")
+
+
 def test_taints_in_slices_are_left_out() -> None:
     assert coverage(exported(taintRules=[make_entry("no", match=ACTING)])) == {"no": "full"}
     assert coverage(exported(taintRules=[make_entry("no", match=ACTING)], taintRulesOnSlices=True)) == {"no": "partial"}
@@ -353,6 +421,8 @@ def test_labels_are_protected_when_asked_for() -> None:
     assert "example.com/tier" in validation["expression"]
     assert 'metadata.name"' not in validation["expression"], "the API server guards that one"
     assert "labels" not in policies(export(Policy(), protect_labels=True))
+    assert "labels" not in policies(export_fallback(policy))
+    assert "labels" in policies(export_fallback(policy, protect_labels=True))
 
 
 def test_empty_lists_are_left_out_as_the_api_server_does() -> None:
@@ -404,7 +474,35 @@ def test_coverage_is_a_word_for_reports() -> None:
     assert [str(each) for each in Coverage] == ["full", "partial", "none"]
 
 
-# --- effects of taints --------------------------------------------------------------------------
+# --- taints -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("allowing", [False, True])
+@pytest.mark.parametrize(
+    ("match", "taint", "holds"),
+    [
+        pytest.param(TaintMatch(("a/*",)), {"key": "a/x"}, True, id="the key"),
+        pytest.param(TaintMatch(("a/*",)), {"key": "b/x", "value": "v"}, False, id="another key"),
+        pytest.param(TaintMatch((), ("v*",)), {"key": "a/x", "value": "v1"}, True, id="the value"),
+        pytest.param(TaintMatch((), ("v*",)), {"key": "a/x", "value": "w"}, False, id="another value"),
+        pytest.param(TaintMatch((), ("v*",)), {"key": "a/x"}, False, id="no value, where it needs one"),
+        pytest.param(TaintMatch((), ("v*", "")), {"key": "a/x"}, True, id="no value, which is an empty one"),
+        pytest.param(TaintMatch((), ("",)), {"key": "a/x", "value": "v"}, False, id="a value, where it has none"),
+        pytest.param(TaintMatch(("a/*",), ("v",)), {"key": "a/x", "value": "w"}, False, id="one of the two"),
+    ],
+)
+def test_taint_is_matched_in_cel_by_key_and_value(
+    match: TaintMatch,
+    taint: Any,
+    holds: bool,  # noqa: FBT001 -- a table's
+    allowing: bool,  # noqa: FBT001 -- a parameter
+) -> None:
+    whole = taint_condition(Match(taints=match), allowing=allowing).whole
+    assert evaluated(whole, variables={"selector": {}, "evict": False}, object={"spec": {"taint": taint}}) is holds
+
+
+def test_value_of_a_taint_is_not_looked_at_where_any_will_do() -> None:
+    assert taint_condition(Match(taints=TaintMatch(("a",))), allowing=False).whole == 'object.spec.taint.key == "a"'
 
 
 @pytest.mark.parametrize("allowing", [False, True])
