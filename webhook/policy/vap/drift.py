@@ -52,9 +52,9 @@ class StoredObject(NamedTuple):
     key: AdmissionObjectKey
     labels: Mapping[str, str]
     spec: Mapping[str, Any]
-    uid: str = ""
-    generation: int = 0
-    resource_version: str = ""
+    uid: str
+    generation: int
+    resource_version: str
 
     @property
     def ours(self) -> bool:

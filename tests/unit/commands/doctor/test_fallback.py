@@ -20,12 +20,13 @@ POLICY: Final = policy_of(
 
 def stored(**flags: Any) -> dict[AdmissionObjectKey, StoredObject]:
     objects = export_fallback(POLICY, namespace="mine", **flags).objects
-    found = [StoredObject(key_of(obj), managed(obj)["metadata"]["labels"], obj["spec"]) for obj in objects]
+    found = [StoredObject(key_of(obj), managed(obj)["metadata"]["labels"], obj["spec"], "u", 1, "1") for obj in objects]
     return {each.key: each for each in found}
 
 
 def test_there_is_no_line_where_nothing_is_wanted() -> None:
-    foreign = StoredObject(AdmissionObjectKey("ValidatingAdmissionPolicy", "device-taint-webhook-guard"), {}, {})
+    key = AdmissionObjectKey("ValidatingAdmissionPolicy", "device-taint-webhook-guard")
+    foreign = StoredObject(key, {}, {}, "u", 1, "1")
     assert fallback_check(POLICY, {}, "mine", syncs=False) is None
     assert fallback_check(POLICY, {foreign.key: foreign}, "mine", syncs=False) is None
 

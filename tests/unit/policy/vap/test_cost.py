@@ -33,6 +33,12 @@ def policies(found: Made) -> dict[str, Any]:
     }
 
 
+def costing(cost: int) -> str:
+    """An expression that costs so much: three words, a long pattern that is the last of them, and some more words."""
+    quarters, words = divmod(cost - 3, 32)
+    return f'a.matches("{"bbbb" * (quarters - 1)}")' + " a" * words
+
+
 @pytest.mark.parametrize(
     ("expression", "cost"),
     [
@@ -80,6 +86,16 @@ def test_expression_is_divided_into_a_power_of_two_of_shares(cost: int, shares: 
     assert sum(sizes(found)) == shares
 
 
+def test_expression_that_says_nothing_else_is_asked_once() -> None:
+    assert sizes(made(Validation("r", "a", "no"))) == [1]
+    assert sizes(made(Validation("r", costing(CALL_MOST), "no"))) == [1]
+    assert sizes(made(Validation("r", costing(CALL_MOST + 1), "no"))) == [2]
+
+
+def test_shares_fill_policies_as_whole_expressions_do() -> None:
+    assert sizes(made(Validation("r", "a", "no", 32 * CALL_MOST))) == [8, 8, 8, 8]
+
+
 def test_each_share_looks_at_requests_of_its_own() -> None:
     (spec,) = policies(made(Validation("r", "variables.asked", "no", 2 * CALL_MOST))).values()
     assert [each["expression"] for each in spec["validations"]] == [
@@ -103,6 +119,14 @@ def test_what_32_shares_cannot_hold_is_ignored_where_it_costs_too_much() -> None
     found = made(beyond)
     assert found.unbounded == {"r"}
     assert {name: spec["failurePolicy"] for name, spec in policies(found).items()} == {"-unbounded": "Ignore"}
+
+
+def test_what_costs_too_much_does_not_hide_what_follows() -> None:
+    found = made(Validation("r", "a", "no", 32 * CALL_MOST + 1), Validation("s", "a", "no"))
+    assert {name: spec["failurePolicy"] for name, spec in policies(found).items()} == {
+        "": "Fail",
+        "-unbounded": "Ignore",
+    }
 
 
 @pytest.mark.parametrize(("times", "unbounded"), [(TOLERATIONS_MOST, True), (TOLERATIONS_MOST - 1, False)])

@@ -5,16 +5,22 @@ What they add is compared with the webhook on a real API server (tests/apiserver
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Final
 
+import msgspec
 import pytest
+from hypothesis import given, settings
 
+from tests.properties.policies import manifest_of, tolerations
+from tests.unit.policy.cel import evaluated
 from tests.unit.policy.documents import make_defaults, make_entry, make_exception, policy_of
 from webhook.admission.author import REQUESTED_BY as AUTHOR
 from webhook.admission.claim_view import DEFAULTED as NOTE
 from webhook.api.taints import EXISTS, DeviceToleration
-from webhook.policy.model import DefaultTolerations, Policy
+from webhook.policy.defaults import overlap, rendered
+from webhook.policy.model import DefaultTolerations, Match, Policy
 from webhook.policy.vap.default_tolerations import REQUESTED_BY, DefaultsExport, export_defaults
 from webhook.policy.vap.export import Coverage
 from webhook.policy.vap.fallback import MUTATING_NAMES, export_fallback
@@ -35,12 +41,18 @@ def entry(name: str, toleration: Any, **match: Any) -> Any:
     return {**made, "match": match} if match else made
 
 
+def of_one(toleration: DeviceToleration, match: Match | None = None) -> DefaultsExport:
+    return export_defaults(Policy(default_tolerations=(DefaultTolerations("one", (toleration,), match or Match()),)))
+
+
+def variables(made: DefaultsExport) -> dict[str, str]:
+    """Of the policy that adds."""
+    return {each["name"]: each["expression"] for each in made.objects[0]["spec"]["variables"]}
+
+
 def added(made: DefaultsExport) -> str:
     """The variable with what is added, as a text."""
-    if not made.objects:
-        return ""
-    [text] = [each["expression"] for each in made.objects[0]["spec"]["variables"] if each["name"] == "defaults"]
-    return str(text)
+    return variables(made)["defaults"] if made.objects else ""
 
 
 def test_annotations_are_those_of_the_webhook() -> None:
@@ -134,6 +146,17 @@ def test_what_only_the_webhook_can_judge_is_left_to_it(
             '!(variables.generated || request.userInfo.username == "jane")',
         ),
         (
+            [make_entry("no", "deny", {"requesters": {"groups": ["ops"]}})],
+            (
+                "!(variables.generated || (has(request.userInfo.groups) && "
+                'request.userInfo.groups.exists(group, group == "ops")))'
+            ),
+        ),
+        (
+            [make_entry("no", "deny", {"requesters": {"serviceAccounts": ["ci/runner"]}})],
+            '!(variables.generated || (variables.account != "" && variables.account == "ci/runner"))',
+        ),
+        (
             [
                 make_entry("ok", "allow", {"requesters": {"users": ["jane"]}}),
                 make_entry("no", "deny", {"deviceClasses": ["nic"]}),
@@ -141,7 +164,7 @@ def test_what_only_the_webhook_can_judge_is_left_to_it(
             '!(asked.deviceClassName == "nic" && !(!variables.generated && request.userInfo.username == "jane"))',
         ),
     ],
-    ids=["what refuses refuses them", "what allows does not allow them"],
+    ids=["what refuses refuses them", "also by group", "also by account", "what allows does not allow them"],
 )
 def test_claims_from_templates_whose_author_is_not_known_are_given_nothing_that_may_be_refused(
     rules: Any, where: str
@@ -187,8 +210,7 @@ def test_what_the_policy_refuses_for_certain_is_no_gap() -> None:
 
 def test_requesters_are_unknown_for_claims_made_from_templates() -> None:
     made = exported(entry("wait", WAIT, requesters={"users": ["*"]}))
-    [text] = [each["expression"] for each in made.objects[0]["spec"]["variables"] if each["name"] == "added1"]
-    assert "!variables.generated" in text
+    assert "!variables.generated" in variables(made)["added1"]
 
 
 def test_claims_without_an_author_get_nothing_where_they_would_be_refused_for_it() -> None:
@@ -209,6 +231,70 @@ def test_so_many_that_cel_would_cost_too_much_are_exported_in_part() -> None:
     assert coverages[:5] == [Coverage.FULL] * 5
     assert coverages[-1] is Coverage.NONE
     assert sorted(coverages, key=[Coverage.FULL, Coverage.NONE].index) == coverages
+
+
+@pytest.mark.parametrize(("classes", "coverage"), [(71, Coverage.FULL), (72, Coverage.NONE)])
+def test_entries_are_exported_until_one_of_them_would_cost_too_much(classes: int, coverage: Coverage) -> None:
+    """All may cost 8,000,000, which are 15,625 parts of 512: each of 69 costs 225 of them, and 71 classes the rest."""
+    entries = [entry(f"e{number}", {**OTHER, "key": f"k{number}"}) for number in range(69)]
+    last = entry("last", {"operator": EXISTS}, deviceClasses=[f"c{number}" for number in range(classes)])
+    coverages = [each.coverage for each in exported(*entries, last).entries]
+    assert coverages == [Coverage.FULL] * 69 + [coverage]
+
+
+@pytest.mark.parametrize(
+    ("classes", "found"),
+    [(3486, (Coverage.FULL, ())), (3487, (Coverage.NONE, ("CEL would cost too much",)))],
+)
+def test_entry_that_costs_too_much_alone_is_left_to_the_webhook(classes: int, found: Any) -> None:
+    """It may cost 900,000, which are 3515 parts of 256 and a rest. Each class costs one of them, the other words 29."""
+    match = Match(device_classes=tuple(f"c{number}" for number in range(classes)))
+    (made,) = of_one(DeviceToleration("", EXISTS), match).entries
+    assert (made.coverage, made.why) == found
+
+
+# --- what is added ------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(tolerations, tolerations)
+def test_what_is_added_is_kept_from_requests_that_tolerate_one_of_its_taints(
+    toleration: DeviceToleration, present: DeviceToleration
+) -> None:
+    found = re.search(r"\.exists\(t, (.*)\) && size\(", variables(of_one(toleration))["added1"])
+    assert found is not None
+    assert evaluated(found[1], t=manifest_of(present)) is overlap(toleration, present)
+
+
+@pytest.mark.parametrize(
+    ("entries", "earlier"),
+    [
+        pytest.param([WAIT, OTHER], [None, None], id="nothing in common"),
+        pytest.param([WAIT, SAME], [None, "0"], id="a taint in common"),
+        pytest.param([WAIT, OTHER, {"operator": EXISTS}], [None, None, "0, 1"], id="taints of both in common"),
+        pytest.param([OTHER, WAIT, SAME], [None, None, "1"], id="a taint of the second"),
+    ],
+)
+def test_what_is_added_is_kept_from_requests_that_were_given_a_like_one_before(
+    entries: Any, earlier: list[str | None]
+) -> None:
+    made = variables(exported(*(entry(f"e{number}", each) for number, each in enumerate(entries))))
+    assert len([name for name in made if re.fullmatch(r"added\d+", name)]) == len(entries) + 1
+    for number, others in enumerate(earlier):
+        text = made[f"added{number + 1}"]
+        assert ("exists(other," in text) is (others is not None)
+        assert others is None or f"!variables.added{number}[i][k].exists(other, other in [{others}])" in text
+
+
+def test_what_is_added_is_a_toleration_in_cel_and_noted_as_the_webhook_does() -> None:
+    toleration = DeviceToleration("maint", "Equal", "größe", "NoExecute", 300)
+    made = variables(of_one(toleration))
+    assert made["defaults"] == (
+        '[{"key": dyn("maint"), "operator": dyn("Equal"), "value": dyn("größe"), "effect": dyn("NoExecute"), '
+        '"tolerationSeconds": dyn(300)}]'
+    )
+    written = msgspec.json.Encoder(order="deterministic").encode(rendered(toleration)).decode()
+    assert json.loads(made["texts"]) == [written]
 
 
 def test_version_and_namespace_are_the_clusters() -> None:

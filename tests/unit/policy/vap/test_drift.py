@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,13 +25,14 @@ from webhook.policy.vap.drift import (
     managed,
     writes_for,
 )
-from webhook.policy.vap.fallback import MUTATING_NAMES, PARTS_MOST, VALIDATING_NAMES, export_fallback
+from webhook.policy.vap.fallback import MUTATING_NAMES, VALIDATING_NAMES, export_fallback
 from webhook.policy.vap.objects import EXPORT_LABELS
 from webhook.policy.vap.static import static_manifests
 
 Json = dict[str, Any]
 Stored = dict[AdmissionObjectKey, StoredObject]
 
+ROLE: Final = Path(__file__).parents[4] / "manifests" / "components" / "admission-policies" / "access.yaml"
 NO_XID: Final = make_entry("no-xid", "deny", {"tolerations": {"keys": ["xid"]}})
 OBJECTS: Final = export_fallback(
     policy_of(rules=[NO_XID], defaultTolerations=[make_defaults("wait", key="maint", operator="Exists")])
@@ -117,6 +120,17 @@ def test_what_was_exported_by_hand_is_taken_over() -> None:
     assert label == "device-taint-webhook"
 
 
+def test_what_adds_as_much_as_before_comes_before_what_refuses_and_is_bound_after_its_policy() -> None:
+    """Nothing but a label changes here, so what refused goes on to do so."""
+    kinds = [name.split()[0] for _, name in written(OBJECTS, stored(*OBJECTS, labels=EXPORT_LABELS))]
+    assert kinds == [*[MUTATING] * 2, *[f"{MUTATING}Binding"] * 2, *[VALIDATING] * 3, *[f"{VALIDATING}Binding"] * 3]
+
+
+def test_what_is_new_and_adds_comes_after_what_refuses() -> None:
+    kinds = [name.split()[0] for _, name in written(OBJECTS, {})]
+    assert kinds.index(MUTATING) > len(kinds) - 1 - kinds[::-1].index(f"{VALIDATING}Binding")
+
+
 def test_bindings_come_after_their_policies_and_go_before_them() -> None:
     new = written(OBJECTS, {})
     for obj in OBJECTS:
@@ -159,6 +173,33 @@ def test_fewer_defaults_come_before_stricter_rules_and_more_after_milder_ones(
     assert (kinds.index(MUTATING) < kinds.index(VALIDATING)) is adding_first
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "adding_first"),
+    [
+        pytest.param(["k1"], ["k2"], False, id="another key"),
+        pytest.param(["k1", "k2"], ["k2"], True, id="the first has gone"),
+        pytest.param(["k1 NoExecute"], ["k1"], False, id="every effect instead of one"),
+        pytest.param(["k1"], [""], False, id="every key instead of one"),
+    ],
+)
+def test_defaults_that_are_added_before_already_come_before_stricter_rules(
+    old: list[str],
+    new: list[str],
+    adding_first: bool,  # noqa: FBT001 -- a table's
+) -> None:
+    def objects(tolerations: list[str], refused: str) -> Any:
+        entries = []
+        for text in tolerations:
+            key, _, effect = text.partition(" ")
+            given = {"key": key, "operator": "Exists", "effect": effect}
+            entries.append(make_defaults(f"e{text[:2]}", **{name: value for name, value in given.items() if value}))
+        rule = make_entry("no", "deny", {"deviceClasses": [refused]}, subject="request")
+        return export_fallback(policy_of(rules=[rule], defaultTolerations=entries)).objects
+
+    kinds = [name.split()[0] for _, name in written(objects(new, "b"), stored(*objects(old, "a")))]
+    assert (kinds.index(MUTATING) < kinds.index(VALIDATING)) is adding_first
+
+
 def _parts(*groups: tuple[str, ...]) -> list[Json]:
     """Parts of a topic, each with its binding."""
     objects = []
@@ -182,6 +223,11 @@ def _in_force(there: Stored) -> set[str]:
 
 def _cut(rules: list[str], size: int) -> list[Json]:
     return _parts(*(tuple(rules[at : at + size]) for at in range(0, len(rules), size)))
+
+
+def test_part_that_takes_a_rule_over_is_written_before_the_one_that_loses_it() -> None:
+    old, new = _parts(("b", "c"), ("d",)), _parts(("a", "b"), ("c", "d"))
+    assert [name[-1] for _, name in written(new, stored(*old))] == ["1", "0"]
 
 
 rule_lists = st.lists(st.sampled_from("abcdefghij"), unique=True, max_size=10).map(sorted)
@@ -226,7 +272,6 @@ def test_names_that_roles_grant_are_those_of_an_export() -> None:
     }
     assert "device-taint-webhook-tolerations-2" in names
     assert names <= {*VALIDATING_NAMES}
-    assert f"device-taint-webhook-requests-{PARTS_MOST}" in VALIDATING_NAMES
     unbounded = {
         key_of(obj).name
         for obj in export_fallback(
@@ -237,6 +282,15 @@ def test_names_that_roles_grant_are_those_of_an_export() -> None:
         ).objects
     }
     assert unbounded <= {*VALIDATING_NAMES}
+
+
+def test_names_are_those_that_the_role_grants() -> None:
+    role = next(iter(yaml.safe_load_all(ROLE.read_text())))
+    granted = {rule["resources"][0]: rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule}
+    assert {resource: sorted(names) for resource, names in granted.items()} == {
+        "validatingadmissionpolicies": sorted(VALIDATING_NAMES),
+        "mutatingadmissionpolicies": sorted(MUTATING_NAMES),
+    }
 
 
 def test_files_have_names_that_the_api_does_not_give() -> None:

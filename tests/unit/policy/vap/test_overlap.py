@@ -54,6 +54,8 @@ CASES = {
     "a longer end": (keys("*ab"), keys("*b"), False),
     "a shorter end": (keys("*b"), keys("*ab"), False),
     "an end that is another's beginning": (keys("*a"), keys("a*"), False),
+    "an end, and text between stars": (keys("*d"), keys("a*c*"), False),
+    "text between stars, and an end": (keys("a*c*"), keys("*d"), False),
     "a star and a question mark": (keys("a?c*"), keys("a*d"), False),
     "a text that its pattern does not describe": (keys("a*"), keys("b"), True),
     "a pattern that does not describe the text": (keys("b"), keys("a*"), True),
