@@ -94,7 +94,7 @@ def attribute_errors(path: Path, attribute: PatchedAttribute) -> Iterator[FieldE
         yield invalid(path, list(attribute.kinds), "exactly one value must be specified")
         return
     (kind,), value = attribute.kinds, attribute.value
-    if kind in ("string", "version") and isinstance(value, str):
+    if kind in ("string", "version"):
         at = path.child(kind)
         if len(value.encode(errors="surrogatepass")) > TEXT_MAX_BYTES:
             yield too_long(at, TEXT_MAX_BYTES)

@@ -92,10 +92,11 @@ CLAIMS: dict[str, tuple[Edits, list[str]]] = {
         ['spec.devices.requests[0].exactly.derivedAttributes[0].name: Invalid value: "example.com/other": must be '],
     ),
     "a constraint on a request that is not there": (
-        [("spec/devices/constraints/0/requests", ["all", "gpu/medium", "a/b/c"])],
+        [("spec/devices/constraints/0/requests", ["all", "gpu/medium", "a/b/c", "gpu/large/x"])],
         [
             f'spec.devices.constraints[0].requests[1]: Invalid value: "gpu/medium": {REFERENCE}',
             f'spec.devices.constraints[0].requests[2]: Invalid value: "a/b/c": {REFERENCE}',
+            f'spec.devices.constraints[0].requests[3]: Invalid value: "gpu/large/x": {REFERENCE}',
         ],
     ),
     "a constraint that names a request twice": (
@@ -146,6 +147,14 @@ def test_a_template_is_judged_a_level_deeper() -> None:
     assert reported(template) == [
         "spec.metadata.name: Forbidden: cannot be set",
         'spec.spec.devices.requests[2]: Duplicate value: "all"',
+    ]
+
+
+def test_metadata_of_a_template_may_be_written_out_empty() -> None:
+    meta = {"labels": {"a": "b"}, "name": "", "namespace": None, "generation": 0}
+    assert reported(edited(whole(TEMPLATE), ("spec/metadata", meta))) == []
+    assert reported(edited(whole(TEMPLATE), ("spec/metadata", {**meta, "generation": 1}))) == [
+        "spec.metadata.generation: Forbidden: cannot be set"
     ]
 
 
@@ -219,6 +228,15 @@ def test_mode_of_a_flat_request_without_a_class_is_asked_for(minor: int) -> None
     ]
 
 
+def test_count_of_a_flat_request_without_a_class_is_asked_for() -> None:
+    """Likewise."""
+    request = {"name": "all", "allocationMode": "ExactCount"}
+    assert reported(edited(whole(CLAIM, "v1beta1"), ("spec/devices/requests/0", request))) == [
+        "spec.devices.requests[0].exactly.deviceClassName: Required value",
+        "spec.devices.requests[0].exactly.count: Invalid value: 0: must be greater than zero",
+    ]
+
+
 @pytest.mark.parametrize(("minor", "at"), [(37, ""), (36, ""), (35, ".matchAttribute"), (33, ".matchAttribute")])
 def test_constraint_on_nothing_is_reported_as_a_whole_from_1_36_on(minor: int, at: str) -> None:
     claim = edited(whole(CLAIM), ("spec/devices/constraints/0/matchAttribute", DROP))
@@ -231,3 +249,52 @@ def test_selector_without_an_expression_does_not_hide_a_wrong_one_after_it() -> 
     found = reported(edited(whole(CLAIM), ("spec/devices/requests/0/exactly/selectors", selectors)))
     at = "spec.devices.requests[0].exactly.selectors"
     assert [error.partition(": ")[0] for error in found] == [f"{at}[0].cel", f"{at}[1].cel.expression"]
+
+
+@pytest.mark.parametrize(("minor", "judged"), [(37, ["matchAttribute", "distinctAttribute"]), (36, ["matchAttribute"])])
+def test_second_attribute_of_a_constraint_is_judged_from_1_37_on(minor: int, judged: list[str]) -> None:
+    at = "spec/devices/constraints/0"
+    claim = edited(whole(CLAIM), (f"{at}/matchAttribute", "model"), (f"{at}/distinctAttribute", "model"))
+    no_domain = 'Invalid value: "model": a fully qualified name must be a domain and a name'
+    assert_reported(
+        reported(claim, minor=minor), [f"spec.devices.constraints[0].{name}: {no_domain}" for name in judged]
+    )
+
+
+@pytest.mark.parametrize(
+    ("requests", "unused"),
+    [
+        pytest.param(None, [], id="all requests"),
+        pytest.param(["all"], ["requests[1].firstAvailable[0]"], id="an exact request"),
+        pytest.param(["gpu"], ["requests[0].exactly"], id="a request with its alternatives"),
+        pytest.param(["gpu/large"], ["requests[0].exactly"], id="an alternative"),
+        pytest.param(["gpu/small"], ["requests[0].exactly", "requests[1].firstAvailable[0]"], id="another alternative"),
+    ],
+)
+def test_derived_attribute_is_for_a_constraint_on_its_request(requests: list[str] | None, unused: list[str]) -> None:
+    constraint = {"requests": requests, "matchAttribute": "example.com/model"}
+    error = 'Invalid value: "example.com/model": must be referenced by at least one matchAttribute or distinctAttribute'
+    assert_reported(
+        reported(edited(whole(CLAIM), ("spec/devices/constraints", [constraint]))),
+        [f"spec.devices.{at}.derivedAttributes[0].name: {error}" for at in unused],
+    )
+
+
+def test_derived_attributes_of_a_flat_request_are_reported_where_they_are_written() -> None:
+    """Save for what is checked after the conversion."""
+
+    def deriving(*entries: dict[str, str]) -> list[str]:
+        claim = edited(whole(CLAIM, "v1beta1"), ("spec/devices/requests/0/derivedAttributes", list(entries)))
+        return reported(claim)
+
+    written, normalized = (f"spec.devices.requests[0].{level}derivedAttributes" for level in ("", "exactly."))
+    assert_reported(
+        deriving({}, {"name": "model", "expression": "1"}),
+        [
+            f"{written}[0].name: Required value",
+            f"{written}[0].expression: Required value",
+            f'{normalized}[1].name: Invalid value: "model": must be referenced by at least one',
+            f'{written}[1].name: Invalid value: "model": a fully qualified name must be',
+        ],
+    )
+    assert f"{written}: Too many: 33: must have at most 32 items" in deriving(*[{}] * 33)

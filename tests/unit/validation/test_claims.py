@@ -18,6 +18,7 @@ from tests.builders import (
     make_toleration,
 )
 from webhook.validation.claims import semantic
+from webhook.validation.formats import label_key
 
 BROKEN = make_toleration(operator="Gt")
 GT = 'Unsupported value: "Gt": supported values: "Equal", "Exists"'
@@ -131,6 +132,14 @@ def test_specs_are_compared_as_the_server_compares_them(left: Any, right: Any, *
 def test_omitted_operator_is_no_change() -> None:
     old = make_claim([make_toleration(operator="Equal")])
     assert field_errors(make_claim([make_toleration(operator=None)]), old) == []
+
+
+def test_what_was_there_with_the_operator_omitted_is_not_new_with_the_operator_spelt_out() -> None:
+    old, new = (
+        make_template([make_toleration(key="-", operator=operator)], version="v1beta1") for operator in (None, "Equal")
+    )
+    at = "spec.spec.devices.requests[0].exactly.tolerations[0].key"
+    assert field_errors(new, old) == [f'{at}: Invalid value: "-": {message}' for message in label_key("-")]
 
 
 # --- status -------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ LONG = "must be no more than 253 bytes"
             {"name": "a" * 254}, [f'metadata.name: Invalid value: "{"a" * 254}": {LONG}'], id="a name of 254 bytes"
         ),
         pytest.param({"generateName": "gpu-"}, [], id="a prefix that ends in a dash"),
+        pytest.param({"generateName": "a-"}, [], id="a prefix of a letter and a dash"),
         pytest.param({"generateName": "gpu"}, [], id="a prefix that does not"),
         pytest.param(
             {"generateName": "gpu_"},
@@ -45,6 +46,14 @@ LONG = "must be no more than 253 bytes"
             {"generateName": "a_-"},
             [f'metadata.name: Invalid value: "a_-xxxxx": {BAD}'],
             id="the character before a dash is not looked at",
+        ),
+        pytest.param(
+            {"generateName": "_b-"},
+            [
+                f'metadata.name: Invalid value: "_b-xxxxx": {BAD}',
+                f'metadata.generateName: Invalid value: "_b-": {BAD}',
+            ],
+            id="and only that one",
         ),
         pytest.param(
             {"name": "a", "generateName": "-"},

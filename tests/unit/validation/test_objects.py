@@ -83,6 +83,7 @@ METADATA: dict[str, tuple[Edits, list[str]]] = {
         [("metadata/finalizers", ["orphan", "foregroundDeletion"])],
         ['metadata.finalizers: Invalid value: ["orphan","foregroundDeletion"]: finalizer orphan and '],
     ),
+    "a finalizer that excludes another one": ([("metadata/finalizers", ["orphan", "kubernetes"])], []),
     "a namespace": (
         [("metadata/namespace", "A")],
         [f'metadata.namespace: Invalid value: "A": {LABEL}'],

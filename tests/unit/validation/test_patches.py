@@ -60,6 +60,7 @@ NOTHING_SET = "Required value: exactly one value must be specified"
             ],
             id="a malformed taint (P-20)",
         ),
+        pytest.param(make_patch(taints=[make_taint()] * 16), [], id="16 taints (P-20)"),
         pytest.param(
             make_patch(taints=[make_taint()] * 17),
             ["spec.devices.taints: Too many: 17: must have at most 16 items"],

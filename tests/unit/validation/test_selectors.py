@@ -60,6 +60,7 @@ def test_expressions_are_compiled_up_to_a_size_together() -> None:
     assert list(budget.selector_errors(AT, "true".ljust(COMPILED_MAX_BYTES - EXPRESSION_MAX_BYTES))) == []
     assert len(list(budget.selector_errors(AT, "x".ljust(EXPRESSION_MAX_BYTES)))) == 1
     assert list(budget.selector_errors(AT, "x")) == []
+    assert list(budget.selector_errors(AT, "x".ljust(EXPRESSION_MAX_BYTES))) == []
     assert list(budget.derived_costs(AT, "x")) == []
     for judge in (budget.selector_errors, budget.derived_costs):
         [error] = judge(AT, "x" * (EXPRESSION_MAX_BYTES + 1))
@@ -79,6 +80,13 @@ def test_a_patch_is_refused_for_what_cannot_be_evaluated_and_a_rule_is_not() -> 
 
 
 REQUEST = "spec/devices/requests/0/exactly"
+
+
+def test_a_claim_is_not_refused_for_what_only_we_cannot_evaluate() -> None:
+    selectors = [{"cel": {"expression": UNSUPPORTED}}]
+    assert reported(edited(whole(CLAIM), (f"{REQUEST}/selectors", selectors))) == []
+
+
 DERIVED = f"{REQUEST}/derivedAttributes"
 HEAVY = "lists.range(600000).size()"
 """Costs a bit more than half of what a claim may."""
@@ -121,6 +129,35 @@ def test_a_derived_attribute_is_nothing_else(expression: str) -> None:
 def test_a_derived_attribute_has_a_cost_of_its_own() -> None:
     found = errors_of_derived(derived(f"lists.range({MAX_COST}).size()"))
     assert "DERIVED[0].expression: Forbidden: too complex, exceeds cost limit" in found
+
+
+def costing(cost: int) -> str:
+    """A derived attribute that costs so much at worst."""
+    return f"lists.range({cost - 12}).size()"
+
+
+def test_derived_attribute_may_cost_as_much_as_a_claim_may() -> None:
+    too_much = "DERIVED[0].expression: Forbidden: too complex, exceeds cost limit"
+    assert errors_of_derived(derived(costing(MAX_COST))) == []
+    assert too_much in errors_of_derived(derived(costing(MAX_COST + 1)))
+
+
+BEYOND_HALF = "lists.range(9223372036854775807).size()"
+"""Costs 2**63 and a bit."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "refused"),
+    [
+        pytest.param(costing(MAX_COST // 2), costing(MAX_COST // 2), False, id="the limit"),
+        pytest.param(costing(MAX_COST // 2), costing(MAX_COST // 2 + 1), True, id="one more"),
+        pytest.param(BEYOND_HALF, "1", True, id="as much as 64 bits hold"),
+        pytest.param(BEYOND_HALF, BEYOND_HALF, False, id="more than 64 bits hold, as in the server"),
+    ],
+)
+def test_costs_of_a_claim_are_added_in_64_bits(first: str, second: str, *, refused: bool) -> None:
+    found = errors_of_derived([*derived(first), {"name": "other.example.com/model", "expression": second}])
+    assert any(error.startswith("spec.devices: Forbidden: too complex, total cost") for error in found) is refused
 
 
 def test_derived_attributes_of_a_claim_count_together() -> None:

@@ -302,3 +302,28 @@ def test_multiplier_of_a_mapping_is_more_than_zero(
     found = [error for error in reported(edited(whole(SLICE), edits)) if f"mapping.{field}" in error]
     place = f"spec.devices[0].nodeAllocatableResources[cpu].mapping.{field}"
     assert found == ([] if positive else [f'{place}: Invalid value: "{number}": must be positive'])
+
+
+def test_wrong_group_of_a_counter_set_is_reported_where_it_is_written() -> None:
+    at = "spec/devices/0/basic/consumesCounters/0/compatibilityGroups"
+    assert_reported(
+        reported(edited(whole(SLICE, "v1beta1"), (at, ["A"]))),
+        ['spec.devices[0].basic.consumesCounters[0].compatibilityGroups[0]: Invalid value: "A": '],
+    )
+
+
+@pytest.mark.parametrize(
+    ("minor", "more", "errors"),
+    [
+        pytest.param(36, 1, [': Invalid value: "A": '], id="1.36, few"),
+        pytest.param(36, 32, [": Too many: 33: must have at most 32 items"], id="1.36, too many"),
+        pytest.param(37, 32, [": Too many: 33: must", ': Invalid value: "A": '], id="1.37, too many"),
+        pytest.param(34, 32, ['[A]: Invalid value: "A": '], id="1.34 has no limit"),
+    ],
+)
+def test_names_of_counters_are_judged_beside_their_number_from_1_37_on(
+    minor: int, more: int, errors: list[str]
+) -> None:
+    counters = {name: {"value": "1"} for name in ("A", *(f"c{number}" for number in range(more)))}
+    found = reported(edited(whole(SLICE, form=3), ("spec/sharedCounters/1/counters", counters)), minor=minor)
+    assert_reported(found, [f"spec.sharedCounters[1].counters{error}" for error in errors])

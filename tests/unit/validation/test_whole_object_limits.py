@@ -67,6 +67,11 @@ CLAIMS: dict[str, tuple[Edits, Edits, str]] = {
         parameters(10241),
         "spec.devices.config[0].opaque.parameters: Too long: may not be more than 10240 bytes",
     ),
+    "parameters in bytes": (
+        [("spec/devices/config/0/opaque/parameters", {"x": "é" * 5116})],
+        [("spec/devices/config/0/opaque/parameters", {"x": "é" * 5117})],
+        "spec.devices.config[0].opaque.parameters: Too long: may not be more than 10240 bytes",
+    ),
     "an expression": (
         [(f"{REQUEST}/selectors/0/cel/expression", "true".ljust(10240))],
         [(f"{REQUEST}/selectors/0/cel/expression", "true".ljust(10241))],
@@ -170,6 +175,12 @@ SLICES: dict[str, tuple[int, Edits, Edits, str]] = {
         f"spec.devices[1]: Invalid value: 33: {ATTRIBUTES_AND_CAPACITIES}",
     ),
     "values": (0, values(40, 8), values(40, 9), f"spec.devices[1]: Invalid value: 49: {VALUES}"),
+    "values, of which one is in no list": (
+        0,
+        [*values(47), (f"{DEVICE}/attributes/alone", {"int": 1})],
+        [*values(48), (f"{DEVICE}/attributes/alone", {"int": 1})],
+        f"spec.devices[1]: Invalid value: 49: {VALUES}",
+    ),
     "a text": (
         0,
         text("string", "x" * 64),
@@ -276,6 +287,9 @@ def test_slice_of_the_largest_size_is_taken_and_a_larger_one_refused(
         ),
         pytest.param(
             {"validRange": {"min": "-5", "step": "5"}, "default": "0"}, ["validRange.min: Invalid"], id="below zero"
+        ),
+        pytest.param(
+            {"validRange": {"min": "-1", "step": "1"}, "default": "0"}, ["validRange.min: Invalid"], id="one below zero"
         ),
     ],
 )
