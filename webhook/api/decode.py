@@ -139,7 +139,7 @@ class Reader(msgspec.Struct, eq=False, gc=False):
 
     def _too_long(self, name: str, value: Sized) -> None:
         # Apart from `list`, as a lambda there would slow down each of its calls.
-        self._note(lambda: too_many(self.path.child(name), len(value), MAX_ENTRIES, declarative=True))
+        self._note(lambda: too_many(self.path.child(name), len(value), MAX_ENTRIES))
 
     def each(self, name: str) -> Iterator[Reader]:
         """The objects of a list, in order."""

@@ -151,7 +151,7 @@ def own_rate(rule: DeviceTaintRule) -> float | None:
     A text that is no whole number of one to nine digits above zero counts as none.
     """
     text = rule.meta.annotations.get(EVICTIONS_PER_SECOND, "")
-    if text.isascii() and text.isdigit() and 0 < len(text) <= _RATE_DIGITS and int(text):
+    if text.isascii() and text.isdigit() and len(text) <= _RATE_DIGITS and int(text):
         return float(text)
     extras = rule.taint.extras
     return float(extras.evictions_per_second) if extras is not None and extras.evictions_per_second else None

@@ -9,9 +9,10 @@ import pytest
 
 from webhook.api.budgets import DisruptionBudget, decode_budget
 from webhook.api.decode import Reader
+from webhook.api.meta import ObjectMeta
 
 
-def decoded(generation: int = 2, selector: Any = None, **status: Any) -> DisruptionBudget:
+def decoded(generation: int | None = 2, selector: Any = None, **status: Any) -> DisruptionBudget:
     errors: list[Any] = []
     spec = {} if selector is None else {"selector": selector}
     value = {"metadata": {"name": "web", "generation": generation}, "spec": spec, "status": status}
@@ -20,9 +21,18 @@ def decoded(generation: int = 2, selector: Any = None, **status: Any) -> Disrupt
     return budget
 
 
-@pytest.mark.parametrize(("observed", "allowed"), [(1, None), (2, 3), (3, 3), (None, None)])
-def test_only_a_status_of_the_newest_generation_counts(observed: int | None, allowed: int | None) -> None:
-    assert decoded(observedGeneration=observed, disruptionsAllowed=3).allowed == allowed
+@pytest.mark.parametrize(
+    ("generation", "observed", "allowed"),
+    [(2, 1, None), (2, 2, 3), (2, 3, 3), (2, None, None), (1, None, None), (None, None, 3)],
+)
+def test_only_a_status_of_the_newest_generation_counts(
+    generation: int | None, observed: int | None, allowed: int | None
+) -> None:
+    assert decoded(generation, observedGeneration=observed, disruptionsAllowed=3).allowed == allowed
+
+
+def test_value_with_nothing_given_is_a_budget_that_says_nothing() -> None:
+    assert decode_budget(Reader.of({"metadata": {"name": "web"}}, [])) == DisruptionBudget(ObjectMeta("web"))
 
 
 def test_figures_and_time_of_the_status() -> None:

@@ -70,6 +70,19 @@ TOLERATION = DeviceToleration(KEY, "Exists", "", "NoSchedule")
             id="exactly wins over flat fields",
         ),
         pytest.param({"name": "gpu"}, DeviceRequest("gpu"), id="a name alone is not flat"),
+        pytest.param(
+            {"name": "gpu", "deviceClassName": "", "count": 0},
+            DeviceRequest("gpu"),
+            id="neither are an empty text and a zero, which servers write out",
+        ),
+        pytest.param(
+            {"name": "gpu", "count": 1}, DeviceRequest("gpu", ExactRequest(), flat=True), id="a number alone is flat"
+        ),
+        pytest.param(
+            {"name": "gpu", "adminAccess": False},
+            DeviceRequest("gpu", ExactRequest(), flat=True),
+            id="so is false, which stands behind a pointer",
+        ),
         pytest.param(None, DeviceRequest(""), id="a null request reads as an empty one"),
         pytest.param(
             {"name": "gpu", "firstAvailable": [None]},
@@ -268,4 +281,6 @@ def test_wrong_types_in_a_claim_are_told() -> None:
 
 
 def test_value_with_nothing_given_is_a_claim_that_says_nothing() -> None:
-    assert decode_claim(Reader.of({"metadata": {"name": "c"}}, [])) == ResourceClaim(ObjectMeta("c"))
+    claim = decode_claim(Reader.of({"metadata": {"name": "c"}}, []))
+    assert claim == ResourceClaim(ObjectMeta("c"))
+    assert not claim.extended_resource

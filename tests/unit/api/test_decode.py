@@ -118,6 +118,13 @@ def test_value_of_the_right_type_is_read(read: Callable[[Reader], object], value
             id="an integer beyond 64 bits",
         ),
         pytest.param(
+            lambda reader: reader.integer("field"),
+            -(2**63) - 1,
+            None,
+            "spec.field: Invalid value: -9223372036854775809: must be a 64-bit integer",
+            id="an integer below 64 bits",
+        ),
+        pytest.param(
             lambda reader: reader.boolean("field"),
             1,
             None,

@@ -9,7 +9,9 @@ from webhook.api.field import (
     Severity,
     duplicate,
     forbidden,
+    internal_error,
     invalid,
+    not_found,
     not_supported,
     quoted,
     required,
@@ -276,5 +278,9 @@ def test_error_is_of_a_check_before_the_conversion_only_if_that_is_said(declarat
         too_many(TAINT, 17, 16),
         too_long(TAINT, 63),
         duplicate(TAINT, "A"),
+        forbidden(TAINT, "why"),
+        internal_error(TAINT, "why"),
+        not_found(TAINT, "A"),
+        type_invalid(TAINT, 1, "a string"),
     ]
     assert not any(error.declarative or error.documented for error in usual)

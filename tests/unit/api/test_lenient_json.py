@@ -7,7 +7,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.builders import make_context
@@ -134,5 +134,6 @@ def plainly_pruned(body: bytes) -> bytes:
         max_size=40,
     ).map(b"".join)
 )
+@example(b"[" * DEPTH_MAX)
 def test_cut_is_where_the_plain_pattern_makes_it(body: bytes) -> None:
     assert _pruned(body) == plainly_pruned(body)

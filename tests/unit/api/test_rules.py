@@ -11,6 +11,7 @@ from webhook.api.rules import (
     EVICT,
     EVICTIONS_PER_SECOND,
     HARDWARE_LABEL,
+    OWN_RATE_BURST,
     PATCH_LABEL,
     SOFTENED_FROM,
     CELSelector,
@@ -18,6 +19,7 @@ from webhook.api.rules import (
     DeviceSelector,
     DeviceTaintRule,
     RuleOrigin,
+    decode_condition,
     decode_rule,
     own_rate,
 )
@@ -40,6 +42,10 @@ def test_rule_is_read() -> None:
 def test_condition_without_a_generation_is_of_none() -> None:
     rule, errors = decoded(make_rule(conditions=[{**make_condition(), "observedGeneration": None}]))
     assert ([each.observed_generation for each in rule.conditions], errors) == ([0], [])
+
+
+def test_value_with_nothing_given_is_a_condition_that_says_nothing() -> None:
+    assert decode_condition(Reader.of({}, [])) == Condition()
 
 
 def test_generation_is_read() -> None:
@@ -197,6 +203,11 @@ def test_rate_of_a_rule_is_a_whole_number_above_zero(
     assert own_rate(DeviceTaintRule(ObjectMeta("r", annotations=annotations), None, taint)) == rate
 
 
+def test_burst_beside_a_rate_of_its_own_is_ten() -> None:
+    """N-13. The documentation names the number."""
+    assert OWN_RATE_BURST == 10
+
+
 # --- what a rule was written for ------------------------------------------------------------------
 
 
@@ -226,6 +237,21 @@ def marked(label: str = "", uid: str = "u", kind: str = "ResourceSlicePatch", *,
 )
 def test_rule_belongs_to_what_its_label_and_its_controller_name(origin: RuleOrigin, belongs_to: str) -> None:
     assert origin.belongs_to == belongs_to
+
+
+@pytest.mark.parametrize(
+    ("meta", "origin"),
+    [
+        pytest.param({"labels": {PATCH_LABEL: "u"}}, RuleOrigin(of_patch="u"), id="a label"),
+        pytest.param(
+            {"ownerReferences": [{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceTaintRule", "controller": True}]},
+            RuleOrigin(rule=True),
+            id="a controller",
+        ),
+    ],
+)
+def test_one_mark_of_a_rule_is_read_without_the_other(meta: dict[str, Any], origin: RuleOrigin) -> None:
+    assert decoded(make_rule(meta={"name": "r", **meta}))[0].origin == origin
 
 
 def test_origin_has_the_name_of_the_controller() -> None:

@@ -159,6 +159,14 @@ def test_list_that_is_forgotten_meanwhile_is_read_again(field: dict[str, Any]) -
     assert decode_slice(Reader.of(found, [])).devices == decode_slice(Reader.of(manifest, [])).devices
 
 
+def test_attributes_that_stayed_text_hold_no_list() -> None:
+    counters = [{"counterSet": "a"}]
+    devices = [make_device(f"gpu-{at}", attributes=ATTRIBUTES, consumesCounters=counters) for at in range(65)]
+    errors: list[Any] = []
+    value = decode_slice(Reader.of(in_part(make_slice(devices)), errors))
+    assert ({each.list_attributes for each in value.devices}, errors) == ({False}, [])
+
+
 @pytest.mark.parametrize(
     ("text", "single"),
     [

@@ -91,6 +91,24 @@ def test_list_attributes_are_looked_for_in_crowded_slices_only(attribute: Any, *
     assert {each.list_attributes for each in small.devices} == {False}
 
 
+@pytest.mark.parametrize("odd", [None, 7, "x"])
+def test_list_is_found_behind_an_attribute_of_a_wrong_type(odd: Any) -> None:
+    attributes = {"odd": odd, "list": {"ints": [1]}}
+    crowded, _ = decoded(make_slice([make_device(f"gpu-{number}", attributes=attributes) for number in range(65)]))
+    assert {each.list_attributes for each in crowded.devices} == {True}
+
+
+def test_attributes_of_a_wrong_type_are_told_in_a_crowded_slice() -> None:
+    devices = [make_device(f"gpu-{number}", attributes=7 if number == 3 else {}) for number in range(65)]
+    _, errors = decoded(make_slice(devices))
+    assert [error.field for error in errors] == ["spec.devices[3].attributes"]
+
+
+def test_taints_of_a_wrong_type_are_told_of_an_otherwise_usual_device() -> None:
+    value, errors = decoded(make_slice([{"name": "a", "taints": {}}]))
+    assert (value.devices, [error.field for error in errors]) == ((Device("a"),), ["spec.devices[0].taints"])
+
+
 def test_equal_taints_of_many_devices_are_distinct_once() -> None:
     devices = [make_device(f"gpu-{number}", [make_taint(value="v")]) for number in range(5)]
     value, _ = decoded(make_slice(devices))
