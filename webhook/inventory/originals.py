@@ -149,9 +149,14 @@ def _is_value(kind: str, value: dict[str, JSON] | UnsetType | None) -> bool:
     ((name, given),) = value.items()
     wanted = _TYPES.get(name)
     if wanted is not None:
-        return isinstance(given, wanted) and (wanted is bool or not isinstance(given, bool))
+        return _is_of(wanted, given)
     element = _TYPES.get(name.removesuffix("s"))
-    return element is not None and isinstance(given, list) and all(isinstance(each, element) for each in given)
+    return element is not None and isinstance(given, list) and all(_is_of(element, each) for each in given)
+
+
+def _is_of(wanted: type, value: JSON) -> bool:
+    """Python takes a boolean for a number too."""
+    return isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
 
 
 def annotation_of(kept: Mapping[str, Kept], rewrites: int = 0) -> str:

@@ -106,6 +106,7 @@ def test_what_is_not_of_our_making_holds_nothing(text: str | None) -> None:
         ({"was": {"s": ["a"]}, "now": None}, ATTRIBUTES),
         ({"was": {"ints": 1}, "now": None}, ATTRIBUTES),
         ({"was": {"strings": ["a", 1]}, "now": None}, ATTRIBUTES),
+        ({"was": {"ints": [1, True]}, "now": None}, ATTRIBUTES),
         ({"was": ONE, "now": {"int": "1"}}, ATTRIBUTES),
         ({"was": ONE, "now": None, "since": "x"}, ATTRIBUTES),
         ({"was": {}, "now": GIB}, CAPACITY),
@@ -167,6 +168,7 @@ def test_what_was_sent_before_an_answer_counts_for_a_while() -> None:
     assert value.as_of(NOW - RETRY + timedelta(seconds=1)) == value, "clocks differ"
     assert value.as_of(NOW - RETRY) == Overridden(ONE, None, None)
     assert structs.replace(value, before=UNSET).as_of(datetime.max.replace(tzinfo=UTC)).since == SECONDS
+    assert timedelta(minutes=10) == RETRY
 
 
 def test_spent_is_what_leaves_no_echo() -> None:
@@ -223,6 +225,7 @@ def test_devices_as_they_were_written() -> None:
         (ATTRIBUTES, {"strings": ["a"]}, {"strings": ["a", "b"]}, False),
         (ATTRIBUTES, {"strings": ["a"]}, {"strings": ["b"]}, False),
         (ATTRIBUTES, {"strings": ["a"]}, {"strings": ["a"]}, True),
+        (ATTRIBUTES, {"strings": ["a"]}, {"strings": "a"}, False),
         (CAPACITY, GIB, {"value": "1024Mi"}, True),
         (CAPACITY, {"value": 4}, {"value": "4"}, True),
         (CAPACITY, GIB, {"value": "1G"}, False),
