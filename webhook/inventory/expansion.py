@@ -103,7 +103,7 @@ def _rules(
 
 
 def rules_of_taint(
-    patch: str, taint: DeviceTaint, selectors: Iterable[DeviceSelector], *, softened: bool = False
+    patch: str, taint: DeviceTaint, selectors: Iterable[DeviceSelector], *, softened: bool
 ) -> Iterator[ExpandedRule]:
     """The rules that put a taint of a patch, given by name, on what the selectors select.
 

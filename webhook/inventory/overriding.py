@@ -81,7 +81,7 @@ class Arrived(msgspec.Struct, frozen=True):
     touched: bool
     published: Mapping[str, Settings]
     kept: Mapping[str, Kept]
-    rewrites: int = 0
+    rewrites: int
     """How often the slice was rewritten so far."""
 
     @property

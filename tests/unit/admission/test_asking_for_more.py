@@ -22,7 +22,7 @@ from tests.unit.admission.guarding import (
     told,
 )
 from tests.unit.inventory.values import inventory_of
-from webhook.api.rules import CONFIRM_IMPACT, EVICTIONS_PER_SECOND, EXPIRES_AT
+from webhook.api.rules import CONFIRM_IMPACT, EVICTIONS_PER_SECOND, EXPIRES_AT, HARDWARE, SCOPE, SOFTENED_FROM
 from webhook.inventory.rule_delta import asks_for_more
 from webhook.inventory.state import Sight
 from webhook.policy.model import Action, EvictionProfile, ImpactLimits, ImpactSettings, PolicyMode
@@ -211,6 +211,46 @@ def test_rule_past_its_end_is_not_pressed_on(more: dict[str, Any]) -> None:
 def test_rule_may_begin_until_the_second_at_which_it_ends(expires: str, allowed: bool) -> None:  # noqa: FBT001 -- a table's
     rule = tainting(node(0), "NoSchedule", annotations={EXPIRES_AT: expires})
     assert ask(rule).allowed is allowed
+
+
+# --- marks and scopes -------------------------------------------------------------------------------
+
+SOFTENED = tainting(effect="NoSchedule", evict=True, annotations={SOFTENED_FROM: "NoExecute"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "more"),
+    [
+        pytest.param(SOFTENED, SOFTENED, False, id="the mark stays"),
+        pytest.param(SOFTENED, asked(), True, id="the mark is gone"),
+        pytest.param(SOFTENED, tainting(), True, id="NoExecute again"),
+        pytest.param(SOFTENED, tainting(effect="NoSchedule"), False, id="it evicts no longer"),
+        pytest.param(asked(), SOFTENED, False, id="marked for the first time"),
+    ],
+)
+def test_rule_that_was_softened_keeps_its_mark_for_as_long_as_it_evicts(before: Any, after: Any, *, more: bool) -> None:
+    """Without the mark the worker's ceiling may be higher."""
+    new, old = (decoded(each)[0] for each in (after, before))
+    assert asks_for_more(new, old, ()) is more
+
+
+def scoped(scope: str, effect: str = "NoSchedule") -> Any:
+    return tainting({**node(0), "device": "gpu-0"}, effect, annotations={SCOPE: scope})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "more"),
+    [
+        pytest.param(scoped("device"), scoped(HARDWARE), True, id="now for the whole hardware"),
+        pytest.param(scoped(HARDWARE), scoped(HARDWARE), False, id="for the whole hardware as before"),
+        pytest.param(scoped(HARDWARE), scoped("device"), False, id="no longer for it"),
+        pytest.param(scoped("device"), scoped("pool"), False, id="another text"),
+        pytest.param(scoped("device", "None"), scoped(HARDWARE, "None"), False, id="it does nothing"),
+    ],
+)
+def test_scope_of_the_hardware_asks_for_more_on_a_rule_that_acts(before: Any, after: Any, *, more: bool) -> None:
+    new, old = (decoded(each)[0] for each in (after, before))
+    assert asks_for_more(new, old, ()) is more
 
 
 # --- codes that cannot be verified (R5) ------------------------------------------------------------

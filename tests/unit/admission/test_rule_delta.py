@@ -44,6 +44,8 @@ LESS = [
     pytest.param(tainting({}, "NoSchedule"), tainting({}), id="a wide one that does less"),
     pytest.param(tainting(None, "NoSchedule"), tainting(None), id="a missing one that does less"),
     pytest.param(tainting(node(0), added=YESTERDAY), tainting(added=YESTERDAY), id="narrower, as old as it was"),
+    pytest.param(tainting({**node(0), "device": "gpu-0"}, "NoSchedule"), QUIET, id="a device of a pool that is closed"),
+    pytest.param(tainting(node(0), "None"), tainting({}, "None"), id="narrower, and it did nothing before"),
 ]
 MORE = [
     pytest.param(tainting(), RULE, id="the driver of a pool"),
@@ -57,6 +59,7 @@ MORE = [
     pytest.param(RULE, tainting({**node(0), "all": True}), id="an unknown field that is gone"),
     pytest.param(tainting({**node(0), "all": 1}), tainting({**node(0), "all": True}), id="an unknown field's value"),
     pytest.param(tainting(node(0), value="fan"), RULE, id="another value"),
+    pytest.param(tainting(node(0), "NoSchedule", value="fan"), QUIET, id="another value of one that closes"),
     pytest.param(tainting(node(0), key="example.com/other"), RULE, id="another key"),
     pytest.param(tainting(node(0), added=EARLIER), RULE, id="earlier"),
     pytest.param(RULE, QUIET, id="NoExecute after NoSchedule"),
@@ -117,6 +120,12 @@ def test_old_rule_uses_up_the_graces_of_whom_it_newly_hits(new: Any, old: Any) -
     assert "backdated" in over(ask(new, old, cluster=inventory_of(*fleet())))
     moved = {**new, "spec": {**new["spec"], "taint": {**new["spec"]["taint"], "timeAdded": "2026-06-01T12:00:00Z"}}}
     assert over(ask(moved, old, cluster=inventory_of(*fleet()))) == []
+
+
+def test_rule_that_evicts_nobody_begins_no_eviction() -> None:
+    assert begins_to_evict(value(RULE), None)
+    assert not begins_to_evict(value(QUIET), None)
+    assert not begins_to_evict(value(QUIET), value(RULE))
 
 
 def test_old_rule_that_asks_another_evictor_begins_nothing() -> None:

@@ -121,3 +121,15 @@ def test_extent_holds_names_if_it_has_every_published_device_of_them(
 def test_extent_holds_a_device_that_one_of_its_names_is_about(named: DeviceNames, held: bool) -> None:  # noqa: FBT001
     assert Extent([named]).holds(DRIVER, "node-0", "gpu-0") is held
     assert not Extent([]).holds(DRIVER, "node-0", "gpu-0")
+
+
+def test_check_comes_before_the_first_pool() -> None:
+    pools, extent = inventory_of(pool_slice("gpu-0")).pools, Extent([DeviceNames(device="gpu-0")])
+
+    def out_of_time() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        extent.count(pools, DRIVER, out_of_time)
+    with pytest.raises(TimeoutError):
+        extent.holds_all(ANYWHERE, pools, None, out_of_time)

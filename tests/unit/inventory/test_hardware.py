@@ -354,9 +354,10 @@ def test_the_search_can_be_stopped() -> None:
         (HARDWARE, only("mig-1"), [FULL, "mig-0"]),
         (HARDWARE, only("cpu-0"), []),
         (HARDWARE, DeviceSelector(DRIVER, POOL), []),
+        (HARDWARE, structs.replace(only(FULL), device_class_name="gpu"), []),
         ("device", only(FULL), []),
     ],
-    ids=["the whole GPU", "a part", "hardware of its own", "no device by name", "another scope"],
+    ids=["the whole GPU", "a part", "hardware of its own", "no device by name", "more than names", "another scope"],
 )
 def test_scope_hardware_adds_the_other_devices_of_the_same_hardware(
     scope: str, selector: DeviceSelector, expected: list[str]

@@ -173,6 +173,17 @@ def test_grace_of_a_taint_without_time_runs_from_now() -> None:
     assert answer.waves == (Wave(60, some("p"), some("ml/a")),)
 
 
+@pytest.mark.parametrize("seconds", range(4))
+def test_grace_of_a_few_seconds_is_as_long_as_it_says(seconds: int) -> None:
+    answer = impact(SLICE, claim("a", on("gpu-0", lets_stay(seconds)), users=["p"]))
+    assert answer.waves == (Wave(seconds, some("p"), some("ml/a")),)
+
+
+def test_pods_are_due_at_once_when_grace_and_beginning_are_both_over() -> None:
+    acting = Taint(taint(), Evictor.OURS, not_before=NOW + timedelta(seconds=30))
+    assert acting.due_seconds(60, NOW + timedelta(seconds=90)) == 0
+
+
 def test_graces_that_are_over_are_one_wave() -> None:
     answer = impact(
         claim("a", on("gpu-0"), users=["p"]),
@@ -380,6 +391,11 @@ def test_taints_in_a_slice_hit_device_by_device() -> None:
         waves=(Wave(0, some("q"), some("ml/b")), Wave(60, some("p"), some("ml/a"))),
         namespaces=some("ml"),
     )
+
+
+def test_device_that_gets_no_taint_is_counted_and_hits_nobody() -> None:
+    inventory = inventory_of(SLICE, claim("a", on("gpu-0"), users=["p"]))
+    assert impact_on_devices(inventory, (DRIVER, POOL), {"gpu-0": []}, NOW) == Impact(devices=1, pools=1, drivers=1)
 
 
 def test_key_of_the_taint_matters() -> None:

@@ -239,6 +239,22 @@ def test_wider_filter_of_names_counts_as_a_whole() -> None:
     assert added(a_patch(), a_patch(cel=[EVERY_0], pool="node-0")) == [(DRIVER, None, None)]
 
 
+@pytest.mark.parametrize(
+    ("new", "selector"),
+    [
+        pytest.param(a_patch(), (DRIVER, None, None), id="names"),
+        pytest.param(patch_of(taints=[taint()], anything=True), (None, None, None), id="no filter"),
+    ],
+)
+def test_wider_filter_of_names_counts_as_a_whole_also_beside_a_patch_that_takes_nothing(
+    new: ResourceSlicePatch, selector: Any
+) -> None:
+    rival = a_patch("other", priority=1, cel=["false"])
+    found, before = reach(new, rival), reach(a_patch(pool="node-0"), rival)
+    assert found.won is not None
+    assert selectors(added_rules(new, found, before, POOLS, RATES)) == [selector]
+
+
 def test_each_taint_of_a_wider_filter_counts() -> None:
     both = (taint(), taint("NoSchedule", "k"))
     assert added(a_patch("patch", *both), a_patch("patch", *both, pool="node-0")) == [(DRIVER, None, None)] * 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.unit.inventory.values import DRIVER, NOW, POOL, inventory_of, pool_slice, taint, taints_on
 from webhook.api.slices import Device, SliceTaint
-from webhook.inventory.pools import Pools
+from webhook.inventory.pools import Pool, Pools
 
 if TYPE_CHECKING:
     from webhook.inventory.state import Inventory
@@ -100,6 +100,11 @@ def test_pool_whose_slices_disagree_on_their_number_is_incomplete() -> None:
     assert inventory.pools.incomplete == {(DRIVER, POOL)}
 
 
+def test_pool_without_slices_has_nothing_and_is_not_complete() -> None:
+    pool = Pool()
+    assert (pool.generation, pool.newest, pool.complete, pool.devices) == (0, [], False, {})
+
+
 def test_pool_that_was_never_asked_for_leaves_nothing_behind() -> None:
     pools = Pools()
     pools.apply(None, pool_slice("gpu-0", count=2))
@@ -141,6 +146,13 @@ def test_only_no_execute_is_evicting() -> None:
     found = inventory.pools.get((DRIVER, POOL))
     assert found is not None
     assert found.evicting == {"gpu-0": (A,)}
+
+
+def test_taint_beside_devices_evicts_and_closes_like_their_own() -> None:
+    inventory = inventory_of(pool_slice("gpu-0", "gpu-1", beside=[SliceTaint("gpu-0", A)]))
+    found = inventory.pools.get((DRIVER, POOL))
+    assert found is not None
+    assert (found.evicting, found.closed) == ({"gpu-0": (A,)}, {"gpu-0": NOW})
 
 
 def test_device_is_closed_from_the_last_taint_that_keeps_from_allocation() -> None:

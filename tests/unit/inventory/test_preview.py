@@ -173,6 +173,13 @@ def test_rows_of_slices_are_what_their_figures_count(by_in_tree: bool) -> None: 
         ),
         pytest.param(ours(), (lets_stay(effect=""),), OutcomeReason.TOLERATED, 0, id="empty effect, ours"),
         pytest.param(
+            in_tree(),
+            (lets_stay(effect=""), lets_stay(5, "")),
+            OutcomeReason.EFFECT_NOT_NAMED,
+            0,
+            id="the first of two",
+        ),
+        pytest.param(
             in_tree(), (lets_stay(9), lets_stay(5)), OutcomeReason.TOLERATED_FOR_SECONDS, 1, id="shortest (E-10)"
         ),
         pytest.param(in_tree(), (lets_stay(9), lets_stay()), OutcomeReason.TOLERATED, 1, id="for ever wins (E-10)"),
@@ -218,6 +225,30 @@ def test_only_claims_that_lead_to_the_outcome_are_named() -> None:
     )
     (row,), _ = rows_of(inventory, [(DeviceNames(DRIVER), in_tree())], NOW)
     assert (row.claims, [each.device for each in row.devices]) == (("ml/goes",), ["gpu-0", "gpu-1"])
+
+
+def test_who_goes_soonest_comes_first_whatever_the_names() -> None:
+    seconds = {"a": 5, "b": 1, "c": 0}
+    inventory = stocked(*[claim(name, on("gpu-0", lets_stay(each)), users=[name]) for name, each in seconds.items()])
+    rows, _ = rows_of(inventory, [(ANYWHERE, in_tree())], NOW)
+    assert [(row.uid, row.seconds) for row in rows] == [("c", 0), ("b", 1), ("a", 5)]
+
+
+@pytest.mark.parametrize(
+    ("effect", "siblings"),
+    [
+        pytest.param("NoExecute", ["mig-0"], id="it is closed only"),
+        pytest.param("NoSchedule", [], id="it is closed already"),
+        pytest.param("None", ["mig-0"], id="as with NoExecute, which is simulated"),
+    ],
+)
+def test_parts_of_the_same_hardware_that_stay_in_service_are_told(effect: str, siblings: list[str]) -> None:
+    parts = [
+        Device(name, own, counter_sets=("gpu-0",)) for name, own in (("gpu-0", ()), ("mig-0", (taint("NoSchedule"),)))
+    ]
+    inventory = stocked(pool_slice(*parts), claim("c", on("mig-0"), users=["1"]))
+    preview = rule_preview(inventory, rule("r", DeviceSelector(DRIVER, POOL, "gpu-0"), effect), in_tree=True, now=NOW)
+    assert [each.device for each in preview.impact.siblings.devices] == siblings
 
 
 # --- pods ---------------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ def test_pods_are_found_by_the_claims_they_name() -> None:
     assert inventory.pods_of("ml/g-gpu") == ("ml/g",)
     assert inventory.pods_of("ml/ext") == ("ml/x",)
     assert inventory.pods_of("web/shared") == ()
+    assert [inventory.is_shared(f"ml/{name}") for name in ("shared", "own", "unknown")] == [True, False, False]
 
 
 def test_pods_that_share_a_claim_are_known() -> None:

@@ -10,7 +10,7 @@ from msgspec import structs
 from tests.unit.inventory.values import NOW, claim, group, inventory_of, on, pod, pool_slice, rule
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, PodGroup
+from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.api.taints import DeviceToleration
 from webhook.inventory.preview import OutcomeReason, PodOutcome, rule_preview
 from webhook.inventory.worker_preview import as_our_worker
@@ -101,6 +101,47 @@ def test_pods_of_a_group_that_goes_as_one_go_with_it_and_keep_their_devices_in_t
     assert {row.outcome for row in rows.values()} == {PodOutcome.EVICTED}
     assert [rows[name].cause.reason for name in "bc"].count(OutcomeReason.WITH_POD_GROUP) >= 1
     assert (len(rows["a"].devices), len(rows["b"].devices), len(rows["c"].devices)) == (1, 1, 0)
+
+
+def test_member_with_an_eviction_of_its_own_keeps_its_time_and_reason() -> None:
+    late = DeviceToleration(RULE.taint.key, "Exists", "", "NoExecute", 3600)
+    found = previewed(
+        claim("a", on("gpu-0"), users=[user("a")]),
+        claim("b", on("gpu-1", late), users=[user("b")]),
+        claim("c", users=[user("c")]),
+        ring(),
+        *[member(name, name) for name in "abc"],
+    )
+    assert [(row.name, row.seconds, row.cause.reason) for row in found.pods] == [
+        ("a", 0, OutcomeReason.NOT_TOLERATED),
+        ("c", 0, OutcomeReason.WITH_POD_GROUP),
+        ("b", 3600, OutcomeReason.TOLERATED_FOR_SECONDS),
+    ]
+    assert found.companions == 1
+
+
+FOR_EVER = DeviceToleration(operator="Exists")
+
+
+@pytest.mark.parametrize(
+    ("mode", "tolerations", "mirror"),
+    [
+        pytest.param(SINGLE, [], "", id="its pods go one by one"),
+        pytest.param(ALL, [FOR_EVER], "", id="nobody of it goes"),
+        pytest.param(ALL, [], "c", id="the other is exempt"),
+    ],
+)
+def test_member_stays_where_its_group_takes_it_nowhere(
+    mode: str, tolerations: list[DeviceToleration], mirror: str
+) -> None:
+    found = previewed(
+        claim("a", on("gpu-0", *tolerations), users=[user("a")]),
+        claim("c", users=[user("c")]),
+        structs.replace(ring(), disruption_mode=mode),
+        *[member(name, name) for name in "ac"],
+        mirror=mirror,
+    )
+    assert [row.name for row in found.pods] == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -147,3 +147,14 @@ def test_lone_patch_is_no_contest() -> None:
     contests.leave(one)
     contests.leave(other)
     assert contests.step(lambda name, _: selected[name]) == set(), "both have left meanwhile"
+
+
+def test_what_patches_before_it_take_together_is_lost_to_the_last() -> None:
+    contests, pool = Contests(), ("d", "p")
+    middle = patch_of("middle", priority=0, created=CREATED.replace(year=2020), taints=[TAINT])
+    for patch in (low(), middle, high()):
+        contests.enter(patch)
+    contests.mark(origins_of(middle), [pool])
+    selected = {"low": frozenset("abc"), "middle": frozenset("b"), "high": frozenset("c")}
+    assert contests.step(lambda name, _: selected[name]) == {"low"}
+    assert contests.left_of(Origin("taint", "k", "NoSchedule"), "low") == {pool: frozenset("a")}

@@ -20,10 +20,11 @@ from webhook.patches.faults import FaultTally
 from webhook.patches.filter_match import FilterMatch
 from webhook.patches.fleet import Fleet
 from webhook.patches.index import PatchIndex
-from webhook.patches.standing import standing_of
+from webhook.patches.standing import Standing, standing_of
 
 TAINT: Final = DeviceTaint("k", "", "NoSchedule", CREATED)
 OTHER: Final = DeviceTaint("l", "", "NoSchedule", CREATED)
+NAMES: Final = DeviceSelector(DRIVER)
 
 
 def numbered(*numbers: int | None, pool: str = "p", generation: int = 1, count: int = 1, **fields: Any) -> Any:
@@ -97,6 +98,32 @@ def test_driver_that_the_first_selector_rules_out_is_not_matched() -> None:
     assert standing_of(index, "patch", 100).faults == ()
 
 
+def test_driver_that_a_later_selector_rules_out_is_asked_by_the_first() -> None:
+    """As an API server would: selectors are evaluated in their order, and the first may fail."""
+    index = PatchIndex(SharedSelectors())
+    index.apply_slice(None, numbered(1, 2))
+    index.apply_slice(None, slice_of("a", driver="b.example"))
+    cel = [f'device.attributes["{DRIVER}"].n > 1', f'device.driver == "{DRIVER}"']
+    index.apply_patch("patch", patch_of(cel=cel, taints=[TAINT]))
+    drained(index)
+    assert places(index) == [(None, "d1")]
+    [fault] = standing_of(index, "patch", 100).faults
+    assert (fault.where, [each.device.driver for each in fault.examples]) == ("selector #0", ["b.example"])
+
+
+def test_new_devices_concern_patches_for_their_driver_alone() -> None:
+    """Other names make other covers, also of a pool that stays as it is."""
+    index = index_of([numbered(1)], patch_of("x", driver=DRIVER, cel=["n > 0"], taints=[TAINT]))
+    assert places(index, "x") == [(None, None)]
+    index.take_changed()
+    index.apply_slice(None, numbered(0, pool="q"))
+    drained(index)
+    assert (index.take_changed(), places(index, "x")) == ({"x"}, [("p", None)])
+    index.apply_slice(None, slice_of("a", driver="b.example"))
+    drained(index)
+    assert index.take_changed() == set()
+
+
 def test_patches_with_the_same_filter_share_the_work() -> None:
     slices = [numbered(0, 1, pool=f"p{at}") for at in range(3)]
     index = index_of(slices, patch_of("x", cel=["n > 0"], taints=[TAINT]))
@@ -149,6 +176,28 @@ def test_class_that_changes_in_the_middle_of_a_match_counts() -> None:
     index.apply_class("c", class_of("c", "n > 0")["c"])
     drained(index)
     assert places(index) == [(None, "d1")]
+
+
+def test_filter_without_its_class_asks_no_device() -> None:
+    selectors = ByNumber()
+    index = PatchIndex(selectors)
+    for pool in ("p", "q"):
+        index.apply_slice(None, numbered(1, pool=pool))
+    index.apply_class("c", class_of("c", "n > 0")["c"])
+    index.apply_patch("patch", patch_of(device_class_name="c", taints=[TAINT]))
+    drained(index)
+    asked = selectors.forgotten
+    index.apply_class("c", None)
+    drained(index)
+    assert (asked, selectors.forgotten) == (2, 2)
+    assert standing_of(index, "patch", 100) == Standing((), 0, 0, 0, (), "device class c does not exist")
+
+
+def test_filter_says_whether_it_may_select_something_else() -> None:
+    plain, of_class = (FilterMatch(each, ByNumber()) for each in (NAMES, DeviceSelector(device_class_name="c")))
+    known = class_of("c", "n > 0")
+    assert [plain.compile(each) for each in ({}, {}, known)] == [True, False, False]
+    assert [of_class.compile(each) for each in ({}, {}, known, known, {})] == [True, False, True, False, True]
 
 
 @pytest.mark.parametrize("steps", [0, 1, 99])
