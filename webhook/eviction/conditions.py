@@ -257,10 +257,10 @@ def _most_first(each: HeldByPodGroup | ReturningPods | WaitingForPod) -> int:
     return -each.pods
 
 
-def _first_to_open(window: ClosedWindow) -> tuple[bool, datetime]:
+def _first_to_open(window: ClosedWindow) -> datetime:
     """By time, whatever the zone in which it is written; those of which the time is not known come last."""
     time = window.opens.partition(" ")[0]
-    return (False, datetime.fromisoformat(time)) if time else (True, _LAST)
+    return datetime.fromisoformat(time) if time else _LAST
 
 
 def _names(first: tuple[str, ...], count: int) -> str:

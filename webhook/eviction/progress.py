@@ -89,8 +89,6 @@ class ProgressCount:
 
     def _add(self, plan: PodPlan) -> None:
         facts = facts_of(self._core, plan)
-        if plan.pod.deleting or facts.evicted:
-            return
         if exemption(plan.pod, facts.profile) is not None:
             self._skipped += 1
             return

@@ -12,6 +12,11 @@ from msgspec import structs
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, World
+from webhook.api.claims import Consumer
+from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import SINGLE, PodGroup
+from webhook.api.pods import PodClaim
+from webhook.eviction.conditions import HeldByPodGroup, ReturningPods
 from webhook.eviction.modes import Mode
 from webhook.eviction.progress import ProgressCount
 
@@ -82,3 +87,42 @@ def test_pods_behind_a_limit_of_the_profile_are_counted_by_it_and_three_are_name
     assert limited[:2] == ("overall", 5)
     assert len(limited[2]) == 3
     assert list(limited[2]) == sorted(plan.key for plan in world.worker.plans.scheduled.values())[:3]
+
+
+def test_pods_that_a_pod_group_keeps_are_counted_by_it() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(PodGroup(ObjectMeta("ring", namespace="ml", uid="uid-ring"), SINGLE))
+    reserved = (Consumer("scheduling.k8s.io", "podgroups", "ring", "uid-ring"),)
+    for name in "ab":
+        world.add(claim(name, consumers=reserved, owner="uid-ring", group="ring"), pod(name, pod_group="ring"))
+    world.add(rule())
+    found = progress(world)
+    assert (found.pending, found.held_by) == (0, (HeldByPodGroup("ml/ring", 2),))
+
+
+def test_pods_that_come_back_to_a_device_are_counted_by_their_claim_and_owner() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(claim("shared", owner="", consumers=()), rule())
+    using, returns = (PodClaim("shared-claim"),), world.worker._core.returns
+    for name in ("first", "second"):
+        returns.begin(pod(name, claims=using))
+        returns.end(pod(name, claims=using), evicted=True)
+    known = world.inventory.claims["ml/shared-claim"]
+    consumers = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "abc"])
+    world.change(known, structs.replace(known, reserved_for=consumers))
+    world.add(pod("a", claims=using), owned("b", claims=using), owned("c", claims=using))
+    found = progress(world)
+    owner_less, of_owner = (
+        ReturningPods("ml/shared-claim", owner, pods) for owner, pods in (("", 1), ("ReplicaSet/rs", 2))
+    )
+    assert (found.pending, found.returning) == (0, (owner_less, of_owner))
+
+
+def test_pods_that_stay_in_terminating_are_named() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.cluster.lingering = True
+    for name in ("b", "a"):
+        world.add(claim(name), pod(name))
+    world.add(rule())
+    world.advance(FREE.stuck_after_seconds + 10)
+    assert progress(world).stuck == ("ml/a", "ml/b")
