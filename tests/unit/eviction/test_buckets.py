@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from msgspec import structs
 
 from tests.unit.eviction.objects import claim, pod, slice_of, taint
@@ -33,8 +34,10 @@ def evicted(world: World, kind: str) -> int:
     return sum(name.startswith(kind) for name in world.evicted)
 
 
-def test_rate_that_a_driver_asks_for_is_not_shared_with_its_other_taints() -> None:
-    world = cluster(structs.replace(FREE, rate=2, burst=2))
+@pytest.mark.parametrize("position", [0, 1])
+def test_rate_that_a_driver_asks_for_is_not_shared_with_its_other_taints(position: int) -> None:
+    of_others = structs.replace(FREE, priority_at_most=-1)
+    world = cluster(*[of_others] * position, structs.replace(FREE, rate=2, burst=2))
     world.settle()
     assert (evicted(world, "own"), evicted(world, "usual")) == (10, 2)
     world.advance(2.0)

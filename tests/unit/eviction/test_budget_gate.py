@@ -291,6 +291,15 @@ def test_unit_waits_after_the_refusal_of_a_single_pod() -> None:
     assert [bench.gate.blocks(unit, seconds) is None for seconds in (4.9, 5.0)] == [False, True]
 
 
+def test_unit_that_its_budget_was_short_for_waits_for_five_seconds() -> None:
+    bench, unit = Bench(), [plan("web-0"), plan("web-1")]
+    bench.budgets.status = 2
+    assert bench.gate.blocks(unit, 0.0) is None
+    bench.gate.end(unit[0], bench.gate.begin(unit[0], 0.0), SHORT, 0.0)
+    assert [bench.gate.blocks(unit, seconds) is None for seconds in (4.9, 5.0)] == [False, True]
+    assert bench.open(plan("web-2"), 0.0), "single pods do not"
+
+
 def test_unit_that_its_budget_allows_as_a_whole_goes_beside_four_requests() -> None:
     bench = Bench()
     bench.budgets.status = 100

@@ -245,14 +245,15 @@ def test_code_of_its_own_that_a_rule_gets_again_allows_no_more() -> None:
     world.add(part(0), part(1))
     world.advance(20)
     assert len(world.evicted) == 2
-    for code, pods, expected in (("mine", 2, 4), ("", 0, 4), ("mine", 2, 4)):
+    for code, pods, expected in (("mine", 2, 4), ("", 0, 4), ("mine", 1, 4)):
         known = world.inventory.rules["part-0"]
         world.change(known, structs.replace(known, meta=part(0, annotations={CONFIRM_IMPACT: code}).meta))
         fill(world, 0, start=len(world.evicted) + len(world.inventory.pods), pods=pods)
         world.advance(20)
         assert len(world.evicted) == expected, code
     drop(world, "part-0")
-    assert list(world.worker._core.ceilings._groups) == ["uid-firmware"]
+    ceilings = world.worker._core.ceilings
+    assert (list(ceilings._groups), list(ceilings._empty)) == (["uid-firmware"], [])
 
 
 OTHER = DeviceTaint("example.com/other", "", "NoExecute")
@@ -335,6 +336,9 @@ def test_code_of_a_rule_that_is_proved_late_allows_nothing_twice_and_costs_its_p
     fill(world, 1, pods=3)
     world.advance(20)
     assert len(world.evicted) == 3
+    fill(world, 1, start=3, pods=1)
+    world.advance(20)
+    assert stopped(world, "part-1").startswith(f"{TOGETHER} 4 pods, the limit is 3")
 
 
 def test_code_of_a_rule_with_hardware_counts_at_once() -> None:
@@ -399,3 +403,58 @@ def test_worker_is_woken_when_a_stop_ends(lifts: Callable[[World], None], monkey
     lifts(world)
     assert len(world.worker.ready) == 4
     assert woken[0] > 0
+
+
+def test_stopped_patch_of_one_rule_goes_on_at_once_when_that_is_narrowed() -> None:
+    """There are no others that have to change as well."""
+    world = limited(1)
+    fill(world, 0)
+    world.add(part(0))
+    world.advance(20)
+    assert stopped(world, "part-0")
+    known = world.inventory.rules["part-0"]
+    world.change(known, structs.replace(known, selector=DeviceSelector(DRIVER, "node-0", "gpu-1")))
+    world.settle()
+    assert world.evicted == ["pod-0-1"]
+
+
+def test_code_of_a_patch_that_is_not_proved_resets_no_count() -> None:
+    world = limited(3)
+    world.set_patch(patch())
+    fill(world, 0)
+    world.add(part(0))
+    world.advance(20)
+    world.set_patch(patch(code="made up"))
+    fill(world, 0, start=2)
+    world.advance(20)
+    assert len(world.evicted) == 2
+    assert stopped(world, "part-0").startswith(f"{TOGETHER} 4 pods, the limit is 3")
+
+
+def test_patch_that_changes_while_it_has_no_rules_does_not_start_from_zero() -> None:
+    world = limited(3, {"one": 3})
+    world.set_patch(patch())
+    fill(world, 0, 1)
+    world.add(part(0))
+    world.advance(20)
+    drop(world, "part-0")
+    world.set_patch(patch(code="made up"))
+    world.add(part(1))
+    world.advance(20)
+    assert len(world.evicted) == 2
+    assert stopped(world, "part-1").startswith(f"{TOGETHER} 4 pods, the limit is 3")
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
+def test_rule_of_a_stopped_patch_that_is_not_there_does_not_go_on(*, again: bool) -> None:
+    """The worker has not heard of that yet."""
+    world = limited(3)
+    fill(world, 0, 1)
+    world.add(part(0), part(1))
+    world.advance(20)
+    known = world.inventory.rules["part-0"]
+    world.inventory.apply(known, None)
+    if again:
+        world.inventory.apply(None, structs.replace(known, meta=structs.replace(known.meta, uid="another")))
+    lifted = world.worker._core.ceilings.lift("uid-firmware")
+    assert [each.meta.uid for each in lifted] == ["uid-part-1"]

@@ -253,3 +253,12 @@ def test_code_that_does_not_count_is_named_where_the_rule_stops() -> None:
     world.advance(30)
     told = f"hits 2 pods, the limit is 1 and its code does not count: {code_problem}; 0 pods evicted"
     assert world.condition("rule") == ("False", "Stopped", told)
+
+
+def test_rule_that_hits_too_much_says_so_at_once_however_long_it_was_below() -> None:
+    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=1))
+    world.add(claim("later", tolerates(3600)), pod("later"), rule())
+    world.advance(95)
+    world.add(claim("more", tolerates(3600)), pod("more"))
+    world.settle()
+    assert world.condition("rule")[:2] == ("False", "Stopped")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
 
 from tests.builders import NOW
+from tests.costs import calls_of
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, World
 from webhook.api.meta import ObjectMeta
@@ -211,6 +213,18 @@ def test_pods_whose_taints_are_gone_take_room_for_a_while_only() -> None:
         ring.hits(many[0], 900 - after)
     [causes] = ring.companions._causes.values()
     assert len(causes._by_due) <= 4
+
+
+def test_cost_of_one_more_pod_does_not_grow_with_its_group() -> None:
+    def ring_of(size: int) -> Ring:
+        names = [f"p{number}" for number in range(size)]
+        ring = Ring(*names, "more")
+        for name in names:
+            ring.hits(name, 1000)
+        return ring
+
+    few, many = (calls_of(lambda ring: ring.hits("more", 500), partial(ring_of, size)) for size in (10, 200))
+    assert many == few
 
 
 @pytest.mark.parametrize("after", [lambda _: 1000, lambda at: 1000 + at, lambda at: 9000 - at])

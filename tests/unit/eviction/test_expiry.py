@@ -81,7 +81,9 @@ def test_rules_whose_devices_are_gone_are_named() -> None:
 
 def test_old_taints_of_slices_are_named() -> None:
     old, young = taint(added=NOW - timedelta(hours=73)), taint(added=NOW - timedelta(hours=1))
-    inventory = held(slice_of({"gpu-0": (old,), "gpu-1": (young,), "gpu-2": (taint("None", added=old.time_added),)}))
+    harmless = taint("None", added=old.time_added)
+    devices = {"gpu-0": (old,), "gpu-1": (young,), "gpu-2": (harmless,), "gpu-3": (young, harmless)}
+    inventory = held(slice_of(devices))
     found = find_stale(inventory, {}, NOW, Thresholds(slice_taint_hours=72)).old_slice_taints
     assert found == ((DRIVER, POOL, "gpu-0", KEY),)
 

@@ -389,3 +389,26 @@ def test_unit_goes_at_the_very_time_of_its_retry(seconds: float, *, waits: bool)
     assert unit is not None
     world.clock.elapsed = unit.retry_at + seconds
     assert (wait_for_unit(core, plan, world.clock.now()) is not None) is waits
+
+
+def test_hold_counts_although_the_time_to_try_the_unit_again_has_come() -> None:
+    world = world_of()
+    gang(world, "a", hold="x")
+    gang(world, "b")
+    world.add(rule())
+    core, plans = world.worker._core, world.worker.plans.scheduled
+    held, plan = plans["uid-a"], plans["uid-b"]
+    core.plans.units.retry_later(held, world.clock.seconds() - 1.0)
+    found = wait_for_unit(core, plan, world.clock.now())
+    assert found is not None
+    assert (found.reason, found.other, found.cause) == (StepReason.GANG, held, StepReason.HELD)
+
+
+def test_first_of_the_pods_that_are_due_last_is_named() -> None:
+    """They tolerate the taint in different ways that come to the same."""
+    world = world_of()
+    gang(world, "a", after=10)
+    gang(world, "b", after=50)
+    world.add(claim("c", tolerates(50), tolerates(60), devices=("gpu-c",)), pod("c", gang="train"), rule())
+    world.advance(20)
+    assert [each.pod for each in progress(world).waiting_for] == ["ml/b"]

@@ -11,7 +11,9 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.world import World
+from tests.unit.eviction.world import FREE, FakeCluster, World
+from webhook.api.claims import Consumer
+from webhook.api.pods import PodClaim
 from webhook.eviction import evictor
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
@@ -19,6 +21,8 @@ from webhook.policy.model import EvictionProfile, Pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from webhook.eviction.ports import PodRef
 
 UNSURE = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: no complete answer within 10 s", unsure=True)
 REFUSED = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: 403: not now")
@@ -145,3 +149,62 @@ def test_pod_whose_eviction_is_in_flight_does_not_come_to_its_turn_again_when_it
     world.advance(0.1)
     assert "uid-pod" not in worker.ready
     assert world.cluster.requests == []
+
+
+@pytest.mark.parametrize("why", ["paused", "behind"])
+def test_nobody_goes_who_may_not_go_any_more_by_the_time_of_the_turn(why: str) -> None:
+    world = World()
+    world.add(claim("one"), pod("one"), rule("rule"))
+    taken = world.worker.ready.pop(world.clock.seconds())
+    assert taken == "uid-one"
+
+    def meanwhile() -> None:
+        if why == "paused":
+            world.pause = Pause(NOW + timedelta(hours=1))
+        else:
+            world.worker.backlog.pods.add(["ml/one"])
+
+    world.cluster.meanwhile.append(meanwhile)
+    asyncio.run(world.worker.evict(taken))
+    assert world.evicted == []
+    world.pause = None
+    world.settle()
+    assert world.evicted == ["one"]
+
+
+class Doubting(FakeCluster):
+    """Every eviction fails, and brings the inventory into doubt."""
+
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG002 -- any
+        self.world.trusted = False
+        self.requests.append(("evict", str(pod), self.world.clock.passed()))
+        return REFUSED
+
+
+def test_request_that_is_not_sent_after_others_of_its_unit_counts_for_nothing() -> None:
+    world = World(Mode.REPLACEMENT, FREE, cluster=Doubting, workers=1)
+    consumers = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "ab"])
+    world.add(claim("shared", owner="", consumers=consumers))
+    world.add(*[pod(name, claims=(PodClaim("shared-claim"),)) for name in "ab"], rule())
+    taken = world.worker.ready.pop(world.clock.seconds())
+    assert isinstance(taken, str)
+    asyncio.run(world.worker.evict(taken))
+    assert len(world.cluster.requests) == 1
+    assert len(world.worker._core.returns) == 0, "no round of evictions has begun"
+
+
+class Replacing(FakeCluster):
+    """The watch brings the next pod of that name before the response."""
+
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
+        outcome = await super().evict(pod, grace_period_seconds)
+        self.world.add(owned(pod.name, uid="uid-namesake", claims=()))
+        return outcome
+
+
+def test_pod_that_took_the_name_of_an_evicted_one_before_the_response_is_not_taken_for_it() -> None:
+    world = World(Mode.REPLACEMENT, FREE, cluster=Replacing)
+    world.add(claim("one"), owned("one"), rule())
+    world.settle()
+    assert world.evicted == ["one"]
+    assert (world.worker.plans.evicted, len(world.worker.plans.under_way)) == (set(), 0)

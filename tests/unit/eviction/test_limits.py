@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW
-from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, slice_of, taint
+from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
@@ -36,6 +36,23 @@ def test_of_several_buckets_the_one_that_lets_go_first_holds_and_all_pay() -> No
         buckets.take(both, 0.0)
     assert buckets.wait_seconds(both, 0.0) == pytest.approx(0.01)
     assert buckets.wait_seconds([("slow", SLOW)], 0.0) == pytest.approx(1.0)
+
+
+def test_pods_without_a_rate_do_not_wait() -> None:
+    assert Buckets().wait_seconds([], 0.0) == 0.0
+
+
+def test_pods_under_the_same_taints_share_what_is_known_of_their_rates() -> None:
+    """It is found out once for all of them, and other pods between them change nothing."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.pause = Pause(NOW + timedelta(hours=1))
+    for name, seconds in (("a", 0), ("other", 5), ("b", 0)):
+        world.add(claim(name, tolerates(seconds)), pod(name))
+    world.add(rule())
+    ready_pod, plans = world.worker._core.limiter.ready_pod, world.worker.plans.scheduled
+    first, _, same, again = (ready_pod(plans[f"uid-{name}"]).group for name in ("a", "other", "b", "a"))
+    assert first is same
+    assert first is again
 
 
 def test_bucket_is_forgotten_once_it_is_full_again_and_not_before() -> None:
@@ -102,6 +119,17 @@ def test_pods_that_were_terminating_at_the_start_count_if_a_taint_evicts_them() 
     world.remove(world.pod("going"))
     world.advance(1)
     assert world.evicted == ["waits"]
+
+
+@pytest.mark.parametrize(("gang", "evicted"), [("", []), ("train", ["waits"])], ids=["each its own", "one as a gang"])
+def test_pods_that_were_terminating_at_the_start_take_places(gang: str, evicted: list[str]) -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=2))
+    world.add(rule())
+    for name in "ab":
+        world.add(claim(name), pod(name, deleting=True, gang=gang))
+    world.add(claim("waits", devices=("gpu-1",)), pod("waits"))
+    world.settle()
+    assert world.evicted == evicted
 
 
 def test_minute_with_a_request_in_flight_is_not_forgotten() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ from webhook.eviction.profiles import Profiles, classes_of
 from webhook.policy.model import EvictionProfile, NamespaceMatch, Share
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from webhook.api.pods import Pod
 
 GENTLE = EvictionProfile(rate=10_000, burst=100_000)
@@ -390,6 +393,73 @@ def test_failure_is_tried_again_and_counted_once() -> None:
     world.advance(30)
     assert world.evicted == ["pod"]
     assert world.condition("rule", "EvictionInProgress")[2] == "1 pod evicted since starting the controller."
+
+
+def its_status_changes(world: World) -> None:
+    world.change(world.pod("pod"), pod(ready=False))
+
+
+def another_namespace_is_held(world: World) -> None:
+    world.worker.requeue_waiting("web")
+
+
+def window_opens(world: World) -> None:
+    world.worker.planner.follow_windows(0)
+
+
+@pytest.mark.parametrize("news", [its_status_changes, another_namespace_is_held, window_opens])
+def test_pod_that_failed_is_not_tried_sooner_because_of(news: Callable[[World], None]) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.cluster.answers.extend([FAILED] * 1000)
+    world.add(claim(), pod(), rule())
+    world.advance(35)
+    before = len(world.cluster.requests)
+    news(world)
+    world.settle()
+    assert len(world.cluster.requests) == before
+
+
+@pytest.mark.parametrize(("profile", "method"), [(FREE, "evict"), (BLUNT, "delete")])
+def test_requests_are_counted_by_how_they_ask(profile: EvictionProfile, method: str) -> None:
+    world = World(Mode.REPLACEMENT, profile)
+    world.add(claim(), pod(), rule())
+    world.settle()
+    found = {each: world.sample("requests_total", method=each, result="evicted") for each in ("evict", "delete")}
+    assert found == {"evict": 0.0, "delete": 0.0, method: 1.0}
+
+
+def delays(caplog: pytest.LogCaptureFixture, message: str) -> list[float]:
+    return [record.__dict__["delaySeconds"] for record in caplog.records if record.message == message]
+
+
+def test_log_says_how_late_a_pod_went_to_the_millisecond(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.clock.wall += timedelta(seconds=1.2346)
+    with caplog.at_level(logging.INFO):
+        world.add(claim(), pod(), rule())
+        world.settle()
+    assert delays(caplog, "pod evicted") == [1.235]
+
+
+def test_log_says_when_a_pod_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.cluster.answers.append(FAILED._replace(retry_after_seconds=1.2346))
+    world.add(claim(), pod(), rule())
+    world.settle()
+    assert delays(caplog, "pod not evicted") == [1.235]
+
+
+def test_log_says_that_a_pod_is_not_tried_again_whose_taint_went_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+
+    async def evict(pod: object, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG001
+        world.remove(world.inventory.rules["rule"])
+        return FAILED
+
+    world.cluster.evict = evict  # type: ignore[method-assign]
+    world.add(claim(), pod(), rule())
+    world.settle()
+    assert delays(caplog, "pod not evicted") == [0.0]
 
 
 def test_failures_do_not_use_up_the_rate() -> None:

@@ -64,6 +64,19 @@ def test_pause_ends(ends: str) -> None:
     hurry(test())
 
 
+def test_pods_go_a_fraction_of_a_second_after_a_pause() -> None:
+    async def test() -> None:
+        world = World(Mode.REPLACEMENT, FREE, clock=LoopClock())
+        crowd(world, 3)
+        world.pause = Pause(NOW + timedelta(seconds=10))
+        async with at_work(world):
+            world.add(rule())
+            await asyncio.sleep(10.25)
+            assert len(world.evicted) == 3
+
+    hurry(test())
+
+
 def test_pause_is_over_at_its_end() -> None:
     world = World(Mode.REPLACEMENT, FREE)
     world.pause = Pause(NOW + timedelta(seconds=10))

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import structs
 
+from tests.unit.eviction.hurried import LoopClock, at_work, hurry
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, World
 from webhook.api.owners import Owner
 from webhook.api.rules import DeviceSelector
+from webhook.eviction import planner
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.freed import PodFreed, PodUnavailable
 from webhook.eviction.modes import Mode
@@ -20,6 +22,8 @@ from webhook.eviction.ready_queue import Idle, ReadyQueue
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from webhook.api.pods import Pod
 
 MANY = 300
@@ -140,6 +144,88 @@ def test_pod_whose_time_has_come_wakes_a_worker_unless_plans_are_behind(
     assert woken == [0 if behind else 1]
 
 
+NEWS: dict[str, Callable[[World], None]] = {
+    "it begins": lambda world: world.worker.start(),
+    "another policy": lambda world: world.worker.replan_all(),
+    "labels of the namespace": lambda world: world.worker.requeue_waiting("ml"),
+    "another wall clock": lambda world: world.worker.requeue_waiting(),
+    "a time slice": lambda world: world.worker.catch_up(),
+    "another pod": lambda world: world.add(pod("other")),
+}
+
+
+@pytest.mark.parametrize("news", NEWS.values(), ids=NEWS)
+@pytest.mark.parametrize("behind", [False, True])
+def test_worker_is_woken_once_all_is_planned(
+    news: Callable[[World], None], monkeypatch: pytest.MonkeyPatch, *, behind: bool
+) -> None:
+    world, woken = World(Mode.REPLACEMENT, FREE), [0]
+
+    def wake() -> None:
+        woken[0] += 1
+
+    world.add(claim("pod"), pod("pod"), rule())
+    monkeypatch.setattr(world.worker._room, "_wake", wake)
+    if behind:
+        world.worker.backlog.pods.add(["ml/pod"])
+        world.clock.step = 1.0  # each slice is over when it begins
+    news(world)
+    assert (woken[0] > 0) is not behind
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_worker_is_woken_after_a_pause_between_two_items(monkeypatch: pytest.MonkeyPatch, *, paused: bool) -> None:
+    """No pod is evicted during the pause."""
+
+    async def pause() -> bool:
+        return paused
+
+    async def test() -> None:
+        world, woken = World(Mode.REPLACEMENT, FREE, clock=LoopClock()), [0]
+
+        def wake() -> None:
+            woken[0] += 1
+
+        monkeypatch.setattr(world.worker.backlog.timeslice, "pause", pause)
+        monkeypatch.setattr(world.worker._evictor, "wake", wake)
+        async with at_work(world):
+            await asyncio.sleep(0.1)
+            woken[0] = 0
+            world.worker.queue.add(WorkItem(ItemKind.RULE, "none"))
+            await asyncio.sleep(0.1)
+            assert woken == [1 if paused else 0]
+
+    hurry(test())
+
+
+def test_revision_grows_with_each_plan_that_is_added_changed_or_dropped() -> None:
+    world = World(Mode.OBSERVE, FREE)
+    plans, tainted = world.worker.plans, rule()
+    world.add(claim("pod"), pod("pod"))
+    changes: tuple[Callable[[], None], ...] = (
+        lambda: world.add(tainted),
+        lambda: world.change(world.pod("pod"), pod("pod", hold="later")),
+        lambda: world.remove(tainted),
+    )
+    seen = [plans.revision]
+    for change in changes:
+        change()
+        seen.append(plans.revision)
+    assert seen == sorted(set(seen))
+
+
+def test_pod_that_goes_before_its_gang_is_looked_at_again_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "_AT_ONCE_MOST", -1)
+    world = World(Mode.OBSERVE, FREE)
+    world.add(claim("gone", devices=("clean",)), pod("gone"), claim("stays"), pod("stays"))
+    world.add(rule(selector=DeviceSelector(device="gpu-0")))
+    world.catch_up()
+    world.worker.requeue_waiting("ml")
+    world.remove(world.pod("gone"))
+    world.catch_up()
+    assert list(world.planned) == ["stays"]
+
+
 @pytest.mark.parametrize(
     ("uid", "freed"), [("uid-of-another", True), ("uid-pod", False)], ids=["a later pod of the name", "the pod itself"]
 )
@@ -200,3 +286,36 @@ def test_pod_that_was_not_evicted_after_all_is_available_to_its_owner() -> None:
     world.settle()
     assert [name for _, name, _ in world.cluster.requests] == ["ml/a", "ml/b"]
     assert world.evicted == ["b"]
+
+
+def test_sibling_that_a_person_deletes_is_missing_although_it_is_still_ready() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, per_owner_unavailable=1))
+    world.add(claim("a", devices=("clean",)), owned("a"), claim("b"), owned("b"))
+    world.change(world.pod("a"), owned("a", deleting=True))
+    world.add(rule(selector=DeviceSelector(device="gpu-0")))
+    world.settle()
+    assert world.evicted == []
+    world.remove(world.pod("a"))
+    world.settle()
+    assert world.evicted == ["b"]
+
+
+def test_pod_that_runs_for_long_is_not_stuck() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(claim("pod"), owned("pod", hold="later"), rule())
+    world.advance(FREE.stuck_after_seconds + 100)
+    assert world.sample("pods_stuck") == 0
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "replaced by a namesake"])
+def test_pod_that_went_in_time_is_not_reported_as_stuck(caplog: pytest.LogCaptureFixture, *, again: bool) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.cluster.lingering = True
+    world.add(claim("pod"), owned("pod"), rule())
+    world.settle()
+    world.remove(world.pod("pod"))
+    if again:
+        world.add(owned("pod", uid="uid-namesake", claims=()))
+    world.advance(FREE.stuck_after_seconds + 100)
+    assert "pod stuck in terminating" not in caplog.messages
+    assert world.worker.plans.stuck == {}

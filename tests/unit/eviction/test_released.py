@@ -18,7 +18,7 @@ from webhook.api.rules import Condition, DeviceSelector
 from webhook.api.slices import Device
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import Mode
-from webhook.eviction.released import ReleasedOutlook, in_use_message
+from webhook.eviction.released import DOUBT_SECONDS, ReleasedOutlook, in_use_message
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import Holder, Holders
 
@@ -296,6 +296,7 @@ def test_it_is_not_true_before_schedulers_have_seen_the_taint() -> None:
         assert kept.outlook(closing(), seen_at - since, ()).recheck_seconds == 0.5
     assert kept.outlook(closing(), seen_at - 4.75, ()).recheck_seconds == 0.25
     world.claims_known_until = math.inf
+    assert kept.outlook(closing(), seen_at - 5.0, ()).recheck_seconds == DOUBT_SECONDS
     world.advance(4.9)
     assert released(world) == WAITS
     world.advance(0.2)

@@ -158,3 +158,14 @@ def test_pods_that_no_taint_evicts_any_longer_start_over() -> None:
     evict(returns, b)
     returns.forget([b])
     assert len(returns) == 0
+
+
+def test_claim_that_is_gone_by_the_time_of_the_response_leaves_the_rounds_of_others_as_they_are() -> None:
+    a = pod("a", claims=(PodClaim("shared-claim"), PodClaim("other-claim")))
+    inventory, returns = world(a)
+    inventory.apply(None, claim("other", consumers=(Consumer("", "pods", "a", "uid-a"),)))
+    returns.begin(a)
+    assert len(returns) == 2
+    returns.observe(SHARED, None)
+    returns.end(a, evicted=False)
+    assert len(returns) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -259,3 +260,24 @@ def test_expiry_that_an_earlier_process_dealt_with_is_left(status: str) -> None:
     world.advance(30)
     assert "downgrade" not in server.asked
     assert world.condition("rule", CONTESTED)[1] == "Restored"
+
+
+def test_second_that_the_watch_may_take_is_over_after_a_second() -> None:
+    world, server = world_with(rule(annotations=expires(0)))
+    server.lost = True
+    world.settle()
+    assert server.asked == ["TakingBack"]
+    known, began, changed = world.inventory.rules["rule"], world.clock.elapsed, list[bool]()
+    expiry = world.worker.rules._state_of(known).expiry
+    for seconds in (0.99, 1.0):
+        world.clock.elapsed = began + seconds
+        changed.append(asyncio.run(expiry.step(known)).changed)
+    assert changed == [False, True]
+
+
+def test_what_was_said_of_a_restored_rule_stays_when_a_person_takes_it_back() -> None:
+    world, server = world_with(rule(annotations=expires(0), conditions=(TAKING_BACK,), generation=3))
+    world.advance(20)
+    server.edit(effect="None")
+    world.advance(20)
+    assert world.condition("rule", CONTESTED)[:2] == ("True", "Restored")

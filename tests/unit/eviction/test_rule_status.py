@@ -12,7 +12,8 @@ from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, toler
 from tests.unit.eviction.world import BLUNT, FREE, World
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
-from webhook.eviction.conditions import EVICTED_PODS, EVICTION, IN_TREE
+from webhook.eviction import rule_status
+from webhook.eviction.conditions import EVICTED_PODS, EVICTION, IN_TREE, ImpactForecast
 from webhook.eviction.expiry import CONTESTED
 from webhook.eviction.modes import Mode
 
@@ -86,7 +87,75 @@ def test_in_tree_condition_is_written_in_no_other_mode() -> None:
         assert written(world, IN_TREE) == []
 
 
+def test_in_tree_condition_has_the_time_of_its_last_change() -> None:
+    """E-38: also if only the number of pods has changed."""
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(claim("a", tolerates(3600)), pod("a"), claim("b", tolerates(3600)), pod("b"), rule())
+    world.advance(20)
+    world.remove(world.pod("a"))
+    world.advance(20)
+    [known] = [each for each in world.inventory.rules["rule"].conditions if each.type == IN_TREE]
+    assert known.message == "1 pod needs to be evicted in 1 namespace."
+    assert known.last_transition_time is not None
+    assert known.last_transition_time >= NOW + timedelta(seconds=20)
+
+
+@pytest.mark.parametrize(("mode", "asked"), [(Mode.REPLACEMENT, ["none"]), (Mode.DELEGATED, [])])
+def test_what_a_rule_would_do_is_counted_only_for_the_condition_that_says_it(
+    mode: Mode, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That looks at all of its pods."""
+    counted: list[str] = []
+
+    async def forecast_of(_: object, known: DeviceTaintRule) -> ImpactForecast:
+        counted.append(known.meta.name)
+        return ImpactForecast(1, 0, 0, 0)
+
+    monkeypatch.setattr(rule_status, "forecast_of", forecast_of)
+    world = World(mode, FREE)
+    world.add(rule("none", effect="None"), rule("acts"), rule("closes", effect="NoSchedule"))
+    world.advance(60)
+    assert counted == asked
+
+
 # --- ours ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "effect", "evict"),
+    [
+        pytest.param(Mode.DELEGATED, "NoExecute", False, id="the in-tree controller's"),
+        pytest.param(Mode.DELEGATED, "NoSchedule", False, id="it does not ask"),
+        pytest.param(Mode.DELEGATED, "None", False, id="without effect"),
+        pytest.param(Mode.REPLACEMENT, "NoSchedule", False, id="it does not ask either"),
+        pytest.param(Mode.SUPPLEMENT, "NoSchedule", True, id="it asks in vain"),
+    ],
+)
+def test_rule_that_is_no_affair_of_the_worker_has_no_condition_about_its_eviction(
+    mode: Mode, effect: str, *, evict: bool
+) -> None:
+    world = World(mode, FREE)
+    world.add(claim(), pod(), rule(effect=effect, evict=evict))
+    world.advance(30)
+    assert written(world, EVICTION) == []
+
+
+def test_supplement_says_nothing_about_tolerations_of_scheduling() -> None:
+    world = World(Mode.SUPPLEMENT, FREE)
+    world.add(rule())
+    world.advance(30)
+    assert world.condition("rule") == ("False", "NothingToDo", "0 pods evicted")
+
+
+def test_new_generation_of_a_rule_is_announced_at_once() -> None:
+    """The last condition was written a moment ago."""
+    world = World(Mode.DELEGATED, FREE)
+    world.add(claim("stays", tolerates(effect="")), pod("stays"), asking())
+    world.advance(12)
+    known = world.inventory.rules["rule"]
+    world.change(known, structs.replace(known, taint=structs.replace(known.taint, value="more"), generation=2))
+    world.settle()
+    assert [each.observed_generation for each in world.inventory.rules["rule"].conditions] == [2, 2]
 
 
 def test_nothing_to_do_is_not_said_before_allocations_can_be_known() -> None:
@@ -263,6 +332,33 @@ def test_completed_stays_completed_over_a_restart() -> None:
     world.add(rule(conditions=(before, counted)))
     world.advance(20)
     assert written(world, EVICTION) == []
+
+
+def test_nothing_to_do_stays_so_over_a_restart() -> None:
+    """A rule of effect NoExecute need not announce what it has not done."""
+    before = Condition(EVICTION, "False", "NothingToDo", "0 pods evicted", 1, NOW - timedelta(hours=1))
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(rule(conditions=(before,)))
+    world.advance(20)
+    assert written(world, EVICTION) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "generation", "waits"),
+    [
+        pytest.param("False", 1, False, id="it was done"),
+        pytest.param("True", 1, True, id="it was not done"),
+        pytest.param("False", 2, True, id="it has changed since"),
+    ],
+)
+def test_new_leader_waits_for_allocations_unless_it_was_reported_that_there_is_none(
+    status: str, generation: int, *, waits: bool
+) -> None:
+    before = Condition(EVICTION, status, "Waiting", "0 pods evicted", 1, NOW - timedelta(hours=1))
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(rule(conditions=(before,), generation=generation))
+    world.settle()
+    assert world.condition("rule")[:2] == (("True", "Waiting") if waits else ("False", "NothingToDo"))
 
 
 # --- expiry -------------------------------------------------------------------------------------

@@ -78,3 +78,48 @@ def test_event_about_a_rule_that_is_held_up_is_renewed_after_an_hour(seconds: fl
     asyncio.run(world.worker.rules.sync("rule"))
     world.settle()
     assert world.told("EvictionHeld").count("rule") == count
+
+
+def sync_at(world: World, seconds: float) -> float | None:
+    """Looks at the rule so many seconds after the beginning."""
+    world.clock.elapsed = 1000.0 + seconds
+    return asyncio.run(world.worker.rules.sync("rule"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pending", "left"), [(9.75, "1 pod pending", 0.25), (10.0, "2 pods pending", 10.0)]
+)
+def test_condition_is_written_again_ten_seconds_after_the_last_time(seconds: float, pending: str, left: float) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(claim("pod", tolerates(3600)), pod(), rule())
+    world.settle()
+    world.add(claim("more", tolerates(3600)), pod("more"))
+    assert sync_at(world, seconds) == left
+    assert pending in world.condition("rule")[2]
+
+
+@pytest.mark.parametrize(("seconds", "reason"), [(4.5, "Waiting"), (5.0, "NothingToDo")])
+def test_allocations_are_known_five_seconds_after_the_rule_was_seen(seconds: float, reason: str) -> None:
+    world = World(Mode.REPLACEMENT, FREE, condition_seconds=0.0)
+    world.add(rule())
+    sync_at(world, 0.0)
+    sync_at(world, seconds)
+    assert world.condition("rule")[1] == reason
+
+
+@pytest.mark.parametrize(
+    ("selector", "seconds", "left"),
+    [
+        pytest.param(DeviceSelector(device_class_name="gpu"), 4.5, 0.5, id="when allocations are known"),
+        pytest.param(DeviceSelector(device="gpu-0"), 5.0, 3.0, id="they are known"),
+        pytest.param(DeviceSelector(device="gpu-0"), 5.5, 3.0, id="they have been known"),
+    ],
+)
+def test_rule_is_looked_at_again_when_its_condition_may_differ(
+    selector: DeviceSelector, seconds: float, left: float
+) -> None:
+    """Nothing is known of the devices of the first one, and the others have a pod that is not due."""
+    world = World(Mode.REPLACEMENT, FREE, condition_seconds=3.0)
+    world.add(claim("pod", tolerates(3600)), pod(), rule(selector=selector))
+    sync_at(world, 0.0)
+    assert sync_at(world, seconds) == left

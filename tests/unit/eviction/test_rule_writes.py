@@ -147,6 +147,18 @@ def test_lease_is_checked_again_right_before_the_request() -> None:
     assert world.cluster.writes == []
 
 
+def test_announcement_that_fails_while_the_inventory_is_out_of_date_is_tried_again() -> None:
+    world = World(Mode.DELEGATED, FREE)
+    world.trusted = False
+    world.cluster.condition_error = REFUSED
+    world.add(asking())
+    world.advance(5)
+    assert reasons(world) == []
+    world.cluster.condition_error = ""
+    world.advance(15)
+    assert reasons(world) == ["Waiting"]
+
+
 # --- another writer -------------------------------------------------------------------------------
 
 

@@ -129,6 +129,31 @@ def test_pod_that_joins_a_gang_under_way_takes_its_place() -> None:
     assert world.evicted == ["a", "b"]
 
 
+def test_pod_that_joins_the_gang_of_a_unit_under_way_takes_its_place_whatever_else_links_that() -> None:
+    world = world_of(overall=1)
+    share(world, "s", {"a": "train", "x": ""})
+    world.add(rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a", "x"]
+    alone(world, "other")
+    alone(world, "b", "train")
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b", "x"]
+    assert taken(world) == (1, 1)
+
+
+@LIMITS
+def test_pods_that_are_linked_by_others_take_one_place_with_them(limits: dict[str, int]) -> None:
+    """The members of a gang share a claim each with a pod of none."""
+    world = world_of(**limits)
+    share(world, "s", {"a": "train", "x": ""})
+    share(world, "t", {"b": "train", "y": ""})
+    world.add(rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b", "x", "y"]
+    assert taken(world) == (1, 1)
+
+
 @pytest.mark.parametrize("gangs", [("", ""), ("train", ""), ("", "train"), ("train", "ring"), ("train", "zeal")])
 def test_pod_that_was_refused_after_others_of_its_unit_went_takes_their_place(gangs: tuple[str, str]) -> None:
     world = world_of(overall=1)

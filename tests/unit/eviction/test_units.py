@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.builders import DRIVER
+from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
+from webhook.api.pods import PodClaim
+from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.policy.model import EvictionProfile
@@ -183,6 +187,23 @@ def test_gang_waits_for_the_last_of_its_pods_that_may_complete() -> None:
     assert at(world) == {"a": 130, "b": 130, "c": 130}
 
 
+@pytest.mark.parametrize(
+    ("fields", "settings"),
+    [
+        pytest.param({"hold": "checkpoint"}, {"max_hold_seconds": 100.0}, id="all on hold"),
+        pytest.param({"completes": True}, {"wait_for_completion_seconds": 100.0}, id="all left to complete"),
+    ],
+)
+def test_gang_all_of_whose_pods_are_kept_goes_with_the_last_of_them(
+    fields: dict[str, Any], settings: dict[str, float]
+) -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, **settings))
+    gang(world, "a", "b", seconds={"b": 30}, **fields)
+    world.add(rule())
+    world.advance(140)
+    assert at(world) == {"a": 130, "b": 130}
+
+
 def test_pods_that_decide_for_a_large_gang_are_few() -> None:
     world = World(Mode.REPLACEMENT, GENTLE)
     names = [f"rank-{number:03}" for number in range(300)]
@@ -254,6 +275,46 @@ def test_mirror_pods_and_daemons_are_not_waited_for() -> None:
     gang(world, "a")
     world.add(claim("b", tolerates(30)), member("b", mirror=True), rule())
     world.settle()
+    assert world.evicted == ["a"]
+
+
+# --- shared claims ------------------------------------------------------------------------------
+
+
+def sharing(world: World, name: str, *pods: Pod, pool: str = POOL) -> None:
+    """A claim that these pods use beside others of theirs."""
+    consumers = tuple([Consumer("", "pods", each.meta.name, each.meta.uid) for each in pods])
+    world.add(claim(name, consumers=consumers, owner="", devices=(f"gpu-{name}",), pool=pool), *pods)
+
+
+def test_pods_of_one_claim_wait_for_the_last_of_them_however_late() -> None:
+    """Unlike those of a gang, which wait within a window of a minute."""
+    patient = structs.replace(FREE, priority_at_most=-1, grace_seconds=100.0)
+    world = World(Mode.REPLACEMENT, patient, FREE)
+    using = (PodClaim("both-claim"),)
+    sharing(world, "both", pod("a", claims=using), pod("b", claims=using, priority=-1))
+    world.add(rule())
+    world.advance(110)
+    assert at(world) == {"a": 100, "b": 100}
+
+
+def test_claim_that_no_taint_touches_makes_no_member_of_a_gang_wait_longer() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    own, scratch = PodClaim("a-claim", generated=True), PodClaim("scratch-claim")
+    world.add(claim("a", devices=("gpu-a",)))
+    sharing(world, "scratch", member("a", claims=(own, scratch)), pod("c", claims=(scratch,)), pool="disks")
+    gang(world, "b", seconds={"b": 100})
+    world.add(rule(selector=DeviceSelector(DRIVER, POOL)))
+    world.advance(110)
+    assert at(world) == {"a": 0, "b": 100}
+
+
+def test_daemon_that_shares_a_claim_is_not_waited_for() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    using = (PodClaim("both-claim"),)
+    sharing(world, "both", pod("a", claims=using), owned("agent", kind="DaemonSet", claims=using))
+    world.add(rule())
+    world.advance(10)
     assert world.evicted == ["a"]
 
 

@@ -88,3 +88,28 @@ def test_age_of_a_pod_that_fails_counts_from_the_end_of_its_grace() -> None:
     world.add(rule())
     world.advance(130)
     assert WaitingPods(world.worker._core).oldest_due_seconds() == pytest.approx(30, abs=0.01)
+
+
+def test_pod_that_became_due_by_a_clock_that_was_set_back_has_no_age() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
+    world.cluster.lingering = True
+    for number in range(2):
+        add(world, number)
+    world.add(rule())
+    world.settle()
+    world.clock.wall -= timedelta(hours=1)
+    waiting = WaitingPods(world.worker._core)
+    assert (waiting.count(WaitCause.OVERALL), waiting.oldest_due_seconds()) == (1, 0.0)
+
+
+def test_pod_that_failed_and_is_in_line_again_counts_for_what_it_waits_for_now() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
+    world.cluster.lingering = True
+    world.cluster.answers.append(EvictionOutcome(EvictionResult.FAILED, "500"))
+    for number in range(2):
+        add(world, number)
+    world.add(rule())
+    world.advance(1)
+    assert world.evicted == ["pod-1"]
+    waiting = WaitingPods(world.worker._core)
+    assert {cause: waiting.count(cause) for cause in WaitCause if waiting.count(cause)} == {WaitCause.OVERALL: 1}

@@ -185,6 +185,25 @@ def test_status_of_a_budget_wakes_one_that_waits_for_it() -> None:
     assert world.evicted == ["pod-0"]
 
 
+@pytest.mark.parametrize(("seconds", "tried"), [(0.0, True), (0.5, False)])
+def test_pod_that_waits_for_a_budget_is_tried_once_there_is_nothing_to_wait_for(
+    seconds: float, monkeypatch: pytest.MonkeyPatch, *, tried: bool
+) -> None:
+    world, woken = without_sweep(FREE), [0]
+
+    def wake() -> None:
+        woken[0] += 1
+
+    world.budgets.append(Budget())
+    world.add(claim("pod-0"), pod("pod-0"), rule())
+    world.advance(1)
+    [limit] = set(world.worker.ready.parked())
+    assert isinstance(limit, BudgetLimit)
+    monkeypatch.setattr(world.worker._room, "_wake", wake)
+    world.worker._room.retry_after(limit, seconds)
+    assert (len(world.worker.ready.parked()), woken) == ((0, [1]) if tried else (1, [0]))
+
+
 def test_budget_that_refused_is_asked_again_after_five_seconds() -> None:
     world = without_sweep(FREE)
     world.budgets.append(Budget(allows_at=4.0))

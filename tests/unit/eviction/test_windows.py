@@ -33,6 +33,7 @@ AT_NIGHT = structs.replace(FREE, windows=(NIGHTLY,))
 OPENS = 8 * HOUR
 
 
+DUE = Eviction(NOW, ())
 RARELY = 600.0
 """How often conditions are written, in tests over days that are not about them."""
 
@@ -52,7 +53,7 @@ def times(world: World) -> list[float]:
 
 def step(profile: EvictionProfile, hours: float, *, hold: str | None = None, completes: bool = False) -> Step:
     """What is to be done with a pod that is due now, after some hours."""
-    facts = Facts(pod(completes=completes), Eviction(NOW, ()), profile, hold)
+    facts = Facts(pod(completes=completes), DUE, profile, hold)
     return next_step(facts, NOW + timedelta(hours=hours))
 
 
@@ -70,10 +71,29 @@ def step(profile: EvictionProfile, hours: float, *, hold: str | None = None, com
             structs.replace(AT_NIGHT, grace_seconds=8.5 * HOUR), 8, Wait(HOUR / 2, StepReason.EARLY), id="not due"
         ),
         pytest.param(structs.replace(FREE, wait_for_completion_seconds=HOUR), 0, Evict(), id="it would never complete"),
+        pytest.param(structs.replace(FREE, delete_after_deadline=True), 0, Evict(), id="before its deadline"),
     ],
 )
 def test_next_step(profile: EvictionProfile, hours: float, expected: Step) -> None:
     assert step(profile, hours) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        pytest.param(Facts(None, DUE, FREE), StepReason.GONE, id="it is gone"),
+        pytest.param(Facts(pod(deleting=True), DUE, FREE), StepReason.GONE, id="it is being deleted"),
+        pytest.param(Facts(pod(phase="Failed"), DUE, FREE), StepReason.GONE, id="it has finished"),
+        pytest.param(Facts(pod(), None, FREE), StepReason.SAFE, id="no taint evicts it"),
+        pytest.param(Facts(pod(), DUE, FREE, evicted=True), StepReason.DONE, id="it was evicted"),
+        pytest.param(Facts(pod(), DUE, FREE, held_by="crew"), StepReason.GROUP, id="its PodGroup keeps its claims"),
+        pytest.param(Facts(pod(), DUE, FREE, returns="ml/x"), StepReason.RETURNS, id="it comes back"),
+        pytest.param(Facts(pod(), DUE, FREE, acts=False), StepReason.OBSERVED, id="mode observe"),
+        pytest.param(Facts(pod(mirror=True), DUE, FREE, acts=False), StepReason.MIRROR, id="it cannot be evicted"),
+    ],
+)
+def test_pod_is_left_alone_until_something_changes(facts: Facts, reason: StepReason) -> None:
+    assert next_step(facts, NOW) == NoAction(reason)
 
 
 def test_windows_are_looked_at_again_in_a_day_if_none_is_seen_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +134,14 @@ def test_pods_go_while_a_window_is_open_and_the_others_in_the_next_one() -> None
     world.advance(DAY)
     assert times(world)[60:] == pytest.approx([OPENS + DAY + number for number in range(40)], abs=0.01)
     assert len(world.cluster.requests) == 100
+
+
+def test_pod_that_becomes_due_while_a_window_is_open_goes_then() -> None:
+    """When it was planned, the window was closed."""
+    world = World(Mode.REPLACEMENT, AT_NIGHT, condition_seconds=RARELY)
+    world.add(claim("pod", tolerates(int(OPENS + HOUR / 2))), pod(), rule())
+    world.advance(DAY)
+    assert times(world) == pytest.approx([OPENS + HOUR / 2], abs=0.01)
 
 
 @pytest.mark.untraced
@@ -350,9 +378,11 @@ def test_unit_of_one_profile_goes_in_one_window() -> None:
     assert sorted(world.evicted) == ["a", "b", "c"]
 
 
-def test_gang_waits_for_its_member_that_may_complete() -> None:
+@pytest.mark.parametrize("completing", ["a", "b"], ids=["first", "last"])
+def test_gang_waits_for_its_member_that_may_complete(completing: str) -> None:
+    """Whichever comes first by name."""
     world = World(Mode.REPLACEMENT, structs.replace(FREE, wait_for_completion_seconds=HOUR))
-    for name, completes in (("a", True), ("b", False)):
+    for name, completes in (("a", completing == "a"), ("b", completing == "b")):
         world.add(claim(name, devices=(name,)), pod(name, gang="ring", completes=completes))
     world.add(rule())
     world.advance(HOUR - 1)

@@ -97,6 +97,47 @@ class SuspendedClock(LoopClock):
         return super().passed() + self.suspended_seconds
 
 
+class WholeSeconds(SuspendedClock):
+    """Shows full seconds, so that two looks are a second apart to the last digit."""
+
+    def passed(self) -> float:
+        return float(round(super().passed()))
+
+
+@pytest.mark.parametrize(
+    ("set_by", "suspended", "reported", "recomputed"),
+    [
+        pytest.param(0.75, 0.0, [], 0, id="set by less than a second"),
+        pytest.param(1.0, 0.0, [1.0], 1, id="set by a second"),
+        pytest.param(1.5006, 0.0, [1.501], 1, id="set by more, which is said to the millisecond"),
+        pytest.param(0.0, 1.0, [], 1, id="suspended for a second"),
+    ],
+)
+def test_second_by_which_a_clock_is_off_is_noticed_within_a_second(
+    set_by: float,
+    suspended: float,
+    reported: list[float],
+    recomputed: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    again: list[str] = []
+    monkeypatch.setattr(Controller, "_recompute_waits", lambda _: again.append("again"))
+
+    async def test() -> None:
+        clock = WholeSeconds()
+        world = World(Mode.DELEGATED, FREE, clock=clock)
+        async with at_work(world):
+            await asyncio.sleep(3.25)
+            clock.wall += timedelta(seconds=set_by)
+            clock.suspended_seconds = suspended
+            await asyncio.sleep(1.0)
+
+    hurry(test())
+    assert [record.__dict__["delaySeconds"] for record in caplog.records] == reported
+    assert len(again) == recomputed
+
+
 def test_wall_clock_that_was_not_set_is_not_reported(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,7 +138,7 @@ def test_device_that_a_pool_has_lost_for_a_minute_is_gone(pool: str) -> None:
     assert list(world.worker.plans.scheduled) == [world.pod("pod").meta.uid]
     other = slice_of({"gpu-9": ()}, name="other", generation=2, pool=pool)
     world.add(structs.replace(other, slice_count=2))
-    world.advance(55)
+    world.advance(59.5)
     assert list(world.worker.plans.scheduled) == [world.pod("pod").meta.uid]
-    world.advance(10)
+    world.advance(1)
     assert not world.worker.plans.scheduled
