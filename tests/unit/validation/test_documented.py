@@ -149,6 +149,8 @@ def annotated(name: str, text: str) -> Any:
             'Invalid value: "tomorrow": must be a time like "2026-01-31T12:00:00Z" (RFC 3339)',
             id="no time",
         ),
+        pytest.param("scope", "hardware", None, id="the scope that there is"),
+        pytest.param("scope", "node", 'Invalid value: "node": must be "hardware"', id="another scope"),
         pytest.param("owner", "\x00", None, id="any owner"),
         pytest.param("ticket", "", None, id="any ticket"),
         pytest.param("unknown", "x", None, id="what we do not know is only advised on"),
