@@ -125,8 +125,6 @@ class Patcher:
         self._policy = ReactionPolicy(policies, self._reactions.observe_policy)
         if self._keeper is not None:
             self._subscribe_keeper(self._keeper)
-            keeper = self._keeper
-            self._patch_metrics.watch_slices(lambda: keeper.pending)
         self._checks = Checks()
         self._started = asyncio.Event()
 
@@ -271,6 +269,7 @@ class Patcher:
             assert either is not None
             keeper.observe_patch(either.meta.name, new)
 
+        self._patch_metrics.watch_slices(lambda: keeper.pending)
         self._cache.slices.subscribe(keeper.observe_slice)
         self._cache.classes.subscribe(on_class)
         self._cache.patches.subscribe(on_patch)

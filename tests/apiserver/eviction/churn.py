@@ -306,10 +306,9 @@ class Churn:
     def _know(self, rule: Json) -> None:
         spec, annotations = rule["spec"], rule["metadata"].get("annotations", {})
         added = datetime.fromisoformat(spec["taint"]["timeAdded"])
-        asks = annotations.get(EVICT) == "true"
-        name = rule["metadata"]["name"]
-        effect, expires = spec["taint"]["effect"], EXPIRES in annotations
-        self.rules[name] = RuleModel(spec.get("deviceSelector", {}), effect, added, asks, expires)
+        asks, expires = annotations.get(EVICT) == "true", EXPIRES in annotations
+        selector, name = spec.get("deviceSelector", {}), rule["metadata"]["name"]
+        self.rules[name] = RuleModel(selector, spec["taint"]["effect"], added, asks, expires)
 
     def remove_rule(self) -> None:
         if self.rules:

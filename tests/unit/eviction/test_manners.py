@@ -19,12 +19,11 @@ from webhook.eviction.event_messages import disruption_of
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profiles, classes_of
-from webhook.policy.model import EvictionProfile, NamespaceMatch, Share
+from webhook.policy.model import EvictionProfile, NamespaceMatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from webhook.api.pods import Pod
 
 GENTLE = EvictionProfile(rate=10_000, burst=100_000)
 BLOCKED = EvictionOutcome(EvictionResult.BLOCKED, "Cannot evict pod as it would violate the pod's disruption budget.")
@@ -175,62 +174,6 @@ def test_pods_already_on_their_way_out_count_after_a_restart() -> None:
     assert world.evicted == ["pod"]
 
 
-def test_owner_misses_at_most_one_and_the_next_goes_when_its_replacement_is_ready() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    for name in ("a", "b", "c"):
-        world.add(claim(name), owned(name))
-    world.add(rule(), claim("other"), owned("other", by="else"))
-    world.settle()
-    assert sorted(world.evicted) == ["a", "other"]
-    fresh = owned("fresh", claims=(), extended_claim="fresh-claim", phase="Pending")
-    world.add(fresh)
-    world.advance(30)
-    assert len(world.evicted) == 2
-    started = structs.replace(fresh, phase="Running")
-    world.change(fresh, started)
-    world.advance(30)
-    assert len(world.evicted) == 2
-    world.change(started, structs.replace(started, ready=True))
-    world.advance(1)
-    assert len(world.evicted) == 3
-
-
-def test_owner_that_is_scaled_down_does_not_hold_up_the_rest() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    for name in ("a", "b"):
-        world.add(claim(name), owned(name))
-    world.add(rule())
-    world.advance(4)
-    assert world.evicted == ["a"]
-    world.advance(2)
-    assert world.evicted == ["a", "b"]
-
-
-def test_owner_with_a_budget_is_left_to_it() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE, budgeted=frozenset({"uid-rs"}))
-    for name in ("a", "b", "c"):
-        world.add(claim(name), owned(name))
-    world.add(rule())
-    world.settle()
-    assert world.evicted == ["a", "b", "c"]
-
-
-def test_pod_that_is_missing_anyway_may_go_beside_the_limit() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    world.add(claim("broken"), owned("broken", phase="Pending"), claim("fine"), owned("fine"), rule())
-    world.advance(1)
-    assert world.evicted == ["broken"]
-
-
-def test_share_of_an_owner_is_rounded_up() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(GENTLE, per_owner_unavailable=Share(25)))
-    for number in range(5):
-        world.add(claim(f"p{number}"), owned(f"p{number}"))
-    world.add(rule())
-    world.settle()
-    assert len(world.evicted) == 2
-
-
 # --- order --------------------------------------------------------------------------------------
 
 
@@ -286,52 +229,7 @@ def test_grace_period_is_the_profiles() -> None:
     assert asked == [7]
 
 
-# --- holds --------------------------------------------------------------------------------------
-
-
-def held_pod() -> Pod:
-    return pod(hold="somebody debugs it")
-
-
-def test_hold_on_a_pod_is_honoured_and_told_until_it_goes() -> None:
-    world = World(Mode.DELEGATED, FREE)
-    asking = rule(effect="NoSchedule", evict=True)
-    world.add(claim(), held_pod(), asking)
-    world.advance(60)
-    assert world.evicted == []
-    assert world.condition("rule")[1] == "Held"
-    assert world.told("EvictionHeld") == ["pod", "rule"]
-    [text] = [event.text for event in world.cluster.events if event.text.endswith("but held: somebody debugs it")]
-    assert text.startswith("due for eviction because of DeviceTaintRule rule")
-    world.change(world.pod("pod"), pod())
-    world.settle()
-    assert world.evicted == ["pod"]
-
-
-def test_hold_on_a_namespace_lasts_at_most_its_time() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=3600))
-    world.holds["ml"] = "release week"
-    world.add(claim(), pod(), rule())
-    world.advance(3599)
-    assert world.evicted == []
-    world.advance(2)
-    assert world.evicted == ["pod"]
-
-
-def test_hold_that_comes_while_a_pod_stands_in_line_is_honoured() -> None:
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1, burst=1))
-    crowd(world, 2)
-    world.add(rule())
-    world.settle()
-    assert world.evicted == ["pod-000"]
-    world.holds["ml"] = "stop"
-    world.worker.requeue_waiting("ml")
-    world.advance(10)
-    assert world.evicted == ["pod-000"]
-    del world.holds["ml"]
-    world.worker.requeue_waiting("ml")
-    world.advance(2)
-    assert world.evicted == ["pod-000", "pod-001"]
+# --- pods that are left alone -------------------------------------------------------------------
 
 
 def test_daemon_sets_and_mirror_pods_are_skipped_and_counted() -> None:

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.properties.policies import (
+    allowed_taints,
+    described,
+    key_patterns,
+    manifest_of,
+    refused_taints,
+    tolerations,
+    value_patterns,
+)
 from tests.unit.policy.cel import evaluated
+from tests.unit.policy.documents import make_entry
+from tests.unit.policy.vap.test_export import KEYS, exported, policies
 from webhook.api.selectors import LabelRequirement
-from webhook.policy.model import Match, NamespaceMatch, RequesterMatch
-from webhook.policy.vap.cel import toleration_condition
+from webhook.policy.match import TolerationMatcher
+from webhook.policy.model import Match, NamespaceMatch, RequesterMatch, TaintMatch, TolerationMatch
+from webhook.policy.vap.cel import (
+    taint_condition,
+    texts,
+    toleration_condition,
+)
+
+if TYPE_CHECKING:
+    from webhook.api.taints import DeviceToleration
 
 
 def in_namespace(match: NamespaceMatch, name: str, labels: dict[str, str]) -> bool:
@@ -116,3 +137,91 @@ def test_requester_is_matched_in_cel_by_any_of_the_lists(
 def test_request_is_matched_in_cel_as_the_policy_says(match: Match, asked: Any, holds: bool) -> None:  # noqa: FBT001 -- a table's
     whole = toleration_condition(match, allowing=False, with_generated=False).whole
     assert evaluated(whole, asked=asked) is holds
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expression"),
+    [
+        ((), "true"),
+        (("a", "**"), "true"),
+        (("a",), 't == "a"'),
+        (("a", "b"), 't in ["a", "b"]'),
+        (("a*",), 't.startsWith("a")'),
+        (("*a",), 't.endsWith("a")'),
+        (("*a*",), 't.contains("a")'),
+        (("aa*ab",), 't.startsWith("aa") && t.endsWith("ab") && size(t) >= 4'),
+        (("a*", "b"), 't == "b" || t.startsWith("a")'),
+        (("a?",), 't.matches("(?s)^a.$")'),
+        (("a.*b*c",), 't.matches("(?s)^a\\\\..*b.*c$")'),
+        (("a*b*",), 't.matches("(?s)^a.*b.*$")'),
+        (("*a*b",), 't.matches("(?s)^.*a.*b$")'),
+        (("*a*b*",), 't.matches("(?s)^.*a.*b.*$")'),
+        (('"',), 't == "\\""'),
+        (("ä😀",), 't == "ä😀"'),
+    ],
+)
+def test_patterns_become_the_plainest_words(patterns: tuple[str, ...], expression: str) -> None:
+    assert texts("t", patterns) == expression
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(key_patterns, value_patterns), st.text("avxwz/.", max_size=6))
+def test_a_pattern_describes_the_same_texts_in_cel(patterns: tuple[str, ...], text: str) -> None:
+    expected = not patterns or any(described(pattern, text) for pattern in patterns)
+    assert evaluated(texts("t", patterns), t=text) is expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.booleans(), refused_taints, allowed_taints, tolerations)
+def test_a_toleration_is_met_or_held_by_the_same_matches_in_cel(
+    allowing: bool,  # noqa: FBT001 -- drawn
+    refused: TolerationMatch,
+    allowed: TolerationMatch,
+    toleration: DeviceToleration,
+) -> None:
+    match = allowed if allowing else refused
+    compiled = TolerationMatcher(match)
+    expected = compiled.contains(toleration) if allowing else compiled.intersects(toleration)
+    condition = toleration_condition(Match(tolerations=match), allowing=allowing, with_generated=False)
+    assert evaluated(condition.whole, t=manifest_of(toleration)) is expected
+
+
+def test_single_condition_on_tolerations_needs_no_brackets() -> None:
+    (alone,) = policies(exported(make_entry(match=KEYS)))["tolerations"]["validations"]
+    assert 'asked.tolerations.exists(t,\n      !has(t.key) || t.key == "" || t.key.startsWith(' in alone["expression"]
+    beside = exported(
+        make_entry("ok", "allow", match={"tolerations": {"keys": ["a.example.com/x"], "effects": ["NoExecute"]}}),
+        make_entry(match=KEYS),
+    )
+    (excepted,) = policies(beside)["tolerations"]["validations"]
+    assert (
+        'asked.tolerations.exists(t,\n      (!has(t.key) || t.key == "" || t.key.startsWith(' in excepted["expression"]
+    )
+
+
+@pytest.mark.parametrize("allowing", [False, True])
+@pytest.mark.parametrize(
+    ("match", "taint", "holds"),
+    [
+        pytest.param(TaintMatch(("a/*",)), {"key": "a/x"}, True, id="the key"),
+        pytest.param(TaintMatch(("a/*",)), {"key": "b/x", "value": "v"}, False, id="another key"),
+        pytest.param(TaintMatch((), ("v*",)), {"key": "a/x", "value": "v1"}, True, id="the value"),
+        pytest.param(TaintMatch((), ("v*",)), {"key": "a/x", "value": "w"}, False, id="another value"),
+        pytest.param(TaintMatch((), ("v*",)), {"key": "a/x"}, False, id="no value, where it needs one"),
+        pytest.param(TaintMatch((), ("v*", "")), {"key": "a/x"}, True, id="no value, which is an empty one"),
+        pytest.param(TaintMatch((), ("",)), {"key": "a/x", "value": "v"}, False, id="a value, where it has none"),
+        pytest.param(TaintMatch(("a/*",), ("v",)), {"key": "a/x", "value": "w"}, False, id="one of the two"),
+    ],
+)
+def test_taint_is_matched_in_cel_by_key_and_value(
+    match: TaintMatch,
+    taint: Any,
+    holds: bool,  # noqa: FBT001 -- a table's
+    allowing: bool,  # noqa: FBT001 -- a parameter
+) -> None:
+    whole = taint_condition(Match(taints=match), allowing=allowing).whole
+    assert evaluated(whole, variables={"selector": {}, "evict": False}, object={"spec": {"taint": taint}}) is holds
+
+
+def test_value_of_a_taint_is_not_looked_at_where_any_will_do() -> None:
+    assert taint_condition(Match(taints=TaintMatch(("a",))), allowing=False).whole == 'object.spec.taint.key == "a"'

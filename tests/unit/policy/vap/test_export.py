@@ -6,40 +6,23 @@ Whole policies are compared on a real API server (tests/apiserver/test_vap.py); 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.properties.policies import (
-    allowed_taints,
-    described,
-    key_patterns,
-    manifest_of,
-    refused_taints,
-    tolerations,
-    value_patterns,
-)
 from tests.unit.policy.cel import evaluated
 from tests.unit.policy.documents import make_entry, make_exception, policy_of
-from webhook.policy.coverage import apart
-from webhook.policy.match import TolerationMatcher
-from webhook.policy.model import Match, NamespaceMatch, Policy, RequesterMatch, TaintMatch, TolerationMatch
+from webhook.policy.model import Match, Policy, TaintMatch
 from webhook.policy.vap.cel import (
     all_of,
     any_of,
     not_,
     taint_condition,
-    texts,
     time_condition,
     toleration_condition,
 )
 from webhook.policy.vap.export import Coverage, Export, export
 from webhook.policy.vap.fallback import export_fallback
-
-if TYPE_CHECKING:
-    from webhook.api.taints import DeviceToleration
 
 NAMES: Final = ("device-taint-webhook-documented", "device-taint-webhook-guard")
 """What is exported of every policy that refuses anything."""
@@ -70,53 +53,6 @@ def test_conjunctions_bracket_what_would_fall_apart() -> None:
     assert any_of(["a && b", "false", 'x == "&&"']) == '(a && b) || x == "&&"'
     assert (all_of([]), any_of([]), all_of(["a", "false"]), any_of(["a", "true"])) == ("true", "false", "false", "true")
     assert [not_(part) for part in ("a.b", "!c", "d == e", "false")] == ["!a.b", "c", "!(d == e)", "true"]
-
-
-@pytest.mark.parametrize(
-    ("patterns", "expression"),
-    [
-        ((), "true"),
-        (("a", "**"), "true"),
-        (("a",), 't == "a"'),
-        (("a", "b"), 't in ["a", "b"]'),
-        (("a*",), 't.startsWith("a")'),
-        (("*a",), 't.endsWith("a")'),
-        (("*a*",), 't.contains("a")'),
-        (("aa*ab",), 't.startsWith("aa") && t.endsWith("ab") && size(t) >= 4'),
-        (("a*", "b"), 't == "b" || t.startsWith("a")'),
-        (("a?",), 't.matches("(?s)^a.$")'),
-        (("a.*b*c",), 't.matches("(?s)^a\\\\..*b.*c$")'),
-        (("a*b*",), 't.matches("(?s)^a.*b.*$")'),
-        (("*a*b",), 't.matches("(?s)^.*a.*b$")'),
-        (("*a*b*",), 't.matches("(?s)^.*a.*b.*$")'),
-        (('"',), 't == "\\""'),
-        (("ä😀",), 't == "ä😀"'),
-    ],
-)
-def test_patterns_become_the_plainest_words(patterns: tuple[str, ...], expression: str) -> None:
-    assert texts("t", patterns) == expression
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.one_of(key_patterns, value_patterns), st.text("avxwz/.", max_size=6))
-def test_a_pattern_describes_the_same_texts_in_cel(patterns: tuple[str, ...], text: str) -> None:
-    expected = not patterns or any(described(pattern, text) for pattern in patterns)
-    assert evaluated(texts("t", patterns), t=text) is expected
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.booleans(), refused_taints, allowed_taints, tolerations)
-def test_a_toleration_is_met_or_held_by_the_same_matches_in_cel(
-    allowing: bool,  # noqa: FBT001 -- drawn
-    refused: TolerationMatch,
-    allowed: TolerationMatch,
-    toleration: DeviceToleration,
-) -> None:
-    match = allowed if allowing else refused
-    compiled = TolerationMatcher(match)
-    expected = compiled.contains(toleration) if allowing else compiled.intersects(toleration)
-    condition = toleration_condition(Match(tolerations=match), allowing=allowing, with_generated=False)
-    assert evaluated(condition.whole, t=manifest_of(toleration)) is expected
 
 
 # --- what is exported ---------------------------------------------------------------------------
@@ -392,19 +328,6 @@ def test_what_costs_too_much_in_any_case_fails_open_and_is_told() -> None:
     assert coverage(made)["default"] == "partial"
 
 
-def test_single_condition_on_tolerations_needs_no_brackets() -> None:
-    (alone,) = policies(exported(make_entry(match=KEYS)))["tolerations"]["validations"]
-    assert 'asked.tolerations.exists(t,\n      !has(t.key) || t.key == "" || t.key.startsWith(' in alone["expression"]
-    beside = exported(
-        make_entry("ok", "allow", match={"tolerations": {"keys": ["a.example.com/x"], "effects": ["NoExecute"]}}),
-        make_entry(match=KEYS),
-    )
-    (excepted,) = policies(beside)["tolerations"]["validations"]
-    assert (
-        'asked.tolerations.exists(t,\n      (!has(t.key) || t.key == "" || t.key.startsWith(' in excepted["expression"]
-    )
-
-
 def test_long_policies_are_several() -> None:
     rules = [make_entry(f"no-{n}", match={"tolerations": {"keys": [f"a{n}.example.com/?*x*y"]}}) for n in range(30)]
     names = [name for name in policies(exported(*rules)) if name.startswith("tolerations")]
@@ -431,78 +354,11 @@ def test_empty_lists_are_left_out_as_the_api_server_does() -> None:
         assert [name for name, value in spec.items() if not value] == []
 
 
-# --- apart --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        (("a/*",), ("b/*",), True),
-        (("a/*",), ("a/b",), False),
-        (("a/*", "b/*"), ("a/b",), False),
-        (("*/x",), ("*/y",), True),
-        (("*x*",), ("*y*",), False),
-        (("a",), ("b", "c"), True),
-        (("a?",), ("ab",), False),
-        (("*",), ("b",), False),
-        ((), ("b",), False),
-    ],
-)
-def test_keys_that_have_nothing_in_common(one: tuple[str, ...], other: tuple[str, ...], expected: bool) -> None:  # noqa: FBT001 -- a parameter
-    allowing, refusing = (Match(tolerations=TolerationMatch(keys=keys)) for keys in (one, other))
-    assert apart(allowing, refusing) is expected
-    assert apart(Match(device_classes=one), Match(device_classes=other)) is expected
-    assert apart(*(Match(namespaces=NamespaceMatch(names)) for names in (one, other))) is expected
-
-
-def test_requesters_are_never_certainly_apart() -> None:
-    assert not apart(*(Match(requesters=RequesterMatch((name,))) for name in ("a", "b")))
-
-
-@settings(max_examples=300, deadline=None)
-@given(allowed_taints, refused_taints, tolerations)
-def test_nothing_is_allowed_and_refused_by_matches_that_are_apart(
-    allowed: TolerationMatch, refused: TolerationMatch, toleration: DeviceToleration
-) -> None:
-    if apart(Match(tolerations=allowed), Match(tolerations=refused)):
-        assert not (
-            TolerationMatcher(allowed).contains(toleration) and TolerationMatcher(refused).intersects(toleration)
-        )
-
-
 def test_coverage_is_a_word_for_reports() -> None:
     assert [str(each) for each in Coverage] == ["full", "partial", "none"]
 
 
 # --- taints -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("allowing", [False, True])
-@pytest.mark.parametrize(
-    ("match", "taint", "holds"),
-    [
-        pytest.param(TaintMatch(("a/*",)), {"key": "a/x"}, True, id="the key"),
-        pytest.param(TaintMatch(("a/*",)), {"key": "b/x", "value": "v"}, False, id="another key"),
-        pytest.param(TaintMatch((), ("v*",)), {"key": "a/x", "value": "v1"}, True, id="the value"),
-        pytest.param(TaintMatch((), ("v*",)), {"key": "a/x", "value": "w"}, False, id="another value"),
-        pytest.param(TaintMatch((), ("v*",)), {"key": "a/x"}, False, id="no value, where it needs one"),
-        pytest.param(TaintMatch((), ("v*", "")), {"key": "a/x"}, True, id="no value, which is an empty one"),
-        pytest.param(TaintMatch((), ("",)), {"key": "a/x", "value": "v"}, False, id="a value, where it has none"),
-        pytest.param(TaintMatch(("a/*",), ("v",)), {"key": "a/x", "value": "w"}, False, id="one of the two"),
-    ],
-)
-def test_taint_is_matched_in_cel_by_key_and_value(
-    match: TaintMatch,
-    taint: Any,
-    holds: bool,  # noqa: FBT001 -- a table's
-    allowing: bool,  # noqa: FBT001 -- a parameter
-) -> None:
-    whole = taint_condition(Match(taints=match), allowing=allowing).whole
-    assert evaluated(whole, variables={"selector": {}, "evict": False}, object={"spec": {"taint": taint}}) is holds
-
-
-def test_value_of_a_taint_is_not_looked_at_where_any_will_do() -> None:
-    assert taint_condition(Match(taints=TaintMatch(("a",))), allowing=False).whole == 'object.spec.taint.key == "a"'
 
 
 @pytest.mark.parametrize("allowing", [False, True])
