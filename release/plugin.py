@@ -28,7 +28,7 @@ PROGRAM: Final = "kubectl-dtaint"
 COMPLETE: Final = "kubectl_complete-dtaint"
 """What kubectl runs for suggestions, if it is on PATH."""
 _OF_THIS_USER: Final = ("PEX_", "XDG_CACHE_HOME")
-"""Where pex has its cache here; it would look for it there on every machine."""
+"""Prefixes of variables that move the cache of pex here; the plugin would look for its cache there on every machine."""
 _COMPLETE_SCRIPT: Final = b'#!/bin/sh\nexec kubectl-dtaint __complete "$@"\n'
 
 

@@ -20,7 +20,7 @@ def run_tool(
 ) -> str:
     """What the command printed to standard output, run in the tree or in `folder`.
 
-    without: how the names of variables begin that it must not see, as their values would be in what it makes.
+    without: prefixes of variables that the tool must not see, because their values would end up in its output.
 
     Raises: ReleaseError with its output if it failed or is not there.
     """

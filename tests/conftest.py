@@ -33,10 +33,12 @@ _TRACING = Tracing()
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes minutes begins first."""
-    scopes = [scope_of(item.nodeid.partition("::")[0]) for item in items]
-    begun = {scope: number for number, scope in enumerate(begun_in_order(dict.fromkeys(scopes)))}
-    order = dict(zip(items, scopes, strict=True))
-    items.sort(key=lambda item: begun[order[item]])
+    begun = {scope: number for number, scope in enumerate(begun_in_order(dict.fromkeys(map(_scope, items))))}
+    items.sort(key=lambda item: begun[_scope(item)])
+
+
+def _scope(item: pytest.Item) -> str:
+    return scope_of(item.nodeid.partition("::")[0])
 
 
 @pytest.hookimpl(tryfirst=True)

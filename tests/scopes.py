@@ -36,9 +36,9 @@ def scope_of(file: str) -> str:
 
 
 def begun_in_order(scopes: Iterable[str]) -> list[str]:
-    """What takes minutes comes first; in it, what waits is spread evenly, so that no two cores wait at the same time.
+    """The scopes that take minutes first, with those that wait spread evenly among them, so that no core is idle.
 
-    scopes: each once; scopes that are alike stay in this order.
+    scopes: each once; scopes of one sort stay in this order.
     """
     at = {
         scope: (rank, (number + 0.5) / len(group))

@@ -162,7 +162,7 @@ class RuleModel(NamedTuple):
     asks: bool
     """Whether it has the annotation that asks for eviction."""
     expires: bool
-    """Whether the worker takes it back some time, which nothing here is told."""
+    """Whether the worker takes it back at a time that the model does not know."""
 
     def hits(self, place: tuple[str, str, str]) -> bool:
         """Whether it selects a device."""

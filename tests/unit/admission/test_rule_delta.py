@@ -122,7 +122,7 @@ def test_old_rule_uses_up_the_graces_of_whom_it_newly_hits(new: Any, old: Any) -
     assert over(ask(moved, old, cluster=inventory_of(*fleet()))) == []
 
 
-def test_rule_that_evicts_nobody_begins_no_eviction() -> None:
+def test_rule_that_evicts_no_pod_begins_no_eviction() -> None:
     assert begins_to_evict(value(RULE), None)
     assert not begins_to_evict(value(QUIET), None)
     assert not begins_to_evict(value(QUIET), value(RULE))

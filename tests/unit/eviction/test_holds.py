@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def held_pod() -> Pod:
-    return pod(hold="somebody debugs it")
+    return pod(hold="being debugged")
 
 
 def test_hold_on_a_pod_is_honoured_and_told_until_it_goes() -> None:
@@ -27,7 +27,7 @@ def test_hold_on_a_pod_is_honoured_and_told_until_it_goes() -> None:
     assert world.evicted == []
     assert world.condition("rule")[1] == "Held"
     assert world.told("EvictionHeld") == ["pod", "rule"]
-    [text] = [event.text for event in world.cluster.events if event.text.endswith("but held: somebody debugs it")]
+    [text] = [event.text for event in world.cluster.events if event.text.endswith("but held: being debugged")]
     assert text.startswith("due for eviction because of DeviceTaintRule rule")
     world.change(world.pod("pod"), pod())
     world.settle()

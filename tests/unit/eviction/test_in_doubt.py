@@ -152,7 +152,7 @@ def test_pod_whose_eviction_is_in_flight_does_not_come_to_its_turn_again_when_it
 
 
 @pytest.mark.parametrize("why", ["paused", "behind"])
-def test_nobody_goes_who_may_not_go_any_more_by_the_time_of_the_turn(why: str) -> None:
+def test_pod_that_must_not_be_evicted_any_more_at_its_turn_stays(why: str) -> None:
     world = World()
     world.add(claim("one"), pod("one"), rule("rule"))
     taken = world.worker.ready.pop(world.clock.seconds())

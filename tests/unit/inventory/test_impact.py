@@ -393,7 +393,7 @@ def test_taints_in_a_slice_hit_device_by_device() -> None:
     )
 
 
-def test_device_that_gets_no_taint_is_counted_and_hits_nobody() -> None:
+def test_device_that_gets_no_taint_is_counted_and_hits_no_pod() -> None:
     inventory = inventory_of(SLICE, claim("a", on("gpu-0"), users=["p"]))
     assert impact_on_devices(inventory, (DRIVER, POOL), {"gpu-0": []}, NOW) == Impact(devices=1, pools=1, drivers=1)
 

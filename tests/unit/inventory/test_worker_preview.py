@@ -127,7 +127,7 @@ FOR_EVER = DeviceToleration(operator="Exists")
     ("mode", "tolerations", "mirror"),
     [
         pytest.param(SINGLE, [], "", id="its pods go one by one"),
-        pytest.param(ALL, [FOR_EVER], "", id="nobody of it goes"),
+        pytest.param(ALL, [FOR_EVER], "", id="no pod of it goes"),
         pytest.param(ALL, [], "c", id="the other is exempt"),
     ],
 )

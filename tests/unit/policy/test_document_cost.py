@@ -38,7 +38,7 @@ def test_ten_times_as_many_rules_cost_ten_times_as_much() -> None:
 
 
 def test_thousands_of_wrong_names_cost_hardly_more_than_the_hundred_that_are_reported() -> None:
-    """Each is compared with the right ones, so only as many are looked for as are told."""
+    """Each is compared with the right ones, so no more are compared than are reported."""
     rules = [make_entry(f"rule-{number}") for number in range(300)]
     wrong = [f"rul-{number}" for number in range(200)]
     exceptions = [make_exception(f"e{number}", wrong) for number in range(20)]

@@ -316,7 +316,7 @@ def test_step_is_compared_with_the_last_one_that_says_its_time(seconds: list[int
     ],
 )
 def test_requester_is_told_once_whatever_stands_in_its_place(requester: Any, text: str) -> None:
-    """With nobody at all a case would be run as one of the resource-claim controller."""
+    """Without a requester a case would be judged as a request of the resource-claim controller."""
     case = make_case(requester=None) | requester
     errors = errors_of(make_suite(case))
     assert [error.startswith(f"cases[0].requester: {text}") for error in errors] == [True]
