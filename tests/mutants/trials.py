@@ -24,15 +24,21 @@ if TYPE_CHECKING:
 PROPERTIES: Final = {
     "api": ("versions", "formats", "hostile", "wire_structs", "slices"),
     "expressions": ("expressions",),
-    "inventory": ("inventory", "inventory_scan", "guard", "originals"),
-    "policy": ("policy", "policy_documents", "policy_reviews", "shadows", "explain", "taint_rules", "windows"),
+    "inventory": (
+        *("inventory", "inventory_scan", "guard", "originals", "hardware", "patches", "patch_guard", "slice_ledger"),
+        "released",
+    ),
+    "policy": (
+        *("policy", "policy_documents", "policy_index", "policy_reviews", "shadows", "explain", "taint_rules"),
+        "windows",
+    ),
     "validation": ("formats", "versions", "hostile", "slices"),
     "admission": (
         *("guard", "confirmation", "defaulting", "policy_reviews", "shadows", "hostile", "explain", "window"),
-        *("taint_rules", "stepwise"),
+        *("taint_rules", "stepwise", "softening", "known_specs", "patch_guard", "ceiling_groups"),
     ),
-    "eviction": ("eviction", "tally", "windows"),
-    "patches": ("patch_index", "reactions"),
+    "eviction": ("eviction", "tally", "windows", "units", "released", "ceiling_groups"),
+    "patches": ("patch_index", "patches", "reactions", "slice_ledger"),
     "reports": ("report_shards",),
 }
 MORE: Final = {
