@@ -214,6 +214,10 @@ def test_what_is_not_judged_is_refused_where_a_rule_could_refuse_it(rules: Any, 
     assert words(judged(listed(100), *rules)) == expected
 
 
+def test_policy_about_authors_alone_says_nothing_of_what_is_not_judged() -> None:
+    assert words(judged(listed(100), unknownAuthor="deny")) == []
+
+
 def test_mode_of_the_policy_holds_for_what_is_not_judged() -> None:
     assert words(judged(listed(100), NO_XID, mode="warn")) == [("warn", NOT_JUDGED)]
     assert words(judged(listed(100), NO_XID, mode="off")) == []

@@ -82,6 +82,8 @@ def test_a_fault_says_what_is_wrong(expression: str, kind: FaultKind, detail: st
 
 def test_a_syntax_error_says_where() -> None:
     assert "at line 2, column 3" in fault("true &&\n  )").detail
+    assert "mismatched input '[' expecting IDENTIFIER at line 1, column 8" in fault("device.[0]").detail
+    assert "mismatched input '<EOF>' expecting IDENTIFIER at line 1, column 8" in fault("device.").detail
 
 
 def test_a_selector_may_cost_a_million() -> None:
