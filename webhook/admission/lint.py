@@ -136,7 +136,8 @@ def _rule(rule: DeviceTaintRule, now: datetime) -> Iterator[Finding]:
         yield advice("DT011", SELECTOR, None, text)
     else:
         yield from _selector(selector)
-    yield from _taint(TAINT, structs.replace(rule.taint, effect=effect), now)
+    taint = rule.taint if effect == rule.taint.effect else structs.replace(rule.taint, effect=effect)
+    yield from _taint(TAINT, taint, now)
     yield from _extras(TAINT, rule.taint)
     for name in rule.meta.annotations:
         if name.startswith(f"{OWN_GROUP}/") and name not in _KNOWN_ANNOTATIONS:

@@ -162,24 +162,25 @@ def decode_rule(reader: Reader) -> DeviceTaintRule:
     spec = reader.child_or_empty("spec")
     selector = spec.child("deviceSelector")
     metadata = reader.child_or_empty("metadata")
+    status = reader.child("status")
     return DeviceTaintRule(
         reader.meta(),
         None if selector is None else decode_selector(selector),
         decode_taint(spec.child_or_empty("taint")),
-        tuple([decode_condition(each) for each in reader.child_or_empty("status").each("conditions")]),
+        () if status is None else tuple([decode_condition(each) for each in status.each("conditions")]),
         metadata.integer("generation") or 0,
         metadata.has("deletionTimestamp"),
-        _decode_origin(Reader({"metadata": reader.raw.get("metadata")}, [])),
+        _decode_origin(metadata.raw),
     )
 
 
 _NO_ORIGIN: Final = RuleOrigin()
 
 
-def _decode_origin(reader: Reader) -> RuleOrigin:
-    metadata = reader.child_or_empty("metadata")
-    if "labels" not in metadata.raw and "ownerReferences" not in metadata.raw:
+def _decode_origin(raw: dict[str, JSON]) -> RuleOrigin:
+    if "labels" not in raw and "ownerReferences" not in raw:
         return _NO_ORIGIN
+    metadata = Reader(raw, [])  # its faults are the API server's to report
     labels = metadata.text_map("labels")
     found = RuleOrigin(of_patch=labels.get(PATCH_LABEL, ""), hardware_of=labels.get(HARDWARE_LABEL, ""))
     owner = next((each for each in metadata.each("ownerReferences") if each.boolean("controller")), None)
@@ -209,6 +210,8 @@ def decode_selector(reader: Reader) -> DeviceSelector:
 
 def _unknown_fields(reader: Reader) -> tuple[tuple[str, str], ...]:
     unknown = reader.raw.keys() - _SELECTOR_FIELDS
+    if not unknown:
+        return ()
     return tuple(sorted([(name, _canonical(reader.raw[name])) for name in unknown if reader.has(name)]))
 
 
@@ -219,7 +222,7 @@ def _canonical(value: JSON) -> str:
 
 def decode_cel_selectors(reader: Reader) -> tuple[CELSelector, ...]:
     """The `selectors` of a filter, a device class, or a rule of 1.33 and 1.34."""
-    return tuple([_decode_cel(each) for each in reader.each("selectors")])
+    return tuple([_decode_cel(each) for each in reader.each("selectors")]) if reader.has("selectors") else ()
 
 
 def _decode_cel(reader: Reader) -> CELSelector:

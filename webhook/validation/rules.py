@@ -16,7 +16,7 @@ from webhook.validation.formats import (
 )
 from webhook.validation.meta import object_meta_errors, resource_version_errors
 from webhook.validation.selectors import SELECTORS_MAX, ExpressionBudget
-from webhook.validation.taints import effect_errors, extras_errors, name_errors
+from webhook.validation.taints import effect_errors, extras_errors, name_errors, taint_is_fine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,8 @@ def rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, release: Rele
     yield from object_meta_errors(new.meta, created=old is None)
     if new.selector is not None:
         yield from selector_errors(SELECTOR, new.selector, old.selector if old else None, release)
+    if taint_is_fine(new.taint, release):
+        return
     yield from name_errors(TAINT, new.taint)
     if old is None or not release.ratchets or old.taint.effect != new.taint.effect:
         yield from effect_errors(TAINT, new.taint, release)
