@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.api.counts import counted
 from webhook.api.field import FieldError, Finding, Severity
 from webhook.inventory.extent import names_of
 from webhook.policy.model import Action
@@ -148,7 +149,7 @@ class Decision:
             room -= len(text)
             if room < 0:
                 rest = len(texts) - len(kept)
-                kept.append(f"and {rest} more warning{'' if rest == 1 else 's'}")
+                kept.append(f"and {counted(rest, 'more warning')}")
                 break
             kept.append(text)
         return tuple(kept)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.api.counts import counted
 from webhook.api.meta import format_time
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.inventory.impact import Taint
@@ -28,20 +29,20 @@ IMPACT: Final = "impact"
 
 def summary_of(impact: Impact, rule: DeviceTaintRule) -> str:
     """What a rule hits, in a clause that begins with a verb."""
-    devices = count(impact.devices, "device")
+    devices = counted(impact.devices, "device")
     if rule.selector is None:
         return f"keeps {devices} from being allocated"
     if rule.effective_effect != NO_EXECUTE:
-        return f"hits {devices} in {count(impact.pools, 'pool')}"
-    text = f"hits {devices}, {count(len(impact.pods), 'pod')} in {count(len(impact.namespaces), 'namespace')}"
+        return f"hits {devices} in {counted(impact.pools, 'pool')}"
+    text = f"hits {devices}, {counted(len(impact.pods), 'pod')} in {counted(len(impact.namespaces), 'namespace')}"
     gangs = gangs_text(impact)
     return f"{text}, {gangs}" if gangs else text
 
 
 def slice_figures_of(impact: Impact, *, in_tree: bool) -> Iterator[str]:
     """What new NoExecute taints in a slice hit, as warnings."""
-    pods = f"{count(len(impact.pods), 'pod')} in {count(len(impact.namespaces), 'namespace')}"
-    yield f"new NoExecute taints on {count(impact.devices, 'device')}; they evict {pods}{_when(impact)}"
+    pods = f"{counted(len(impact.pods), 'pod')} in {counted(len(impact.namespaces), 'namespace')}"
+    yield f"new NoExecute taints on {counted(impact.devices, 'device')}; they evict {pods}{_when(impact)}"
     yield from _gangs(impact, "")
     yield from _others(impact, "", in_tree=in_tree)
     if impact.siblings:
@@ -50,7 +51,7 @@ def slice_figures_of(impact: Impact, *, in_tree: bool) -> Iterator[str]:
 
 def figures_of(impact: Impact, rule: DeviceTaintRule, *, in_tree: bool) -> Iterator[str]:
     """What a rule hits, as warnings: one sentence each. With effect None, what it would if it was NoExecute."""
-    devices = f"{count(impact.devices, 'device')} in {count(impact.pools, 'pool')}"
+    devices = f"{counted(impact.devices, 'device')} in {counted(impact.pools, 'pool')}"
     would = "" if rule.effective_effect in (NO_SCHEDULE, NO_EXECUTE) else "with effect NoExecute "
     if not impact.devices and not impact.allocated and not impact.incomplete_pools:
         return  # lint warns if nothing is selected
@@ -60,17 +61,17 @@ def figures_of(impact: Impact, rule: DeviceTaintRule, *, in_tree: bool) -> Itera
         return
     if rule.effective_effect == NO_SCHEDULE:
         text = f"keeps {devices} from being allocated"
-        yield f"{text}; no harm to {count(len(impact.kept), 'pod')} on them" if impact.kept else text
+        yield f"{text}; no harm to {counted(len(impact.kept), 'pod')} on them" if impact.kept else text
     else:
-        pods = count(len(impact.pods), "pod")
+        pods = counted(len(impact.pods), "pod")
         start = Taint.of_rule(rule, in_tree=in_tree).not_before
         when = f", from {format_time(start)} on" if start is not None and impact.later else _when(impact)
-        yield f"{would}selects {devices}; evicts {pods} in {count(len(impact.namespaces), 'namespace')}{when}"
+        yield f"{would}selects {devices}; evicts {pods} in {counted(len(impact.namespaces), 'namespace')}{when}"
         yield from _gangs(impact, would)
         yield from _others(impact, would, in_tree=in_tree)
     if impact.incomplete_pools:
         driver, pool = impact.incomplete_pools[0]
-        pools = count(len(impact.incomplete_pools), "pool")
+        pools = counted(len(impact.incomplete_pools), "pool")
         yield f"devices are not all counted: {pools} half published, as {driver}/{pool}"
 
 
@@ -83,7 +84,7 @@ def gangs_text(impact: Impact) -> str:
     whole = f"of {pods}" if len(gangs) == 1 else f"of {pods} in all"
     names = [_shown_name(each.gang) for each in gangs[:_SHOWN]]
     rest = f" and {len(gangs) - _SHOWN} more" if len(gangs) > _SHOWN else ""
-    text = f"{count(evicted, 'pod')} of {count(len(gangs), 'gang')} {whole} ({', '.join(names)}{rest})"
+    text = f"{counted(evicted, 'pod')} of {counted(len(gangs), 'gang')} {whole} ({', '.join(names)}{rest})"
     along = len(impact.companions)
     return f"{text}, {along} of them only with the rest of their PodGroup" if along else text
 
@@ -105,7 +106,7 @@ def siblings_text(siblings: Siblings) -> str:
     number, used = len(siblings.devices), siblings.in_use
     if not number:
         return ""
-    text = f"{count(number, 'other device')} of the same hardware {'stays' if number == 1 else 'stay'} in service"
+    text = f"{counted(number, 'other device')} of the same hardware {'stays' if number == 1 else 'stay'} in service"
     if not used:
         return f"{text}; no pod uses {'it' if number == 1 else 'them'}"
     users = [
@@ -119,12 +120,13 @@ def siblings_text(siblings: Siblings) -> str:
 def _others(impact: Impact, would: str, *, in_tree: bool) -> Iterator[str]:
     """Pods that are not evicted although the taint is on their device, and those that cannot be counted."""
     if impact.tolerating:
-        yield f"{would}tolerated by {count(len(impact.tolerating), 'pod')} on such devices"
+        yield f"{would}tolerated by {counted(len(impact.tolerating), 'pod')} on such devices"
     if impact.unseen:
         who = "the in-tree controller" if in_tree else "the evictor"
-        yield f"{would}left alone: {count(len(impact.unseen), 'pod')} with extended resources, which {who} does not see"
+        unseen = counted(len(impact.unseen), "pod")
+        yield f"{would}left alone: {unseen} with extended resources, which {who} does not see"
     if impact.pod_groups:
-        yield f"{would}in use by {count(len(impact.pod_groups), 'PodGroup')} of unknown size"
+        yield f"{would}in use by {counted(len(impact.pod_groups), 'PodGroup')} of unknown size"
 
 
 def _when(impact: Impact) -> str:
@@ -201,11 +203,6 @@ def _one_by_one(reason: str) -> Iterator[str]:
     sort, colon, names = reason.partition(":")
     for name in names.split(","):
         yield f"{sort}{colon}{name}"
-
-
-def count(number: int, noun: str) -> str:
-    """A number and what it counts: `1 pod`, `2 pods`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def first_names(names: Collection[str]) -> str:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.closed_devices import closed_together, closed_together_with_recent
 from webhook.admission.confirmation import NOTHING, ImpactToConfirm, Numbers
-from webhook.admission.impact_text import count, first_names
+from webhook.admission.impact_text import first_names
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.recent_impact import hit_with_recent, limits_in_numbers, yet_to_begin
+from webhook.api.counts import counted
 from webhook.api.meta import format_time
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import names_of
@@ -171,7 +172,7 @@ class LimitCheck:
         if over:
             text = f"the limit is {_limits_text(over)}"
             if alone is not None and alone.over and alone.driver is not None and impact.drivers > 1:
-                text += f"; it hits {count(alone.devices, 'device')} of that driver"
+                text += f"; it hits {counted(alone.devices, 'device')} of that driver"
             yield LimitReason(
                 f"limit:{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT, waits=True
             )
@@ -247,7 +248,7 @@ class _Over(NamedTuple):
 
 def _not_counted(impact: Impact) -> Iterator[LimitReason]:
     if impact.pod_groups:
-        groups = count(len(impact.pod_groups), "PodGroup")
+        groups = counted(len(impact.pod_groups), "PodGroup")
         verb = "uses" if len(impact.pod_groups) == 1 else "use"
         yield LimitReason("pod-groups", f"{groups} of unknown size {verb} such devices", softens=True)
     if impact.incomplete_pools:
@@ -261,13 +262,13 @@ def _over(numbers: Numbers, ceiling: Mapping[str, int | None], closed: ClosedDev
     found = {}
     if closed is not None and closed.over:
         of = "" if closed.driver is None else f" of driver {closed.driver}"
-        hit, most = count(closed.devices, "device"), count(closed.limit, "device")
+        hit, most = counted(closed.devices, "device"), counted(closed.limit, "device")
         found["devices"] = _Over(f"{hit}{of}", f"{most}{of}", closed.driver or "")
     for name, limit in ceiling.items():
         number = getattr(numbers, name)
         if limit is not None and number > limit:
             noun = name.removesuffix("s")
-            found[name] = _Over(count(number, noun), count(limit, noun))
+            found[name] = _Over(counted(number, noun), counted(limit, noun))
     return found
 
 

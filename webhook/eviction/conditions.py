@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
+from webhook.api.counts import counted
 from webhook.api.meta import OWN_GROUP, format_time
 from webhook.api.rules import Condition
 from webhook.api.taints import NO_EXECUTE, NONE
@@ -186,10 +187,10 @@ def _state_of_pending(progress: Progress) -> ConditionReason:
 def _parts(progress: Progress, *, acts: bool, stopped: str) -> Iterable[str]:
     if stopped:
         yield stopped
-    yield f"{_number(progress.evicted, 'pod')} evicted"
+    yield f"{counted(progress.evicted, 'pod')} evicted"
     if progress.pending:
         what = "pending" if acts else "would be evicted"
-        yield f"{_number(progress.pending, 'pod')} {what} in {_number(progress.namespaces, 'namespace')}"
+        yield f"{counted(progress.pending, 'pod')} {what} in {counted(progress.namespaces, 'namespace')}"
         yield from _causes(progress)
     elif acts and not progress.settled and not stopped:
         yield "waiting until all allocations made before the taint are known"
@@ -208,11 +209,11 @@ def _in_vain(progress: Progress) -> Iterable[str]:
     """Which pods are left alone, because their eviction would free no device, and what frees it."""
     for claim, owner, pods in sorted(progress.returning, key=_most_first)[:_NAMED_MOST]:
         yield (
-            f"{_number(pods, 'pod')} of {owner or 'no owner'} left alone (ReturnsToDevice): claim {claim} stays "
+            f"{counted(pods, 'pod')} of {owner or 'no owner'} left alone (ReturnsToDevice): claim {claim} stays "
             "allocated while its pods are replaced one by one; scale the owner to 0 and back to free the device"
         )
     for group, pods in sorted(progress.held_by, key=_most_first)[:_NAMED_MOST]:
-        yield f"{_number(pods, 'pod')} left alone (HeldByPodGroup): only deleting PodGroup {group} frees their claims"
+        yield f"{counted(pods, 'pod')} left alone (HeldByPodGroup): only deleting PodGroup {group} frees their claims"
     more = max(len(progress.returning) - _NAMED_MOST, 0) + max(len(progress.held_by) - _NAMED_MOST, 0)
     if more:
         yield f"the same for {more} more claims and PodGroups"
@@ -278,9 +279,9 @@ def evicted_pods(conditions: Iterable[Condition]) -> int:
     return _count_in(condition_of(conditions, EVICTED_PODS)) or 0
 
 
-def counted_pods_condition(counted: int) -> ConditionState:
+def counted_pods_condition(pods: int) -> ConditionState:
     """Condition CountedPods; `counted_pods` reads its message."""
-    return ConditionState(_TRUE, "PodsCounted", str(counted))
+    return ConditionState(_TRUE, "PodsCounted", str(pods))
 
 
 def counted_pods(conditions: Iterable[Condition]) -> int | None:
@@ -324,23 +325,19 @@ def in_tree_condition(
         assert forecast is not None
         reason = "NoEffect"
         message = (
-            f"{_number(forecast.devices, 'published device')} selected. "
-            f"{_number(forecast.allocated, 'allocated device')} selected. "
-            f"{_number(forecast.pods, 'pod')} would be evicted in {_different(forecast.namespaces)} if the effect was "
+            f"{counted(forecast.devices, 'published device')} selected. "
+            f"{counted(forecast.allocated, 'allocated device')} selected. "
+            f"{counted(forecast.pods, 'pod')} would be evicted in {_different(forecast.namespaces)} if the effect was "
             "NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
         )
     if evicted:
-        count = f"{_number(evicted, 'pod')} evicted since starting the controller."
+        count = f"{counted(evicted, 'pod')} evicted since starting the controller."
         message = f"{message} {count}" if message else count
     return ConditionState(status, reason, message)
 
 
 def _different(namespaces: int) -> str:
     return "1 namespace" if namespaces == 1 else f"{namespaces} different namespaces"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 # --- both ----------------------------------------------------------------------------------------

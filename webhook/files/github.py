@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from webhook.api.counts import counted
 from webhook.files.places import check_name, in_order, repository_path
-from webhook.files.render import counted, line, summary, visible
+from webhook.files.render import line, summary, visible
 from webhook.files.report import Level
 from webhook.files.structured import encodable
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from webhook.api.counts import counted
 from webhook.api.names import PROGRAM
 from webhook.files.places import in_order
 from webhook.files.report import UNREADABLE, Level, Result
@@ -74,11 +75,6 @@ def summary(report: Report) -> str:
         reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(report.skipped.items()))
         text += f"; skipped: {reasons}"
     return text
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and what it counts: `1 object`, `2 objects`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def as_values(report: Report) -> dict[str, Any]:

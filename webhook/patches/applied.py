@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.api.counts import counted
 from webhook.api.rules import Condition
 from webhook.inventory.overriding import ORIGINALS_MAX_BYTES, Refusal
 
@@ -45,25 +46,21 @@ class PatchInSlices(NamedTuple):
         if self.beyond:
             reason = TOO_MANY_ORIGINALS
             limit = f"the drivers' own values would take more than {ORIGINALS_MAX_BYTES} bytes"
-            parts.append(f"not applied in {_counted(self.beyond)}, where {limit}: {_named(self.beyond)}")
+            parts.append(f"not applied in {counted(len(self.beyond), 'slice')}, where {limit}: {_named(self.beyond)}")
         if self.invalid:
             reason = reason or DEVICE_INVALID
             shown = {name: f"{name} ({each[0].device}: {each[0].reason})" for name, each in self.invalid.items()}
             devices = sum([len(each) for each in self.invalid.values()])
-            number = "1 device" if devices == 1 else f"{devices} devices"
-            where = _counted(self.invalid)
+            number = counted(devices, "device")
+            where = counted(len(self.invalid), "slice")
             parts.append(f"not applied to {number} in {where}, which would be invalid: {_named(self.invalid, shown)}")
         if self.pending:
             reason = reason or SLICES_PENDING
             shown = {name: f"{name} ({problems[name]})" for name in self.pending if name in problems}
-            parts.append(f"{_counted(self.pending)} still to be written: {_named(self.pending, shown)}")
+            parts.append(f"{counted(len(self.pending), 'slice')} still to be written: {_named(self.pending, shown)}")
         if reason:
             return Condition(ATTRIBUTES_APPLIED, "False", reason, "; ".join(parts))
         return Condition(ATTRIBUTES_APPLIED, "True", ATTRIBUTES_APPLIED, "the slices have what the patch sets")
-
-
-def _counted(slices: Collection[str]) -> str:
-    return "1 slice" if len(slices) == 1 else f"{len(slices)} slices"
 
 
 def _named(slices: Collection[str], shown: Mapping[str, str] | None = None) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.api.counts import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -33,8 +35,7 @@ class SelectorFaults(NamedTuple):
     def __str__(self) -> str:
         shown = ", ".join([f"{device} ({detail})" for device, detail in self.examples])
         more = self.devices - len(self.examples)
-        number = "1 device" if self.devices == 1 else f"{self.devices} devices"
-        return f"{self.where} fails on {number}: {shown}{f' and {more} more' if more else ''}"
+        return f"{self.where} fails on {counted(self.devices, 'device')}: {shown}{f' and {more} more' if more else ''}"
 
 
 class FaultTally:

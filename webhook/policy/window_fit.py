@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from webhook.api.counts import counted
 from webhook.api.rules import OWN_RATE_BURST
 from webhook.inventory.steps import in_steps, unchecked
 from webhook.policy.windows import local_text, state_of
@@ -53,7 +54,7 @@ def fit_texts(profiles: Sequence[EvictionProfile], leaving: Leaving, check: Chec
     for position, pods in sorted(leaving.pods.items()):
         profile = profiles[position]
         if profile.skips:
-            yield f"the worker leaves {_pods(sum(pods.values()))} alone (action: skip)"
+            yield f"the worker leaves {counted(sum(pods.values()), 'pod')} alone (action: skip)"
         elif profile.windows:
             found = _Windows(profile)
             for seconds, number in in_steps(sorted(pods.items()), check, _BETWEEN_CHECKS):
@@ -108,7 +109,7 @@ class _Windows:
         openings = sorted(self._waiting.items())
         for (opens, zone), pods in openings[:_NAMED_MOST]:
             wait = "waits" if pods == 1 else "wait"
-            yield f"{_pods(pods)} {wait} for the window that opens at {local_text(opens, zone)} ({zone})"
+            yield f"{counted(pods, 'pod')} {wait} for the window that opens at {local_text(opens, zone)} ({zone})"
         more = sum(pods for _, pods in openings[_NAMED_MOST:])
         if more:
             yield f"{more} more {'pod waits' if more == 1 else 'pods wait'} for a window that opens later"
@@ -134,7 +135,7 @@ class _Windows:
         else:
             room = f"the window closes {minutes_text(left)} after they are due"
         time = minutes_text(needed, up=True)
-        return f"evicting {_pods(window.pods)} needs {least}{time} at {rate:g} a minute; {room}"
+        return f"evicting {counted(window.pods, 'pod')} needs {least}{time} at {rate:g} a minute; {room}"
 
 
 def needed_seconds(profile: EvictionProfile, pods: int, own_rate: float | None = None) -> tuple[float, float]:
@@ -158,7 +159,3 @@ def windows_text(profile: EvictionProfile) -> str:
     """The windows of a profile, as the policy has them."""
     texts = [f"{each.schedule} for {minutes_text(each.duration_seconds)} ({each.zone})" for each in profile.windows]
     return "; ".join(texts)
-
-
-def _pods(number: int) -> str:
-    return "1 pod" if number == 1 else f"{number} pods"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from webhook.admission.impact_text import count
+from webhook.api.counts import counted
 from webhook.api.meta import OWN_GROUP
 from webhook.api.names import PROGRAM
 from webhook.reports.findings import ReportOutcome
@@ -104,7 +104,7 @@ def _bounded(findings: Iterable[ReportFinding]) -> Iterator[ReportFinding]:
         yield from found[:_OF_SUBJECT_MOST]
         if len(found) > _OF_SUBJECT_MOST:
             more = len(found) - _OF_SUBJECT_MOST
-            message = count(more, "more finding")
+            message = counted(more, "more finding")
             yield found[_OF_SUBJECT_MOST]._replace(rule="more", message=message, properties=())
 
 

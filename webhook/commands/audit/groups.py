@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from webhook.api.counts import counted
 from webhook.files.render import as_text, as_values
 from webhook.files.report import UNREADABLE, Level
 from webhook.files.tables import table
@@ -61,7 +62,7 @@ def _first_lines(lines: list[str], limit: int) -> Iterator[str]:
         return
     yield from lines[:limit]
     rest = len(lines) - limit
-    yield f"and {rest} more finding{'' if rest == 1 else 's'}; --limit 0 lists all"
+    yield f"and {counted(rest, 'more finding')}; --limit 0 lists all"
 
 
 def _table(report: Report, limit: int, *, color: bool) -> Iterator[str]:

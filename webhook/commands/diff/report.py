@@ -6,8 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from webhook.api.counts import counted
 from webhook.commands.diff.changes import ChangeKind
-from webhook.files.render import counted, line, visible
+from webhook.files.render import line, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

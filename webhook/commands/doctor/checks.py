@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.author import REQUESTED_BY
+from webhook.api.counts import counted
 from webhook.eviction.modes import InTree
-from webhook.files.render import counted
 from webhook.policy.model import InTreeEvictor, PolicyMode
 
 if TYPE_CHECKING:

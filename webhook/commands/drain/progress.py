@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.admission.impact_text import count
+from webhook.api.counts import counted
 from webhook.commands.status.states import PodState
 from webhook.eviction.conditions import ConditionReason
 
@@ -118,7 +118,7 @@ class DrainProgress:
 
 
 def _summary(pending: int, ending: int) -> str:
-    return f"{count(pending, 'pod')} to evict" + (f", {ending} terminating" if ending else "")
+    return f"{counted(pending, 'pod')} to evict" + (f", {ending} terminating" if ending else "")
 
 
 def _news(status: PodStatus) -> Iterator[str]:

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from webhook.admission.context import AdmissionContext
 from webhook.admission.defaulting import edits_for
-from webhook.admission.impact_text import count
+from webhook.api.counts import counted
 from webhook.api.meta import format_time, parse_time
 from webhook.files.tables import table
 from webhook.inventory.expansion import RULES_MAX, PatchExpansion, expansion
@@ -163,7 +163,7 @@ def _rule_values(rule: ExpandedRule) -> dict[str, Any]:
 def patch_title(patch: ResourceSlicePatch) -> str:
     """What a patch sets, and where."""
     parts = ((patch.attributes, "attribute"), (patch.capacity, "capacity"), (patch.taints, "taint"))
-    sets = [count(len(entries), name) for entries, name in parts if entries]
+    sets = [counted(len(entries), name) for entries, name in parts if entries]
     return f"{', '.join(sets) or 'nothing'} on {_filter_text(patch)}"
 
 
@@ -179,7 +179,7 @@ def _filter_text(patch: ResourceSlicePatch) -> str:
     }
     parts = [f"{name} {value}" for name, value in given.items() if value is not None]
     if selector.selectors:
-        parts.append(count(len(selector.selectors), "selector"))
+        parts.append(counted(len(selector.selectors), "selector"))
     return ", ".join(parts) or "every device"
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.admission.impact_text import count, duration, siblings_text
+from webhook.admission.impact_text import duration, siblings_text
+from webhook.api.counts import counted
 from webhook.api.names import PROGRAM
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceTaintRule
@@ -109,7 +110,7 @@ def _slice_title(value: ResourceSlice, preview: Preview) -> str:
     taints = sorted({taint_text(taint.taint) for _, taint in preview.taints})
     devices = len({names.device for names, _ in preview.taints})
     pool = f"{value.driver}/{value.pool}"
-    return f"{', '.join(taints)} new on {count(devices, 'device')} of pool {pool}" if taints else f"pool {pool}"
+    return f"{', '.join(taints)} new on {counted(devices, 'device')} of pool {pool}" if taints else f"pool {pool}"
 
 
 def _selector_text(selector: DeviceSelector | None) -> str:
@@ -148,16 +149,16 @@ def toleration_text(toleration: DeviceToleration) -> str:
 def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, str]]:
     preview = item.preview
     impact = preview.impact
-    pools = f"{count(impact.pools, 'pool')} of {count(impact.drivers, 'driver')}"
+    pools = f"{counted(impact.pools, 'pool')} of {counted(impact.drivers, 'driver')}"
     yield "devices", f"{impact.devices} in {pools}; {impact.allocated} allocated"
     pods = preview.count(PodOutcome.EVICTED)
     if preview.claims:
-        yield "evicted", count(pods, "pod")
+        yield "evicted", counted(pods, "pod")
         yield from _wave_lines(list(preview.waves.items()))
         yield from _gang_lines(item.gangs)
         if preview.companions:
-            yield "along", f"{count(preview.companions, 'pod')} of these only with the rest of their PodGroup"
-        where = f"{count(len(preview.namespaces), 'namespace')}: {first_names(preview.namespaces)}"
+            yield "along", f"{counted(preview.companions, 'pod')} of these only with the rest of their PodGroup"
+        where = f"{counted(len(preview.namespaces), 'namespace')}: {first_names(preview.namespaces)}"
         yield "claims", f"{len(preview.claims)} in {where}"
     else:
         yield "evicted", "no pods" if report.claims_known else "unknown: the dump has no ResourceClaims"
@@ -170,11 +171,11 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
     ):
         number = preview.count(outcome)
         if number:
-            yield name, text.format(count(number, "pod"))
+            yield name, text.format(counted(number, "pod"))
     for group in preview.pod_groups:
         yield "PodGroup", _group_text(group, report)
     if item.outcome is not None and item.outcome.expansion.rules:
-        yield "rules", count(len(item.outcome.expansion.rules), "DeviceTaintRule")
+        yield "rules", counted(len(item.outcome.expansion.rules), "DeviceTaintRule")
     if impact.siblings:
         yield "hardware", siblings_text(impact.siblings)
     evictor = _evictor(item)
@@ -185,28 +186,28 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
 def _wave_lines(waves: Sequence[tuple[int, int]]) -> Iterator[tuple[str, str]]:
     shown = waves if len(waves) <= _WAVES_SHOWN else waves[: _WAVES_SHOWN - 1]
     for seconds, pods in shown:
-        yield f"  {_when(seconds)}", count(pods, "pod")
+        yield f"  {_when(seconds)}", counted(pods, "pod")
     rest = waves[len(shown) :]
     if rest:
-        yield f"  until {duration(rest[-1][0])}", count(sum(pods for _, pods in rest), "pod")
+        yield f"  until {duration(rest[-1][0])}", counted(sum(pods for _, pods in rest), "pod")
 
 
 def _gang_lines(gangs: Sequence[BrokenGang]) -> Iterator[tuple[str, str]]:
     """Each gang, as far as there are few; then how many more."""
     shown = gangs if len(gangs) <= _GANGS_SHOWN else gangs[: _GANGS_SHOWN - 1]
     for broken in shown:
-        yield "gang", f"{broken.evicted} of {count(broken.pods, 'pod')} of {broken.gang}"
+        yield "gang", f"{broken.evicted} of {counted(broken.pods, 'pod')} of {broken.gang}"
     rest = gangs[len(shown) :]
     if rest:
         evicted, pods = sum(broken.evicted for broken in rest), sum(broken.pods for broken in rest)
-        yield "gangs", f"{evicted} of {count(pods, 'pod')} of {len(rest)} more"
+        yield "gangs", f"{evicted} of {counted(pods, 'pod')} of {len(rest)} more"
 
 
 def _group_text(group: GroupRow, report: PreviewReport) -> str:
     fate = _WORDS.get(group.outcome) or f"evicted {_when(group.seconds or 0)}"
     if group.outcome is PodOutcome.LEFT_ALONE:
         fate += ", as its claims stay reserved until it is deleted"
-    known = f"{count(len(group.pods), 'pod')} known" if report.pods_known else "its pods are unknown"
+    known = f"{counted(len(group.pods), 'pod')} known" if report.pods_known else "its pods are unknown"
     return f"{group.namespace}/{group.name}: {fate}; {known}, not counted above"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.admission.impact_text import count
+from webhook.api.counts import counted
 from webhook.api.meta import format_time
 from webhook.api.rules import own_rate
 from webhook.commands.status.states import PodState, WaitKind, WaitsFor
@@ -165,7 +165,7 @@ def _taken(places: int, pods: int, of: str = "") -> str:
     """What counts toward a limit: places, and how many pods they stand for where that is another number."""
     if places == pods:
         return f"{places}{of}"
-    return f"{count(pods, 'pod')}{of} in {count(places, 'place')}"
+    return f"{counted(pods, 'pod')}{of} in {counted(places, 'place')}"
 
 
 def _budget_text(budget: DisruptionBudget, needed: int) -> str:

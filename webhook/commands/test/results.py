@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from webhook.api.counts import counted
 from webhook.commands.shared.walks import walk_lines
-from webhook.files.render import counted, line, visible
+from webhook.files.render import line, visible
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
 from webhook.policy.suites import FIGURES
 
