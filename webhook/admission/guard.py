@@ -68,7 +68,7 @@ def guard(
 ) -> GuardFindings:
     """The guard's findings on a rule that is created (`old` is None) or updated. Raises OutOfTime."""
     if context.sight is None and not new.meta.annotations:
-        return SILENT  # without a cluster only codes and times can be wrong
+        return SILENT  # without a cluster, only codes and times in annotations can be wrong
     return _Guarding(new, old, request, context).result()
 
 

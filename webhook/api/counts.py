@@ -1,4 +1,4 @@
-"""Numbers in messages: what is counted, in the singular or the plural."""
+"""Numbers in messages, with their noun in the singular or the plural."""
 
 
 def counted(number: int, noun: str) -> str:

@@ -162,12 +162,11 @@ def decode_rule(reader: Reader) -> DeviceTaintRule:
     spec = reader.child_or_empty("spec")
     selector = spec.child("deviceSelector")
     metadata = reader.child_or_empty("metadata")
-    status = reader.child("status")
     return DeviceTaintRule(
         reader.meta(),
         None if selector is None else decode_selector(selector),
         decode_taint(spec.child_or_empty("taint")),
-        () if status is None else tuple([decode_condition(each) for each in status.each("conditions")]),
+        decode_conditions(reader),
         metadata.integer("generation") or 0,
         metadata.has("deletionTimestamp"),
         _decode_origin(metadata.raw),
@@ -230,8 +229,14 @@ def _decode_cel(reader: Reader) -> CELSelector:
     return CELSelector(None if cel is None else cel.text("expression"))
 
 
+def decode_conditions(reader: Reader) -> tuple[Condition, ...]:
+    """The conditions in the status of an object, of whatever kind."""
+    status = reader.child("status")
+    return () if status is None else tuple([decode_condition(each) for each in status.each("conditions")])
+
+
 def decode_condition(reader: Reader) -> Condition:
-    """A condition of a status, of whatever kind."""
+    """One of them."""
     return Condition(
         reader.text("type"),
         reader.text("status"),

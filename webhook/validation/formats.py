@@ -178,8 +178,6 @@ def semantic_version(value: str) -> Messages:
 
 def driver_name(path: Path, value: str, *, empty_twice: bool = False) -> Iterator[FieldError]:
     """A driver's name: as CSI drivers, so upper case passes, by way of Unicode's lower case (R-3)."""
-    if len(value) <= DRIVER_MAX_BYTES and _SUBDOMAIN.fullmatch(value):  # as most are
-        return
     if not value:
         yield required(path)
         if not empty_twice:
@@ -197,8 +195,6 @@ def go_lower(value: str) -> str:
 
 def pool_name(path: Path, value: str) -> Iterator[FieldError]:
     """A pool's name: subdomains with slashes between (R-4)."""
-    if len(value) <= SUBDOMAIN_MAX_BYTES and _SUBDOMAIN.fullmatch(value):  # as most are
-        return
     if not value:
         yield required(path)
         return

@@ -406,7 +406,7 @@ class Churn:
         for name, held in self.namespaces.items():
             if held:
                 self._hold_namespace(name, held=False)
-            # no pod of an owner is ever replaced, so each gang that is evicted keeps the next one for a minute there
+            # pods of owners are never replaced, so with this label each evicted gang delays the next one by a minute
             self._label_namespace(name, None)
         for pod in self.pods.values():
             if pod.hold:

@@ -48,6 +48,13 @@ def test_value_with_nothing_given_is_a_condition_that_says_nothing() -> None:
     assert decode_condition(Reader.of({}, [])) == Condition()
 
 
+def test_faults_come_in_the_order_in_which_fields_are_read() -> None:
+    manifest = make_rule()
+    manifest["metadata"]["annotations"], manifest["spec"]["taint"]["key"], manifest["status"] = [], 1, True
+    _, errors = decoded(manifest)
+    assert [error.field for error in errors] == ["metadata.annotations", "spec.taint.key", "status"]
+
+
 def test_generation_is_read() -> None:
     assert decoded(make_rule())[0].generation == 0
     assert decoded(make_rule(meta={"name": "r", "generation": 7}))[0].generation == 7

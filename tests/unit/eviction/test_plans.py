@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 from msgspec import structs
@@ -131,17 +132,13 @@ def test_pod_whose_time_has_come_wakes_a_worker_unless_plans_are_behind(
     monkeypatch: pytest.MonkeyPatch,
     behind: bool,  # noqa: FBT001 -- a table's
 ) -> None:
-    world, woken = World(Mode.REPLACEMENT, FREE), [0]
-
-    def wake() -> None:
-        woken[0] += 1
-
+    world, wake = World(Mode.REPLACEMENT, FREE), Mock()
     world.add(claim("pod"), pod("pod"), rule())
     monkeypatch.setattr(world.worker._evictor, "wake", wake)
     if behind:
         world.worker.backlog.pods.add(["ml/pod"])
     asyncio.run(world.worker.handle(WorkItem(ItemKind.POD, "uid-pod")))
-    assert woken == [0 if behind else 1]
+    assert wake.call_count == (0 if behind else 1)
 
 
 NEWS: dict[str, Callable[[World], None]] = {
@@ -159,18 +156,14 @@ NEWS: dict[str, Callable[[World], None]] = {
 def test_worker_is_woken_once_all_is_planned(
     news: Callable[[World], None], monkeypatch: pytest.MonkeyPatch, *, behind: bool
 ) -> None:
-    world, woken = World(Mode.REPLACEMENT, FREE), [0]
-
-    def wake() -> None:
-        woken[0] += 1
-
+    world, wake = World(Mode.REPLACEMENT, FREE), Mock()
     world.add(claim("pod"), pod("pod"), rule())
     monkeypatch.setattr(world.worker._room, "_wake", wake)
     if behind:
         world.worker.backlog.pods.add(["ml/pod"])
         world.clock.step = 1.0  # each slice is over when it begins
     news(world)
-    assert (woken[0] > 0) is not behind
+    assert wake.called is not behind
 
 
 @pytest.mark.parametrize("paused", [False, True])
@@ -181,19 +174,15 @@ def test_worker_is_woken_after_a_pause_between_two_items(monkeypatch: pytest.Mon
         return paused
 
     async def test() -> None:
-        world, woken = World(Mode.REPLACEMENT, FREE, clock=LoopClock()), [0]
-
-        def wake() -> None:
-            woken[0] += 1
-
+        world, wake = World(Mode.REPLACEMENT, FREE, clock=LoopClock()), Mock()
         monkeypatch.setattr(world.worker.backlog.timeslice, "pause", pause)
         monkeypatch.setattr(world.worker._evictor, "wake", wake)
         async with at_work(world):
             await asyncio.sleep(0.1)
-            woken[0] = 0
+            wake.reset_mock()
             world.worker.queue.add(WorkItem(ItemKind.RULE, "none"))
             await asyncio.sleep(0.1)
-            assert woken == [1 if paused else 0]
+            assert wake.call_count == (1 if paused else 0)
 
     hurry(test())
 

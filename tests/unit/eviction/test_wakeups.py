@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 from msgspec import structs
@@ -189,11 +190,7 @@ def test_status_of_a_budget_wakes_one_that_waits_for_it() -> None:
 def test_pod_that_waits_for_a_budget_is_tried_once_there_is_nothing_to_wait_for(
     seconds: float, monkeypatch: pytest.MonkeyPatch, *, tried: bool
 ) -> None:
-    world, woken = without_sweep(FREE), [0]
-
-    def wake() -> None:
-        woken[0] += 1
-
+    world, wake = without_sweep(FREE), Mock()
     world.budgets.append(Budget())
     world.add(claim("pod-0"), pod("pod-0"), rule())
     world.advance(1)
@@ -201,7 +198,7 @@ def test_pod_that_waits_for_a_budget_is_tried_once_there_is_nothing_to_wait_for(
     assert isinstance(limit, BudgetLimit)
     monkeypatch.setattr(world.worker._room, "_wake", wake)
     world.worker._room.retry_after(limit, seconds)
-    assert (len(world.worker.ready.parked()), woken) == ((0, [1]) if tried else (1, [0]))
+    assert (len(world.worker.ready.parked()), wake.call_count) == ((0, 1) if tried else (1, 0))
 
 
 def test_budget_that_refused_is_asked_again_after_five_seconds() -> None:

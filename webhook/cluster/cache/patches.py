@@ -14,7 +14,7 @@ from webhook.api.decode import Reader
 from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, ObjectMeta
 from webhook.api.patches import decode_patch
-from webhook.api.rules import decode_condition, decode_rule
+from webhook.api.rules import decode_conditions, decode_rule
 from webhook.cluster.cache.decoders import WholeSliceWire
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.reflector import Reflector
@@ -78,7 +78,7 @@ class PatchWire(msgspec.Struct, frozen=True):
                 status.integer("selectedDevices") or 0,
                 status.integer("taintedDevices") or 0,
                 status.integer("rules") or 0,
-                tuple([decode_condition(each) for each in status.each("conditions")]),
+                decode_conditions(reader),
                 status.integer("patchedDevices") or 0,
             ),
         )

@@ -48,7 +48,7 @@ class CelMatch(NamedTuple):
     """About one toleration, `t`; or about the taint of a DeviceTaintRule."""
     lacks: tuple[str, ...] = ()
     of_requester: bool = False
-    """Whether it looks at who asks for a claim, which is not to be seen of one made from a template."""
+    """Whether it looks at the requester of a claim, who is unknown here for claims made from templates."""
 
     @property
     def whole(self) -> str:
