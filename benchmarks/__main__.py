@@ -55,8 +55,8 @@ class Plan:
     """Through the API server, per kind and webhook; 0 for none."""
 
 
-FULL = Plan(rounds=20, most_rounds=80, seconds=0.5, starts=7, creates=api_server.CREATES)
-QUICK = Plan(rounds=3, most_rounds=3, seconds=0.5, starts=3, creates=0)
+FULL = Plan(rounds=20, most_rounds=80, seconds=0.6, starts=7, creates=api_server.CREATES)
+QUICK = Plan(rounds=3, most_rounds=3, seconds=0.6, starts=3, creates=0)
 
 
 class Benchmark:

@@ -1,4 +1,4 @@
-"""Throughput: the load generator against one server after the other, in rounds."""
+"""Throughput: the load generator against all servers in turns, in rounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import statistics
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.gobinaries import BenchmarkError
 from benchmarks.servers import on_core
@@ -118,12 +118,14 @@ class LoadGenerator:
         self._certificates = certificates
         self._core = cores.load
 
-    def sample(self, server: Server, files: Sequence[Path], seconds: float) -> Sample:
-        """Loads a server.
+    def samples(self, servers: Sequence[Server], files: Sequence[Path], seconds: float) -> dict[str, Sample]:
+        """Loads each server for as long, by name. They take turns of a tenth of a second.
 
         Raises: BenchmarkError if any answer was not what it should be.
         """
-        command = ["-url", server.url, "-ca-file", self._certificates.ca_file, "-connections", CONNECTIONS]
+        command: list[object] = ["-ca-file", self._certificates.ca_file, "-connections", CONNECTIONS]
+        for server in servers:
+            command += ["-url", server.url]
         command += ["-duration", f"{seconds}s", *files]
         with on_core(self._core):
             process = subprocess.Popen(
@@ -134,27 +136,31 @@ class LoadGenerator:
             )
         try:
             connected = process.stdout is not None and process.stdout.readline()
-            before = server.cpu_seconds
-            stdout, stderr = process.communicate(timeout=seconds + 60)
+            before = [server.cpu_seconds for server in servers]
+            stdout, stderr = process.communicate(timeout=seconds * len(servers) + 60)
         except BaseException:
             process.kill()
             process.wait()
             raise
-        used = server.cpu_seconds - before
+        used = [server.cpu_seconds - first for server, first in zip(servers, before, strict=True)]
         if process.returncode or not connected:
             raise BenchmarkError(f"load generator: {stderr.decode().strip()}")
-        report = json.loads(stdout)
-        if report["errors"] or report["notOK"] or report["wrongUID"] or not report["requests"]:
-            raise BenchmarkError(f"{server.name} did not answer every review: {stdout.decode().strip()}")
-        return Sample(
-            per_second=report["perSecond"],
-            p50_ms=report["p50Microseconds"] / 1e3,
-            p99_ms=report["p99Microseconds"] / 1e3,
-            cpu_us=used / report["requests"] * 1e6,
-            server_busy=used / report["seconds"],
-            load_busy=report["loadCPU"],
-            cipher=report["cipher"],
-        )
+        reports = zip(servers, json.loads(stdout), used, strict=True)
+        return {server.name: _sample(server, report, seconds_used) for server, report, seconds_used in reports}
+
+
+def _sample(server: Server, report: dict[str, Any], seconds_used: float) -> Sample:
+    if report["errors"] or report["notOK"] or report["wrongUID"] or not report["requests"]:
+        raise BenchmarkError(f"{server.name} did not answer every review: {json.dumps(report)}")
+    return Sample(
+        per_second=report["perSecond"],
+        p50_ms=report["p50Microseconds"] / 1e3,
+        p99_ms=report["p99Microseconds"] / 1e3,
+        cpu_us=seconds_used / report["requests"] * 1e6,
+        server_busy=seconds_used / report["seconds"],
+        load_busy=report["loadCPU"],
+        cipher=report["cipher"],
+    )
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -175,18 +181,17 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
 def run(
     generator: LoadGenerator, workload: Workload, servers: Sequence[Server], base: str, progress: Progress
 ) -> Result:
-    """All rounds of a workload: A B, B A, A B, so that whatever else the machine does hits both alike.
+    """All rounds of a workload, in each of which the servers take turns: A B, B A, A B.
 
-    There are more of them until each server's ratio to the one named `base` is known well enough. Disturbed rounds are
-    made up for, up to twice as many as would do; if hardly any is calm, all count, with a remark.
+    So whatever else the machine does slows all of them down. There are more rounds until each server's ratio to the one
+    named `base` is known well enough. Disturbed ones are made up for, up to twice as many as would do; if hardly any is
+    calm, all count, with a remark.
     """
-    for server in servers:
-        generator.sample(server, workload.files, min(1.0, workload.seconds))  # warm-up, not counted
+    generator.samples(servers, workload.files, min(1.0, workload.seconds))  # warm-up, not counted
     rounds: list[dict[str, Sample]] = []
     calm: list[dict[str, Sample]] = []
     while len(rounds) < 2 * workload.most_rounds and not _enough(workload, calm, base):
-        order = servers if len(rounds) % 2 == 0 else servers[::-1]
-        this = {server.name: generator.sample(server, workload.files, workload.seconds) for server in order}
+        this = generator.samples(servers, workload.files, workload.seconds)
         rounds.append(this)
         if not any(sample.disturbed for sample in this.values()):
             calm.append(this)

@@ -1,4 +1,10 @@
-"""Fixtures that more than one folder of tests needs."""
+"""Fixtures that more than one folder of tests needs, and how hard the laws are tried.
+
+HYPOTHESIS_PROFILE=ci is for what CI runs, otherwise there are as many examples as fit into an inner loop. CI tries the
+same examples each time, so that a change is judged by what it changes, and more of them would only be the same again.
+The inner loop tries new ones, and so does HYPOTHESIS_PROFILE=thorough, which takes half an hour. How long an example
+takes is not judged: that would time the machine, which may be busy.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.controlplane import assets as control_plane_assets
 from tests.controlplane.gobuild import AssetsUnavailableError
@@ -29,6 +36,14 @@ _Started = TypeVar("_Started", ControlPlane, WebhookProcess)
 
 
 _TRACING = Tracing()
+_UNTIMED = [HealthCheck.too_slow]
+
+settings.register_profile("dev", max_examples=20, deadline=None, suppress_health_check=_UNTIMED)
+settings.register_profile(
+    "ci", max_examples=250, deadline=None, suppress_health_check=_UNTIMED, derandomize=True, database=None
+)
+settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=_UNTIMED)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "dev")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,6 +16,8 @@ from webhook.validation.formats import (
     dns1123_label,
     dns1123_subdomain,
     driver_name,
+    is_driver_name,
+    is_pool_name,
     label_key,
     label_value,
     pool_name,
@@ -107,14 +109,16 @@ def test_label(text: str) -> None:
 def test_driver(text: str) -> None:
     simple = {"\u212a": "k", "\u0130": "i"}
     lower = "".join(simple.get(each, each.lower() if len(each.lower()) == 1 else each) for each in text)
-    assert (not list(driver_name(AT, text))) == (size(text) <= 63 and is_subdomain(lower))
+    right = size(text) <= 63 and is_subdomain(lower)
+    assert (not list(driver_name(AT, text))) == right
+    assert is_driver_name(text) == (right and text.isascii())
 
 
 @given(texts)
 def test_pool(text: str) -> None:
-    assert (not list(pool_name(AT, text))) == (
-        size(text) <= 253 and all(is_subdomain(part) for part in text.split("/"))
-    )
+    right = size(text) <= 253 and all(is_subdomain(part) for part in text.split("/"))
+    assert (not list(pool_name(AT, text))) == right
+    assert is_pool_name(text) == right
 
 
 @given(texts)

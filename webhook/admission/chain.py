@@ -31,7 +31,7 @@ from webhook.admission.slice_guard import guard_slice
 from webhook.admission.softening import UNTOUCHED, softening_of
 from webhook.admission.subject import STATUS, ReviewSubject, subject_of
 from webhook.admission.written_rules import guard_written, is_written
-from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
+from webhook.api.claims import CLAIMING
 from webhook.api.decode import Reader
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, not_supported
 from webhook.api.patches import ResourceSlicePatch
@@ -140,7 +140,7 @@ def _concluded(
     findings: list[Finding], policy: PolicyFindings, context: AdmissionContext, guarded: GuardFindings = UNGUARDED
 ) -> Decision:
     """The decision where all findings are known."""
-    if findings or policy.differences or policy.spoke or guarded is not UNGUARDED:
+    if findings or guarded is not UNGUARDED or policy.differences or policy.spoke:
         return _decision(findings, policy, context, guarded)
     # There is nothing to report, but the rules that matched are counted all the same.
     return _allowed_by(policy.hits) if len(policy.hits) <= _FEW_HITS else Decision(hits=policy.hits)
@@ -186,7 +186,7 @@ def _mutated(subject: ReviewSubject, request: AdmissionRequest, context: Admissi
         return _softened(subject, request, context, softening)
     edits = list(edits_for(subject.new, subject.old, context))
     remarks: tuple[Finding, ...] = ()
-    if isinstance(subject.new, ResourceClaim | ResourceClaimTemplate):
+    if isinstance(subject.new, CLAIMING):
         added = additions(subject.new, subject.old, request, context)
         edits += added.edits
         remarks = added.remarks

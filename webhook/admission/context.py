@@ -54,6 +54,11 @@ class Budget:
         self._worked: float | None = None
 
     @property
+    def spent(self) -> bool:
+        """Whether the deadline is past."""
+        return self._clock() >= self._deadline
+
+    @property
     def seconds_left(self) -> float:
         """Until the deadline; 0 once it is past."""
         return max(0.0, self._deadline - self._clock())

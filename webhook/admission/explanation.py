@@ -15,7 +15,7 @@ from webhook.admission.rulings import (
     toleration_text,
     who_asks,
 )
-from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
+from webhook.api.claims import CLAIMING
 from webhook.policy.explain import ClaimQuestion, TaintQuestion, considered
 from webhook.policy.model import Action, PolicyMode, Subject, UnknownAuthor
 from webhook.policy.ports import Requester
@@ -70,7 +70,7 @@ def explanation(
     new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext, excess: Excess | None = None
 ) -> Explanation:
     """The explanation of an object without field errors; of one that was cut, of what is left. Raises OutOfTime."""
-    if isinstance(new, ResourceClaim | ResourceClaimTemplate):
+    if isinstance(new, CLAIMING):
         claiming = ClaimView(new, request, context, excess)
         return explanation_of_claim(claiming, claiming.scope(), old, context)
     return _of_taints(new, old, request, context)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
+from webhook.api.claims import CLAIMING, ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import FieldError, Finding, Path, Severity, invalid
 from webhook.api.meta import OWN_GROUP
 from webhook.api.patches import ResourceSlicePatch
@@ -72,7 +72,7 @@ def lint(new: object, old: object | None, now: datetime) -> Iterator[Finding]:
     if old is None:
         yield from findings
         return
-    if isinstance(new, ResourceClaim | ResourceClaimTemplate):
+    if isinstance(new, CLAIMING):
         return  # their specs are immutable
     if isinstance(new, DeviceTaintRule) and isinstance(old, DeviceTaintRule) and _acts_otherwise(new, old):
         yield from findings  # what was harmless before may not be so now
@@ -150,23 +150,20 @@ def _selector(selector: DeviceSelector) -> Iterator[Finding]:
     if selector.driver is not None and selector.driver != selector.driver.lower():
         text = "has upper case, which drivers' names should not have; the match is exact"
         yield advice("DT014", SELECTOR.child("driver"), selector.driver, text)
-    retired = [
-        name
-        for name, is_set in (
-            ("deviceClassName", selector.device_class_name is not None),
-            ("selectors", bool(selector.selectors)),
-        )
-        if is_set
-    ]
-    alone = selector.driver is None and selector.pool is None and selector.device is None and not selector.unknown
-    for name in retired:
-        text = "is dropped by servers from 1.35 on"
-        if alone:
-            text += ", which leaves an empty selector: every device"
-        yield advice("DT016", SELECTOR.child(name), name, f"{text}; use driver, pool, device")
+    if selector.device_class_name is not None:
+        yield _retired(selector, "deviceClassName")
+    if selector.selectors:
+        yield _retired(selector, "selectors")
     for name, _ in selector.unknown:
         text = "is not known here: what it selects cannot be judged and counts as every device"
         yield advice("DT015", SELECTOR.child(name), name, text)
+
+
+def _retired(selector: DeviceSelector, field: str) -> Finding:
+    text = "is dropped by servers from 1.35 on"
+    if selector.driver is None and selector.pool is None and selector.device is None and not selector.unknown:
+        text += ", which leaves an empty selector: every device"
+    return advice("DT016", SELECTOR.child(field), field, f"{text}; use driver, pool, device")
 
 
 def _slice(value: ResourceSlice, now: datetime) -> Iterator[Finding]:

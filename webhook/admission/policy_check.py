@@ -17,7 +17,7 @@ from webhook.admission.rulings import (
     unknown_author,
     who_asks,
 )
-from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
+from webhook.api.claims import CLAIMING, ResourceClaimTemplate
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.policy.model import DEFAULT_RULE, Action, PolicyMode, UnknownAuthor
 from webhook.policy.ports import Requester
@@ -49,7 +49,8 @@ class PolicyFindings(NamedTuple):
     @property
     def spoke(self) -> bool:
         """Whether a rule other than the default matched."""
-        return any([name != DEFAULT_RULE for name, _ in self.hits])  # noqa: C419 -- a list of few is quicker
+        hits = self.hits
+        return bool(hits) and any([name != DEFAULT_RULE for name, _ in hits])  # noqa: C419 -- a list of few is quicker
 
 
 SILENT: Final = PolicyFindings()
@@ -62,7 +63,7 @@ def policy_findings(
 
     `excess` describes what was cut off the object: that is not judged, and counts against it.
     """
-    if isinstance(new, ResourceClaim | ResourceClaimTemplate):
+    if isinstance(new, CLAIMING):
         if not claims_matter(context.judge) and context.candidate is None and context.key is None:
             return SILENT
         claiming = ClaimView(new, request, context, excess)
@@ -110,7 +111,8 @@ def _findings_and_rulings(
         if claiming.tolerates:
             findings.append(unknown_author(judge, updating=updating))
     by_mode = judge.mode_turns_down(generated=claiming.generated, updating=updating)
-    findings += not_judged(claiming, judge, scope, mode, context.now, by_mode=by_mode)
+    if claiming.excess is not None:
+        findings += not_judged(claiming.excess, judge, scope, mode, context.now, by_mode=by_mode)
     # A comparison needs all of them, also those that are silent.
     rulings = claim_rulings(claiming, judge, scope, context, everything=context.candidate is not None)
     if rulings.shown:

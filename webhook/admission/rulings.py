@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.claim_view import ClaimView
     from webhook.admission.context import AdmissionContext
+    from webhook.admission.excess import Excess
     from webhook.admission.review import AdmissionRequest
     from webhook.api.field import JSON
     from webhook.api.meta import ObjectMeta
@@ -148,15 +149,14 @@ def unknown_author(judge: Judge, *, updating: bool) -> Finding:
 
 
 def not_judged(
-    claiming: ClaimView, judge: Judge, scope: Scope, mode: PolicyMode, now: datetime, *, by_mode: bool
+    excess: Excess, judge: Judge, scope: Scope, mode: PolicyMode, now: datetime, *, by_mode: bool
 ) -> Iterator[Finding]:
-    """The finding on the part of an object that was cut off.
+    """The finding on the part of an object that was cut off, of which `excess` says what it is.
 
     It is refused if any rule could refuse anything in this scope. Otherwise forbidden tolerations could hide behind
     the part that is judged.
     """
-    excess = claiming.excess
-    if excess is None or not (excess.unjudged or excess.requests_unjudged) or excess.first_unjudged is None:
+    if not (excess.unjudged or excess.requests_unjudged) or excess.first_unjudged is None:
         return
     scoped = judge.scoped(scope, now)
     refusing = scoped.refusing(Subject.TOLERATION)

@@ -103,6 +103,8 @@ class ResourceClaimTemplate(msgspec.Struct, frozen=True, gc=False):
     spec: JSON = None
 
 
+CLAIMING: Final = (ResourceClaim, ResourceClaimTemplate)
+"""The kinds that ask for devices, as a tuple: a union would be put together each time it is asked for."""
 _FLAT_FIELDS = (
     *("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"),
     "derivedAttributes",

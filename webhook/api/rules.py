@@ -79,7 +79,10 @@ class DeviceSelector(msgspec.Struct, frozen=True, gc=False):
     @property
     def empty(self) -> bool:
         """Whether nothing narrows it down."""
-        return self == DeviceSelector()
+        return self == _EVERY_DEVICE
+
+
+_EVERY_DEVICE: Final = DeviceSelector()
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):
@@ -208,9 +211,9 @@ def decode_selector(reader: Reader) -> DeviceSelector:
 
 
 def _unknown_fields(reader: Reader) -> tuple[tuple[str, str], ...]:
-    unknown = reader.raw.keys() - _SELECTOR_FIELDS
-    if not unknown:
+    if reader.raw.keys() <= _SELECTOR_FIELDS:
         return ()
+    unknown = reader.raw.keys() - _SELECTOR_FIELDS
     return tuple(sorted([(name, _canonical(reader.raw[name])) for name in unknown if reader.has(name)]))
 
 

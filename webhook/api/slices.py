@@ -29,7 +29,8 @@ class Device(msgspec.Struct, frozen=True, gc=False):
 
     `basic`: written in v1beta1, where the content lies a level deeper. `list_attributes` is looked up only in
     slices that are large enough for it to matter. `counter_sets` are the counter sets of its pool on which it draws,
-    by name and each once: devices that draw on the same set are parts of the same hardware (KEP-4815).
+    by name, even an empty one, and each once: devices that draw on the same set are parts of the same hardware
+    (KEP-4815).
     """
 
     name: str
@@ -37,11 +38,6 @@ class Device(msgspec.Struct, frozen=True, gc=False):
     basic: bool = False
     counter_sets: tuple[str, ...] = ()
     list_attributes: bool = False
-
-    @property
-    def consumes_counters(self) -> bool:
-        """Whether it draws on any counter set, even one without a name."""
-        return bool(self.counter_sets)
 
 
 class SliceTaint(msgspec.Struct, frozen=True, gc=False):

@@ -99,31 +99,32 @@ class Reviews:
         """The answer to one request; whatever happens, it is one."""
         self._in_flight += 1
         try:
-            return await self._answer(request)
+            # The header was complete a while ago if the loop had other things to do: the caller has waited since then.
+            started: float = getattr(request.protocol, "received_at", 0.0) or self._clock()
+            route = self._route_of(request)
+            budget = Budget(route.seconds, self._clock, started)
+            content = request.content
+            # Most bodies come together with their header; a timer for each would cost a tenth of the answer.
+            try:
+                body = content.read_nowait() if content.is_eof() else await self._bodies.receive(request, route.seconds)
+                outcome = await self._review(route, body, budget)
+            except Shed as shed:
+                outcome = self._shed(route, shed)
+            return self._finish(outcome, self._clock() - started, request.headers.get(TRACEPARENT, ""))
         except RequestRefused as refusal:
             return self._refuse(refusal)
         finally:
             self._in_flight -= 1
 
-    async def _answer(self, request: web.BaseRequest) -> Answer:
-        """The answer to a review; raises RequestRefused for what is none."""
-        # The header was complete a while ago if the loop had other things to do: the caller has waited since then.
-        started: float = getattr(request.protocol, "received_at", 0.0) or self._clock()
+    def _route_of(self, request: web.BaseRequest) -> _Route:
+        """Where a request leads; raises RequestRefused for what is no review."""
         route = self._route(request.raw_path, self._caller_trusted(request))
         if route is None:
             raise RequestRefused(404, "no such path: send reviews to /validate or /mutate")
         unfit = unfitness(request.method, request.headers)
         if unfit is not None:
             raise RequestRefused(*unfit, allow="POST" if unfit[0] == 405 else "")
-        budget = Budget(route.seconds, self._clock, started)
-        content = request.content
-        # Most bodies come together with their header; a timer for each would cost a tenth of the answer.
-        try:
-            body = content.read_nowait() if content.is_eof() else await self._bodies.receive(request, route.seconds)
-            outcome = await self._review(route, body, budget)
-        except Shed as shed:
-            outcome = self._shed(route, shed)
-        return self._finish(outcome, self._clock() - started, request.headers.get(TRACEPARENT, ""))
+        return route
 
     def _caller_trusted(self, request: web.BaseRequest) -> bool:
         """What the connection's certificate says; the transport knows it since the handshake."""
@@ -158,7 +159,7 @@ class Reviews:
         """One review, decided here or in a lane. Here it waits only for names that no cache knows. Raises Shed."""
         if len(body) > self._settings.body_limit_bytes:
             raise Shed(Reason.OVERSIZE, body[:HEAD_BYTES])
-        if not budget.seconds_left:
+        if budget.spent:
             raise Shed(Reason.DEADLINE, body[:HEAD_BYTES])
         # Its size says whether it is read here, and what it costs whether it stays here.
         small = len(body) <= self._settings.large_claim_bytes
@@ -227,10 +228,18 @@ class Reviews:
             return await self._decide_ruled(route, body, request, budget)
 
     async def _decide_here(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
-        """What comes of a review on the loop. Raises OutOfTurn."""
-        if self._state.look_up is None:
-            return self._decide(route, request, budget, self._state.names)
-        return await self._decide_in_cluster(route, request, budget)
+        """What comes of a review on the loop, with names that the cluster has to be asked for. Raises OutOfTurn."""
+        state = self._state
+        if state.look_up is None:
+            return self._decide(route, request, budget, state.names)
+        misses = Misses(state.names)
+        outcome = self._decide(route, request, budget, misses)
+        if misses.found and outcome.decision is not None:
+            found = await self._look_up(misses, budget)
+            # What would be assumed was counted before others were let through.
+            if found or outcome.decision.assumed is not None:
+                outcome = self._decide(route, request, budget, state.names)
+        return outcome
 
     async def _decide_ruled(self, route: _Route, body: bytes, request: AdmissionRequest, budget: Budget) -> Outcome:
         """What comes of a review about taints that meets many rules: those are evaluated in the lane.
@@ -261,17 +270,6 @@ class Reviews:
             return self._decide(route, request, budget, self._state.names, on_loop=False)
 
         return await _run_in(lane, work, body, budget)
-
-    async def _decide_in_cluster(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
-        state = self._state
-        misses = Misses(state.names)
-        outcome = self._decide(route, request, budget, misses)
-        if misses.found and outcome.decision is not None:
-            found = await self._look_up(misses, budget)
-            # What would be assumed was counted before others were let through.
-            if found or outcome.decision.assumed is not None:
-                outcome = self._decide(route, request, budget, state.names)
-        return outcome
 
     async def _look_up(self, misses: Misses, budget: Budget) -> bool:
         """Whether the cluster had anything new to say about names that were missing."""

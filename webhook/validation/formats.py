@@ -26,6 +26,7 @@ _REASON_PATTERN: Final = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 _NAME: Final = re.compile(_NAME_PATTERN)
 _LABEL: Final = re.compile(_LABEL_PATTERN)
 _SUBDOMAIN: Final = re.compile(_SUBDOMAIN_PATTERN)
+_SUBDOMAINS: Final = re.compile(f"{_SUBDOMAIN_PATTERN}(/{_SUBDOMAIN_PATTERN})*")
 _C_IDENTIFIER: Final = re.compile(_C_IDENTIFIER_PATTERN)
 _REASON: Final = re.compile(_REASON_PATTERN)
 # Semantic Versioning 2.0.0, as github.com/blang/semver parses it: no leading zeros, no `v`.
@@ -188,6 +189,11 @@ def driver_name(path: Path, value: str, *, empty_twice: bool = False) -> Iterato
         yield invalid(path, value, message)
 
 
+def is_driver_name(value: str) -> bool:
+    """Whether `driver_name` has nothing against it, as for most; False where it has to be asked."""
+    return len(value) <= DRIVER_MAX_BYTES and value.isascii() and _SUBDOMAIN.fullmatch(value.lower()) is not None
+
+
 def go_lower(value: str) -> str:
     """Lower case one character at a time, as Go's strings.ToLower; Python's adds a combining dot to `İ`."""
     return value.lower() if value.isascii() else "".join(char.lower()[:1] for char in value)
@@ -203,6 +209,11 @@ def pool_name(path: Path, value: str) -> Iterator[FieldError]:
     for part in dict.fromkeys(value[:_LOOKED_AT].split("/")):  # as the server, which tells the same fault once
         for message in dns1123_subdomain(part):
             yield invalid(path, part, message)
+
+
+def is_pool_name(value: str) -> bool:
+    """Whether `pool_name` has nothing against it."""
+    return len(value) <= SUBDOMAIN_MAX_BYTES and _SUBDOMAINS.fullmatch(value) is not None  # which is all ASCII
 
 
 def each_invalid(path: Path, value: str, messages: Messages, *, declarative: bool = False) -> Iterator[FieldError]:

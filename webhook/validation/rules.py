@@ -11,6 +11,8 @@ from webhook.validation.formats import (
     dns1123_subdomain,
     driver_name,
     each_invalid,
+    is_driver_name,
+    is_pool_name,
     label_key,
     pool_name,
 )
@@ -63,11 +65,11 @@ def selector_errors(
 
     `evaluated`: its CEL selectors are evaluated here, not by the API server.
     """
-    if new.driver is not None:
+    # Is it right? Only where it is not, a path is put together, which takes longer.
+    if new.driver is not None and not is_driver_name(new.driver):
         yield from driver_name(path.child("driver"), new.driver, empty_twice=release.empty_driver_twice)
-    if new.pool is not None:
+    if new.pool is not None and not is_pool_name(new.pool):
         yield from pool_name(path.child("pool"), new.pool)
-    # Messages first: a path takes longer than a name that is right.
     if new.device is not None and (messages := dns1123_label(new.device)):
         yield from each_invalid(path.child("device"), new.device, messages)
     if new.device_class_name is not None:

@@ -29,7 +29,7 @@ SLICE_TAINTS_MAX: Final = 32
 SPEC: Final = Path.root().child("spec")
 _DEVICES: Final = SPEC.child("devices")
 _taints_of: Final = attrgetter("taints")
-_consumes_counters: Final = attrgetter("consumes_counters")
+_counters_of: Final = attrgetter("counter_sets")
 _has_list_attributes: Final = attrgetter("list_attributes")
 
 
@@ -59,12 +59,13 @@ def _immutable_errors(new: ResourceSlice, old: ResourceSlice) -> Iterator[FieldE
 def device_list_errors(new: ResourceSlice, old: ResourceSlice | None, release: Release) -> Iterator[FieldError]:
     """How many devices, and the taints of each (S-1, S-2, T-13)."""
     devices = new.devices
-    maximum = max_devices(devices, release)
+    maximum = max_devices(new, release)
     crowded = len(devices) > maximum
     if crowded:
         yield too_many(_DEVICES, len(devices), maximum)
-    fine = all(taint_is_fine(taint, release) for taint in new.distinct_taints)
-    if fine and max(map(len, map(_taints_of, devices)), default=0) <= release.taints_per_device:
+    taints = new.distinct_taints
+    fine = all(taint_is_fine(taint, release) for taint in taints)
+    if not taints or (fine and max(map(len, map(_taints_of, devices))) <= release.taints_per_device):
         return
     ratchets = release.ratchets and old is not None
     # What is checked before the conversion ratchets only where the whole list is as it was (T-13, seen on 1.37.0).
@@ -102,14 +103,14 @@ def taints_path(position: int, device: Device) -> Path:
     return (path.only_written("basic") if device.basic else path).child("taints")
 
 
-def max_devices(devices: tuple[Device, ...], release: Release) -> int:
+def max_devices(new: ResourceSlice, release: Release) -> int:
     """128, or 64 if any device has a taint or another of the features that make devices large (S-2)."""
-    limit = release.devices_with_taints
+    devices, limit = new.devices, release.devices_with_taints
     if len(devices) <= limit:
         return MAX_DEVICES
     large = (
-        any(map(_taints_of, devices))
-        or (release.counters_halve_devices and any(map(_consumes_counters, devices)))
+        bool(new.distinct_taints)
+        or (release.counters_halve_devices and any(map(_counters_of, devices)))
         or (release.list_attributes_halve_devices and any(map(_has_list_attributes, devices)))
     )
     return limit if large else MAX_DEVICES

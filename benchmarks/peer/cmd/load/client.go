@@ -65,6 +65,7 @@ type client struct {
 	reader    *bufio.Reader
 	body      []byte
 	requests  []*request
+	sent      int
 	latencies []uint32 // microseconds; of answers with status 200 and the right uid
 	notOK     int
 	wrongUID  int
@@ -84,15 +85,18 @@ func dial(address string, config *tls.Config, requests []*request) (*client, err
 	}, nil
 }
 
-// drive sends one request after the other until the deadline; an answer under way is waited for. It stops at the
-// first broken connection: a server that drops one under load has failed the run.
+// drive sends one request after the other until the deadline; an answer under way is waited for. A connection that broke
+// is used no more: a server that drops one under load has failed the run.
 func (c *client) drive(ctx context.Context, deadline time.Time) {
+	if c.err != nil {
+		return
+	}
 	if err := c.conn.SetDeadline(deadline.Add(30 * time.Second)); err != nil {
 		c.err = err
 		return
 	}
-	for i := 0; ctx.Err() == nil; i++ {
-		r := c.requests[i%len(c.requests)]
+	for ; ctx.Err() == nil; c.sent++ {
+		r := c.requests[c.sent%len(c.requests)]
 		r.next()
 		start := time.Now()
 		if _, err := c.conn.Write(r.wire); err != nil {

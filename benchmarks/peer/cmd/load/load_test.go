@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,25 +22,64 @@ const body = `{"request":{"uid":"6c0d8a0e-5f0b-4d3c-9a55-0d7d3c1f2b11","object":
 // load runs against a server for a moment and gives the report.
 func load(t *testing.T, handler http.HandlerFunc) Report {
 	t.Helper()
-	server := httptest.NewTLSServer(handler)
-	t.Cleanup(server.Close)
+	return loadAll(t, 50*time.Millisecond, 50*time.Millisecond, handler)[0]
+}
+
+// loadAll runs against a server for each handler, in turns.
+func loadAll(t *testing.T, duration, turn time.Duration, handlers ...http.HandlerFunc) []Report {
+	t.Helper()
 	folder := t.TempDir()
 	ca, file := filepath.Join(folder, "ca.crt"), filepath.Join(folder, "body.json")
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	var urls []*url.URL
+	var certificate []byte
+	for _, handler := range handlers {
+		server := httptest.NewTLSServer(handler)
+		t.Cleanup(server.Close)
+		certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+		u, err := url.Parse(server.URL + "/validate")
+		if err != nil {
+			t.Fatal(err)
+		}
+		urls = append(urls, u)
+	}
 	for path, content := range map[string][]byte{ca: certificate, file: []byte(body)} {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	u, err := url.Parse(server.URL + "/validate")
+	o := options{urls: urls, ca: ca, connections: 3, duration: duration, turn: turn, bodies: []string{file}}
+	reports, err := run(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := run(options{url: u, ca: ca, connections: 3, duration: 50 * time.Millisecond, bodies: []string{file}})
-	if err != nil {
-		t.Fatal(err)
+	return reports
+}
+
+func TestWebhooksTakeTurnsAndEachHasItsReport(t *testing.T) {
+	var lock sync.Mutex
+	var order []string
+	named := func(name string, status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			lock.Lock()
+			order = append(order, name)
+			lock.Unlock()
+			w.WriteHeader(status)
+			fmt.Fprint(w, uidOf(t, r))
+		}
 	}
-	return report
+	reports := loadAll(t, 50*time.Millisecond, 10*time.Millisecond, named("a", 200), named("b", 503))
+	if reports[0].Requests == 0 || reports[0].NotOK != 0 || reports[1].Requests != 0 || reports[1].NotOK == 0 {
+		t.Errorf("%+v", reports)
+	}
+	// Five passes, each in the opposite order of the last.
+	if turns := strings.Join(slices.Compact(order), ""); turns != "ababab" {
+		t.Errorf("turns %q", turns)
+	}
+	for _, report := range reports {
+		if report.Seconds < 0.05 || report.Seconds > 5 {
+			t.Errorf("%+v", report)
+		}
+	}
 }
 
 func uidOf(t *testing.T, r *http.Request) string {
