@@ -140,7 +140,7 @@ def _concluded(
     findings: list[Finding], policy: PolicyFindings, context: AdmissionContext, guarded: GuardFindings = UNGUARDED
 ) -> Decision:
     """The decision where all findings are known."""
-    if findings or guarded is not UNGUARDED or policy.differences or policy.spoke:
+    if findings or policy.differences or policy.spoke or guarded is not UNGUARDED:
         return _decision(findings, policy, context, guarded)
     # There is nothing to report, but the rules that matched are counted all the same.
     return _allowed_by(policy.hits) if len(policy.hits) <= _FEW_HITS else Decision(hits=policy.hits)

@@ -55,7 +55,7 @@ class Budget:
 
     @property
     def spent(self) -> bool:
-        """Whether the deadline is past."""
+        """Whether no seconds are left."""
         return self._clock() >= self._deadline
 
     @property

@@ -49,8 +49,7 @@ class PolicyFindings(NamedTuple):
     @property
     def spoke(self) -> bool:
         """Whether a rule other than the default matched."""
-        hits = self.hits
-        return bool(hits) and any([name != DEFAULT_RULE for name, _ in hits])  # noqa: C419 -- a list of few is quicker
+        return any([name != DEFAULT_RULE for name, _ in self.hits])  # noqa: C419 -- a list of few is quicker
 
 
 SILENT: Final = PolicyFindings()

@@ -151,7 +151,7 @@ def unknown_author(judge: Judge, *, updating: bool) -> Finding:
 def not_judged(
     excess: Excess, judge: Judge, scope: Scope, mode: PolicyMode, now: datetime, *, by_mode: bool
 ) -> Iterator[Finding]:
-    """The finding on the part of an object that was cut off, of which `excess` says what it is.
+    """The finding on the part of an object that was cut off, as `excess` describes it.
 
     It is refused if any rule could refuse anything in this scope. Otherwise forbidden tolerations could hide behind
     the part that is judged.

@@ -104,7 +104,7 @@ class ResourceClaimTemplate(msgspec.Struct, frozen=True, gc=False):
 
 
 CLAIMING: Final = (ResourceClaim, ResourceClaimTemplate)
-"""The kinds that ask for devices, as a tuple: a union would be put together each time it is asked for."""
+"""The kinds that request devices, for isinstance: a union of the two would be created for each review."""
 _FLAT_FIELDS = (
     *("deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"),
     "derivedAttributes",

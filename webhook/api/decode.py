@@ -83,11 +83,7 @@ class Reader(msgspec.Struct, eq=False, gc=False):
 
     def optional_text(self, name: str) -> str | None:
         """A string behind a pointer: missing and empty differ (R-6)."""
-        value = self.raw.get(name)
-        if value is None or value.__class__ is str:
-            return value
-        self.wrong(name, "a string")
-        return ""
+        return self.text(name) if self.has(name) else None
 
     def integer(self, name: str) -> int | None:
         """A 64-bit integer, or None. `true` is not a number, and neither is 1.5; 1.0 is not either, as in Go."""

@@ -117,7 +117,7 @@ class Reviews:
             self._in_flight -= 1
 
     def _route_of(self, request: web.BaseRequest) -> _Route:
-        """Where a request leads; raises RequestRefused for what is no review."""
+        """Where a request leads. Raises RequestRefused for one that cannot be a review."""
         route = self._route(request.raw_path, self._caller_trusted(request))
         if route is None:
             raise RequestRefused(404, "no such path: send reviews to /validate or /mutate")
@@ -228,7 +228,7 @@ class Reviews:
             return await self._decide_ruled(route, body, request, budget)
 
     async def _decide_here(self, route: _Route, request: AdmissionRequest, budget: Budget) -> Outcome:
-        """What comes of a review on the loop, with names that the cluster has to be asked for. Raises OutOfTurn."""
+        """What comes of a review on the loop. Names that no cache knows are looked up. Raises OutOfTurn."""
         state = self._state
         if state.look_up is None:
             return self._decide(route, request, budget, state.names)

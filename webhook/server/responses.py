@@ -47,35 +47,24 @@ class RequestRefused(Exception):  # noqa: N818 -- not an error of ours
         self.allow = allow
 
 
-class _Heads:
-    """Header lines, of which the one with the Date is made once a second."""
+class _Date:
+    """The Date header's line, made once a second."""
 
-    __slots__ = ("_date", "_second", "_usual")
+    __slots__ = ("_line", "_second")
 
     def __init__(self) -> None:
         self._second = -1
-        self._date = b""
-        self._usual = b""
+        self._line = b""
 
-    def usual(self) -> bytes:
-        """All of an answer that is JSON and keeps the connection, up to the number of its Content-Length."""
-        self._renew()
-        return self._usual
-
-    def date(self) -> bytes:
-        """The end of a status line, and Date."""
-        self._renew()
-        return self._date
-
-    def _renew(self) -> None:
+    def line(self) -> bytes:
         second = int(time.time())  # noqa: TID251 -- the header is wall-clock time, and nothing is decided by it
         if second != self._second:
             self._second = second
-            self._date = f"\r\nDate: {formatdate(second, usegmt=True)}\r\n".encode()
-            self._usual = _STATUS_LINES[200] + self._date + f"Content-Type: {JSON_TYPE}\r\nContent-Length: ".encode()
+            self._line = f"\r\nDate: {formatdate(second, usegmt=True)}\r\nContent-Type: ".encode()
+        return self._line
 
 
-_heads: Final = _Heads()
+_date: Final = _Date()
 
 
 class Answer:
@@ -115,13 +104,11 @@ class Answer:
                 raise ConnectionResetError("the client does not read") from None
 
     def _head(self) -> bytes:
-        if self._status == 200 and self.keep_alive and self._content_type == JSON_TYPE and not self._allow:
-            return b"%b%d\r\n\r\n" % (_heads.usual(), len(self._body))
         optional = f"\r\nAllow: {self._allow}" if self._allow else ""
         if not self.keep_alive:
             optional += "\r\nConnection: close"
-        rest = f"Content-Type: {self._content_type}\r\nContent-Length: {len(self._body)}{optional}\r\n\r\n"
-        return _STATUS_LINES[self._status] + _heads.date() + rest.encode()
+        rest = f"{self._content_type}\r\nContent-Length: {len(self._body)}{optional}\r\n\r\n"
+        return _STATUS_LINES[self._status] + _date.line() + rest.encode()
 
 
 def failure(code: int, message: str, *, allow: str = "") -> Answer:

@@ -190,7 +190,7 @@ def driver_name(path: Path, value: str, *, empty_twice: bool = False) -> Iterato
 
 
 def is_driver_name(value: str) -> bool:
-    """Whether `driver_name` has nothing against it, as for most; False where it has to be asked."""
+    """Whether `driver_name` would yield no error, without a path. False for some right names that are not ASCII."""
     return len(value) <= DRIVER_MAX_BYTES and value.isascii() and _SUBDOMAIN.fullmatch(value.lower()) is not None
 
 
@@ -212,7 +212,7 @@ def pool_name(path: Path, value: str) -> Iterator[FieldError]:
 
 
 def is_pool_name(value: str) -> bool:
-    """Whether `pool_name` has nothing against it."""
+    """Whether `pool_name` would yield no error, without a path."""
     return len(value) <= SUBDOMAIN_MAX_BYTES and _SUBDOMAINS.fullmatch(value) is not None  # which is all ASCII
 
 

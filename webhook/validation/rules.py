@@ -65,7 +65,7 @@ def selector_errors(
 
     `evaluated`: its CEL selectors are evaluated here, not by the API server.
     """
-    # Is it right? Only where it is not, a path is put together, which takes longer.
+    # A path is built only for a name that is wrong: building it takes longer than the check.
     if new.driver is not None and not is_driver_name(new.driver):
         yield from driver_name(path.child("driver"), new.driver, empty_twice=release.empty_driver_twice)
     if new.pool is not None and not is_pool_name(new.pool):

@@ -41,10 +41,12 @@ def test_budget_may_be_asked_again_at_its_very_end() -> None:
 def test_no_seconds_are_left_after_the_deadline() -> None:
     clock = Clock()
     budget = Budget(2.0, clock)
-    left = []
+    left, spent = [], []
     for clock.seconds in (100.0, 101.5, 102.0, 103.0):
         left.append(budget.seconds_left)
+        spent.append(budget.spent)
     assert left == [2.0, 0.5, 0.0, 0.0]
+    assert spent == [False, False, True, True]
 
 
 def test_time_spent_in_a_queue_counts_against_the_budget() -> None:
