@@ -135,6 +135,7 @@ def test_hand_edit_is_put_back_and_told_of(running: Running, sync: Syncing, edit
 
 
 def test_deleted_object_comes_back(running: Running, sync: Syncing) -> None:
+    wait_until(lambda: running.state("in_sync") == len(exported(POLICY)), "compared", seconds=FAST_SECONDS)
     reverts = running.process.metric(f"{METRIC}reverts_total")[""]
     assert sync.client.delete(url_of("ValidatingAdmissionPolicyBinding", "tolerations")).ok
     wait_until(

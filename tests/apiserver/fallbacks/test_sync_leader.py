@@ -44,7 +44,7 @@ def test_next_leader_goes_on_where_the_last_one_stopped(sync: Syncing) -> None:
         assert leader.process.stop() == 0
         other.wait_working()
         sync.use(TAINTS)
-        assert other.lines("admission policies written")
+        wait_until(lambda: other.lines("admission policies written") != [], "its log says so", seconds=FAST_SECONDS)
 
 
 def test_report_writes_nothing_and_says_what_differs(sync: Syncing) -> None:
