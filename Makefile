@@ -67,7 +67,7 @@ unit: setup ## the tests that need no control plane and no seconds
 	@$(BIN)/python -m pytest -q -n auto -m "not apiserver and not slow" $(UNIT)
 
 .PHONY: unit-3.13
-unit-3.13: setup ## the unit tests on Debian 13 and its Python 3.13, as in the image (needs root and debootstrap)
+unit-3.13: setup ## unit tests and tests/https on Debian 13's Python 3.13, the image's (needs root and debootstrap)
 	@$(BIN)/python -m tests.image.python313
 
 # --- everything ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ PACKAGE = ROOT / "webhook"
 # What a library calls by name, and what is ready for the part of the product that comes next.
 HOOKS = {
     "webhook/expressions/selectors/device.py": {"of_json"},  # the meaning of ResourceSlicePatch
-    "webhook/server/listener.py": {"handle_error"},
+    "webhook/server/listener.py": {"eof_received", "handle_error"},
     "webhook/server/responses.py": {"write_eof"},
 }
 

@@ -110,6 +110,16 @@ def test_expectation_of_100_continue_is_met_before_the_body(server: Server) -> N
         assert client.answer() == ALLOWED
 
 
+def test_expectation_is_met_after_the_answers_to_earlier_requests(server: Server) -> None:
+    head = post(REVIEW, Expect="100-continue").removesuffix(REVIEW)
+    with server.connect() as client:
+        client.send(post(REVIEW) * 2 + head)
+        assert [client.answer() for _ in range(2)] == [ALLOWED] * 2
+        assert client.answer() == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.send(REVIEW)
+        assert client.answer() == ALLOWED
+
+
 @pytest.mark.parametrize("extra", ["", "Connection: keep-alive"])
 def test_client_of_http_1_0_gets_its_answer_and_the_end(server: Server, extra: str) -> None:
     whole = post(REVIEW).replace(b"HTTP/1.1", b"HTTP/1.0")

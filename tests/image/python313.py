@@ -1,4 +1,4 @@
-"""The unit tests on Debian 13's Python 3.13, the image's, without the generated clients that the image leaves out.
+"""Unit tests and those of the wire on Debian 13's Python 3.13, without the generated clients that the image leaves out.
 
 As a command:  python -m tests.image.python313 [ARGUMENTS OF PYTEST]
 Packages lie in a copy of the image's base, in its cache, named by all that decides them; the tree is mounted there.
@@ -39,7 +39,8 @@ _INSTALL: Final = f"""
     /{_VENV}/bin/pip install --quiet --require-hashes -r /{_TREE}/requirements-dev.lock
     /{_VENV}/bin/pip install --quiet --no-deps --no-build-isolation -e /{_TREE}
 """
-_TESTS: Final = ("-q", "-n", "2", "-p", "no:cacheprovider", "-m", "not apiserver and not slow", "tests/unit")
+_FOLDERS: Final = ("tests/unit", "tests/https")
+_TESTS: Final = ("-q", "-n", "2", "-p", "no:cacheprovider", "-m", "not apiserver and not slow", *_FOLDERS)
 
 
 def packages() -> Path:
@@ -99,9 +100,9 @@ def main(arguments: list[str]) -> int:
     try:
         root = packages()
     except NotHereError as error:
-        print(f"skipped: unit tests on Python 3.13: {error}", file=sys.stderr)
+        print(f"skipped: tests on Python 3.13: {error}", file=sys.stderr)
         return 0
-    print("==> unit tests on Debian 13's Python 3.13", file=sys.stderr, flush=True)
+    print("==> unit tests and tests/https on Debian 13's Python 3.13", file=sys.stderr, flush=True)
     # Beside the tree's own: what Python 3.11 compiled is of no use, and the tree may be read-only.
     environment = {
         "HYPOTHESIS_PROFILE": os.environ.get("HYPOTHESIS_PROFILE", ""),

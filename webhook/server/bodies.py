@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 from webhook.admission.heads import HEAD_BYTES, request_in
 from webhook.server.lane import Reason, Shed, Turn
@@ -17,6 +17,7 @@ from webhook.server.responses import CLIENT_GONE, RequestRefused
 if TYPE_CHECKING:
     from aiohttp import StreamReader, web
 
+    from webhook.server.listener import Connection
     from webhook.server.settings import ReviewSettings
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class Bodies:
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
             if announced_oversize:
                 raise self.too_large()
-            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            cast("Connection", request.protocol).write(b"HTTP/1.1 100 Continue\r\n\r\n")
         arrival = _Arrival()
         try:
             async with asyncio.timeout(seconds):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aiohttp import web
 
 from webhook.server.responses import Answer, failure
+from webhook.server.write_queue import WriteQueue
 
 if TYPE_CHECKING:
     import ssl
@@ -82,6 +83,21 @@ class Connection(web.RequestHandler):
         if self._reading_paused:
             super().resume_reading(resume_parser)
 
+    def write(self, data: bytes) -> None:
+        """Writes at once, after the answers that are queued."""
+        self.listener.write_queue.flush()
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def force_close(self) -> None:
+        """Called by aiohttp, too. Closes once the answers that are queued are written."""
+        self.listener.write_queue.flush()
+        super().force_close()
+
+    def eof_received(self) -> None:
+        """Called by asyncio when the client has ended its side, after which the transport closes itself."""
+        self.listener.write_queue.flush()
+
     @staticmethod
     def _end_broken_body(content: StreamReader) -> None:
         """Signals the end of the body to the handler: after a parser error, no more of it can arrive."""
@@ -135,7 +151,7 @@ class Connection(web.RequestHandler):
         """The answer to what is no HTTP, or to a handler that failed; the connection ends with it."""
         answer = self.listener.malformed(message or "") if status == 400 else self.listener.broken(exc)
         answer.keep_alive = False
-        answer.write_seconds = self.listener.settings.write_seconds
+        self.listener.to_be_written(answer)
         return cast("web.StreamResponse", answer)
 
 
@@ -182,6 +198,7 @@ class Listener:
         self.name = name
         self.settings = settings
         self.port = address.port
+        self.write_queue = WriteQueue()
         self._address = address
         self._handler = handler
         self._tls = tls
@@ -235,10 +252,15 @@ class Listener:
             answer = self.unspoken()
         else:
             answer = await self._handler(request)
-        answer.write_seconds = self.settings.write_seconds
+        self.to_be_written(answer)
         if self._draining or not request.keep_alive or not request.content.is_eof() or version != _NEWEST:
             answer.keep_alive = False
         return answer
+
+    def to_be_written(self, answer: Answer) -> None:
+        """Says how an answer is written."""
+        answer.write_queue = self.write_queue
+        answer.write_seconds = self.settings.write_seconds
 
     def unspoken(self) -> Answer:
         """For a request that names a version of HTTP that no client of ours speaks in this way."""

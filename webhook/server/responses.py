@@ -1,7 +1,8 @@
 """HTTP answers as bytes, and the Kubernetes Status that says what was wrong with a request.
 
 aiohttp's own Response assembles headers in a map for each answer, a quarter of the whole cost of a small review.
-An `Answer` has what aiohttp asks of a response (prepare, write_eof, keep_alive) and three headers.
+An `Answer` has what aiohttp asks of a response (prepare, write_eof, keep_alive) and three headers. Most are written
+together, by a `WriteQueue`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from webhook.server.write_queue import QUEUED_ANSWER_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aiohttp import web
+
+    from webhook.server.write_queue import WriteQueue
 
 JSON_TYPE: Final = "application/json"
 CLIENT_GONE: Final = 499
@@ -68,9 +73,21 @@ _date: Final = _Date()
 
 
 class Answer:
-    """One whole HTTP/1.1 answer. With `keep_alive` false it closes the connection."""
+    """One whole HTTP/1.1 answer. With `keep_alive` false it closes the connection.
 
-    __slots__ = ("_allow", "_body", "_content_type", "_request", "_status", "keep_alive", "write_seconds")
+    The listener says how it is written: `write_queue`, and `write_seconds` for a client that is slow to take it.
+    """
+
+    __slots__ = (
+        "_allow",
+        "_body",
+        "_content_type",
+        "_request",
+        "_status",
+        "keep_alive",
+        "write_queue",
+        "write_seconds",
+    )
 
     def __init__(self, body: bytes, *, status: int = 200, content_type: str = JSON_TYPE, allow: str = "") -> None:
         self._body = body
@@ -79,6 +96,7 @@ class Answer:
         self._allow = allow
         self._request: web.BaseRequest | None = None
         self.keep_alive = True
+        self.write_queue: WriteQueue | None = None
         self.write_seconds = 0.0
 
     async def prepare(self, request: web.BaseRequest) -> None:
@@ -86,15 +104,24 @@ class Answer:
         self._request = request
 
     async def write_eof(self) -> None:
-        """Writes the answer. Raises ConnectionResetError if the client is gone, or does not take it in time."""
-        request = self._request
+        """Queues the answer, or writes it at once if it is large, or the connection's last, or the client is slow.
+
+        Raises ConnectionResetError if the client is gone, or does not take it in time.
+        """
+        request, queue = self._request, self.write_queue
         assert request is not None
+        assert queue is not None
         transport = request.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client is gone")
         head = self._head()
         # What a POST would have got: the length stays, the body goes.
-        transport.write(head if request.method == "HEAD" else head + self._body)
+        data = head if request.method == "HEAD" else head + self._body
+        if self.keep_alive and len(data) <= QUEUED_ANSWER_BYTES and not request.protocol.writing_paused:
+            queue.put(transport, data)
+            return
+        queue.flush()
+        transport.write(data)
         if request.protocol.writing_paused:
             try:
                 async with asyncio.timeout(self.write_seconds):

@@ -9,25 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from tests.unit.server.transports import Transport
 from webhook.server.responses import Answer, failure
-
-
-class Transport:
-    """Takes what is written."""
-
-    def __init__(self, *, closing: bool = False) -> None:
-        self.written = b""
-        self.aborted = False
-        self.closing = closing
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def abort(self) -> None:
-        self.aborted = True
+from webhook.server.write_queue import WriteQueue
 
 
 async def never() -> None:
@@ -37,7 +21,14 @@ async def never() -> None:
 async def at_once() -> None: ...
 
 
-def write(answer: Answer, transport: Transport | None, *, paused: bool = False, drain: Any = at_once) -> None:
+def write(
+    answer: Answer,
+    transport: Transport | None,
+    *,
+    paused: bool = False,
+    drain: Any = at_once,
+    write_seconds: float = 20,
+) -> None:
     request = SimpleNamespace(
         method="POST",
         transport=transport,
@@ -46,13 +37,15 @@ def write(answer: Answer, transport: Transport | None, *, paused: bool = False, 
     )
 
     async def scenario() -> None:
+        answer.write_queue, answer.write_seconds = WriteQueue(), write_seconds
         await answer.prepare(cast("Any", request))
         await answer.write_eof()
+        await asyncio.sleep(0)
 
     asyncio.run(scenario())
 
 
-def test_answer_is_written_at_once() -> None:
+def test_answer_has_three_headers() -> None:
     transport = Transport()
     write(Answer(b"ok", status=503, content_type="text/plain"), transport)
     head, _, body = transport.written.partition(b"\r\n\r\n")
@@ -79,18 +72,15 @@ def test_client_that_is_gone_is_a_reset(transport: Transport | None) -> None:
 
 def test_client_that_reads_again_gets_the_rest() -> None:
     transport = Transport()
-    answer = Answer(b"ok")
-    answer.write_seconds = 20
-    write(answer, transport, paused=True)
+    write(Answer(b"ok"), transport, paused=True)
     assert not transport.aborted
+    assert transport.written.endswith(b"\r\n\r\nok")
 
 
 def test_client_that_does_not_read_is_cut_off() -> None:
     transport = Transport()
-    answer = Answer(b"ok")
-    answer.write_seconds = 0.01
     with pytest.raises(ConnectionResetError, match="does not read"):
-        write(answer, transport, paused=True, drain=never)
+        write(Answer(b"ok"), transport, paused=True, drain=never, write_seconds=0.01)
     assert transport.aborted
 
 

@@ -1,0 +1,184 @@
+"""Answers that are written together, for transports that only remember what came."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from aiohttp import StreamReader
+
+from tests.https.serving import post, undated
+from tests.unit.server.transports import Transport
+from webhook.server.bodies import Bodies
+from webhook.server.listener import Listener, _Server
+from webhook.server.responses import Answer
+from webhook.server.settings import Address, ListenerSettings, ReviewSettings
+from webhook.server.write_queue import QUEUED_ANSWER_BYTES, WriteQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    import pytest
+    from aiohttp import web
+
+    from webhook.server.listener import Connection
+
+
+def put(queue: WriteQueue, transport: Transport, answer: bytes) -> None:
+    queue.put(cast("Any", transport), answer)
+
+
+def test_answers_of_an_iteration_are_written_in_the_next_one_in_order() -> None:
+    one, other = Transport(), Transport()
+
+    async def scenario() -> None:
+        queue = WriteQueue()
+        for transport, answer in ((one, b"1"), (other, b"2"), (one, b"3")):
+            put(queue, transport, answer)
+        assert one.written == other.written == b""
+        await asyncio.sleep(0)
+        assert (one.written, other.written) == (b"13", b"2")
+        put(queue, other, b"4")
+        await asyncio.sleep(0)
+        assert other.written == b"24"
+
+    asyncio.run(scenario())
+
+
+def test_answers_of_a_client_that_sends_without_reading_do_not_pile_up() -> None:
+    transport = Transport()
+    answer = bytes(QUEUED_ANSWER_BYTES)
+
+    async def scenario() -> None:
+        queue = WriteQueue()
+        for count in range(100):
+            put(queue, transport, answer)
+            assert count * len(answer) - len(transport.written) <= 256 * 1024
+
+    asyncio.run(scenario())
+
+
+def test_transport_that_closes_or_fails_keeps_no_other_from_its_answer(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Transport):
+        def write(self, data: bytes) -> None:
+            raise RuntimeError(data)
+
+    closing, broken, fine = Transport(closing=True), Broken(), Transport()
+
+    async def scenario() -> None:
+        queue = WriteQueue()
+        for transport in (closing, broken, fine):
+            put(queue, transport, b"answer")
+        await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    assert (closing.written, fine.written) == (b"", b"answer")
+    assert broken.aborted
+    assert [record.message for record in caplog.records] == ["answer not written"]
+
+
+async def say(request: web.BaseRequest) -> Answer:
+    """An answer as long as the path says."""
+    return Answer(b"x" * int(request.raw_path[1:]))
+
+
+def connected(then: Callable[[Connection, Transport], Awaitable[None]]) -> Transport:
+    """What a connection has written after `then`."""
+    transport = Transport()
+
+    async def scenario() -> None:
+        listener = Listener("reviews", Address(), say, ListenerSettings())
+        listener._server = _Server(listener, listener._handle)
+        connection = listener._server()
+        connection.connection_made(cast("Any", transport))
+        await then(connection, transport)
+
+    asyncio.run(scenario())
+    return transport
+
+
+def answer(size: int) -> bytes:
+    return (
+        f"HTTP/1.1 200 OK\r\nDate: -\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n".encode()
+        + b"x" * size
+    )
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Returns in the iteration in which it holds."""
+    while not holds():  # noqa: ASYNC110 -- iterations are what is counted
+        await asyncio.sleep(0)
+
+
+def test_answer_that_waits_is_written_before_its_connection_is_closed() -> None:
+    async def then(connection: Connection, transport: Transport) -> None:
+        connection.data_received(post(b"", "/1"))
+        await until(lambda: connection.listener.write_queue._waiting)
+        connection.force_close()
+        assert transport.closing
+
+    assert undated(connected(then).written) == answer(1)
+
+
+def test_answer_that_waits_is_written_when_the_client_has_ended_its_side() -> None:
+    async def then(connection: Connection, transport: Transport) -> None:
+        connection.data_received(post(b"", "/1"))
+        await until(lambda: connection.listener.write_queue._waiting)
+        connection.eof_received()
+        transport.closing = True  # asyncio closes it then
+
+    assert undated(connected(then).written) == answer(1)
+
+
+def written_by(answer: Answer) -> bytes:
+    """What is written in the same iteration of the loop, with an earlier answer in the queue."""
+    transport = Transport()
+    protocol = SimpleNamespace(writing_paused=False)
+    request = SimpleNamespace(method="POST", transport=transport, protocol=protocol)
+
+    async def scenario() -> bytes:
+        answer.write_queue = WriteQueue()
+        put(answer.write_queue, transport, b"earlier, ")
+        await answer.prepare(cast("Any", request))
+        await answer.write_eof()  # which does not wait
+        return transport.written
+
+    return undated(asyncio.run(scenario()))
+
+
+def last_answer(size: int) -> Answer:
+    last = Answer(b"x" * size)
+    last.keep_alive = False
+    return last
+
+
+def test_small_answer_waits() -> None:
+    assert written_by(Answer(b"x")) == b""
+
+
+def test_large_answer_waits_for_nothing_but_earlier_ones() -> None:
+    assert written_by(Answer(b"x" * QUEUED_ANSWER_BYTES)) == b"earlier, " + answer(QUEUED_ANSWER_BYTES)
+
+
+def test_last_answer_waits_for_nothing_but_earlier_ones() -> None:
+    last = answer(2).replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    assert written_by(last_answer(2)) == b"earlier, " + last
+
+
+def test_expectation_is_met_after_the_answers_to_earlier_requests() -> None:
+    async def then(connection: Connection, transport: Transport) -> None:
+        put(connection.listener.write_queue, transport, b"earlier, ")
+        content = StreamReader(cast("Any", connection), 1024, loop=asyncio.get_running_loop())
+        content.feed_data(b"body")
+        content.feed_eof()
+        request = SimpleNamespace(
+            headers={"Expect": "100-continue"},
+            content_length=4,
+            content=content,
+            transport=transport,
+            protocol=connection,
+        )
+        assert await Bodies(ReviewSettings()).receive(cast("Any", request), 20) == b"body"
+
+    assert connected(then).written == b"earlier, HTTP/1.1 100 Continue\r\n\r\n"
