@@ -136,6 +136,15 @@ def test_client_that_sends_and_never_reads_is_cut_off(start_server: StartServer)
     eventually(lambda: not server.listener.connections)
 
 
+def test_client_that_does_not_read_the_answer_that_fills_its_buffer_is_cut_off(start_server: StartServer) -> None:
+    """Found by review: only a client that sent one more request was."""
+    server = start_server(replace(QUICK_END, write_seconds=BOUND, connections=1))
+    with server.connect() as client:
+        while not any(connection.writing_paused for connection in connections(server)):
+            client.send(post(WORDY))
+        eventually(lambda: not server.listener.connections)
+
+
 def _all_taken(client: ssl.SSLSocket, request: bytes, times: int) -> bool:
     """Whether the server takes so many requests; false once it stops reading (the timeout) or hangs up."""
     try:

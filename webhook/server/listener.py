@@ -47,13 +47,14 @@ class Connection(web.RequestHandler):
     It looks at aiohttp's inner state, which may change with any of its releases; tests/https fails when it does.
     """
 
-    __slots__ = ("_header_of", "_header_timer", "listener", "made_at", "received_at")
+    __slots__ = ("_header_of", "_header_timer", "_write_timer", "listener", "made_at", "received_at")
 
     def __init__(self, manager: web.Server, listener: Listener, **options: Any) -> None:
         super().__init__(manager, **options)
         self.listener = listener
         self._header_of = -1
         self._header_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
         self.made_at = 0.0
         self.received_at = 0.0
         """When the last header was complete, by time.monotonic: what is handled late has waited since then."""
@@ -94,6 +95,28 @@ class Connection(web.RequestHandler):
         self.listener.write_queue.flush()
         super().force_close()
 
+    def pause_writing(self) -> None:
+        """Called by asyncio when the client takes less than it is sent: it has its time for that, too."""
+        super().pause_writing()
+        if self.transport is not None:
+            seconds = self.listener.settings.write_seconds
+            self._write_timer = self._loop.call_later(seconds, self._write_overdue, self.transport)
+
+    def resume_writing(self) -> None:
+        """Called by asyncio when the client has taken most of it."""
+        self._stop_write_timer()
+        super().resume_writing()
+
+    @staticmethod
+    def _write_overdue(transport: asyncio.Transport) -> None:
+        log.debug("connection closed", extra={"error": "the client does not read"})
+        transport.abort()
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
     def eof_received(self) -> None:
         """Called by asyncio when the client has ended its side, after which the transport closes itself."""
         self.listener.write_queue.flush()
@@ -107,6 +130,7 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Called by asyncio when either side has closed the connection."""
         self._stop_header_timer()
+        self._stop_write_timer()
         super().connection_lost(exc)
 
     @property
@@ -151,7 +175,7 @@ class Connection(web.RequestHandler):
         """The answer to what is no HTTP, or to a handler that failed; the connection ends with it."""
         answer = self.listener.malformed(message or "") if status == 400 else self.listener.broken(exc)
         answer.keep_alive = False
-        self.listener.to_be_written(answer)
+        answer.write_queue = self.listener.write_queue
         return cast("web.StreamResponse", answer)
 
 
@@ -252,15 +276,10 @@ class Listener:
             answer = self.unspoken()
         else:
             answer = await self._handler(request)
-        self.to_be_written(answer)
+        answer.write_queue = self.write_queue
         if self._draining or not request.keep_alive or not request.content.is_eof() or version != _NEWEST:
             answer.keep_alive = False
         return answer
-
-    def to_be_written(self, answer: Answer) -> None:
-        """Says how an answer is written."""
-        answer.write_queue = self.write_queue
-        answer.write_seconds = self.settings.write_seconds
 
     def unspoken(self) -> Answer:
         """For a request that names a version of HTTP that no client of ours speaks in this way."""

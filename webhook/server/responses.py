@@ -7,7 +7,6 @@ together, by a `WriteQueue`.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from email.utils import formatdate
 from http import HTTPStatus
@@ -75,7 +74,7 @@ _date: Final = _Date()
 class Answer:
     """One whole HTTP/1.1 answer. With `keep_alive` false it closes the connection.
 
-    The listener says how it is written: `write_queue`, and `write_seconds` for a client that is slow to take it.
+    `write_queue` is that of its listener.
     """
 
     __slots__ = (
@@ -97,7 +96,6 @@ class Answer:
         self._request: web.BaseRequest | None = None
         self.keep_alive = True
         self.write_queue: WriteQueue | None = None
-        self.write_seconds = 0.0
 
     async def prepare(self, request: web.BaseRequest) -> None:
         """Called by aiohttp before the answer is written."""
@@ -106,7 +104,7 @@ class Answer:
     async def write_eof(self) -> None:
         """Queues the answer, or writes it at once if it is large, or the connection's last, or the client is slow.
 
-        Raises ConnectionResetError if the client is gone, or does not take it in time.
+        Returns when there is room for the next one. Raises ConnectionResetError if the client is gone.
         """
         request, queue = self._request, self.write_queue
         assert request is not None
@@ -123,12 +121,7 @@ class Answer:
         queue.flush()
         transport.write(data)
         if request.protocol.writing_paused:
-            try:
-                async with asyncio.timeout(self.write_seconds):
-                    await request.writer.drain()
-            except TimeoutError:
-                transport.abort()
-                raise ConnectionResetError("the client does not read") from None
+            await request.writer.drain()
 
     def _head(self) -> bytes:
         optional = f"\r\nAllow: {self._allow}" if self._allow else ""

@@ -14,30 +14,19 @@ from webhook.server.responses import Answer, failure
 from webhook.server.write_queue import WriteQueue
 
 
-async def never() -> None:
-    await asyncio.get_running_loop().create_future()
-
-
 async def at_once() -> None: ...
 
 
-def write(
-    answer: Answer,
-    transport: Transport | None,
-    *,
-    paused: bool = False,
-    drain: Any = at_once,
-    write_seconds: float = 20,
-) -> None:
+def write(answer: Answer, transport: Transport | None, *, paused: bool = False) -> None:
     request = SimpleNamespace(
         method="POST",
         transport=transport,
         protocol=SimpleNamespace(writing_paused=paused),
-        writer=SimpleNamespace(drain=drain),
+        writer=SimpleNamespace(drain=at_once),
     )
 
     async def scenario() -> None:
-        answer.write_queue, answer.write_seconds = WriteQueue(), write_seconds
+        answer.write_queue = WriteQueue()
         await answer.prepare(cast("Any", request))
         await answer.write_eof()
         await asyncio.sleep(0)
@@ -75,13 +64,6 @@ def test_client_that_reads_again_gets_the_rest() -> None:
     write(Answer(b"ok"), transport, paused=True)
     assert not transport.aborted
     assert transport.written.endswith(b"\r\n\r\nok")
-
-
-def test_client_that_does_not_read_is_cut_off() -> None:
-    transport = Transport()
-    with pytest.raises(ConnectionResetError, match="does not read"):
-        write(Answer(b"ok"), transport, paused=True, drain=never, write_seconds=0.01)
-    assert transport.aborted
 
 
 def test_failure_is_a_status_that_says_what_to_do() -> None:

@@ -25,15 +25,32 @@ if TYPE_CHECKING:
     from webhook.server.listener import Connection
 
 
+class Clock:
+    """Shows the seconds that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def put(queue: WriteQueue, transport: Transport, answer: bytes) -> None:
     queue.put(cast("Any", transport), answer)
 
 
-def test_answers_of_an_iteration_are_written_in_the_next_one_in_order() -> None:
+def busy_queue(clock: Clock | None = None) -> WriteQueue:
+    """One that has just written something."""
+    queue = WriteQueue(clock or Clock())
+    put(queue, Transport(), b"")
+    return queue
+
+
+def test_answers_that_follow_each_other_quickly_are_written_in_the_next_iteration_in_order() -> None:
     one, other = Transport(), Transport()
 
     async def scenario() -> None:
-        queue = WriteQueue()
+        queue = busy_queue()
         for transport, answer in ((one, b"1"), (other, b"2"), (one, b"3")):
             put(queue, transport, answer)
         assert one.written == other.written == b""
@@ -46,13 +63,31 @@ def test_answers_of_an_iteration_are_written_in_the_next_one_in_order() -> None:
     asyncio.run(scenario())
 
 
+def test_answer_waits_for_no_more_than_one_review_that_takes_long() -> None:
+    """Found by review: the first of eight answers, 50 ms of work each, waited for the other seven."""
+    transport, clock = Transport(), Clock()
+
+    async def scenario() -> None:
+        queue = WriteQueue(clock)
+        put(queue, transport, b"1")
+        assert transport.written == b"1"
+        put(queue, transport, b"2")  # at once after the first
+        assert transport.written == b"1"
+        for written, answer in ((b"123", b"3"), (b"1234", b"4")):
+            clock.now += 0.05
+            put(queue, transport, answer)
+            assert transport.written == written
+
+    asyncio.run(scenario())
+
+
 def test_answers_of_a_client_that_sends_without_reading_do_not_pile_up() -> None:
     transport = Transport()
     answer = bytes(QUEUED_ANSWER_BYTES)
 
     async def scenario() -> None:
-        queue = WriteQueue()
-        for count in range(100):
+        queue = busy_queue()
+        for count in range(1, 101):
             put(queue, transport, answer)
             assert count * len(answer) - len(transport.written) <= 256 * 1024
 
@@ -67,7 +102,7 @@ def test_transport_that_closes_or_fails_keeps_no_other_from_its_answer(caplog: p
     closing, broken, fine = Transport(closing=True), Broken(), Transport()
 
     async def scenario() -> None:
-        queue = WriteQueue()
+        queue = busy_queue()
         for transport in (closing, broken, fine):
             put(queue, transport, b"answer")
         await asyncio.sleep(0)
@@ -83,12 +118,15 @@ async def say(request: web.BaseRequest) -> Answer:
     return Answer(b"x" * int(request.raw_path[1:]))
 
 
-def connected(then: Callable[[Connection, Transport], Awaitable[None]]) -> Transport:
-    """What a connection has written after `then`."""
+def connected(
+    then: Callable[[Connection, Transport], Awaitable[None]], settings: ListenerSettings | None = None
+) -> Transport:
+    """What a connection has written after `then`, whose listener has just written something."""
     transport = Transport()
 
     async def scenario() -> None:
-        listener = Listener("reviews", Address(), say, ListenerSettings())
+        listener = Listener("reviews", Address(), say, settings or ListenerSettings())
+        listener.write_queue = busy_queue()
         listener._server = _Server(listener, listener._handle)
         connection = listener._server()
         connection.connection_made(cast("Any", transport))
@@ -138,7 +176,7 @@ def written_by(answer: Answer) -> bytes:
     request = SimpleNamespace(method="POST", transport=transport, protocol=protocol)
 
     async def scenario() -> bytes:
-        answer.write_queue = WriteQueue()
+        answer.write_queue = busy_queue()
         put(answer.write_queue, transport, b"earlier, ")
         await answer.prepare(cast("Any", request))
         await answer.write_eof()  # which does not wait
@@ -182,3 +220,36 @@ def test_expectation_is_met_after_the_answers_to_earlier_requests() -> None:
         assert await Bodies(ReviewSettings()).receive(cast("Any", request), 20) == b"body"
 
     assert connected(then).written == b"earlier, HTTP/1.1 100 Continue\r\n\r\n"
+
+
+SLOW_CLIENT = ListenerSettings(write_seconds=0.05)
+
+
+async def later() -> None:
+    await asyncio.sleep(4 * SLOW_CLIENT.write_seconds)
+
+
+def test_client_that_does_not_read_is_cut_off() -> None:
+    async def then(connection: Connection, _transport: Transport) -> None:
+        connection.pause_writing()
+        await later()
+
+    assert connected(then, SLOW_CLIENT).aborted
+
+
+def test_client_that_reads_again_is_not_cut_off() -> None:
+    async def then(connection: Connection, _transport: Transport) -> None:
+        connection.pause_writing()
+        connection.resume_writing()
+        await later()
+
+    assert not connected(then, SLOW_CLIENT).aborted
+
+
+def test_connection_that_is_lost_is_not_cut_off_later() -> None:
+    async def then(connection: Connection, _transport: Transport) -> None:
+        connection.pause_writing()
+        connection.connection_lost(None)
+        await later()
+
+    assert not connected(then, SLOW_CLIENT).aborted
