@@ -23,6 +23,10 @@ _MOST_DEVICES: Final = 128
 _MOST_FIELDS: Final = 32
 """Of one device. What has more of either is refused, or soon will be, and would take longer to read in this way."""
 
+_USUAL_FIELDS: Final = 3
+"""Name, attributes and capacity."""
+_BRACKET: Final = ord("[")
+"""To look for a number in bytes takes a fifth of the time that it takes to look for bytes."""
 _decode: Final = msgspec.json.Decoder().decode
 
 
@@ -64,8 +68,9 @@ class SliceText(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
             devices = spec.devices or ()
             if len(devices) > _MOST_DEVICES:
                 return None
+            crowded = len(devices) > FEW_DEVICES
             for device in devices:
-                if device is not None and not _read_most(device, crowded=len(devices) > FEW_DEVICES):
+                if device is not None and not (_read_name(device, crowded) or _read_most(device, crowded)):
                     return None
             values = {name: getattr(spec, field) for field, name in _SPEC_FIELDS}
             found["spec"] = {name: value for name, value in values.items() if value is not UNSET}
@@ -74,7 +79,19 @@ class SliceText(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
         return {name: value for name, value in found.items() if value is not UNSET}
 
 
-def _read_most(device: dict[str, Any], *, crowded: bool) -> bool:
+# Arguments have no names in the calls of these two: there are 128 devices.
+def _read_name(device: dict[str, Any], crowded: bool) -> bool:  # noqa: FBT001 -- see above
+    """Reads the name of a device that has attributes and capacity besides, as most do; false for any other."""
+    name, attributes = device.get("name"), device.get("attributes")
+    if name is None or attributes is None or len(device) != _USUAL_FIELDS or "capacity" not in device:
+        return False
+    if crowded and not have_single_values(attributes):
+        return False
+    device["name"] = _decode(name)
+    return True
+
+
+def _read_most(device: dict[str, Any], crowded: bool) -> bool:  # noqa: FBT001 -- see above
     """Reads what the decoder will ask for, in its place. Returns whether it has done so."""
     if len(device) > _MOST_FIELDS:
         return False
@@ -95,7 +112,7 @@ def _read_most(device: dict[str, Any], *, crowded: bool) -> bool:
 def have_single_values(attributes: Raw) -> bool:
     """Whether attributes are a map without a list in it, by a look at the text; False if that is not certain."""
     text = bytes(attributes)
-    return text[:1] == b"{" and b"[" not in text
+    return text.startswith(b"{") and _BRACKET not in text
 
 
 def read_taints(device: JSON) -> None:

@@ -81,9 +81,28 @@ def test_attributes_with_lists_are_read_where_they_may_lower_a_limit() -> None:
         pytest.param({"spec": {"devices": None, "pool": 5}}, id="null for devices"),
         pytest.param({"spec": {"devices": [None, {}, {"taints": None}]}}, id="null for a device"),
         pytest.param({"spec": {"devices": [{"taints": {}, "attributes": 1, "capacity": "x"}]}}, id="wrong types"),
+        pytest.param({"spec": {"devices": [{"name": 1, "attributes": [], "capacity": None}] * 65}}, id="all of them"),
     ],
 )
 def test_what_is_missing_null_or_of_a_wrong_type_stays_so(manifest: Any) -> None:
+    assert without_text(in_part(manifest)) == manifest
+
+
+@pytest.mark.parametrize(
+    ("field", "left"),
+    [("capacity", {"attributes", "capacity"}), ("nodeName", {"attributes"}), ("consumesCounters", {"attributes"})],
+)
+@pytest.mark.parametrize("count", [1, 65])
+def test_of_three_fields_those_that_a_review_needs_are_read(field: str, left: set[str], count: int) -> None:
+    manifest = make_slice([make_device("gpu-0", attributes=ATTRIBUTES, **{field: {"a": "b"}}) for _ in range(count)])
+    assert left_as_text(manifest) == left
+    assert in_part(manifest)["spec"]["devices"][-1]["name"] == "gpu-0"
+    assert without_text(in_part(manifest)) == manifest
+
+
+def test_attributes_with_lists_are_read_beside_capacity() -> None:
+    manifest = make_slice([make_device("gpu-0", attributes=LISTS, capacity={}) for _ in range(65)])
+    assert left_as_text(manifest) == {"capacity"}
     assert without_text(in_part(manifest)) == manifest
 
 
