@@ -71,6 +71,7 @@ class Connection(web.RequestHandler):
         super().data_received(data)
         if self._request_count != count:
             self.received_at = time.monotonic()
+            self.listener.write_queue.expect(self._request_count - count)
         if self._messages and self._current_request is not None:
             self._end_broken_body(self._current_request.content)
         elif data and self._header_of != self._request_count and self._idle:
@@ -131,6 +132,7 @@ class Connection(web.RequestHandler):
         """Called by asyncio when either side has closed the connection."""
         self._stop_header_timer()
         self._stop_write_timer()
+        self.listener.write_queue.handled(len(self._messages))
         super().connection_lost(exc)
 
     @property
@@ -173,7 +175,11 @@ class Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """The answer to what is no HTTP, or to a handler that failed; the connection ends with it."""
-        answer = self.listener.malformed(message or "") if status == 400 else self.listener.broken(exc)
+        if status == 400:
+            self.listener.write_queue.handled()
+            answer = self.listener.malformed(message or "")
+        else:
+            answer = self.listener.broken(exc)
         answer.keep_alive = False
         answer.write_queue = self.listener.write_queue
         return cast("web.StreamResponse", answer)
@@ -271,6 +277,7 @@ class Listener:
 
     async def _handle(self, request: web.BaseRequest) -> Answer:
         """The handler's answer, with `Connection: close` while the listener drains."""
+        self.write_queue.handled()
         version = request.version
         if version not in _SPOKEN:
             answer = self.unspoken()

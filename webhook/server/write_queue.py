@@ -30,22 +30,40 @@ class WriteQueue:
     written at once.
     """
 
-    __slots__ = ("_clock", "_flushed_at", "_size_bytes", "_waiting")
+    __slots__ = ("_clock", "_flushed_at", "_requests", "_size_bytes", "_waiting")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._waiting: list[tuple[Transport, bytes]] = []
         self._size_bytes = 0
         self._flushed_at = -math.inf
+        self._requests = 0
+
+    def expect(self, requests: int) -> None:
+        """Counts requests that were read: until they are handled, answers wait for theirs."""
+        self._requests += requests
+
+    def handled(self, requests: int = 1) -> None:
+        """Counts requests that are being answered, or never will be."""
+        # One that aiohttp found behind an upgrade that was declined was not counted.
+        self._requests = max(0, self._requests - requests)
 
     def put(self, transport: Transport, answer: bytes) -> None:
-        """Writes an answer, now or in the next iteration of the loop."""
+        """Writes an answer: now, with those that wait, or when the requests that were read with it are handled."""
+        if not self._requests and not self._waiting:
+            transport.write(answer)
+            return
         self._waiting.append((transport, answer))
         self._size_bytes += len(answer)
-        if self._size_bytes > _QUEUED_BYTES or self._clock() - self._flushed_at > _WAIT_SECONDS:
+        if not self._requests or self._size_bytes > _QUEUED_BYTES or self._clock() - self._flushed_at > _WAIT_SECONDS:
             self.flush()
         elif len(self._waiting) == 1:
-            asyncio.get_running_loop().call_soon(self.flush)
+            asyncio.get_running_loop().call_soon(self._flush_rest)
+
+    def _flush_rest(self) -> None:
+        """Writes what was not written in the iteration before: some requests wait behind others of their connection."""
+        if self._waiting:
+            self.flush()
 
     def flush(self) -> None:
         """Writes what is queued, now: before anything else is written to a connection, and before one is closed."""

@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
 from aiohttp import StreamReader
 
 from tests.https.serving import post, undated
@@ -19,7 +20,6 @@ from webhook.server.write_queue import QUEUED_ANSWER_BYTES, WriteQueue
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    import pytest
     from aiohttp import web
 
     from webhook.server.listener import Connection
@@ -39,9 +39,10 @@ def put(queue: WriteQueue, transport: Transport, answer: bytes) -> None:
     queue.put(cast("Any", transport), answer)
 
 
-def busy_queue(clock: Clock | None = None) -> WriteQueue:
-    """One that has just written something."""
-    queue = WriteQueue(clock or Clock())
+def busy_queue() -> WriteQueue:
+    """One that has just written something, and has many requests before it."""
+    queue = WriteQueue(Clock())
+    queue.expect(1000)
     put(queue, Transport(), b"")
     return queue
 
@@ -63,12 +64,35 @@ def test_answers_that_follow_each_other_quickly_are_written_in_the_next_iteratio
     asyncio.run(scenario())
 
 
+def test_answers_are_written_with_that_of_the_last_request() -> None:
+    transport = Transport()
+
+    async def scenario() -> None:
+        queue = WriteQueue(Clock())
+        put(queue, transport, b"1")
+        assert transport.written == b"1"  # the only one
+        queue.expect(4)
+        queue.handled()
+        put(queue, transport, b"2")  # the first for a while
+        assert transport.written == b"12"
+        for answer in (b"3", b"4"):
+            queue.handled()
+            put(queue, transport, answer)
+            assert transport.written == b"12"
+        queue.handled()
+        put(queue, transport, b"5")
+        assert transport.written == b"12345"
+
+    asyncio.run(scenario())
+
+
 def test_answer_waits_for_no_more_than_one_review_that_takes_long() -> None:
     """Found by review: the first of eight answers, 50 ms of work each, waited for the other seven."""
     transport, clock = Transport(), Clock()
 
     async def scenario() -> None:
         queue = WriteQueue(clock)
+        queue.expect(10)
         put(queue, transport, b"1")
         assert transport.written == b"1"
         put(queue, transport, b"2")  # at once after the first
@@ -114,7 +138,9 @@ def test_transport_that_closes_or_fails_keeps_no_other_from_its_answer(caplog: p
 
 
 async def say(request: web.BaseRequest) -> Answer:
-    """An answer as long as the path says."""
+    """An answer as long as the path says; `/never` gets none."""
+    if request.raw_path == "/never":
+        await asyncio.Event().wait()
     return Answer(b"x" * int(request.raw_path[1:]))
 
 
@@ -220,6 +246,32 @@ def test_expectation_is_met_after_the_answers_to_earlier_requests() -> None:
         assert await Bodies(ReviewSettings()).receive(cast("Any", request), 20) == b"body"
 
     assert connected(then).written == b"earlier, HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "answers"),
+    [
+        pytest.param(post(b"", "/1") * 40, 40, id="many at once"),
+        pytest.param(post(b"", "/1") + b"no request\r\n\r\n", 2, id="no HTTP"),
+        pytest.param(post(b"", "/none"), 1, id="a handler that fails"),
+        pytest.param(post(b"", "/1").replace(b"HTTP/1.1", b"HTTP/1.2"), 1, id="no such version"),
+        pytest.param(post(b"", "/1", Connection="Upgrade", Upgrade="websocket") + post(b"", "/1"), 1, id="an upgrade"),
+        pytest.param(post(b"", "/1", Connection="close") + post(b"", "/1") * 3, 1, id="some behind the last one"),
+        pytest.param(post(b"", "/never") + post(b"", "/1") * 3, 0, id="a client that leaves"),
+    ],
+)
+def test_each_request_is_counted_once_whatever_becomes_of_it(sent: bytes, answers: int) -> None:
+    queue = WriteQueue()
+
+    async def then(connection: Connection, transport: Transport) -> None:
+        connection.listener.write_queue = queue
+        connection.data_received(sent)
+        await until(lambda: transport.written.count(b"HTTP/1.1 ") >= answers)
+        await asyncio.sleep(0.01)
+        connection.connection_lost(None)
+
+    connected(then)
+    assert queue._requests == 0
 
 
 SLOW_CLIENT = ListenerSettings(write_seconds=0.05)
