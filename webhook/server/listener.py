@@ -75,7 +75,7 @@ class Connection(web.RequestHandler):
         if self._messages and self._current_request is not None:
             self._end_broken_body(self._current_request.content)
         elif data and self._header_of != self._request_count and self._idle:
-            self._stop_header_timer()
+            _stop(self._header_timer)
             self._header_of = self._request_count
             seconds = self.listener.settings.header_seconds
             self._header_timer = self._loop.call_later(seconds, self._header_overdue, self._request_count)
@@ -105,18 +105,13 @@ class Connection(web.RequestHandler):
 
     def resume_writing(self) -> None:
         """Called by asyncio when the client has taken most of it."""
-        self._stop_write_timer()
+        _stop(self._write_timer)
         super().resume_writing()
 
     @staticmethod
     def _write_overdue(transport: asyncio.Transport) -> None:
         log.debug("connection closed", extra={"error": "the client does not read"})
         transport.abort()
-
-    def _stop_write_timer(self) -> None:
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-            self._write_timer = None
 
     def eof_received(self) -> None:
         """Called by asyncio when the client has ended its side, after which the transport closes itself."""
@@ -130,8 +125,8 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Called by asyncio when either side has closed the connection."""
-        self._stop_header_timer()
-        self._stop_write_timer()
+        _stop(self._header_timer)
+        _stop(self._write_timer)
         self.listener.write_queue.handled(len(self._messages))
         super().connection_lost(exc)
 
@@ -157,15 +152,9 @@ class Connection(web.RequestHandler):
         return self._idle and self._header_of != self._request_count
 
     def _header_overdue(self, count: int) -> None:
-        self._header_timer = None
         if self._request_count == count and self._idle:
             log.debug("connection closed", extra={"error": "the header took too long"})
             self.force_close()
-
-    def _stop_header_timer(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None
 
     def handle_error(
         self,
@@ -183,6 +172,12 @@ class Connection(web.RequestHandler):
         answer.keep_alive = False
         answer.write_queue = self.listener.write_queue
         return cast("web.StreamResponse", answer)
+
+
+def _stop(timer: asyncio.TimerHandle | None) -> None:
+    """Stops a timer, if there is one; one that has run or was stopped stays so."""
+    if timer is not None:
+        timer.cancel()
 
 
 class _Server(web.Server):

@@ -77,16 +77,7 @@ class Answer:
     `write_queue` is that of its listener.
     """
 
-    __slots__ = (
-        "_allow",
-        "_body",
-        "_content_type",
-        "_request",
-        "_status",
-        "keep_alive",
-        "write_queue",
-        "write_seconds",
-    )
+    __slots__ = ("_allow", "_body", "_content_type", "_request", "_status", "keep_alive", "write_queue")
 
     def __init__(self, body: bytes, *, status: int = 200, content_type: str = JSON_TYPE, allow: str = "") -> None:
         self._body = body

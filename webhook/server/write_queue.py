@@ -58,12 +58,8 @@ class WriteQueue:
         if not self._requests or self._size_bytes > _QUEUED_BYTES or self._clock() - self._flushed_at > _WAIT_SECONDS:
             self.flush()
         elif len(self._waiting) == 1:
-            asyncio.get_running_loop().call_soon(self._flush_rest)
-
-    def _flush_rest(self) -> None:
-        """Writes what was not written in the iteration before: some requests wait behind others of their connection."""
-        if self._waiting:
-            self.flush()
+            # For what is left then: a request may wait behind another one of its connection.
+            asyncio.get_running_loop().call_soon(self.flush)
 
     def flush(self) -> None:
         """Writes what is queued, now: before anything else is written to a connection, and before one is closed."""

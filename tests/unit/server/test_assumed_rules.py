@@ -12,6 +12,7 @@ from msgspec import structs
 from tests.builders import DRIVER, decoded, encoded, make_review
 from tests.unit.admission.guarding import fleet, node, tainting
 from tests.unit.inventory.values import inventory_of
+from tests.unit.server.clocks import Clock
 from webhook.admission.context import UNLIMITED, Budget
 from webhook.admission.decision import AssumedPatch, AssumedRule
 from webhook.api.meta import ObjectMeta
@@ -31,14 +32,6 @@ from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 def assumed(name: str = "a", *pods: str, selector: Any = None) -> AssumedRule:

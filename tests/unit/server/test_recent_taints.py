@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.builders import NOW_TEXT, decoded, make_claim, make_device, make_slice, make_taint
+from tests.unit.server.clocks import Clock
 from webhook.cluster.cache.decoders import SliceWire
 from webhook.server import recent_taints as module
 from webhook.server.recent_taints import KEPT_SECONDS, RecentTaints
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
 
 BROKEN: Final = make_taint(effect="NoExecute", timeAdded=NOW_TEXT)
 IDENTITY: Final = ("gpu-0", BROKEN["key"], BROKEN.get("value", ""))
-
-
-class Time:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def a_slice(*taints: Any, pool: str = "node-0") -> ResourceSlice:
@@ -39,7 +33,7 @@ def had(recent_taints: RecentTaints, pool: str = "node-0") -> bool:
 
 @pytest.mark.parametrize("gone", ["taint", "slice", "pool", "effect"])
 def test_what_is_gone_is_remembered_for_its_time(gone: str) -> None:
-    time = Time()
+    time = Clock()
     recent_taints = RecentTaints(time)
     after = {
         "taint": a_slice(),
@@ -50,14 +44,14 @@ def test_what_is_gone_is_remembered_for_its_time(gone: str) -> None:
     recent_taints.observe(a_slice(BROKEN), after)
     assert had(recent_taints)
     assert not had(recent_taints, "elsewhere")
-    time.now = KEPT_SECONDS
+    time.seconds += KEPT_SECONDS
     assert had(recent_taints)
-    time.now += 1.0
+    time.seconds += 1.0
     assert not had(recent_taints)
 
 
 def test_what_stays_or_comes_is_not_gone() -> None:
-    recent_taints = RecentTaints(Time())
+    recent_taints = RecentTaints(Clock())
     recent_taints.observe(None, a_slice(BROKEN))
     recent_taints.observe(a_slice(), a_slice(BROKEN))
     recent_taints.observe(a_slice(BROKEN), a_slice(BROKEN))
@@ -68,7 +62,7 @@ def test_what_stays_or_comes_is_not_gone() -> None:
 
 def test_of_too_many_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_KEPT_MOST", 2)
-    recent_taints = RecentTaints(Time())
+    recent_taints = RecentTaints(Clock())
     for pool in ("node-0", "node-1", "node-0", "node-2"):
         recent_taints.observe(a_slice(BROKEN, pool=pool), None)
     assert [had(recent_taints, f"node-{number}") for number in range(3)] == [True, False, True]

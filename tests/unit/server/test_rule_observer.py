@@ -11,6 +11,7 @@ from msgspec import structs
 from tests.builders import NOW, decoded
 from tests.unit.admission.guarding import SECRET, ask, fleet, node, tainting
 from tests.unit.inventory.values import claim, inventory_of, lets_stay, on
+from tests.unit.server.clocks import Clock
 from webhook.admission.context import UNLIMITED
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.extent import names_of
@@ -30,13 +31,6 @@ if TYPE_CHECKING:
     from webhook.inventory.state import InventoryObject
 
 LIMIT = 5
-
-
-class Clock:
-    seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 class Replica:

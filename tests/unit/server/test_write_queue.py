@@ -10,6 +10,7 @@ import pytest
 from aiohttp import StreamReader
 
 from tests.https.serving import post, undated
+from tests.unit.server.clocks import Clock
 from tests.unit.server.transports import Transport
 from webhook.server.bodies import Bodies
 from webhook.server.listener import Listener, _Server
@@ -23,16 +24,6 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from webhook.server.listener import Connection
-
-
-class Clock:
-    """Shows the seconds that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def put(queue: WriteQueue, transport: Transport, answer: bytes) -> None:
@@ -98,7 +89,7 @@ def test_answer_waits_for_no_more_than_one_review_that_takes_long() -> None:
         put(queue, transport, b"2")  # at once after the first
         assert transport.written == b"1"
         for written, answer in ((b"123", b"3"), (b"1234", b"4")):
-            clock.now += 0.05
+            clock.seconds += 0.05
             put(queue, transport, answer)
             assert transport.written == written
 
