@@ -1,30 +1,47 @@
-"""Laws of ceilings that several rules share, over random histories of rules and pods."""
+"""Laws of ceilings that several rules share, over histories of rules and pods, also while requests are in flight."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.eviction.objects import claim, pod
 from tests.unit.eviction.patched import limited, part
+from tests.unit.eviction.slow import SlowAnswers, slow
+
+if TYPE_CHECKING:
+    from tests.unit.eviction.world import World
 
 POOLS: Final = 4
 LIMIT: Final = 3
 steps = st.one_of(
     st.tuples(st.sampled_from(["rule", "again", "drop", "pod", "gone", "pod", "pod"]), st.integers(0, POOLS - 1)),
-    st.tuples(st.sampled_from(["wait", "restart"]), st.just(0)),
+    st.tuples(st.sampled_from(["wait", "restart", "lose"]), st.just(0)),
 )
+between = st.lists(st.lists(steps.filter(lambda step: step[0] not in ("wait", "restart")), max_size=4), max_size=6)
 
 
 class History:
     """One patch under a limit, whose rules and pods come and go."""
 
-    def __init__(self) -> None:
-        self.world = limited(LIMIT)
+    def __init__(self, in_flight: list[list[tuple[str, int]]] | None = None) -> None:
+        """`in_flight`: what happens before each answer to an eviction."""
+        self._in_flight = in_flight or []
         self.evicted = 0
         self._pods = 0
+        self.world = self._started()
+
+    def _started(self) -> World:
+        world = limited(LIMIT, cluster=SlowAnswers)
+        slow(world).before_answer = self._before_answer
+        return world
+
+    def _before_answer(self) -> None:
+        for what, pool in self._in_flight.pop() if self._in_flight else ():
+            self.step(what, pool)
+        slow(self.world).before_answer = self._before_answer
 
     def step(self, what: str, pool: int) -> None:
         world, rules = self.world, self.world.inventory.rules
@@ -43,15 +60,18 @@ class History:
         elif what == "gone":
             for each in [each for key, each in world.inventory.pods.items() if key.startswith(f"ml/pod-{pool}-")][:1]:
                 world.remove(each)
+        elif what == "lose":
+            slow(world).lost += 1
         else:
-            world.advance(30)
-            if what == "restart" and rules:
-                self._restart()
+            self._wait(restart=what == "restart")
 
-    def _restart(self) -> None:
+    def _wait(self, *, restart: bool) -> None:
         """Another process begins with what is in the cluster; it has no memory of rules that are gone."""
+        self.world.advance(30)
+        if not (restart and self.world.inventory.rules):
+            return
         self.evicted += len(self.world.evicted)
-        before, self.world = self.world.inventory, limited(LIMIT)
+        before, self.world = self.world.inventory, self._started()
         for objects in (before.rules, before.claims, before.pods):
             self.world.add(*objects.values())
 
@@ -64,9 +84,11 @@ class History:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(steps, max_size=25))
-def test_patch_evicts_no_more_than_its_limit_whatever_becomes_of_its_rules(moves: list[tuple[str, int]]) -> None:
-    history = History()
+@given(st.lists(steps, max_size=25), between)
+def test_patch_evicts_no_more_than_its_limit_whatever_becomes_of_its_rules(
+    moves: list[tuple[str, int]], in_flight: list[list[tuple[str, int]]]
+) -> None:
+    history = History(in_flight)
     for what, pool in moves:
         history.step(what, pool)
         history.check()

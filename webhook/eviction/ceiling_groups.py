@@ -7,6 +7,7 @@ the rules for that hardware. So they have one ceiling, their pods are added up, 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from webhook.eviction.ceiling_group import CeilingGroup, code_of, rule_rejudged
@@ -15,12 +16,13 @@ from webhook.eviction.tally import Tally
 from webhook.inventory.patch_reach import judged_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceTaintRule, RuleOrigin
     from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.hits import RuleHits
+    from webhook.eviction.hits import RuleHits, RuleRef
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.ports import Ceiling
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,12 @@ class CeilingGroups:
         self._group_of: dict[str, str] = {}
         self._origins: dict[str, RuleOrigin] = {}
         """What rules were written for. Kept if the marks are removed, as they would change the ceiling."""
+        self._requests: dict[str, Collection[RuleRef]] = {}
+        """The rules for which a request is in flight, by the uid of its pod."""
+        self._in_flight: Counter[str] = Counter()
+        """Number of these requests by rule."""
+        self._leaving: set[str] = set()
+        """Rules that are gone, while requests for them are in flight: what these evict counts as well."""
         self.counted_anew: set[str] = set()
         """Rules, by name, whose count has changed although no pod was evicted; the planner empties it."""
         self.to_lift: set[str] = set()
@@ -61,7 +69,7 @@ class CeilingGroups:
 
     def beside(self, rule: DeviceTaintRule) -> list[str]:
         """The names of all rules in the group of a rule."""
-        return [self._names[uid] for uid in self._groups[self._group_of[rule.meta.uid]].tallies]
+        return [each.meta.name for each in self._rules_of(self._groups[self._group_of[rule.meta.uid]])]
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -72,6 +80,7 @@ class CeilingGroups:
         """
         uid, key, before = rule.meta.uid, self._key_of(rule), self._group_of.get(rule.meta.uid)
         self._names[uid] = rule.meta.name
+        self._leaving.discard(uid)
         resumed: list[DeviceTaintRule] = []
         if before is None:
             self._add(rule, key)
@@ -118,14 +127,41 @@ class CeilingGroups:
     def forget(self, rule: DeviceTaintRule) -> None:
         """The rule no longer exists. What was counted for it goes on to count in its group."""
         uid = rule.meta.uid
-        if uid not in self._group_of:
-            return
+        if uid in self._in_flight:
+            self._leaving.add(uid)
+        elif uid in self._group_of:
+            self._forget(uid)
+
+    def _forget(self, uid: str) -> None:
         self._remove(uid)
         own = self._groups.get(uid)
         if own is not None and not own.tallies:
             del self._groups[uid]
         for known in (self._tallies, self._names, self._origins):
             known.pop(uid, None)
+
+    def begin_request(self, plan: PodPlan) -> None:
+        """A request to evict the pod is about to be sent: until it is answered, its rules hit the pod.
+
+        The watch may show the end of the pod before the answer comes, and rules that hit more may come in between.
+        """
+        rules = self._requests[plan.uid] = self._hits.begin_request(plan)
+        self._in_flight.update([uid for uid, _ in rules])
+
+    def end_request(self, pod: str, *, evicted: bool) -> None:
+        """The request for a pod, by uid, was answered, or not sent after all."""
+        rules = self._requests.pop(pod)
+        self._hits.end_request(pod, rules)
+        if evicted:
+            self.count_evicted([uid for uid, _ in rules])
+        for uid, _ in rules:
+            self._in_flight[uid] -= 1
+            if self._in_flight[uid]:
+                continue
+            del self._in_flight[uid]
+            if uid in self._leaving:
+                self._leaving.discard(uid)
+                self._forget(uid)
 
     def count_evicted(self, uids: Iterable[str]) -> None:
         """One pod was evicted for these rules: it counts for each of them, and once against each ceiling."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, assert_never
 from webhook.eviction.budget_gate import PROBE_SECONDS
 from webhook.eviction.core import RETRY_MOST_SECONDS, Core, ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
+from webhook.eviction.evicted import log_fields, record_evicted
 from webhook.eviction.evictor import PodEvictor
 from webhook.eviction.limits import BreakerLimit, BudgetLimit
 from webhook.eviction.modes import InTree
@@ -308,6 +309,7 @@ class Controller:
         now = self._deps.clock.seconds()
         for attempt in attempts:
             self._release(attempt, now)
+        self.planner.follow_ceilings()
         self._room.follow()
         for attempt in attempts:
             self._follow_up(attempt)
@@ -317,6 +319,7 @@ class Controller:
         if outcome is not None and not outcome.gone:
             plan.refusals += 1
         reservation = self._core.limiter.release(plan, now, outcome)
+        self._core.ceilings.end_request(plan.uid, evicted=outcome is not None and outcome.evicted)
         self.ready.wake(reservation.group)
         budget = self._core.gate.limit_of(plan) if plan.blocked else reservation.budget
         if budget is not None:
@@ -333,21 +336,11 @@ class Controller:
                 self._core.recorder.record_pod_event(PodEventKind.BLOCKED, plan, attempt.because)
             self.queue.add(item)
         elif outcome.evicted:
-            self._record_evicted(plan)
+            record_evicted(self._core, plan)
             again = WorkItem(ItemKind.EVICTED, f"{plan.key}/{plan.uid}")
             self.queue.add_after(again, self._deps.settings.undeleted_seconds)
         elif not outcome.gone:
             self._retry_refused(plan, outcome)
-
-    def _record_evicted(self, plan: PodPlan) -> None:
-        rules, deps = plan.eviction.rules, self._deps
-        self._core.ceilings.count_evicted([uid for uid, _ in rules])
-        for _, name in rules:
-            self.queue.add_after(WorkItem(ItemKind.RULE, name), deps.settings.condition_seconds)
-        delay = (deps.clock.now() - plan.eviction.due).total_seconds()
-        deps.metrics.count_evicted(delay)
-        log.info("pod evicted", extra={**_log_fields(plan), "delaySeconds": round(delay, 3)})
-        self._core.recorder.record_pod_event(PodEventKind.EVICTED, plan)
 
     def _retry_refused(self, plan: PodPlan, outcome: EvictionOutcome) -> None:
         item = WorkItem(ItemKind.POD, plan.uid)
@@ -358,7 +351,7 @@ class Controller:
         seconds = self._retry(item, outcome.retry_after_seconds)
         plan.fault = fault = plan.fault or LastingFault(self._deps.clock.seconds)
         if fault.failed(outcome.text):
-            fields = {**_log_fields(plan), "error": outcome.text, "delaySeconds": round(seconds, 3), **fault.fields}
+            fields = {**log_fields(plan), "error": outcome.text, "delaySeconds": round(seconds, 3), **fault.fields}
             log.warning("pod not evicted", extra=fields)
 
     def _retry(self, item: WorkItem, at_least_seconds: float) -> float:
@@ -369,7 +362,3 @@ class Controller:
         seconds = self.queue.add_rate_limited(item, min(at_least_seconds, RETRY_MOST_SECONDS))
         self.plans.units.retry_later(self.plans.scheduled[item.name], now + seconds)
         return seconds
-
-
-def _log_fields(plan: PodPlan) -> dict[str, object]:
-    return {"pod": plan.key, "podUID": plan.uid, "reasons": [str(reason) for reason in plan.eviction.reasons]}

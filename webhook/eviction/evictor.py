@@ -23,6 +23,9 @@ _UNTIL_WOKEN: Final = Idle(math.inf)
 _UNTRUSTED_POLL_SECONDS: Final = 0.2
 """How often to check whether the inventory can be trusted again."""
 
+_BY_LAST_REQUEST: Final = EvictionOutcome(EvictionResult.EVICTED)
+"""The pod is gone after a request without an answer, so that one counts as its eviction."""
+
 
 class Attempt(NamedTuple):
     """Result of one attempt to evict a pod."""
@@ -85,6 +88,19 @@ class PodEvictor:
         batch = core.limiter.take_batch(uid)
         for plan in batch:
             core.ready.discard(plan.uid)
+            core.ceilings.begin_request(plan)
+        return [self._settled(each) for each in await self._attempt(batch)]
+
+    def _settled(self, attempt: Attempt) -> Attempt:
+        """The last request was not answered, but the watch may have shown that it has evicted the pod."""
+        plan = attempt.plan
+        if not plan.unsure:
+            return attempt
+        pod = self._core.deps.inventory.pods.get(plan.key)
+        there = pod is not None and pod.meta.uid == plan.uid and not pod.deleting
+        return attempt if there else attempt._replace(outcome=_BY_LAST_REQUEST)
+
+    async def _attempt(self, batch: Sequence[PodPlan]) -> list[Attempt]:
         if self._steps(batch) is None:
             return [Attempt(plan) for plan in batch]
         refused = await self._refused(batch) if len(batch) > 1 else None
@@ -99,11 +115,7 @@ class PodEvictor:
         except TimeoutError:
             return [Attempt(plan) for plan in batch]
         left = [plan for plan, there in zip(batch, prepared, strict=True) if there]
-        gone = [
-            Attempt(plan, EvictionOutcome(EvictionResult.GONE))
-            for plan, there in zip(batch, prepared, strict=True)
-            if not there
-        ]
+        gone = [Attempt(plan, _BY_LAST_REQUEST) for plan, there in zip(batch, prepared, strict=True) if not there]
         steps = self._steps(left)  # all of this took time
         if steps is None:
             return [*gone, *[Attempt(plan) for plan in left]]
@@ -135,6 +147,8 @@ class PodEvictor:
             else:
                 outcome = await writer.evict(plan.ref, step.grace_period_seconds)
         core.deps.metrics.count_request("delete" if step.delete else "evict", outcome.result.value)
+        if plan.unsure and outcome.result is EvictionResult.GONE:
+            outcome = _BY_LAST_REQUEST
         plan.unsure = outcome.unsure
         core.returns.end(plan.pod, evicted=outcome.evicted)
         return Attempt(plan, outcome)

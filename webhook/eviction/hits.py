@@ -1,4 +1,7 @@
-"""Which planned pods each rule hits, and all rules with one ceiling together. Pure.
+"""Which pods each rule hits, and all rules with one ceiling together. Pure.
+
+A rule hits the pods that are planned for it, and those of which a request that was sent for it is not answered yet: the
+watch may show the end of such a pod before, and its plan is dropped then.
 
 What several rules hit together is counted as pods come and go, because no one could add it up for each change of a
 patch with a hundred rules and a hundred thousand pods.
@@ -6,64 +9,89 @@ patch with a hundred rules and a hundred thousand pods.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from webhook.eviction.pod_plan import PodPlan
 
 
-class _Hits:
-    """Plans by the uid of their pod, and counts by namespace of those pods that may be evicted."""
+RuleRef: TypeAlias = tuple[str, str]
+"""Uid and name of a rule."""
 
-    __slots__ = ("count", "namespaces", "plans")
+
+class _Hits:
+    """Plans by the uid of their pod, and counts by namespace of those pods that may be evicted.
+
+    A pod counts once, however often it was added: by several rules, or as planned and as requested.
+    """
+
+    __slots__ = ("_again", "_held", "count", "namespaces", "plans")
 
     def __init__(self) -> None:
         self.plans: dict[str, PodPlan] = {}
         self.count = 0
         self.namespaces: dict[str, int] = {}
+        self._again: dict[str, int] = {}
+        """How often a pod was added, but for the first time; without those that were added once."""
+        self._held: set[str] = set()
+        """Pods that do not count, as they are not evicted."""
 
-    def add(self, plan: PodPlan) -> None:
-        """Adds a pod, which must be new."""
-        self.plans[plan.uid] = plan
-        if not plan.held_by:
+    def add(self, plan: PodPlan, times: int = 1, *, held: bool) -> None:
+        """Adds a pod, which counts unless each time it was `held`."""
+        uid = plan.uid
+        known = uid in self.plans
+        self.plans[uid] = plan
+        if known:
+            self._again[uid] = self._again.get(uid, 0) + times
+        elif times > 1:
+            self._again[uid] = times - 1
+        if held:
+            if not known:
+                self._held.add(uid)
+        elif not known or uid in self._held:
+            self._held.discard(uid)
             namespace = plan.pod.meta.namespace
             self.count += 1
             self.namespaces[namespace] = self.namespaces.get(namespace, 0) + 1
 
-    def discard(self, plan: PodPlan) -> None:
-        """Removes a pod, which must be present."""
-        del self.plans[plan.uid]
-        if not plan.held_by:
-            namespace = plan.pod.meta.namespace
-            self.count -= 1
-            self.namespaces[namespace] -= 1
-            if not self.namespaces[namespace]:
-                del self.namespaces[namespace]
+    def discard(self, uid: str, times: int = 1) -> None:
+        """Removes a pod, which must have been added at least as often."""
+        left = self._again.pop(uid, 0) - times
+        if left >= 0:
+            if left:
+                self._again[uid] = left
+            return
+        plan = self.plans.pop(uid)
+        if uid in self._held:
+            self._held.discard(uid)
+        else:
+            self._uncount(plan)
 
+    def recount(self, uid: str) -> None:
+        """Of a pod that is still there, only its plan is left: it decides whether the pod counts."""
+        plan = self.plans.get(uid)
+        if plan is not None and plan.held_by and uid not in self._held:
+            self._held.add(uid)
+            self._uncount(plan)
 
-class _JointHits(_Hits):
-    """The same of several rules: a pod counts once, however many of them hit it."""
+    def _uncount(self, plan: PodPlan) -> None:
+        namespace = plan.pod.meta.namespace
+        self.count -= 1
+        self.namespaces[namespace] -= 1
+        if not self.namespaces[namespace]:
+            del self.namespaces[namespace]
 
-    __slots__ = ("_times",)
+    def add_all_to(self, other: _Hits) -> None:
+        """Adds each pod as often as it was added here."""
+        for uid, plan in self.plans.items():
+            other.add(plan, self._again.get(uid, 0) + 1, held=uid in self._held)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._times: dict[str, int] = {}
-
-    def add(self, plan: PodPlan) -> None:
-        """One more rule hits the pod."""
-        times = self._times[plan.uid] = self._times.get(plan.uid, 0) + 1
-        if times == 1:
-            super().add(plan)
-
-    def discard(self, plan: PodPlan) -> None:
-        """One rule less hits the pod."""
-        times = self._times[plan.uid] = self._times[plan.uid] - 1
-        if not times:
-            del self._times[plan.uid]
-            super().discard(plan)
+    def discard_all_from(self, other: _Hits) -> None:
+        """Removes each pod as often as it was added here."""
+        for uid in self.plans:
+            other.discard(uid, self._again.get(uid, 0) + 1)
 
 
 _NOTHING = _Hits()
@@ -74,32 +102,53 @@ class RuleHits:
 
     def __init__(self) -> None:
         self._of_rule: dict[str, _Hits] = {}
-        self._joint: dict[str, _JointHits] = {}
+        self._joint: dict[str, _Hits] = {}
         """By group, of those with more than one rule."""
         self._members: dict[str, list[str]] = {}
         self._group_of: dict[str, str] = {}
 
     def add(self, plan: PodPlan) -> None:
         """Adds a pod for each of the rules that its plan names; it must be new."""
-        for rule, _ in plan.eviction.rules:
-            hits = self._of_rule.get(rule)
-            if hits is None:
-                hits = self._of_rule[rule] = _Hits()
-            hits.add(plan)
-            joint = self._joint_of(rule)
-            if joint is not None:
-                joint.add(plan)
+        self._add(plan, plan.eviction.rules, held=bool(plan.held_by))
 
     def discard(self, plan: PodPlan) -> None:
         """Removes a pod that was added with this plan, before the plan changes."""
-        for rule, _ in plan.eviction.rules:
+        self._discard(plan.uid, plan.eviction.rules)
+
+    def begin_request(self, plan: PodPlan) -> Collection[RuleRef]:
+        """The pod is hit by these rules until `end_request`, whatever becomes of its plan meanwhile."""
+        rules = plan.eviction.rules
+        self._add(plan, rules, held=False)
+        return rules
+
+    def end_request(self, uid: str, rules: Iterable[RuleRef]) -> None:
+        """The request for a pod was answered; `rules`: what `begin_request` has returned."""
+        self._discard(uid, rules)
+        for rule, _ in rules:
+            self._of(rule).recount(uid)
+            joint = self._joint_of(rule)
+            if joint is not None:
+                joint.recount(uid)
+
+    def _add(self, plan: PodPlan, rules: Iterable[RuleRef], *, held: bool) -> None:
+        for rule, _ in rules:
+            hits = self._of_rule.get(rule)
+            if hits is None:
+                hits = self._of_rule[rule] = _Hits()
+            hits.add(plan, held=held)
+            joint = self._joint_of(rule)
+            if joint is not None:
+                joint.add(plan, held=held)
+
+    def _discard(self, uid: str, rules: Iterable[RuleRef]) -> None:
+        for rule, _ in rules:
             hits = self._of_rule[rule]
-            hits.discard(plan)
+            hits.discard(uid)
             if not hits.plans:
                 del self._of_rule[rule]
             joint = self._joint_of(rule)
             if joint is not None:
-                joint.discard(plan)
+                joint.discard(uid)
 
     def join(self, rule: str, group: str) -> None:
         """A rule, which is in no group yet, is counted in this one."""
@@ -111,10 +160,9 @@ class RuleHits:
         joint = self._joint.get(group)
         fresh = [rule] if joint is not None else members
         if joint is None:
-            joint = self._joint[group] = _JointHits()
+            joint = self._joint[group] = _Hits()
         for each in fresh:
-            for plan in self._plans_of(each):
-                joint.add(plan)
+            self._of(each).add_all_to(joint)
 
     def leave(self, rule: str) -> None:
         """A rule is counted in its group no longer."""
@@ -123,8 +171,7 @@ class RuleHits:
         members.remove(rule)
         joint = self._joint.get(group)
         if joint is not None:
-            for plan in self._plans_of(rule):
-                joint.discard(plan)
+            self._of(rule).discard_all_from(joint)
         if len(members) <= 1:
             self._joint.pop(group, None)
         if not members:
@@ -132,11 +179,11 @@ class RuleHits:
 
     def plans_of(self, rule: str) -> list[PodPlan]:
         """The plans of the pods that a rule hits."""
-        return list(self._plans_of(rule))
+        return list(self._of(rule).plans.values())
 
     def count_of(self, rule: str) -> int:
         """Number of pods that may be evicted for a rule; see `counts_in`."""
-        return self._of_rule.get(rule, _NOTHING).count
+        return self._of(rule).count
 
     def counts_in(self, group: str) -> tuple[int, Collection[str]]:
         """Number of pods that the rules of a group hit, each once, and their namespaces.
@@ -144,12 +191,12 @@ class RuleHits:
         Pods of which a PodGroup keeps the claims reserved do not count, as they are not evicted.
         """
         members = self._members.get(group, ())
-        found = self._of_rule.get(members[0], _NOTHING) if len(members) == 1 else self._joint.get(group, _NOTHING)
+        found = self._of(members[0]) if len(members) == 1 else self._joint.get(group, _NOTHING)
         return found.count, found.namespaces.keys()
 
-    def _joint_of(self, rule: str) -> _JointHits | None:
+    def _joint_of(self, rule: str) -> _Hits | None:
         group = self._group_of.get(rule)
         return None if group is None else self._joint.get(group)
 
-    def _plans_of(self, rule: str) -> Collection[PodPlan]:
-        return self._of_rule.get(rule, _NOTHING).plans.values()
+    def _of(self, rule: str) -> _Hits:
+        return self._of_rule.get(rule, _NOTHING)

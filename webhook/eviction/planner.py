@@ -14,6 +14,7 @@ from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
+from webhook.eviction.evicted import record_evicted
 from webhook.eviction.exemptions import PUT_OFF, StepReason
 from webhook.eviction.gang_waits import together_with
 from webhook.eviction.openings import when_text
@@ -107,7 +108,7 @@ class Planner:
         if isinstance(old, DeviceTaintRule) and (new is None or new.meta.uid != old.meta.uid):
             self._rules.forget(old)
             core.ceilings.forget(old)
-            self._follow_ceilings()
+            self.follow_ceilings()
             core.evictions.forget(old)
         if not isinstance(new, DeviceTaintRule):
             if isinstance(old, DeviceTaintRule):
@@ -126,12 +127,12 @@ class Planner:
         if not is_ours(new, core.scope):
             core.announcements.forget(new.meta.uid)  # if it asks again, that is announced again
         self._resume(core.ceilings.observe(known, new))
-        self._follow_ceilings()
+        self.follow_ceilings()
 
     def observe_patch(self, old: ResourceSlicePatch | None, patch: ResourceSlicePatch) -> bool:
         """A patch is known now, or has changed. Returns whether planning is complete."""
         self._resume(self._core.ceilings.observe_patch(old, patch))
-        self._follow_ceilings()
+        self.follow_ceilings()
         return self.begin()
 
     def lift_ceiling(self, group: str) -> bool:
@@ -147,7 +148,7 @@ class Planner:
             self._core.queue.add(WorkItem(ItemKind.RULE, rule.meta.name))  # what it asks for may have to be announced
         self.mark_claims(self._core.evictions.resume(*rules))
 
-    def _follow_ceilings(self) -> None:
+    def follow_ceilings(self) -> None:
         """Writes counts that have moved from rule to rule, and checks stopped groups again in a while.
 
         A patch changes many rules, one after the other, and each check is a look at all pods of the patch.
@@ -165,7 +166,7 @@ class Planner:
         for name in self._core.deps.inventory.rules:
             self.mark_rule(name)
         self._resume(self._core.ceilings.lift_all())
-        self._follow_ceilings()
+        self.follow_ceilings()
         self._core.breaker.refresh()
         self._core.ready.retry_all()
         self._core.plans.regroup(self._core.deps.inventory.pods)
@@ -296,7 +297,11 @@ class Planner:
     def _apply(self, changes: Changes) -> None:
         """Puts changed plans into their queues, and removes dropped ones from them."""
         core, seconds = self._core, self._core.deps.settings.condition_seconds
-        planned, cancelled, gone = changes
+        planned, cancelled, gone, evicted = changes
+        for plan in evicted:
+            core.limiter.count_foreign(plan.profile, core.deps.clock.seconds())
+            core.ceilings.count_evicted([uid for uid, _ in plan.eviction.rules])
+            record_evicted(core, plan)
         self._backlog.groups.add(core.plans.companions.changed)
         core.plans.companions.changed.clear()
         self._backlog.to_enqueue.add(core.plans.units.dissolved)

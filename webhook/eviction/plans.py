@@ -42,6 +42,8 @@ class Changes(NamedTuple):
     """Dropped although the pod still exists."""
     gone: list[PodPlan]
     """Dropped because the pod is gone, finished or being deleted."""
+    evicted: list[PodPlan]
+    """Those among the gone that were evicted, as it turns out, by a request without an answer."""
 
 
 class UnderWay:
@@ -146,7 +148,7 @@ class Plans:
 
     def replan(self, keys: Iterable[str]) -> Changes:
         """Plans these pods again, by `namespace/name`; returns the plans that changed."""
-        changes = Changes([], [], [])
+        changes = Changes([], [], [], [])
         pods, all_known = self._inventory.pods, self._known
         for key in keys:
             pod, known = pods.get(key), all_known.get(key)
@@ -185,6 +187,9 @@ class Plans:
         if pod.pod_group:
             held_by = self._evictions.holding_group(pod) if own is not None else ""
             eviction = self.companions.eviction_of(pod, own, held=bool(held_by))
+        if pod.deleting and self._in_doubt(uid):
+            changes.evicted.append(self.scheduled[uid])
+            self.evicted.add(uid)
         gone = pod.deleting or pod.finished or uid in self.evicted
         if gone or eviction is None:
             if pod.deleting and eviction is not None and uid not in self.stuck:
@@ -223,6 +228,11 @@ class Plans:
             self._unlist(plan)
             dropped.append(plan)
 
+    def _in_doubt(self, uid: str) -> bool:
+        """Whether the last request for a pod was not answered, and no other one is in flight."""
+        plan = self.scheduled.get(uid)
+        return plan is not None and plan.unsure and uid not in self._requested
+
     def _unlist(self, plan: PodPlan) -> None:
         self.revision += 1
         self.units.remove(plan)
@@ -232,6 +242,9 @@ class Plans:
         """Drops a pod that no longer exists."""
         uid, owner = pod.meta.uid, owner_of(pod)
         del self._known[key]
+        if self._in_doubt(uid):
+            changes.evicted.append(self.scheduled[uid])
+            self.evicted.add(uid)
         self._drop(uid, changes.gone)
         self.companions.forget(pod)
         # The watch may be faster than the response to our request.

@@ -103,3 +103,72 @@ def test_groups_do_not_mix() -> None:
     hits.join("a", "g")
     hits.join("b", "h")
     assert (counts(hits), counts(hits, "h"), counts(hits, "none")) == ((1, ["ml"]), (2, ["ml"]), (0, []))
+
+
+def test_pod_is_hit_until_the_request_for_it_is_answered_and_counts_once() -> None:
+    one, other = plan("one", "a", "b"), plan("other", "b")
+    hits = filled(one, other)
+    hits.join("a", "g")
+    hits.join("b", "g")
+    rules = hits.begin_request(one)
+    assert (counts(hits), hits.count_of("a"), hits.count_of("b")) == ((2, ["ml"]), 1, 2)
+    hits.discard(one)
+    assert (counts(hits), hits.count_of("a"), hits.count_of("b")) == ((2, ["ml"]), 1, 2)
+    hits.end_request(one.uid, rules)
+    assert (counts(hits), hits.count_of("a"), hits.count_of("b")) == ((1, ["ml"]), 0, 1)
+    hits.discard(other)
+    assert (hits._of_rule, counts(hits)) == ({}, (0, []))
+
+
+def test_rules_that_join_and_leave_meanwhile_take_requests_with_them() -> None:
+    one = plan("one", "a")
+    hits = filled(one, plan("other", "b"))
+    hits.join("b", "g")
+    rules = hits.begin_request(one)
+    hits.join("a", "g")
+    hits.discard(one)
+    assert counts(hits) == (2, ["ml"])
+    hits.leave("a")
+    assert (counts(hits), hits.count_of("a")) == ((1, ["ml"]), 1)
+    hits.join("a", "g")
+    hits.end_request(one.uid, rules)
+    assert counts(hits) == (1, ["ml"])
+
+
+def test_pod_that_comes_under_other_rules_meanwhile_is_hit_by_both() -> None:
+    before, after = plan("one", "a"), plan("one", "b")
+    hits = filled(before)
+    rules = hits.begin_request(before)
+    hits.discard(before)
+    hits.add(after)
+    assert (hits.count_of("a"), hits.count_of("b"), hits.plans_of("b")) == (1, 1, [after])
+    hits.end_request(before.uid, rules)
+    assert (hits.count_of("a"), hits.count_of("b")) == (0, 1)
+
+
+def test_pod_that_is_held_meanwhile_counts_until_the_answer() -> None:
+    one = plan("one", "a", "b")
+    hits = filled(one)
+    hits.join("a", "g")
+    hits.join("b", "g")
+    rules = hits.begin_request(one)
+    hits.discard(one)
+    one.held_by = "crew"
+    hits.add(one)
+    assert (counts(hits), hits.count_of("a")) == ((1, ["ml"]), 1)
+    hits.end_request(one.uid, rules)
+    assert (counts(hits), hits.count_of("a"), hits.plans_of("a")) == ((0, []), 0, [one])
+    hits.discard(one)
+    assert (hits._of_rule, counts(hits)) == ({}, (0, []))
+
+
+def test_pod_that_is_held_no_longer_counts_in_rules_that_joined_before() -> None:
+    one = plan("one", "a", held_by="crew")
+    hits = filled(one, plan("other", "b"))
+    hits.join("a", "g")
+    hits.join("b", "g")
+    assert counts(hits) == (1, ["ml"])
+    hits.discard(one)
+    one.held_by = ""
+    hits.add(one)
+    assert counts(hits) == (2, ["ml"])

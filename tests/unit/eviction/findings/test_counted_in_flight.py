@@ -1,0 +1,185 @@
+"""Between the request for a pod and its answer, the watch may show the end of the pod, and rules may hit more.
+
+On a control plane, the sixth pod of a patch with a limit of five was evicted that way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import structs
+
+from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.patched import TOGETHER, counted, drop, fill, limited, part, stopped
+from tests.unit.eviction.slow import UNSURE, SlowAnswers, slow
+from tests.unit.eviction.world import FREE, World
+from webhook.eviction.conditions import COUNTED_PODS
+from webhook.eviction.modes import Mode
+from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
+
+if TYPE_CHECKING:
+    from webhook.policy.model import EvictionProfile
+
+EVICTED = "DeviceTaintManagerEviction"
+"""The reason of the in-tree controller's Event."""
+
+
+def limited_to(limit: int, mode: Mode = Mode.REPLACEMENT, *profiles: EvictionProfile) -> World:
+    ceiling = Ceiling(limit, confirmed=False)
+    return World(mode, *(profiles or (FREE,)), ceiling_of=lambda _: ceiling, cluster=SlowAnswers)
+
+
+def test_rule_of_a_patch_that_comes_before_the_answer_is_stopped_with_the_others() -> None:
+    world = limited(2, cluster=SlowAnswers)
+    fill(world, 0, pods=1)
+    fill(world, 1, pods=2)
+    slow(world).before_answer = lambda: world.add(part(1))
+    world.add(part(0))
+    world.advance(30)
+    assert world.evicted == ["pod-0-0"]
+    assert stopped(world, "part-1").startswith(f"{TOGETHER} 3 pods, the limit is 2")
+
+
+def test_rule_that_takes_the_place_of_another_before_the_answer_takes_over_its_count() -> None:
+    world = limited(2, cluster=SlowAnswers)
+    fill(world, 0, pods=1)
+    fill(world, 1, pods=2)
+
+    def replaced() -> None:
+        world.add(part(1))
+        drop(world, "part-0")
+
+    slow(world).before_answer = replaced
+    world.add(part(0))
+    world.advance(30)
+    assert world.evicted == ["pod-0-0"]
+    assert world.condition("part-1", COUNTED_PODS)[2] == "1"
+    assert not world.worker._core.ceilings._leaving
+
+
+def test_patch_without_rules_keeps_the_count_of_what_was_in_flight_when_it_lost_them() -> None:
+    world = limited(2, cluster=SlowAnswers)
+    fill(world, 0, pods=1)
+    fill(world, 1, pods=2)
+    slow(world).before_answer = lambda: drop(world, "part-0")
+    world.add(part(0))
+    world.advance(30)
+    world.add(part(1))
+    world.advance(30)
+    assert world.evicted == ["pod-0-0"]
+
+
+def test_pod_that_comes_before_the_answer_is_too_much() -> None:
+    world = limited_to(1)
+    world.add(claim("one"), pod("one"))
+    slow(world).before_answer = lambda: world.add(claim("more"), pod("more"))
+    world.add(rule())
+    world.advance(30)
+    assert world.evicted == ["one"]
+    assert world.condition("rule")[2] == "hits 2 pods, the limit is 1 and nothing was confirmed; 1 pod evicted"
+
+
+def test_request_that_evicts_no_pod_counts_no_longer() -> None:
+    world = limited_to(1)
+    world.cluster.answers.append(EvictionOutcome(EvictionResult.FAILED, "500"))
+    world.add(claim("one"), pod("one"))
+    slow(world).before_answer = lambda: world.remove(world.pod("one"))
+    world.add(rule())
+    world.advance(30)
+    world.add(claim("more"), pod("more"))
+    world.advance(30)
+    assert world.evicted == ["more"]
+    ceilings, hits = world.worker._core.ceilings, world.worker.plans.hits
+    assert (ceilings._requests, dict(ceilings._in_flight), ceilings._leaving) == ({}, {}, set())
+    assert (hits._of_rule, hits._joint) == ({}, {})
+
+
+def test_rule_that_is_known_again_before_the_answer_is_not_forgotten_with_it() -> None:
+    """A list without the rule, and one with it again."""
+    world = limited(2, cluster=SlowAnswers)
+    fill(world, 0, pods=1)
+    fill(world, 1, pods=2)
+
+    def again() -> None:
+        drop(world, "part-0")
+        world.add(part(0))
+
+    slow(world).before_answer = again
+    world.add(part(0))
+    world.advance(30)
+    world.add(part(1))
+    world.advance(30)
+    assert world.evicted == ["pod-0-0"]
+    assert world.worker._core.ceilings.tally_of(world.inventory.rules["part-0"]).evicted == 1
+
+
+# --- requests without an answer ----------------------------------------------------------------------
+
+
+def test_pod_that_was_evicted_without_an_answer_counts_against_the_ceiling() -> None:
+    world = limited_to(1)
+    slow(world).lost = 1
+    world.add(claim("one"), pod("one"), rule())
+    world.advance(30)
+    assert world.told(EVICTED) == ["one"]
+    world.add(claim("more"), pod("more"))
+    world.advance(30)
+    assert world.evicted == ["one"]
+    assert world.condition("rule")[2] == "hits 2 pods, the limit is 1 and nothing was confirmed; 1 pod evicted"
+
+
+@pytest.mark.parametrize("how", ["read", "answered", "seen while it waits"])
+def test_pod_that_is_found_evicted_at_the_next_attempt_counts_once(how: str) -> None:
+    world = limited_to(2)
+    world.cluster.answers.extend([UNSURE, EvictionOutcome(EvictionResult.GONE)])
+    if how == "read":
+        world.cluster.done_all_the_same = True
+    elif how == "seen while it waits":
+        world.cluster.meanwhile.extend([lambda: None, lambda: world.remove(world.pod("one"))])
+    world.add(claim("one"), pod("one"), rule())
+    world.advance(15)
+    assert world.worker._core.ceilings.tally_of(world.inventory.rules["rule"]).evicted == 1
+    assert world.told(EVICTED) == ["one"]
+
+
+def test_pod_that_ends_by_itself_after_a_request_without_an_answer_was_not_evicted() -> None:
+    world = limited_to(1)
+    world.cluster.answers.append(UNSURE)
+    world.add(claim("one"), pod("one"), rule())
+    world.settle()
+    world.change(world.pod("one"), structs.replace(world.pod("one"), phase="Succeeded", ready=False))
+    world.remove(world.pod("one"))
+    world.advance(30)
+    assert world.told(EVICTED) == []
+    world.add(claim("more"), pod("more"))
+    world.advance(30)
+    assert world.evicted == ["more"]
+
+
+@pytest.mark.parametrize("lingering", [False, True])
+def test_limits_count_a_pod_that_was_evicted_without_an_answer(*, lingering: bool) -> None:
+    """`maxPerMinute`, and the owner of the pod, whose replacement is waited for."""
+    profile = structs.replace(FREE, max_per_minute=1, per_owner_unavailable=1)
+    world = limited_to(9, Mode.REPLACEMENT, profile)
+    slow(world).lost = 1
+    world.cluster.lingering = lingering
+    for name in ("one", "two"):
+        world.add(claim(name), owned(name))
+    world.add(rule())
+    world.advance(1)
+    [first] = world.evicted
+    if lingering:
+        world.remove(world.pod(first))
+    assert world.worker.plans.owners.unavailable("uid-rs") == 1
+    world.advance(58)
+    assert world.evicted == [first]
+
+
+def test_counts_of_leaders_before_are_added_to_what_is_in_flight() -> None:
+    world = limited(4, cluster=SlowAnswers)
+    fill(world, 0, 1, pods=1)
+    slow(world).before_answer = lambda: world.add(part(1, conditions=(counted(3),)))
+    world.add(part(0))
+    world.advance(30)
+    assert world.evicted == ["pod-0-0"]
