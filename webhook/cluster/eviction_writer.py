@@ -267,9 +267,10 @@ def _outcome(error: ClusterError) -> EvictionOutcome:
         pending = is_budget_pending(error)
         seconds = error.retry_after_seconds
         return EvictionOutcome(EvictionResult.BLOCKED, error.server_message, seconds, budget_pending=pending)
-    # Without a response, or with one from a proxy, the request may have taken effect.
+    # Without a response, or with one from a proxy, the request may have taken effect. A webhook refuses it before.
     from_proxy = error.code == HTTPStatus.NOT_FOUND and not error.has_status
-    unsure = not error.code or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or from_proxy
+    failed = error.code >= HTTPStatus.INTERNAL_SERVER_ERROR and not is_webhook_refusal(error)
+    unsure = not error.code or failed or from_proxy
     return EvictionOutcome(EvictionResult.FAILED, str(error), error.retry_after_seconds, unsure)
 
 

@@ -55,7 +55,10 @@ class CeilingGroup:
         Otherwise a patch would start from zero whenever its rules are replaced.
         """
         self.held.discard(rule)
-        counting = self.tallies.pop(rule).counting
+        return self.take_over(self.tallies.pop(rule).counting)
+
+    def take_over(self, counting: int) -> str:
+        """Counts pods that were evicted for a rule that is gone. Returns the rule that counts them, as `remove`."""
         # The newest rule: those that replace others come first, and the others may all be about to go.
         heir = next(reversed(self.tallies), "") if counting else ""
         if heir:

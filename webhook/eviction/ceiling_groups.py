@@ -21,14 +21,17 @@ if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceTaintRule, RuleOrigin
     from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.hits import RuleHits, RuleRef
+    from webhook.eviction.hits import RuleHits
     from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.ports import Ceiling
+    from webhook.inventory.evictions import RuleRef
 
 log = logging.getLogger(__name__)
 
 _EMPTY_MOST: Final = 1000
 """Patches without rules of which the count is kept: rules may come back as long as the patch exists."""
+_GONE_MOST: Final = 1000
+"""Rules that are gone of which the group is known."""
 
 
 class CeilingGroups:
@@ -51,6 +54,8 @@ class CeilingGroups:
         """Number of these requests by rule."""
         self._leaving: set[str] = set()
         """Rules that are gone, while requests for them are in flight: what these evict counts as well."""
+        self._gone: dict[str, str] = {}
+        """The groups of rules that are gone, the oldest first: a pod that was evicted for one may turn up later."""
         self.counted_anew: set[str] = set()
         """Rules, by name, whose count has changed although no pod was evicted; the planner empties it."""
         self.to_lift: set[str] = set()
@@ -80,7 +85,9 @@ class CeilingGroups:
         """
         uid, key, before = rule.meta.uid, self._key_of(rule), self._group_of.get(rule.meta.uid)
         self._names[uid] = rule.meta.name
-        self._leaving.discard(uid)
+        if uid in self._leaving:  # it is known again, and is stopped with the others when it is checked
+            self._leaving.discard(uid)
+            self._groups[self._group_of[uid]].held.discard(uid)
         resumed: list[DeviceTaintRule] = []
         if before is None:
             self._add(rule, key)
@@ -133,6 +140,11 @@ class CeilingGroups:
             self._forget(uid)
 
     def _forget(self, uid: str) -> None:
+        key = self._group_of[uid]
+        if key != uid:
+            self._gone[uid] = key
+            if len(self._gone) > _GONE_MOST:
+                del self._gone[next(iter(self._gone))]
         self._remove(uid)
         own = self._groups.get(uid)
         if own is not None and not own.tallies:
@@ -141,19 +153,19 @@ class CeilingGroups:
             known.pop(uid, None)
 
     def begin_request(self, plan: PodPlan) -> None:
-        """A request to evict the pod is about to be sent: until it is answered, its rules hit the pod.
+        """A request to evict the pod is sent now: until `end_request`, its rules hit the pod.
 
         The watch may show the end of the pod before the answer comes, and rules that hit more may come in between.
         """
-        rules = self._requests[plan.uid] = self._hits.begin_request(plan)
+        rules = self._requests[plan.uid] = plan.eviction.rules
+        self._hits.begin_request(plan)
         self._in_flight.update([uid for uid, _ in rules])
 
-    def end_request(self, pod: str, *, evicted: bool) -> None:
-        """The request for a pod, by uid, was answered, or not sent after all."""
-        rules = self._requests.pop(pod)
+    def end_request(self, pod: str, evicted_for: Iterable[RuleRef]) -> None:
+        """The request for a pod, by uid, was answered, or none was sent. `evicted_for`: empty if it was not evicted."""
+        rules = self._requests.pop(pod, ())
         self._hits.end_request(pod, rules)
-        if evicted:
-            self.count_evicted([uid for uid, _ in rules])
+        self.count_evicted([uid for uid, _ in evicted_for])
         for uid, _ in rules:
             self._in_flight[uid] -= 1
             if self._in_flight[uid]:
@@ -167,10 +179,13 @@ class CeilingGroups:
         """One pod was evicted for these rules: it counts for each of them, and once against each ceiling."""
         counted = set[str]()
         for uid in uids:
-            tally, key = self._tallies.get(uid), self._group_of.get(uid, "")
+            tally, key = self._tallies.get(uid), self._group_of.get(uid) or self._gone.get(uid, "")
             if tally is not None:
                 tally.count(elsewhere=key in counted)
-                counted.add(key)
+            elif key in self._groups and key not in counted:
+                heir = self._groups[key].take_over(1)
+                self.counted_anew.update([self._names[heir]] if heir else ())
+            counted.add(key)
 
     # --- ceilings --------------------------------------------------------------------------------
 

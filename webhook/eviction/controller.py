@@ -319,7 +319,7 @@ class Controller:
         if outcome is not None and not outcome.gone:
             plan.refusals += 1
         reservation = self._core.limiter.release(plan, now, outcome)
-        self._core.ceilings.end_request(plan.uid, evicted=outcome is not None and outcome.evicted)
+        self._core.ceilings.end_request(plan.uid, attempt.evicted_for)
         self.ready.wake(reservation.group)
         budget = self._core.gate.limit_of(plan) if plan.blocked else reservation.budget
         if budget is not None:
@@ -336,7 +336,7 @@ class Controller:
                 self._core.recorder.record_pod_event(PodEventKind.BLOCKED, plan, attempt.because)
             self.queue.add(item)
         elif outcome.evicted:
-            record_evicted(self._core, plan)
+            record_evicted(self._core, plan, attempt.evicted_for)
             again = WorkItem(ItemKind.EVICTED, f"{plan.key}/{plan.uid}")
             self.queue.add_after(again, self._deps.settings.undeleted_seconds)
         elif not outcome.gone:

@@ -112,10 +112,11 @@ class Core:
         announcements = Announcements(acts=deps.mode.acts)
         evictions = Evictions(deps.inventory, scope, announcements.announced_at)
         returns = Returns(deps.inventory, evictions.evicts_users_of)
-        plans = Plans(deps.inventory, evictions, deps.profile_of, lambda plan: stays(plan, returns.claim_of(plan.pod)))
-        queue: WorkQueue[Item] = WorkQueue(
-            clock=deps.clock.seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS
+        seconds = deps.clock.seconds
+        plans = Plans(
+            deps.inventory, evictions, deps.profile_of, lambda plan: stays(plan, returns.claim_of(plan.pod)), seconds
         )
+        queue: WorkQueue[Item] = WorkQueue(clock=seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS)
         gate = BudgetGate(deps.budgets)
         breaker = Breaker(
             deps.inventory,
@@ -133,7 +134,7 @@ class Core:
             scope=scope,
             acts=deps.mode.acts,
             evictions=evictions,
-            backlog=Backlog(TimeSlice(clock=deps.clock.seconds)),
+            backlog=Backlog(TimeSlice(clock=seconds)),
             plans=plans,
             ceilings=CeilingGroups(deps, plans.hits),
             returns=returns,

@@ -9,15 +9,18 @@ from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from webhook.eviction.core import Core
     from webhook.eviction.pod_plan import PodPlan
+    from webhook.inventory.evictions import RuleRef
 
 log = logging.getLogger(__name__)
 
 
-def record_evicted(core: Core, plan: PodPlan) -> None:
-    """The pod was evicted: that is logged, counted in metrics, and queued as an Event and for its rules."""
-    for _, name in plan.eviction.rules:
+def record_evicted(core: Core, plan: PodPlan, rules: Iterable[RuleRef]) -> None:
+    """The pod was evicted for these rules: that is logged, and queued for an Event and for their conditions."""
+    for _, name in rules:
         core.queue.add_after(WorkItem(ItemKind.RULE, name), core.deps.settings.condition_seconds)
     delay = (core.deps.clock.now() - plan.eviction.due).total_seconds()
     core.deps.metrics.count_evicted(delay)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.eviction.event_messages import disruption_of
 from webhook.eviction.gang_waits import together_with
+from webhook.eviction.pod_plan import Doubt
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.ready_queue import Idle
 from webhook.eviction.step import request_to_send
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
     from webhook.eviction.core import Core
     from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.step import Evict
+    from webhook.inventory.evictions import RuleRef
 
 _UNTIL_WOKEN: Final = Idle(math.inf)
 _UNTRUSTED_POLL_SECONDS: Final = 0.2
 """How often to check whether the inventory can be trusted again."""
 
-_BY_LAST_REQUEST: Final = EvictionOutcome(EvictionResult.EVICTED)
-"""The pod is gone after a request without an answer, so that one counts as its eviction."""
+_DOUBT_SECONDS: Final = 60.0
+"""How long a request without an answer may take effect: the default --request-timeout of an API server."""
 
 
 class Attempt(NamedTuple):
@@ -35,6 +37,8 @@ class Attempt(NamedTuple):
     """None if no request was made: the pod must not be evicted now, or the inventory cannot be trusted."""
     because: str = ""
     """Why, if a budget refused another pod that it goes together with."""
+    evicted_for: tuple[RuleRef, ...] = ()
+    """The rules that hit the pod when the request was sent that evicted it."""
 
 
 class PodEvictor:
@@ -88,17 +92,16 @@ class PodEvictor:
         batch = core.limiter.take_batch(uid)
         for plan in batch:
             core.ready.discard(plan.uid)
-            core.ceilings.begin_request(plan)
         return [self._settled(each) for each in await self._attempt(batch)]
 
     def _settled(self, attempt: Attempt) -> Attempt:
         """The last request was not answered, but the watch may have shown that it has evicted the pod."""
         plan = attempt.plan
-        if not plan.unsure:
+        if plan.doubt is None:
             return attempt
         pod = self._core.deps.inventory.pods.get(plan.key)
         there = pod is not None and pod.meta.uid == plan.uid and not pod.deleting
-        return attempt if there else attempt._replace(outcome=_BY_LAST_REQUEST)
+        return attempt if there else _evicted_before(attempt)
 
     async def _attempt(self, batch: Sequence[PodPlan]) -> list[Attempt]:
         if self._steps(batch) is None:
@@ -115,7 +118,7 @@ class PodEvictor:
         except TimeoutError:
             return [Attempt(plan) for plan in batch]
         left = [plan for plan, there in zip(batch, prepared, strict=True) if there]
-        gone = [Attempt(plan, _BY_LAST_REQUEST) for plan, there in zip(batch, prepared, strict=True) if not there]
+        gone = [_evicted_before(Attempt(plan)) for plan, there in zip(batch, prepared, strict=True) if not there]
         steps = self._steps(left)  # all of this took time
         if steps is None:
             return [*gone, *[Attempt(plan) for plan in left]]
@@ -142,23 +145,26 @@ class PodEvictor:
             if self._stopping or not core.deps.trusted():  # since the others of its unit were sent
                 core.returns.end(plan.pod, evicted=False)
                 return Attempt(plan)
+            rules = plan.eviction.rules
+            core.ceilings.begin_request(plan)
             if step.delete:
                 outcome = await writer.delete(plan.ref, step.grace_period_seconds, disruption_of(core.deps.mode))
             else:
                 outcome = await writer.evict(plan.ref, step.grace_period_seconds)
         core.deps.metrics.count_request("delete" if step.delete else "evict", outcome.result.value)
-        if plan.unsure and outcome.result is EvictionResult.GONE:
-            outcome = _BY_LAST_REQUEST
-        plan.unsure = outcome.unsure
+        attempt = Attempt(plan, outcome, evicted_for=rules if outcome.evicted else ())
+        if outcome.result is EvictionResult.GONE:
+            attempt = _evicted_before(attempt)
+        plan.doubt = Doubt(rules, core.deps.clock.seconds() + _DOUBT_SECONDS) if outcome.unsure else None
         core.returns.end(plan.pod, evicted=outcome.evicted)
-        return Attempt(plan, outcome)
+        return attempt
 
     async def _prepare(self, plan: PodPlan, step: Evict) -> bool:
         """As `ClusterWriter.prepare`. Raises TimeoutError as soon as the worker stops."""
         async with asyncio.timeout(None) as turn:
             self._preparing.add(turn)
             try:
-                return await self._core.deps.writer.prepare(plan.ref, delete=step.delete, unsure=plan.unsure)
+                return await self._core.deps.writer.prepare(plan.ref, delete=step.delete, unsure=plan.doubt is not None)
             finally:
                 self._preparing.discard(turn)
 
@@ -170,6 +176,14 @@ class PodEvictor:
     def _step(self, plan: PodPlan) -> Evict | None:
         """How to evict the pod now; None if it must not be evicted."""
         return None if self._stopping else request_to_send(self._core, plan)
+
+
+def _evicted_before(attempt: Attempt) -> Attempt:
+    """The pod is gone: it was evicted by the request before this attempt, if that was not answered."""
+    doubt = attempt.plan.doubt
+    if doubt is None:
+        return attempt
+    return attempt._replace(outcome=EvictionOutcome(EvictionResult.EVICTED), evicted_for=doubt.rules)
 
 
 def _because(refused: Attempt) -> str:

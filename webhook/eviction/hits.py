@@ -9,16 +9,13 @@ patch with a hundred rules and a hundred thousand pods.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from webhook.eviction.pod_plan import PodPlan
-
-
-RuleRef: TypeAlias = tuple[str, str]
-"""Uid and name of a rule."""
+    from webhook.inventory.evictions import RuleRef
 
 
 class _Hits:
@@ -70,7 +67,7 @@ class _Hits:
             self._uncount(plan)
 
     def recount(self, uid: str) -> None:
-        """Of a pod that is still there, only its plan is left: it decides whether the pod counts."""
+        """No request for the pod is in flight any more: its plan decides whether it counts."""
         plan = self.plans.get(uid)
         if plan is not None and plan.held_by and uid not in self._held:
             self._held.add(uid)
@@ -115,14 +112,12 @@ class RuleHits:
         """Removes a pod that was added with this plan, before the plan changes."""
         self._discard(plan.uid, plan.eviction.rules)
 
-    def begin_request(self, plan: PodPlan) -> Collection[RuleRef]:
-        """The pod is hit by these rules until `end_request`, whatever becomes of its plan meanwhile."""
-        rules = plan.eviction.rules
-        self._add(plan, rules, held=False)
-        return rules
+    def begin_request(self, plan: PodPlan) -> None:
+        """The rules of its plan hit the pod until `end_request`, whatever becomes of the plan meanwhile."""
+        self._add(plan, plan.eviction.rules, held=False)
 
     def end_request(self, uid: str, rules: Iterable[RuleRef]) -> None:
-        """The request for a pod was answered; `rules`: what `begin_request` has returned."""
+        """The request for a pod was answered; `rules`: those of its plan at `begin_request`."""
         self._discard(uid, rules)
         for rule, _ in rules:
             self._of(rule).recount(uid)

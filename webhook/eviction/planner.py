@@ -300,8 +300,9 @@ class Planner:
         planned, cancelled, gone, evicted = changes
         for plan in evicted:
             core.limiter.count_foreign(plan.profile, core.deps.clock.seconds())
-            core.ceilings.count_evicted([uid for uid, _ in plan.eviction.rules])
-            record_evicted(core, plan)
+            rules = () if plan.doubt is None else plan.doubt.rules
+            core.ceilings.count_evicted([uid for uid, _ in rules])
+            record_evicted(core, plan, rules)
         self._backlog.groups.add(core.plans.companions.changed)
         core.plans.companions.changed.clear()
         self._backlog.to_enqueue.add(core.plans.units.dissolved)

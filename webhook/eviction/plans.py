@@ -43,7 +43,7 @@ class Changes(NamedTuple):
     gone: list[PodPlan]
     """Dropped because the pod is gone, finished or being deleted."""
     evicted: list[PodPlan]
-    """Those among the gone that were evicted, as it turns out, by a request without an answer."""
+    """Their pods were evicted, as it turns out, by requests without an answer: see `doubt`."""
 
 
 class UnderWay:
@@ -106,11 +106,13 @@ class Plans:
         evictions: Evictions,
         profile_of: Callable[[Pod], Profile],
         never: Callable[[PodPlan], bool],
+        seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`never`: whether a pod is never evicted, so that no unit waits for it."""
+        """`never`: whether a pod is never evicted, so that no unit waits for it; `seconds`: the monotonic clock."""
         self._inventory = inventory
         self._evictions = evictions
         self._profile_of = profile_of
+        self._seconds = seconds
         self._grouping = Grouping(inventory, profile_of)
         self.companions = Companions(inventory)
         self.scheduled: dict[str, PodPlan] = {}
@@ -122,6 +124,8 @@ class Plans:
         self.under_way = UnderWay()
         self._to_regroup: set[str] = set()
         self._requested: set[str] = set()
+        self._doubtful: dict[str, PodPlan] = {}
+        """Dropped plans with a doubt, by the uid of their pod, which still exists."""
         self._known: dict[str, Pod] = {}
         """The pods tracked here, as they were last observed, by `namespace/name`."""
         self.hits = RuleHits()
@@ -187,9 +191,8 @@ class Plans:
         if pod.pod_group:
             held_by = self._evictions.holding_group(pod) if own is not None else ""
             eviction = self.companions.eviction_of(pod, own, held=bool(held_by))
-        if pod.deleting and self._in_doubt(uid):
-            changes.evicted.append(self.scheduled[uid])
-            self.evicted.add(uid)
+        if pod.deleting or pod.finished:
+            self._end_doubt(uid, changes, finished=not pod.deleting)
         gone = pod.deleting or pod.finished or uid in self.evicted
         if gone or eviction is None:
             if pod.deleting and eviction is not None and uid not in self.stuck:
@@ -207,6 +210,8 @@ class Plans:
             if not owner:  # else `_observe` tracks it already
                 self._known[key] = pod
             plan = self.scheduled[uid] = PodPlan(key, uid, pod, eviction, profile, owner, gang, held_by)
+            before = self._doubtful.pop(uid, None)
+            plan.doubt = None if before is None else before.doubt
         else:
             fresh = eviction, profile, owner, gang, held_by, pod.priority, pod.hold
             same = fresh == (*_planned_by(plan), plan.pod.priority, plan.pod.hold)
@@ -227,11 +232,20 @@ class Plans:
             self.put_off.pop(uid, None)
             self._unlist(plan)
             dropped.append(plan)
+            if plan.doubt is not None and uid not in self.evicted:
+                self._doubtful[uid] = plan
 
-    def _in_doubt(self, uid: str) -> bool:
-        """Whether the last request for a pod was not answered, and no other one is in flight."""
-        plan = self.scheduled.get(uid)
-        return plan is not None and plan.unsure and uid not in self._requested
+    def _end_doubt(self, uid: str, changes: Changes, *, finished: bool) -> None:
+        """A pod has `finished`, or goes: by the last request, if that was not answered. One in flight will be."""
+        plan = self.scheduled.get(uid) or self._doubtful.get(uid)
+        if plan is None or plan.doubt is None or uid in self._requested or uid in self.evicted:
+            return
+        if finished:
+            plan.doubt = None
+        elif self._seconds() < plan.doubt.until:
+            changes.evicted.append(plan)
+            self.evicted.add(uid)
+        self._doubtful.pop(uid, None)
 
     def _unlist(self, plan: PodPlan) -> None:
         self.revision += 1
@@ -242,10 +256,9 @@ class Plans:
         """Drops a pod that no longer exists."""
         uid, owner = pod.meta.uid, owner_of(pod)
         del self._known[key]
-        if self._in_doubt(uid):
-            changes.evicted.append(self.scheduled[uid])
-            self.evicted.add(uid)
+        self._end_doubt(uid, changes, finished=False)
         self._drop(uid, changes.gone)
+        self._doubtful.pop(uid, None)
         self.companions.forget(pod)
         # The watch may be faster than the response to our request.
         was_ours = uid in self.evicted or uid in self._requested
@@ -308,8 +321,13 @@ class Plans:
         self._drop(uid, [])
 
     def fail(self, plan: PodPlan) -> None:
-        """The pod was not evicted."""
+        """The pod was not evicted, as far as is known."""
         self._requested.discard(plan.uid)
+        current = self.scheduled.get(plan.uid)
+        if current is not None:
+            current.doubt = plan.doubt
+        elif plan.doubt is not None:
+            self._doubtful[plan.uid] = plan
         self._end(plan.key, plan.uid)
 
     def reopen(self, key: str, uid: str) -> bool:

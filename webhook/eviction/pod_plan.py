@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
 from webhook.api.pods import Pod
 from webhook.eviction.ports import PodRef
 from webhook.eviction.profiles import Profile
-from webhook.inventory.evictions import Eviction
+from webhook.inventory.evictions import Eviction, RuleRef
 from webhook.telemetry.repeats import LastingFault
+
+
+class Doubt(NamedTuple):
+    """A request to evict a pod failed, but may have taken effect, or may still do so."""
+
+    rules: tuple[RuleRef, ...]
+    """The rules that hit the pod when it was sent."""
+    until: float
+    """If the pod goes before that, in monotonic seconds, it was evicted by the request."""
 
 
 class PodPlan(msgspec.Struct, eq=False, gc=False):
@@ -37,8 +47,8 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
     """The place in limits that it took when it was to be evicted last."""
     blocked: bool = False
     """Whether a disruption budget refused the last attempt."""
-    unsure: bool = False
-    """Whether the last request failed but may have taken effect."""
+    doubt: Doubt | None = None
+    """Of the last request."""
     last_event: str = ""
     """The reason of the last Event about the pod, so that none is repeated."""
     last_event_at: float = 0.0

@@ -92,7 +92,8 @@ class SlidingMinute:
     """Limits evictions in any minute (`maxPerMinute`).
 
     A request in flight counts, and a completed one counts for a minute from its response. So whenever the API server
-    carried them out, no minute of its clock has more evictions than the limit.
+    carried them out, no minute of its clock has more evictions than the limit. A request without an answer does not
+    count unless its effect is seen, so each of those that have one may be one too many.
     """
 
     def __init__(self) -> None:
@@ -116,7 +117,7 @@ class SlidingMinute:
         return self._done[over - 1] + MINUTE_SECONDS - now
 
     def count(self, now: float) -> None:
-        """Counts an eviction that another process has requested, as if it had been answered now."""
+        """Counts an eviction of another process, or by a request without an answer, as if it had been answered now."""
         self._done.append(now)
 
     def begin(self) -> None:
@@ -367,7 +368,7 @@ class RateLimiter:
     def release(self, plan: PodPlan, now: float, outcome: EvictionOutcome | None) -> Reservation:
         """Ends a pod's reservation and returns it; its group and its budgets may have room now.
 
-        `outcome`: None if no request was made. Tokens are used up only if this request evicted the pod.
+        `outcome`: None if no request was made. Tokens are used up only if the pod was evicted.
         """
         reservation = self._reserved.pop(plan.uid)
         evicted = outcome is not None and outcome.evicted
@@ -379,7 +380,7 @@ class RateLimiter:
         return reservation
 
     def count_foreign(self, profile: Profile, now: float) -> None:
-        """Counts an eviction of another process toward `maxPerMinute`."""
+        """Counts an eviction of another process, or by a request without an answer, toward `maxPerMinute`."""
         self._minute(profile.position).count(now)
 
     def forget_idle(self, now: float) -> None:

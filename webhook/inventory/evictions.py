@@ -7,7 +7,7 @@ Source: `semantics.md` E-5 to E-20.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import structs
@@ -65,6 +65,10 @@ class EvictionReason(msgspec.Struct, frozen=True, gc=False):
         return f"taint {self.taint.key} of device {self.driver}/{self.pool}/{self.device}"
 
 
+RuleRef: TypeAlias = tuple[str, str]
+"""Uid and name of a rule."""
+
+
 class Eviction(msgspec.Struct, frozen=True, gc=False):
     """When a pod is due, and all taints that evict it, including those that would do so later (E-11).
 
@@ -73,7 +77,7 @@ class Eviction(msgspec.Struct, frozen=True, gc=False):
 
     due: datetime
     reasons: tuple[EvictionReason, ...]
-    rules: tuple[tuple[str, str], ...] = ()
+    rules: tuple[RuleRef, ...] = ()
 
     def __post_init__(self) -> None:
         # Once for all pods that share the value.

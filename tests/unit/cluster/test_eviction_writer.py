@@ -198,7 +198,8 @@ def test_eviction_and_deletion_take_a_success_and_the_pod_itself() -> None:
 @pytest.mark.parametrize(
     ("reply", "unsure"),
     [(Drop(), True), (Answer(b"", 502), True), (Answer(status(504, "timeout"), 504), True)]
-    + [(Answer(status(code, "no"), code), False) for code in (403, 409, 429)],
+    + [(Answer(status(code, "no"), code), False) for code in (403, 409, 429)]
+    + [(Answer(status(500, f"{REFUSAL}not now"), 500), False)],
 )
 def test_who_got_no_answer_cannot_be_sure(reply: Reply, unsure: bool) -> None:  # noqa: FBT001
     async def test() -> None:

@@ -11,18 +11,21 @@ import pytest
 from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.patched import TOGETHER, counted, drop, fill, limited, part, stopped
+from tests.unit.eviction.patched import POOL_0, TOGETHER, counted, drop, fill, limited, part, stopped
 from tests.unit.eviction.slow import UNSURE, SlowAnswers, slow
 from tests.unit.eviction.world import FREE, World
-from webhook.eviction.conditions import COUNTED_PODS
+from webhook.eviction.conditions import COUNTED_PODS, EVICTED_PODS
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
+from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult, PodRef
 
 if TYPE_CHECKING:
     from webhook.policy.model import EvictionProfile
 
-EVICTED = "DeviceTaintManagerEviction"
-"""The reason of the in-tree controller's Event."""
+
+def said_evicted(world: World) -> list[str]:
+    """The pods whose Events say that they were evicted; those about cancelled evictions have the same reason."""
+    texts = [(event.about, event.text) for event in world.cluster.events]
+    return [about.name for about, text in texts if isinstance(about, PodRef) and text == "Marking for deletion"]
 
 
 def limited_to(limit: int, mode: Mode = Mode.REPLACEMENT, *profiles: EvictionProfile) -> World:
@@ -122,7 +125,7 @@ def test_pod_that_was_evicted_without_an_answer_counts_against_the_ceiling() -> 
     slow(world).lost = 1
     world.add(claim("one"), pod("one"), rule())
     world.advance(30)
-    assert world.told(EVICTED) == ["one"]
+    assert said_evicted(world) == ["one"]
     world.add(claim("more"), pod("more"))
     world.advance(30)
     assert world.evicted == ["one"]
@@ -140,7 +143,7 @@ def test_pod_that_is_found_evicted_at_the_next_attempt_counts_once(how: str) -> 
     world.add(claim("one"), pod("one"), rule())
     world.advance(15)
     assert world.worker._core.ceilings.tally_of(world.inventory.rules["rule"]).evicted == 1
-    assert world.told(EVICTED) == ["one"]
+    assert said_evicted(world) == ["one"]
 
 
 def test_pod_that_ends_by_itself_after_a_request_without_an_answer_was_not_evicted() -> None:
@@ -151,7 +154,7 @@ def test_pod_that_ends_by_itself_after_a_request_without_an_answer_was_not_evict
     world.change(world.pod("one"), structs.replace(world.pod("one"), phase="Succeeded", ready=False))
     world.remove(world.pod("one"))
     world.advance(30)
-    assert world.told(EVICTED) == []
+    assert said_evicted(world) == []
     world.add(claim("more"), pod("more"))
     world.advance(30)
     assert world.evicted == ["more"]
@@ -174,6 +177,165 @@ def test_limits_count_a_pod_that_was_evicted_without_an_answer(*, lingering: boo
     assert world.worker.plans.owners.unavailable("uid-rs") == 1
     world.advance(58)
     assert world.evicted == [first]
+
+
+def test_doubt_outlives_the_plan_and_other_rules() -> None:
+    """The group is stopped before the request takes effect, and its plan is dropped or is for another rule by then."""
+    world = limited(2, cluster=SlowAnswers)
+    world.cluster.answers.append(UNSURE)
+    fill(world, 0, pods=1)
+    fill(world, 1, pods=2)
+    world.add(part(0))
+    world.settle()
+    world.add(part(1))
+    world.settle()
+    assert stopped(world, "part-1")
+    world.remove(world.pod("pod-0-0"))
+    world.settle()
+    assert said_evicted(world) == ["pod-0-0"]
+    assert world.worker._core.ceilings.tally_of(world.inventory.rules["part-0"]).counting == 1
+    assert not world.worker.plans._doubtful
+
+
+@pytest.mark.parametrize("in_flight", [False, True], ids=["after the answer was due", "in flight"])
+def test_pod_that_turns_up_as_evicted_for_a_rule_that_is_gone_counts_for_its_patch(*, in_flight: bool) -> None:
+    world = limited(2, cluster=SlowAnswers)
+    world.cluster.answers.append(UNSURE)
+    fill(world, 0, pods=1)
+    fill(world, 1, pods=2)
+    world.add(part(9))
+    if in_flight:
+        slow(world).before_answer = lambda: drop(world, "part-0")
+    world.add(part(0))
+    world.settle()
+    if not in_flight:
+        drop(world, "part-0")
+    world.remove(world.pod("pod-0-0"))
+    world.advance(30)
+    assert world.condition("part-9", COUNTED_PODS)[2] == "1"
+    world.add(part(1))
+    world.advance(30)
+    assert world.evicted == []
+    assert stopped(world, "part-1").startswith(f"{TOGETHER} 3 pods, the limit is 2")
+
+
+def test_pod_that_turns_up_as_evicted_for_several_rules_of_a_patch_counts_once() -> None:
+    world = limited(9, cluster=SlowAnswers)
+    world.cluster.answers.append(UNSURE)
+    fill(world, 0, pods=1)
+    world.add(part(9))
+    world.add(part(0), part(0, name="again", key="example.com/b"))
+    world.settle()
+    drop(world, "part-0", "again")
+    world.remove(world.pod("pod-0-0"))
+    world.advance(30)
+    assert world.condition("part-9", COUNTED_PODS)[2] == "1"
+
+
+def test_groups_are_known_of_a_thousand_rules_that_are_gone() -> None:
+    world = limited(0)
+    for number in range(1003):
+        world.add(part(0, name=f"r-{number}"))
+        drop(world, f"r-{number}")
+    world.add(rule("alone"))
+    drop(world, "alone")
+    gone = world.worker._core.ceilings._gone
+    assert (len(gone), next(iter(gone)), gone["uid-r-3"]) == (1000, "uid-r-3", "uid-firmware")
+
+
+def test_plan_that_takes_the_place_of_another_in_flight_has_its_doubt() -> None:
+    world = limited_to(1)
+    world.cluster.answers.append(UNSURE)
+
+    def replanned() -> None:
+        known = world.inventory.claims["ml/one-claim"]
+        world.remove(known)
+        world.add(known)
+
+    slow(world).before_answer = replanned
+    world.add(claim("one"), pod("one"), rule())
+    world.settle()
+    world.remove(world.pod("one"))
+    world.add(claim("more"), pod("more"))
+    world.advance(30)
+    assert world.evicted == []
+    assert world.condition("rule")[1] == "Stopped"
+
+
+@pytest.mark.parametrize("seconds", [59, 61])
+def test_pod_that_goes_long_after_a_request_without_an_answer_was_not_evicted_by_it(seconds: int) -> None:
+    world = limited_to(9)
+    world.cluster.answers.append(UNSURE)
+    world.add(claim("one"), pod("one"), rule())
+    world.settle()
+    world.holds["ml"] = "wait"
+    world.advance(seconds)
+    world.remove(world.pod("one"))
+    world.settle()
+    assert said_evicted(world) == ["one"] * (seconds < 60)
+
+
+def test_plan_that_is_made_again_knows_of_the_doubt() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.cluster.answers.append(UNSURE)
+    world.add(claim("one"), pod("one"), rule())
+    world.settle()
+    world.remove(world.inventory.rules["rule"])
+    world.advance(1)
+    world.add(rule("other"))
+    world.advance(1)
+    assert (world.cluster.looked_at, world.evicted) == (["one"], ["one"])
+    assert not world.worker.plans._doubtful
+
+
+def test_rule_that_comes_while_a_request_waits_for_its_turn_counts_the_pod() -> None:
+    """The pod is evicted for the rules that hit it when the request is sent."""
+    world = limited_to(1)
+    world.add(claim("one"), pod("one"))
+
+    def replaced() -> None:
+        world.add(rule("second"))
+        world.remove(world.inventory.rules["rule"])
+
+    world.cluster.meanwhile.append(replaced)
+    slow(world).before_answer = lambda: world.add(claim("more"), pod("more"))
+    world.add(rule())
+    world.advance(30)
+    assert world.evicted == ["one"]
+    assert world.condition("second")[1] == "Stopped"
+
+
+def test_rule_that_is_stopped_in_flight_has_its_count_written() -> None:
+    """By the time of the answer, the plan of the pod is for the other rule alone."""
+    world = World(
+        Mode.REPLACEMENT,
+        FREE,
+        ceiling_of=lambda each: Ceiling(1 if each.meta.name == "wide" else 9, confirmed=False),
+        cluster=SlowAnswers,
+    )
+    world.add(claim("one"), pod("one"), rule("narrow", selector=POOL_0))
+    world.cluster.meanwhile.append(lambda: world.add(rule("wide")))
+    slow(world).before_answer = lambda: world.add(claim("more", pool="node-1"), pod("more"))
+    world.worker.start()
+    world.advance(15)
+    assert world.evicted == ["one"]
+    assert world.condition("wide", EVICTED_PODS)[2] == "1"
+
+
+def test_rule_of_a_stopped_patch_that_is_known_again_before_the_answer_stays_stopped() -> None:
+    world = limited(2, cluster=SlowAnswers)
+    fill(world, 0, pods=1)
+
+    def meanwhile() -> None:
+        fill(world, 0, pods=2, start=1)
+        drop(world, "part-0")
+        world.add(part(0))
+
+    slow(world).before_answer = meanwhile
+    world.add(part(0))
+    world.advance(30)
+    assert world.evicted == ["pod-0-0"]
+    assert stopped(world, "part-0").startswith(f"{TOGETHER} 3 pods, the limit is 2")
 
 
 def test_counts_of_leaders_before_are_added_to_what_is_in_flight() -> None:
