@@ -58,7 +58,7 @@ class CeilingGroup:
         return self.take_over(self.tallies.pop(rule).counting)
 
     def take_over(self, counting: int) -> str:
-        """Counts pods that were evicted for a rule that is gone. Returns the rule that counts them, as `remove`."""
+        """Counts pods that were evicted for a deleted rule. Returns the rule that counts them, or an empty text."""
         # The newest rule: those that replace others come first, and the others may all be about to go.
         heir = next(reversed(self.tallies), "") if counting else ""
         if heir:

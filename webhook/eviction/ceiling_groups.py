@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _EMPTY_MOST: Final = 1000
 """Patches without rules of which the count is kept: rules may come back as long as the patch exists."""
 _GONE_MOST: Final = 1000
-"""Rules that are gone of which the group is known."""
+"""Deleted rules of which the group is remembered."""
 
 
 class CeilingGroups:
@@ -53,9 +53,9 @@ class CeilingGroups:
         self._in_flight: Counter[str] = Counter()
         """Number of these requests by rule."""
         self._leaving: set[str] = set()
-        """Rules that are gone, while requests for them are in flight: what these evict counts as well."""
+        """Deleted rules with requests in flight. They leave their groups once these are answered."""
         self._gone: dict[str, str] = {}
-        """The groups of rules that are gone, the oldest first: a pod that was evicted for one may turn up later."""
+        """The groups of deleted rules, the oldest first. A request without an answer may turn out to count for one."""
         self.counted_anew: set[str] = set()
         """Rules, by name, whose count has changed although no pod was evicted; the planner empties it."""
         self.to_lift: set[str] = set()
@@ -165,7 +165,7 @@ class CeilingGroups:
         """The request for a pod, by uid, was answered, or none was sent. `evicted_for`: empty if it was not evicted."""
         rules = self._requests.pop(pod, ())
         self._hits.end_request(pod, rules)
-        self.count_evicted([uid for uid, _ in evicted_for])
+        self.count_evicted(evicted_for)
         for uid, _ in rules:
             self._in_flight[uid] -= 1
             if self._in_flight[uid]:
@@ -175,16 +175,15 @@ class CeilingGroups:
                 self._leaving.discard(uid)
                 self._forget(uid)
 
-    def count_evicted(self, uids: Iterable[str]) -> None:
+    def count_evicted(self, rules: Iterable[RuleRef]) -> None:
         """One pod was evicted for these rules: it counts for each of them, and once against each ceiling."""
         counted = set[str]()
-        for uid in uids:
+        for uid, _ in rules:
             tally, key = self._tallies.get(uid), self._group_of.get(uid) or self._gone.get(uid, "")
             if tally is not None:
                 tally.count(elsewhere=key in counted)
             elif key in self._groups and key not in counted:
-                heir = self._groups[key].take_over(1)
-                self.counted_anew.update([self._names[heir]] if heir else ())
+                self._note_heir(self._groups[key].take_over(1))
             counted.add(key)
 
     # --- ceilings --------------------------------------------------------------------------------
@@ -280,9 +279,7 @@ class CeilingGroups:
         key = self._group_of.pop(uid)
         group = self._groups[key]
         self._hits.leave(uid)
-        heir = group.remove(uid)
-        if heir:
-            self.counted_anew.add(self._names[heir])
+        self._note_heir(group.remove(uid))
         if group.tallies:
             if group.stopped:
                 self.to_lift.add(key)
@@ -290,6 +287,11 @@ class CeilingGroups:
             self._set_aside(key)
         elif key != uid:
             del self._groups[key]
+
+    def _note_heir(self, heir: str) -> None:
+        """The count of this rule has changed, as it has taken over that of a deleted one; empty if none has."""
+        if heir:
+            self.counted_anew.add(self._names[heir])
 
     def _set_aside(self, key: str) -> None:
         """The last rule of a patch is gone. The count stays, for the rules that it may still get."""

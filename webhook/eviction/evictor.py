@@ -95,7 +95,7 @@ class PodEvictor:
         return [self._settled(each) for each in await self._attempt(batch)]
 
     def _settled(self, attempt: Attempt) -> Attempt:
-        """The last request was not answered, but the watch may have shown that it has evicted the pod."""
+        """If the last request got no answer, the watch may have shown meanwhile that it has evicted the pod."""
         plan = attempt.plan
         if plan.doubt is None:
             return attempt
@@ -179,7 +179,7 @@ class PodEvictor:
 
 
 def _evicted_before(attempt: Attempt) -> Attempt:
-    """The pod is gone: it was evicted by the request before this attempt, if that was not answered."""
+    """The pod is gone: the request before this attempt has evicted it, if that got no answer."""
     doubt = attempt.plan.doubt
     if doubt is None:
         return attempt

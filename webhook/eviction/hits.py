@@ -1,7 +1,7 @@
 """Which pods each rule hits, and all rules with one ceiling together. Pure.
 
-A rule hits the pods that are planned for it, and those of which a request that was sent for it is not answered yet: the
-watch may show the end of such a pod before, and its plan is dropped then.
+A rule hits the pods that are planned for it, and those with a request in flight that was sent for it: the watch may
+show the end of such a pod, which drops its plan, before the answer arrives.
 
 What several rules hit together is counted as pods come and go, because no one could add it up for each change of a
 patch with a hundred rules and a hundred thousand pods.
@@ -31,12 +31,12 @@ class _Hits:
         self.count = 0
         self.namespaces: dict[str, int] = {}
         self._again: dict[str, int] = {}
-        """How often a pod was added, but for the first time; without those that were added once."""
+        """How many more times a pod was added after the first; without the pods that were added once."""
         self._held: set[str] = set()
         """Pods that do not count, as they are not evicted."""
 
     def add(self, plan: PodPlan, times: int = 1, *, held: bool) -> None:
-        """Adds a pod, which counts unless each time it was `held`."""
+        """Adds a pod. It counts unless it was `held` each time that it was added."""
         uid = plan.uid
         known = uid in self.plans
         self.plans[uid] = plan

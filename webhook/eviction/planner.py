@@ -298,11 +298,10 @@ class Planner:
         """Puts changed plans into their queues, and removes dropped ones from them."""
         core, seconds = self._core, self._core.deps.settings.condition_seconds
         planned, cancelled, gone, evicted = changes
-        for plan in evicted:
+        for plan, doubt in evicted:
             core.limiter.count_foreign(plan.profile, core.deps.clock.seconds())
-            rules = () if plan.doubt is None else plan.doubt.rules
-            core.ceilings.count_evicted([uid for uid, _ in rules])
-            record_evicted(core, plan, rules)
+            core.ceilings.count_evicted(doubt.rules)
+            record_evicted(core, plan, doubt.rules)
         self._backlog.groups.add(core.plans.companions.changed)
         core.plans.companions.changed.clear()
         self._backlog.to_enqueue.add(core.plans.units.dissolved)

@@ -10,7 +10,7 @@ from webhook.eviction.grouping import Grouping, owner_of
 from webhook.eviction.hits import RuleHits
 from webhook.eviction.owners import Owners
 from webhook.eviction.places import Places
-from webhook.eviction.pod_plan import PodPlan
+from webhook.eviction.pod_plan import Doubt, PodPlan
 from webhook.eviction.units import Units
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class Changes(NamedTuple):
     """Dropped although the pod still exists."""
     gone: list[PodPlan]
     """Dropped because the pod is gone, finished or being deleted."""
-    evicted: list[PodPlan]
-    """Their pods were evicted, as it turns out, by requests without an answer: see `doubt`."""
+    evicted: list[tuple[PodPlan, Doubt]]
+    """Pods that were evicted, as it turns out, by requests without an answer. Their plans may be dropped already."""
 
 
 class UnderWay:
@@ -125,7 +125,7 @@ class Plans:
         self._to_regroup: set[str] = set()
         self._requested: set[str] = set()
         self._doubtful: dict[str, PodPlan] = {}
-        """Dropped plans with a doubt, by the uid of their pod, which still exists."""
+        """Dropped plans whose last request was not answered, by the uid of the pod, which still exists."""
         self._known: dict[str, Pod] = {}
         """The pods tracked here, as they were last observed, by `namespace/name`."""
         self.hits = RuleHits()
@@ -236,14 +236,17 @@ class Plans:
                 self._doubtful[uid] = plan
 
     def _end_doubt(self, uid: str, changes: Changes, *, finished: bool) -> None:
-        """A pod has `finished`, or goes: by the last request, if that was not answered. One in flight will be."""
+        """A pod has `finished`, or is terminating or gone: because of the last request, if that got no answer.
+
+        If a request is in flight, its answer decides.
+        """
         plan = self.scheduled.get(uid) or self._doubtful.get(uid)
         if plan is None or plan.doubt is None or uid in self._requested or uid in self.evicted:
             return
         if finished:
             plan.doubt = None
         elif self._seconds() < plan.doubt.until:
-            changes.evicted.append(plan)
+            changes.evicted.append((plan, plan.doubt))
             self.evicted.add(uid)
         self._doubtful.pop(uid, None)
 

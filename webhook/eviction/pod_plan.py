@@ -15,12 +15,12 @@ from webhook.telemetry.repeats import LastingFault
 
 
 class Doubt(NamedTuple):
-    """A request to evict a pod failed, but may have taken effect, or may still do so."""
+    """A request to evict a pod got no answer, so it may have taken effect, or may still do so."""
 
     rules: tuple[RuleRef, ...]
     """The rules that hit the pod when it was sent."""
     until: float
-    """If the pod goes before that, in monotonic seconds, it was evicted by the request."""
+    """If the pod terminates before that, in monotonic seconds, it counts as evicted by the request."""
 
 
 class PodPlan(msgspec.Struct, eq=False, gc=False):
@@ -48,7 +48,7 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
     blocked: bool = False
     """Whether a disruption budget refused the last attempt."""
     doubt: Doubt | None = None
-    """Of the last request."""
+    """What the last request may have done; None if it was answered, or none was sent."""
     last_event: str = ""
     """The reason of the last Event about the pod, so that none is repeated."""
     last_event_at: float = 0.0

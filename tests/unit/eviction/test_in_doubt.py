@@ -11,6 +11,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.slow import UNSURE, SlowAnswers, slow
 from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from webhook.eviction.ports import PodRef
 
-UNSURE = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: no complete answer within 10 s", unsure=True)
 REFUSED = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: 403: not now")
 NAMESAKE = structs.replace(pod("one"), meta=structs.replace(pod("one").meta, uid="uid-namesake"))
 
@@ -193,17 +193,9 @@ def test_request_that_is_not_sent_after_others_of_its_unit_counts_for_nothing() 
     assert len(world.worker._core.returns) == 0, "no round of evictions has begun"
 
 
-class Replacing(FakeCluster):
-    """The watch brings the next pod of that name before the response."""
-
-    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
-        outcome = await super().evict(pod, grace_period_seconds)
-        self.world.add(owned(pod.name, uid="uid-namesake", claims=()))
-        return outcome
-
-
 def test_pod_that_took_the_name_of_an_evicted_one_before_the_response_is_not_taken_for_it() -> None:
-    world = World(Mode.REPLACEMENT, FREE, cluster=Replacing)
+    world = World(Mode.REPLACEMENT, FREE, cluster=SlowAnswers)
+    slow(world).before_answer = lambda: world.add(owned("one", uid="uid-namesake", claims=()))
     world.add(claim("one"), owned("one"), rule())
     world.settle()
     assert world.evicted == ["one"]

@@ -28,15 +28,22 @@ def said_evicted(world: World) -> list[str]:
     return [about.name for about, text in texts if isinstance(about, PodRef) and text == "Marking for deletion"]
 
 
-def limited_to(limit: int, mode: Mode = Mode.REPLACEMENT, *profiles: EvictionProfile) -> World:
+def limited_to(limit: int, profile: EvictionProfile = FREE) -> World:
+    """A rule may hit this many pods."""
     ceiling = Ceiling(limit, confirmed=False)
-    return World(mode, *(profiles or (FREE,)), ceiling_of=lambda _: ceiling, cluster=SlowAnswers)
+    return World(Mode.REPLACEMENT, profile, ceiling_of=lambda _: ceiling, cluster=SlowAnswers)
 
 
-def test_rule_of_a_patch_that_comes_before_the_answer_is_stopped_with_the_others() -> None:
+def three_pods() -> World:
+    """One in the pool of rule `part-0` and two in that of `part-1`; their patch may hit two."""
     world = limited(2, cluster=SlowAnswers)
     fill(world, 0, pods=1)
     fill(world, 1, pods=2)
+    return world
+
+
+def test_rule_of_a_patch_that_comes_before_the_answer_is_stopped_with_the_others() -> None:
+    world = three_pods()
     slow(world).before_answer = lambda: world.add(part(1))
     world.add(part(0))
     world.advance(30)
@@ -45,9 +52,7 @@ def test_rule_of_a_patch_that_comes_before_the_answer_is_stopped_with_the_others
 
 
 def test_rule_that_takes_the_place_of_another_before_the_answer_takes_over_its_count() -> None:
-    world = limited(2, cluster=SlowAnswers)
-    fill(world, 0, pods=1)
-    fill(world, 1, pods=2)
+    world = three_pods()
 
     def replaced() -> None:
         world.add(part(1))
@@ -62,9 +67,7 @@ def test_rule_that_takes_the_place_of_another_before_the_answer_takes_over_its_c
 
 
 def test_patch_without_rules_keeps_the_count_of_what_was_in_flight_when_it_lost_them() -> None:
-    world = limited(2, cluster=SlowAnswers)
-    fill(world, 0, pods=1)
-    fill(world, 1, pods=2)
+    world = three_pods()
     slow(world).before_answer = lambda: drop(world, "part-0")
     world.add(part(0))
     world.advance(30)
@@ -100,9 +103,7 @@ def test_request_that_evicts_no_pod_counts_no_longer() -> None:
 
 def test_rule_that_is_known_again_before_the_answer_is_not_forgotten_with_it() -> None:
     """A list without the rule, and one with it again."""
-    world = limited(2, cluster=SlowAnswers)
-    fill(world, 0, pods=1)
-    fill(world, 1, pods=2)
+    world = three_pods()
 
     def again() -> None:
         drop(world, "part-0")
@@ -164,7 +165,7 @@ def test_pod_that_ends_by_itself_after_a_request_without_an_answer_was_not_evict
 def test_limits_count_a_pod_that_was_evicted_without_an_answer(*, lingering: bool) -> None:
     """`maxPerMinute`, and the owner of the pod, whose replacement is waited for."""
     profile = structs.replace(FREE, max_per_minute=1, per_owner_unavailable=1)
-    world = limited_to(9, Mode.REPLACEMENT, profile)
+    world = limited_to(9, profile)
     slow(world).lost = 1
     world.cluster.lingering = lingering
     for name in ("one", "two"):
@@ -181,10 +182,8 @@ def test_limits_count_a_pod_that_was_evicted_without_an_answer(*, lingering: boo
 
 def test_doubt_outlives_the_plan_and_other_rules() -> None:
     """The group is stopped before the request takes effect, and its plan is dropped or is for another rule by then."""
-    world = limited(2, cluster=SlowAnswers)
+    world = three_pods()
     world.cluster.answers.append(UNSURE)
-    fill(world, 0, pods=1)
-    fill(world, 1, pods=2)
     world.add(part(0))
     world.settle()
     world.add(part(1))
@@ -199,10 +198,8 @@ def test_doubt_outlives_the_plan_and_other_rules() -> None:
 
 @pytest.mark.parametrize("in_flight", [False, True], ids=["after the answer was due", "in flight"])
 def test_pod_that_turns_up_as_evicted_for_a_rule_that_is_gone_counts_for_its_patch(*, in_flight: bool) -> None:
-    world = limited(2, cluster=SlowAnswers)
+    world = three_pods()
     world.cluster.answers.append(UNSURE)
-    fill(world, 0, pods=1)
-    fill(world, 1, pods=2)
     world.add(part(9))
     if in_flight:
         slow(world).before_answer = lambda: drop(world, "part-0")
