@@ -22,6 +22,7 @@ from tests.apiserver.policy.stage import Stage, make_policy
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
 from tests.controlplane.client import path
+from tests.controlplane.late_answers import LateAnswers
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
@@ -132,9 +133,11 @@ class Fleet:
         return {reason for reason, _ in self.conditions()}
 
     @contextmanager
-    def worker(self) -> Iterator[EvictProcess]:
-        """The worker as its own account, with the roles that it has, in mode replacement."""
+    def worker(self, late: LateAnswers | None = None) -> Iterator[EvictProcess]:
+        """The worker as its own account, with the roles that it has, in mode replacement; `late`: behind this proxy."""
         kubeconfig = self.stage.plane.kubeconfig_of_account(OWN_NAMESPACE, WORKER)
+        if late is not None:
+            kubeconfig = late.kubeconfig(kubeconfig)
         key = f"--key-secret={OWN_NAMESPACE}/device-taint-webhook-key"
         flags = (f"--namespace={OWN_NAMESPACE}", "--in-tree=absent", key)
         with EvictProcess(self.stage.plane, "replacement", *flags, policy=None, kubeconfig=kubeconfig) as process:
@@ -200,6 +203,24 @@ def test_patch_with_more_rules_than_its_limit_stops_as_one_and_goes_on_once_it_i
         confirmed = fleet.confirm("dana", code_in(asked))
         assert confirmed.ok, confirmed.message
         wait_until(lambda: not fleet.ward.present(), "the rest is evicted", seconds=60)
+
+
+@pytest.mark.parametrize("seconds", [8.0, 30.0], ids=["late", "after the client's timeout"])
+def test_pods_count_before_the_answers_to_their_evictions_come(fleet: Fleet, seconds: float) -> None:
+    """Each pod is gone, and the next one comes, before the worker learns that it has evicted the first, if ever."""
+    with (
+        Ward(fleet.client) as ward,
+        LateAnswers(fleet.stage.plane, seconds) as late,
+        fleet.worker(late) as process,
+    ):
+        rule = ward.taint()
+        for number in range(PODS):
+            ward.admit(f"late-{number}", device=f"gpu-{number}")
+            if number < LIMIT:
+                wait_until(lambda: not ward.present(), "it is evicted")
+        wait_until(lambda: ward.condition(rule).get("reason") == "Stopped", "the rule stops", seconds=60)
+        wait_until(lambda: len(process.lines("pod evicted")) == LIMIT, "each of them is logged", seconds=60)
+        assert len(ward.present()) == PODS - LIMIT
 
 
 def test_worker_that_may_not_read_patches_works_and_stops_them_at_the_limit(fleet: Fleet) -> None:
