@@ -137,11 +137,28 @@ def test_client_that_sends_and_never_reads_is_cut_off(start_server: StartServer)
 
 
 def test_client_that_does_not_read_the_answer_that_fills_its_buffer_is_cut_off(start_server: StartServer) -> None:
-    """Found by review: only a client that sent one more request was."""
-    server = start_server(replace(QUICK_END, write_seconds=BOUND, connections=1))
+    """Found by review: only a client that sent one more request was.
+
+    Each request waits for the answer before it to be written. A client that runs ahead of a busy server blocks in its
+    next request, and is cut off there.
+    """
+    seconds = 1.5  # a busy machine sees the pause within them too
+    server = start_server(replace(QUICK_END, write_seconds=seconds, connections=1))
+
+    def paused() -> bool:
+        return any(connection.writing_paused for connection in connections(server))
+
+    requests = 0
+
+    def written() -> bool:
+        answers = server.metric("review_duration_seconds_count", path="/validate")
+        return answers == requests and all(connection.quiet for connection in connections(server))
+
     with server.connect() as client:
-        while not any(connection.writing_paused for connection in connections(server)):
+        while not paused():
             client.send(post(WORDY))
+            requests += 1
+            eventually(lambda: paused() or written())
         eventually(lambda: not server.listener.connections)
 
 
