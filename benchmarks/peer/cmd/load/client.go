@@ -17,10 +17,12 @@ import (
 	"time"
 )
 
-// A request is the bytes of one HTTP request whose uid can be changed in place.
+// A request is the bytes of one HTTP request whose uid can be changed in place. An API server writes header and body one
+// after the other, each as a TLS record of its own, because net/http does not know that the body is in memory.
 type request struct {
-	wire    []byte
-	uid     []byte // aliases wire
+	head    []byte
+	body    []byte
+	uid     []byte // aliases body
 	counter []byte // the last digits of uid
 	sent    uint64
 }
@@ -42,9 +44,9 @@ func newRequest(u *url.URL, body []byte, connection int) (*request, error) {
 	}
 	head := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: load\r\nAccept: application/json, */*\r\n"+
 		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n", u.RequestURI(), u.Host, len(body))
-	wire := append(head, body...)
-	at := bytes.Index(wire, uid)
-	r := &request{wire: wire, uid: wire[at : at+36], counter: wire[at+36-counterDigits : at+36]}
+	body = bytes.Clone(body)
+	at := bytes.Index(body, uid)
+	r := &request{head: head, body: body, uid: body[at : at+36], counter: body[at+36-counterDigits : at+36]}
 	copy(r.uid, fmt.Appendf(nil, "%08x", connection))
 	return r, nil
 }
@@ -57,6 +59,14 @@ func (r *request) next() {
 		r.counter[i] = "0123456789abcdef"[n&15]
 		n >>= 4
 	}
+}
+
+func (r *request) write(w io.Writer) error {
+	if _, err := w.Write(r.head); err != nil {
+		return err
+	}
+	_, err := w.Write(r.body)
+	return err
 }
 
 // A client owns one connection and what was seen on it.
@@ -99,7 +109,7 @@ func (c *client) drive(ctx context.Context, deadline time.Time) {
 		r := c.requests[c.sent%len(c.requests)]
 		r.next()
 		start := time.Now()
-		if _, err := c.conn.Write(r.wire); err != nil {
+		if err := r.write(c.conn); err != nil {
 			c.err = err
 			return
 		}

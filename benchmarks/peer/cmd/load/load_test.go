@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -143,5 +145,46 @@ func TestClosedConnectionsAreErrors(t *testing.T) {
 	})
 	if report.Errors != 3 || report.FirstError == "" {
 		t.Errorf("%+v", report)
+	}
+}
+
+func TestHeaderAndBodyAreTLSRecordsOfTheirOwn(t *testing.T) {
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", server.TLS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	u, err := url.Parse("https://" + listener.Addr().String() + "/validate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRequest(u, []byte(body), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		client, err := tls.Dial("tcp", u.Host, server.Client().Transport.(*http.Transport).TLSClientConfig)
+		if err == nil {
+			err = r.write(client)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// A read returns what is in one record at most.
+	for _, want := range [][]byte{r.head, r.body} {
+		buffer := make([]byte, 4096)
+		n, err := conn.Read(buffer)
+		if err != nil || !bytes.Equal(buffer[:n], want) {
+			t.Errorf("%q (%v), want %q", buffer[:n], err, want)
+		}
 	}
 }
