@@ -149,8 +149,7 @@ func TestClosedConnectionsAreErrors(t *testing.T) {
 }
 
 func TestHeaderAndBodyAreTLSRecordsOfTheirOwn(t *testing.T) {
-	server := httptest.NewUnstartedServer(nil)
-	server.StartTLS()
+	server := httptest.NewTLSServer(nil) // for its certificate
 	t.Cleanup(server.Close)
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", server.TLS)
 	if err != nil {
@@ -166,9 +165,9 @@ func TestHeaderAndBodyAreTLSRecordsOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() {
-		client, err := tls.Dial("tcp", u.Host, server.Client().Transport.(*http.Transport).TLSClientConfig)
+		client, err := dial(u.Host, server.Client().Transport.(*http.Transport).TLSClientConfig, nil)
 		if err == nil {
-			err = r.write(client)
+			err = r.write(client.conn)
 		}
 		if err != nil {
 			t.Error(err)
