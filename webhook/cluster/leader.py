@@ -101,13 +101,14 @@ class Leadership:
         self._renewed_at = 0.0
         self._taken = False
         self._released = False
+        self._lost = False
         self.acquired = asyncio.Event()
         """Set once this process leads; never unset, because `run` raises when it leads no longer."""
 
     @property
     def holds(self) -> bool:
         """Whether this process leads and no other candidate can; correct even right after it was suspended."""
-        return self.acquired.is_set() and not self._taken and self._left_seconds() > 0
+        return self.acquired.is_set() and not self._taken and not self._lost and self._left_seconds() > 0
 
     async def run(self) -> NoReturn:
         """Acquires the lease, then renews it. Raises LeadershipLost; returns only when cancelled."""
@@ -156,6 +157,7 @@ class Leadership:
                         await self._try_acquire_or_renew()
                 except TimeoutError:
                     break
+        self._lost = True  # timers of the loop may end a fraction of a millisecond before the clock
         raise LeadershipLost(f"{self._identity} could not renew {self._name}")
 
     def _left_seconds(self) -> float:

@@ -6,7 +6,6 @@ There is no controller: which device a pod has, what budgets allow and which pod
 from __future__ import annotations
 
 import random
-import secrets
 import time
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -108,26 +107,28 @@ class Churn:
         end = now()
         self.changes.append((start, end, operation.__name__))
         for pod in self.pods.values():
-            pod.follow(self._due(pod), start, end)
+            pod.follow(self._due(pod), start, end, free=self._free(pod))
+
+    def _free(self, pod: Held) -> bool:
+        """Whether no hold and no pause keeps the pod."""
+        return not (pod.hold or self.paused or self.namespaces.get(pod.namespace, False))
 
     def _due(self, pod: Held) -> datetime | None:
-        """When the pod may go, as things stand; None: not at all."""
+        """When a taint lets the pod go, as things stand; None: not at all."""
         own = self._own_due(pod)
         expiring = {name for name, rule in self.rules.items() if rule.expires}
-        if pod.hold or self._own_due(pod, expiring) is not None:
+        if self._own_due(pod, expiring) is not None:
             return own
         # a rule that has been taken back leaves it to go along with others, and that may be earlier
         along = self._dues(companions(pod, self.pods.values()))
         return min(along if own is None else [own, *along], default=None)
 
     def _dues(self, pods: Iterable[Held], without: AbstractSet[str] = frozenset()) -> list[datetime]:
-        return [due for each in pods if (due := self._own_due(each, without)) is not None]
+        return [due for each in pods if not each.hold and (due := self._own_due(each, without)) is not None]
 
     def _own_due(self, pod: Held, without: AbstractSet[str] = frozenset()) -> datetime | None:
         """Likewise, because of its own device and without some rules."""
-        if not pod.allocated or pod.hold or self.paused or self.namespaces.get(pod.namespace, False):
-            return None
-        if pod.seconds == FOR_EVER:
+        if not pod.allocated or pod.seconds == FOR_EVER:
             return None
         wait = timedelta(seconds=pod.seconds)
         hits = [rule for name, rule in self.rules.items() if name not in without and rule.hits(pod.place)]
@@ -423,7 +424,7 @@ class Churn:
         before = now() + timedelta(seconds=seconds)
         asked = {name for name, rule in self.rules.items() if rule.asks}
         pods = list(self.pods.values())
-        own = [pod for pod in pods if not pod.returned and self._own_due(pod, asked) is not None]
+        own = [pod for pod in pods if self._free(pod) and not pod.returned and self._own_due(pod, asked) is not None]
         return [pod for pod in own if max(self._dues(together(pod, pods), asked)) < before]
 
     def clear(self) -> None:
@@ -443,8 +444,3 @@ class Churn:
 
 def _groups(namespace: str) -> str:
     return path("scheduling.k8s.io/v1beta1", "podgroups", namespace=namespace)
-
-
-def new_seed() -> int:
-    """One that no run before had."""
-    return secrets.randbelow(1_000_000)

@@ -76,7 +76,7 @@ class Crowd:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
         self._client.request("DELETE", path("v1", "pods", namespace=pod.namespace, name=pod.name), options)
         del self.pods[pod.namespace, pod.name]
-        pod.follow(None, now(), now())
+        pod.follow(None, now(), now(), free=False)
         if not self.users(pod):
             self._client.delete(_claim(pod))
         elif pod.allocated:

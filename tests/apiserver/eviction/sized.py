@@ -30,6 +30,8 @@ ASKS: Final = signal.SIGRTMIN
 """SIGUSR1 and SIGUSR2 have a meaning already."""
 GATES_KEPT_SECONDS: Final = 20.0
 _COUNTED: Final = (dict, list, set, deque, Mapping)
+_NAMES: Final = ("._claim_pods[]", ".usage._users[][]")
+"""Paths where each value is a tuple or a dict (`inventory.several`), by how many names it had before."""
 
 
 def lengths_of(root: object) -> dict[str, int]:
@@ -45,7 +47,7 @@ def lengths_of(root: object) -> dict[str, int]:
         if id(known) in seen:
             continue
         seen[id(known)] = known  # kept, so that no other object gets its id meanwhile
-        if isinstance(known, _COUNTED):
+        if isinstance(known, _COUNTED) or (isinstance(known, tuple) and path.endswith(_NAMES)):
             found[path] += len(known)
         waiting.extend(_below(path, known))
     return dict(found)

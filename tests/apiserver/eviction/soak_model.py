@@ -6,7 +6,7 @@ Times are the API server's own (`timeAdded`), or those before and after a reques
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tests.apiserver.eviction.bench import VERSION, now
@@ -29,6 +29,7 @@ DEVICES: Final = 6
 """Of a pool."""
 STUCK_SECONDS: Final = 10
 _LONG: Final = timedelta(hours=1)
+_EVER: Final = datetime.min.replace(tzinfo=UTC)
 _BASE: Final = {"rate": 1000, "burst": 1000, "perOwnerUnavailable": None, "stuckAfter": f"{STUCK_SECONDS}s"}
 PROFILES: Final[tuple[Json, ...]] = (
     _BASE,
@@ -66,10 +67,36 @@ LENIENT: Final = policy_of(_BASE, BREAKERS[0])
 
 
 class Span(NamedTuple):
-    """A time in which a pod may go; a change may be noticed some seconds after the end."""
+    """A time in which something lets a pod go."""
 
     start: datetime
     end: datetime | None
+
+
+class Spans:
+    """The times in which one of the things lets a pod go that all have to. Each change may be noticed late."""
+
+    def __init__(self) -> None:
+        self._spans: list[Span] = []
+        self._due: datetime | None = None
+        self._since: datetime | None = None
+
+    def follow(self, due: datetime | None, start: datetime, end: datetime) -> None:
+        """After a change between two times the pod may go at another one, or (None) not at all."""
+        if due == self._due:
+            return
+        if self._since is not None:
+            self._spans.append(Span(self._since, end))
+        self._due, self._since = due, None if due is None else max(due, start)
+
+    def include(self, at: datetime, slack: timedelta) -> bool:
+        """Whether a time is in one of them, or after its end by less than the slack."""
+        spans = [*self._spans, *([] if self._since is None else [Span(self._since, None)])]
+        return any(span.start <= at and (span.end is None or at <= span.end + slack) for span in spans)
+
+    def __repr__(self) -> str:
+        spans = [*self._spans, *([] if self._since is None else [Span(self._since, None)])]
+        return ", ".join(f"{span.start} to {span.end or 'the end'}" for span in spans) or "never"
 
 
 @dataclass
@@ -95,24 +122,23 @@ class Held:
     """Whether it joined its claim later, so that it may be left alone."""
     allocated: bool = True
     hold: bool = False
-    due: datetime | None = None
-    """When it may go, as things stand."""
-    since: datetime | None = None
-    """Since when it may."""
-    spans: list[Span] = field(default_factory=list)
+    due: Spans = field(default_factory=Spans)
+    """When a taint let it go."""
+    free: Spans = field(default_factory=Spans)
+    """When no hold and no pause kept it."""
 
-    def follow(self, due: datetime | None, start: datetime, end: datetime) -> None:
-        """After a change between two times it may go at another one, or (None) not at all."""
-        if due == self.due:
-            return
-        if self.since is not None:
-            self.spans.append(Span(self.since, end))
-        self.due, self.since = due, None if due is None else max(due, start)
+    def follow(self, due: datetime | None, start: datetime, end: datetime, *, free: bool) -> None:
+        """After a change between two times: when a taint lets it go, if at all, and whether nothing keeps it."""
+        self.due.follow(due, start, end)
+        self.free.follow(_EVER if free else None, start, end)
 
     def could_go(self, at: datetime, slack: timedelta) -> bool:
-        """Whether it might go at a time."""
-        spans = [*self.spans, *([] if self.since is None else [Span(self.since, None)])]
-        return any(span.start <= at and (span.end is None or at <= span.end + slack) for span in spans)
+        """Whether it might go at a time.
+
+        Rules, slices, claims, pods, namespaces and the policy are each followed by themselves. So the end of a hold or
+        a pause may be noticed before the end of a taint, although that ended first.
+        """
+        return self.due.include(at, slack) and self.free.include(at, slack)
 
 
 def companions(pod: Held, pods: Iterable[Held]) -> list[Held]:

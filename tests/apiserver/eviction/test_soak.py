@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import time
 from collections import Counter
 from datetime import timedelta
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 
 from tests.apiserver.evicting import EvictProcess
-from tests.apiserver.eviction.churn import PODS_MOST, POOLS_MOST, Churn, new_seed
+from tests.apiserver.eviction.churn import PODS_MOST, POOLS_MOST, Churn
 from tests.apiserver.eviction.play import OUR_USER
 from tests.apiserver.eviction.ranks import GATES, SERVED
 from tests.apiserver.eviction.sized import ASKS
@@ -122,6 +123,8 @@ class Soak(NamedTuple):
     soaked: Sizes
     fresh: Sizes
     errors: list[str]
+    logged: list[Json]
+    """What the worker said of each eviction."""
 
 
 def _mib(status: str, name: str) -> float:
@@ -143,7 +146,7 @@ def soak(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Soak:
         witness = Witness(plane.folder / "audit.log", OUR_USER)
         with Sized(plane) as process:
             process.wait_working()
-            seed = int(os.environ.get("SOAK_SEED") or new_seed())
+            seed = int(os.environ.get("SOAK_SEED") or secrets.randbelow(1_000_000))
             print(f"SOAK_SEED={seed}")
             churn = Churn(plane.client, seed, process.write_policy)
             steps = _churn(plane, churn)
@@ -151,11 +154,12 @@ def soak(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Soak:
             time.sleep(SETTLED_SECONDS)
             soaked = process.sizes()
             errors = [line["error"] for line in process.lines("stopped by an error")]
+            logged = process.lines("pod evicted")
         with Sized(plane) as process:
             process.wait_working()
             time.sleep(FRESH_SECONDS)
             fresh = process.sizes()
-        return Soak(churn, steps, witness.deletions(), overdue, soaked, fresh, errors)
+        return Soak(churn, steps, witness.deletions(), overdue, soaked, fresh, errors, logged)
 
 
 def _churn(plane: RestartablePlane, churn: Churn) -> Counter[str]:
@@ -210,9 +214,10 @@ def test_no_pod_is_evicted_that_no_taint_hits_or_that_is_held(soak: Soak) -> Non
 
 
 def _story(soak: Soak, deletion: Deletion) -> Iterator[str]:
-    """What was done shortly before a pod was evicted, and which pods of its namespace were evicted then."""
+    """Why a pod was evicted, what was done shortly before, and which pods of its namespace were evicted then."""
     pods, around = soak.churn.all_pods, timedelta(seconds=15)
     yield f"seed {soak.churn.seed}: at {deletion.at} {pods[deletion.uid]}"
+    yield from (f"  {line['time']} {line['reasons']}" for line in soak.logged if line["podUID"] == deletion.uid)
     for start, end, name in soak.churn.changes:
         if abs(start - deletion.at) < around:
             yield f"  {start} to {end} {name}"

@@ -195,6 +195,27 @@ def test_leader_whose_renewal_is_not_answered_ends_at_its_deadline() -> None:
     run(test())
 
 
+def test_leader_that_gave_up_a_moment_before_its_deadline_holds_nothing() -> None:
+    """Timers of the event loop count in whole milliseconds, so that they may end a little before the clock."""
+
+    async def test() -> None:
+        server, seconds = Server(), [0.0]
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = server.answer
+            leadership = leadership_of(cluster, "one", clock=lambda: seconds[0])
+            task = asyncio.create_task(leadership.run())
+            await until(leadership.acquired.is_set, "it leads")
+            peer.otherwise = lambda _: Silence()
+            seconds[0] += SETTINGS.retry_seconds + SETTINGS.renew_seconds - 0.0004
+            assert leadership.holds
+            await until(task.done, "it ends")
+            with pytest.raises(LeadershipLost):
+                await task
+            assert not leadership.holds
+
+    run(test())
+
+
 def test_leader_that_was_suspended_past_its_deadline_ends_without_a_request() -> None:
     async def test() -> None:
         server, seconds = Server(), [0.0]

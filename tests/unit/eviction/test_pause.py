@@ -10,7 +10,7 @@ from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.hurried import LoopClock, at_work, hurry
-from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, World
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
@@ -84,6 +84,28 @@ def test_pause_is_over_at_its_end() -> None:
     assert world.deps.paused() is world.pause
     world.clock.wall = NOW + timedelta(seconds=10)
     assert world.deps.paused() is None
+
+
+def test_taints_that_change_during_a_pause_count_as_they_are_at_its_end() -> None:
+    async def test() -> None:
+        world = World(Mode.REPLACEMENT, FREE, clock=LoopClock())
+        world.add(claim("pod", tolerates(15)), pod("pod"))
+        async with at_work(world):
+            world.pause = Pause(world.clock.now() + timedelta(seconds=3600))
+            world.add(rule("first"))
+            await asyncio.sleep(20)
+            world.remove(rule("first"))
+            began = world.clock.now()
+            world.add(rule("second", added=began))
+            await asyncio.sleep(3)
+            world.pause = None
+            world.worker.replan_all()
+            await asyncio.sleep(11.5)
+            assert world.evicted == []
+            await asyncio.sleep(2)
+            assert world.evicted == ["pod"]
+
+    hurry(test())
 
 
 def test_expired_rule_is_taken_back_during_a_pause() -> None:
