@@ -119,12 +119,13 @@ class Churn:
         expiring = {name for name, rule in self.rules.items() if rule.expires}
         if self._own_due(pod, expiring) is not None:
             return own
-        # a rule that has been taken back leaves it to go along with others, and that may be earlier
+        # A rule that has been taken back leaves it to go along with others, and that may be earlier. Also with one that
+        # is held: that may be on its way out already.
         along = self._dues(companions(pod, self.pods.values()))
         return min(along if own is None else [own, *along], default=None)
 
     def _dues(self, pods: Iterable[Held], without: AbstractSet[str] = frozenset()) -> list[datetime]:
-        return [due for each in pods if not each.hold and (due := self._own_due(each, without)) is not None]
+        return [due for each in pods if (due := self._own_due(each, without)) is not None]
 
     def _own_due(self, pod: Held, without: AbstractSet[str] = frozenset()) -> datetime | None:
         """Likewise, because of its own device and without some rules."""
@@ -217,6 +218,7 @@ class Churn:
         """A few pods of one owner, or one without; names come again."""
         if not self.pools or len(self.pods) >= PODS_MOST:
             self.end_pods()
+            self.remove_pod()  # so that the next one finds room, and pods that may stay do not take all of it
             return
         namespace = self._random.choice(list(self.namespaces))
         pool = self._random.choice(list(self.pools.values()))
