@@ -78,25 +78,25 @@ class Spans:
 
     def __init__(self) -> None:
         self._spans: list[Span] = []
+        """In order; only the last one may have no end yet."""
         self._due: datetime | None = None
-        self._since: datetime | None = None
 
     def follow(self, due: datetime | None, start: datetime, end: datetime) -> None:
         """After a change between two times the pod may go at another one, or (None) not at all."""
         if due == self._due:
             return
-        if self._since is not None:
-            self._spans.append(Span(self._since, end))
-        self._due, self._since = due, None if due is None else max(due, start)
+        if self._due is not None:
+            self._spans[-1] = self._spans[-1]._replace(end=end)
+        if due is not None:
+            self._spans.append(Span(max(due, start), None))
+        self._due = due
 
     def include(self, at: datetime, slack: timedelta) -> bool:
         """Whether a time is in one of them, or after its end by less than the slack."""
-        spans = [*self._spans, *([] if self._since is None else [Span(self._since, None)])]
-        return any(span.start <= at and (span.end is None or at <= span.end + slack) for span in spans)
+        return any(span.start <= at and (span.end is None or at <= span.end + slack) for span in self._spans)
 
     def __repr__(self) -> str:
-        spans = [*self._spans, *([] if self._since is None else [Span(self._since, None)])]
-        return ", ".join(f"{span.start} to {span.end or 'the end'}" for span in spans) or "never"
+        return ", ".join(f"{span.start} to {span.end or 'the end'}" for span in self._spans) or "never"
 
 
 @dataclass

@@ -32,7 +32,6 @@ from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from datetime import datetime
 
     from tests.apiserver.eviction.witness import Deletion
     from tests.controlplane.assets import Assets
@@ -47,9 +46,6 @@ PAUSE_SECONDS: Final = 0.25
 """Between two changes, so that other tests on the same machine go on."""
 NOTICED_SECONDS: Final = 5.0
 """After a change, for the worker to hear of it."""
-RESTART: Final = "restart of the API server"
-OPENED_SECONDS: Final = 15.0
-"""After a restart, until the worker's watches are open again: it waits for longer after each failed attempt."""
 LATE_SECONDS: Final = 20.0
 """After this a pod that is due should have gone: retries wait for up to 10 s."""
 SETTLED_SECONDS: Final = 75.0
@@ -131,16 +127,6 @@ class Soak(NamedTuple):
     logged: list[Json]
     """What the worker said of each eviction."""
 
-    def slack(self, at: datetime) -> timedelta:
-        """How long before that time a change may have been made of which the worker had not heard.
-
-        After a restart of the API server, a watch that is open again brings what happened meanwhile.
-        """
-        noticed, opened = timedelta(seconds=NOTICED_SECONDS), timedelta(seconds=OPENED_SECONDS)
-        restarts = [(start, end) for start, end, name in self.churn.changes if name == RESTART]
-        lost = [at - start for start, end in restarts if start <= at <= end + opened + noticed]
-        return max(lost, default=timedelta()) + noticed
-
 
 def _mib(status: str, name: str) -> float:
     found = re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)
@@ -190,7 +176,7 @@ def _churn(plane: RestartablePlane, churn: Churn) -> Counter[str]:
             start = now()
             plane.stop_api_server()
             plane.start_api_server()
-            churn.changes.append((start, now(), RESTART))
+            churn.changes.append((start, now(), "restart of the API server"))
     return steps
 
 
@@ -223,9 +209,10 @@ def test_no_pod_is_evicted_twice(soak: Soak) -> None:
 
 
 def test_no_pod_is_evicted_that_no_taint_hits_or_that_is_held(soak: Soak) -> None:
+    slack = timedelta(seconds=NOTICED_SECONDS)
     granted = [each for each in soak.deletions if each.code < 300]
     pods = soak.churn.all_pods
-    wrong = [each for each in granted if not pods[each.uid].could_go(each.at, soak.slack(each.at))]
+    wrong = [each for each in granted if not pods[each.uid].could_go(each.at, slack)]
     assert not wrong, "\n".join(line for each in wrong for line in _story(soak, each))
 
 

@@ -64,22 +64,18 @@ class Server:
         return str(self.lease["spec"]["holderIdentity"]) if self.lease else ""
 
 
-def leadership_of(
-    cluster: Cluster,
-    identity: str,
-    settings: LeaderSettings = SETTINGS,
-    clock: Callable[[], float] = time.monotonic,
-) -> Leadership:
-    return Leadership(cluster, settings, identity=identity, now=now, random=random.random, clock=clock)  # noqa: TID251 -- as the shell has it
-
-
 def now() -> datetime:
     return datetime.fromtimestamp(time.time(), UTC)  # noqa: TID251 -- a clock that tests set
 
 
 @contextlib.asynccontextmanager
-async def candidate(cluster: Cluster, identity: str, settings: LeaderSettings = SETTINGS) -> Any:
-    leadership = leadership_of(cluster, identity, settings)
+async def candidate(
+    cluster: Cluster,
+    identity: str,
+    settings: LeaderSettings = SETTINGS,
+    clock: Callable[[], float] = time.monotonic,
+) -> Any:
+    leadership = Leadership(cluster, settings, identity=identity, now=now, random=random.random, clock=clock)  # noqa: TID251 -- as the shell has it
     task = asyncio.create_task(leadership.run())
     try:
         yield leadership, task
@@ -202,16 +198,15 @@ def test_leader_that_gave_up_a_moment_before_its_deadline_holds_nothing() -> Non
         server, seconds = Server(), [0.0]
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = server.answer
-            leadership = leadership_of(cluster, "one", clock=lambda: seconds[0])
-            task = asyncio.create_task(leadership.run())
-            await until(leadership.acquired.is_set, "it leads")
-            peer.otherwise = lambda _: Silence()
-            seconds[0] += SETTINGS.retry_seconds + SETTINGS.renew_seconds - 0.0004
-            assert leadership.holds
-            await until(task.done, "it ends")
-            with pytest.raises(LeadershipLost):
-                await task
-            assert not leadership.holds
+            async with candidate(cluster, "one", clock=lambda: seconds[0]) as (one, task):
+                await until(one.acquired.is_set, "it leads")
+                peer.otherwise = lambda _: Silence()
+                seconds[0] += SETTINGS.retry_seconds + SETTINGS.renew_seconds - 0.0004
+                assert one.holds
+                await until(task.done, "it ends")
+                with pytest.raises(LeadershipLost):
+                    await task
+                assert not one.holds
 
     run(test())
 
@@ -221,15 +216,14 @@ def test_leader_that_was_suspended_past_its_deadline_ends_without_a_request() ->
         server, seconds = Server(), [0.0]
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = server.answer
-            leadership = leadership_of(cluster, "one", clock=lambda: seconds[0])
-            task = asyncio.create_task(leadership.run())
-            await until(leadership.acquired.is_set, "it leads")
-            asked = len(peer.requests)
-            seconds[0] += SETTINGS.lease_seconds
-            await until(task.done, "it ends")
-            with pytest.raises(LeadershipLost):
-                await task
-            assert len(peer.requests) == asked
+            async with candidate(cluster, "one", clock=lambda: seconds[0]) as (one, task):
+                await until(one.acquired.is_set, "it leads")
+                asked = len(peer.requests)
+                seconds[0] += SETTINGS.lease_seconds
+                await until(task.done, "it ends")
+                with pytest.raises(LeadershipLost):
+                    await task
+                assert len(peer.requests) == asked
 
     run(test())
 
@@ -356,16 +350,13 @@ def test_leader_that_was_held_up_knows_before_it_asks() -> None:
         server, seconds = Server(), [0.0]
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = server.answer
-            leadership = leadership_of(cluster, "one", KEPT, clock=lambda: seconds[0])
-            held = [leadership.holds]
-            task = asyncio.create_task(leadership.run())
-            await until(leadership.acquired.is_set, "it leads")
-            held.append(leadership.holds)
-            seconds[0] += KEPT.renew_seconds + KEPT.retry_seconds
-            held.append(leadership.holds)
-            assert held == [False, True, False]
-            task.cancel()
-            await asyncio.wait([task])
+            async with candidate(cluster, "one", KEPT, clock=lambda: seconds[0]) as (one, _):
+                held = [one.holds]
+                await until(one.acquired.is_set, "it leads")
+                held.append(one.holds)
+                seconds[0] += KEPT.renew_seconds + KEPT.retry_seconds
+                held.append(one.holds)
+                assert held == [False, True, False]
 
     run(test())
 
@@ -383,11 +374,8 @@ def test_renewal_counts_from_when_it_was_sent() -> None:
 
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = late
-            leadership = leadership_of(cluster, "one", KEPT, clock=lambda: seconds[0])
-            task = asyncio.create_task(leadership.run())
-            await until(leadership.acquired.is_set, "it leads")
-            assert not leadership.holds
-            task.cancel()
-            await asyncio.wait([task])
+            async with candidate(cluster, "one", KEPT, clock=lambda: seconds[0]) as (one, _):
+                await until(one.acquired.is_set, "it leads")
+                assert not one.holds
 
     run(test())

@@ -356,7 +356,8 @@ def test_replacements_do_not_go_along_with_pods_that_are_on_their_way_out() -> N
     assert sorted(world.evicted) == ["a", "b", "c", "d"]
 
 
-def test_member_that_was_refused_goes_after_the_pod_that_it_goes_along_with() -> None:
+@pytest.mark.parametrize("hold", [None, "too late"])
+def test_member_that_was_refused_goes_after_the_pod_that_it_goes_along_with(hold: str | None) -> None:
     world = World(Mode.REPLACEMENT, GENTLE)
     world.add(group(), claim("a"), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()))
     world.cluster.lingering = True
@@ -365,6 +366,7 @@ def test_member_that_was_refused_goes_after_the_pod_that_it_goes_along_with() ->
     world.settle()
     assert world.evicted == ["a"]
     assert world.pod("a").deleting
+    world.change(world.pod("a"), structs.replace(world.pod("a"), hold=hold))
     world.advance(60)
     assert sorted(world.evicted) == ["a", "b"]
 
