@@ -17,6 +17,7 @@ ROOT: Final = Path(__file__).parents[2]
 DEPENDABOT: Final = ROOT / ".github" / "dependabot.yml"
 RENOVATE: Final = ROOT / "renovate.json"
 AUDIT: Final = ROOT / ".github" / "workflows" / "audit.yml"
+PINNED: Final = re.compile(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 LOCKS: Final = ("requirements.lock", "requirements-dev.lock")
 
 
@@ -65,6 +66,20 @@ def test_renovate_keeps_both_lock_files() -> None:
     for name in LOCKS:
         assert re.search(pattern[1:-1], name)
         assert (ROOT / name).is_file()
+
+
+def test_actions_are_pinned_by_digest_and_name_their_release() -> None:
+    """A tag can be moved to other code; the comment tells people, Renovate and Dependabot which release it is."""
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.y*ml"))
+    texts = {each.name: each.read_text() for each in [*workflows, ROOT / "action.yml", ROOT / "docs" / "ci.md"]}
+    used = {
+        (name, each) for name, text in texts.items() for each in re.findall(r"^[ -]*uses: *(.+)$", text, re.MULTILINE)
+    }
+    others = {(name, each) for name, each in used if each != "OWNER/REPOSITORY@REVISION"}
+    assert {name for name, _ in others} >= {"audit.yml", "ci.md"}
+    assert [pair for pair in others if not PINNED.fullmatch(pair[1])] == []
+    actions = [each.partition("@")[0] for _, each in others]
+    assert len({each for _, each in others}) == len(set(actions)), "one action, one release"
 
 
 def test_the_schedule_runs_a_target_that_is_there() -> None:
