@@ -11,7 +11,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from aiohttp import web
+from aiohttp import EMPTY_PAYLOAD, web
 
 from webhook.server.responses import Answer, failure
 from webhook.server.write_queue import WriteQueue
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aiohttp import StreamReader
+    from aiohttp.http import RawRequestMessage
 
     from webhook.server.settings import Address, ListenerSettings
 
@@ -34,6 +35,8 @@ _LOGGED_CHARACTERS: Final = 256
 _NEWEST: Final = (1, 1)
 _SPOKEN: Final = (_NEWEST, (1, 0))
 """The older one is what health checks of some load balancers still speak; the answer ends the connection."""
+_UPGRADE: Final = "websocket"
+"""The protocol that aiohttp knows; no answer takes it up."""
 _WARN_SECONDS: Final = 60.0
 """Between two warnings that there are too many connections."""
 _DRAIN_STEP_SECONDS: Final = 0.05
@@ -47,14 +50,26 @@ class Connection(web.RequestHandler):
     It looks at aiohttp's inner state, which may change with any of its releases; tests/https fails when it does.
     """
 
-    __slots__ = ("_header_of", "_header_timer", "_write_timer", "listener", "made_at", "received_at")
+    __slots__ = (
+        "_header_of",
+        "_header_timer",
+        "_paused_once",
+        "_write_timer",
+        "body",
+        "listener",
+        "made_at",
+        "received_at",
+    )
 
     def __init__(self, manager: web.Server, listener: Listener, **options: Any) -> None:
         super().__init__(manager, **options)
         self.listener = listener
         self._header_of = -1
         self._header_timer: asyncio.TimerHandle | None = None
+        self._paused_once = False
         self._write_timer: asyncio.TimerHandle | None = None
+        self.body: StreamReader = EMPTY_PAYLOAD
+        """That of the request that was taken up last."""
         self.made_at = 0.0
         self.received_at = 0.0
         """When the last header was complete, by time.monotonic: what is handled late has waited since then."""
@@ -67,8 +82,13 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """What came in; after it, either a request is complete up to its body, or the clock of its header runs."""
-        count = self._request_count
+        count, body = self._request_count, self.body
+        late = not body.is_eof()
         super().data_received(data)
+        if late and body.is_eof() and self._parser is not None:
+            # For aiohttp it is now one of the requests that wait, and with 32 of them it parses no further.
+            self._parser.message_consumed()
+            super().data_received(b"")
         if self._request_count != count:
             self.received_at = time.monotonic()
             self.listener.write_queue.expect(self._request_count - count)
@@ -80,9 +100,14 @@ class Connection(web.RequestHandler):
             seconds = self.listener.settings.header_seconds
             self._header_timer = self._loop.call_later(seconds, self._header_overdue, self._request_count)
 
+    def pause_reading(self) -> None:
+        """Called for a body that is read more slowly than it comes. The parser may then stop in the next one, too."""
+        super().pause_reading()
+        self._paused_once = True
+
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 -- aiohttp's signature
         """Called for each body that was taken, paused or not; to resume what runs costs as much as parsing it."""
-        if self._reading_paused:
+        if self._paused_once:
             super().resume_reading(resume_parser)
 
     def write(self, data: bytes) -> None:
@@ -184,9 +209,16 @@ class _Server(web.Server):
     """aiohttp's server with our connections."""
 
     def __init__(self, listener: Listener, handler: Callable[[web.BaseRequest], Awaitable[Any]]) -> None:
-        super().__init__(handler)
+        super().__init__(handler, request_factory=self._take_up)
         self._listener = listener
         self.last_accepted = 0.0
+
+    def _take_up(
+        self, message: RawRequestMessage, body: StreamReader, connection: Any, writer: Any, task: Any
+    ) -> web.BaseRequest:
+        """Called by aiohttp when the turn of a request has come."""
+        connection.body = body
+        return web.BaseRequest(message, body, connection, writer, task, self._loop)
 
     def __call__(self) -> Connection:
         """The connection for a socket just accepted; its TLS handshake is still to come."""
@@ -279,7 +311,9 @@ class Listener:
         else:
             answer = await self._handler(request)
         answer.write_queue = self.write_queue
-        if self._draining or not request.keep_alive or not request.content.is_eof() or version != _NEWEST:
+        # aiohttp drops what came with a request for a protocol that it does not know.
+        lost = request.headers.get("Upgrade", _UPGRADE).lower() != _UPGRADE
+        if self._draining or lost or not request.keep_alive or not request.content.is_eof() or version != _NEWEST:
             answer.keep_alive = False
         return answer
 
