@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from difflib import SequenceMatcher
-from functools import lru_cache, partial
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.impact_text import siblings_text
 from webhook.admission.lint import advice
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
+from webhook.api.remembered import remembered
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import Extent, names_of
@@ -223,7 +224,7 @@ def _name_of(key: str) -> str:
     return key.rpartition("/")[2].lower()
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _alike(one: str, other: str) -> bool:
     """Whether one key is nearly the other; what is cheap to know is asked first."""
     matcher = SequenceMatcher(None, one, other, autojunk=False)

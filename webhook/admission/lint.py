@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -17,6 +16,7 @@ from webhook.api.claims import CLAIMING, ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import FieldError, Finding, Path, Severity, invalid
 from webhook.api.meta import OWN_GROUP
 from webhook.api.patches import ResourceSlicePatch
+from webhook.api.remembered import remembered
 from webhook.api.rules import NOTED_ANNOTATIONS, RULE_ANNOTATIONS, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
@@ -227,9 +227,9 @@ def _extras(path: Path, taint: DeviceTaint) -> Iterator[Finding]:
             yield advice("DT017", path.child(name), name, text)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _reserved_domain(key: str) -> str | None:
-    """The reserved domain that a key lies in, if any. Long keys never get here: field rules come first."""
+    """The reserved domain that a key lies in, if any."""
     prefix, slash, _ = key.rpartition("/")
     if not slash:
         return None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+
+from webhook.api.remembered import remembered
 
 if TYPE_CHECKING:
     from webhook.api.field import JSON
@@ -94,7 +95,7 @@ def is_being_deleted(value: JSON) -> bool:
     return isinstance(meta, dict) and meta.get("deletionTimestamp") is not None
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def parse_time(text: str) -> datetime | None:
     """An RFC 3339 time in UTC, cut to full seconds as the API server stores it; None if it is not one (T-9)."""
     if len(text) > 64:

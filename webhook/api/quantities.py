@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_UP, Context, Decimal
 from fractions import Fraction
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+from webhook.api.remembered import remembered
 
 if TYPE_CHECKING:
     from webhook.api.field import JSON
@@ -31,7 +32,7 @@ def quantity_parts(text: str) -> tuple[str, str, str, str] | None:
     return None if match is None or not text else (match[1], match[2], match[3] or "", match[4] or "")
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def _parsed(text: str) -> Fraction | None:
     parts = quantity_parts(text)
     if parts is None:

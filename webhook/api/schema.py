@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -113,7 +113,7 @@ def served(minor: int = RELEASES[-1]) -> Served:
     return _read(min(max(minor, RELEASES[0]), RELEASES[-1]))
 
 
-@cache
+@lru_cache(maxsize=len(RELEASES))
 def _read(minor: int) -> Served:
     name = f"fields/1.{minor}.json"
     content = pkgutil.get_data(__package__, name)  # part of the code, however it is packaged
@@ -137,7 +137,7 @@ def fields_of(type_name: str, minor: int = RELEASES[-1]) -> Fields:
     return served().types[type_name] if fields is None else fields
 
 
-@cache
+@lru_cache(maxsize=4096)
 def held_by(type_name: str, minor: int) -> Mapping[str, Reference]:
     """What the fields of a type hold, as far as that is said."""
     fields = fields_of(type_name, minor).items()

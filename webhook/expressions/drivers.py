@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
+from webhook.api.remembered import remembered
 from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.reader import read_selector
 from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf
@@ -44,7 +45,7 @@ def drivers_in_manifest(device_class: Any) -> frozenset[str] | None:
     return drivers_of([expression for expression in expressions if isinstance(expression, str)])
 
 
-@lru_cache(maxsize=256)
+@remembered(256, READ_MAX_CHARACTERS)
 def _drivers(expression: str) -> frozenset[str] | None:
     try:
         return _allowed(read_selector(expression))

@@ -28,6 +28,8 @@ FILTERS_MOST: Final = 1000
 """Filters that are remembered; the one that was asked about longest ago is forgotten first."""
 POOLS_MOST: Final = 128_000
 """Pools that are remembered, counted for each filter: 64 filters of 2,000 pools each, some 60 MB."""
+CHARACTERS_MOST: Final = 500_000
+"""Of their expressions: compiled, each character takes 40 to 130 bytes."""
 DEVICES_AT_ONCE: Final = 16
 """Usual selectors take some 50 microseconds for a device, with all that is made for it."""
 
@@ -37,6 +39,7 @@ class FilterMemo:
 
     def __init__(self) -> None:
         self._filters: OrderedDict[tuple[DeviceSelector, tuple[str, ...]], _Matched] = OrderedDict()
+        self._characters = 0
         self._pools = 0
         """That are remembered of all filters together."""
 
@@ -58,6 +61,7 @@ class FilterMemo:
         matched = self._filters.get(key)
         if matched is None:
             matched = self._filters[key] = _Matched(selector, tests, seen)
+            self._characters += sum(map(len, key[1]))
         self._filters.move_to_end(key)
         self._pools -= matched.remembered
         work = matched.work(pools, wanted)
@@ -72,9 +76,12 @@ class FilterMemo:
 
     def _forget(self) -> None:
         """Only so much is remembered, but always what was asked about last."""
-        while len(self._filters) > 1 and (len(self._filters) > FILTERS_MOST or self._pools > POOLS_MOST):
-            _, oldest = self._filters.popitem(last=False)
+        while len(self._filters) > 1 and (
+            len(self._filters) > FILTERS_MOST or self._pools > POOLS_MOST or self._characters > CHARACTERS_MOST
+        ):
+            key, oldest = self._filters.popitem(last=False)
             self._pools -= oldest.remembered
+            self._characters -= sum(map(len, key[1]))
 
     def step(self, pools: Pools) -> bool:
         """Goes on a little with what a question has left; returns whether there was anything."""

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 _REMEMBERED: Final = 8192
 """Scopes, sets of rules and evaluations that a judge keeps. When there are more, the memory is emptied."""
 _REMEMBERED_GROUPS: Final = 64
-"""Of requesters in more groups than this only the last is kept, so that names cannot fill the memory."""
+_REMEMBERED_CHARACTERS: Final = 2048
+"""Of requesters in more groups, or with longer names, only the last is kept: names cannot fill the memory."""
 
 
 class _Applying(NamedTuple):
@@ -294,7 +295,9 @@ def _covering(matchers: Sequence[Matcher], candidates: int, scope: Scope, check:
 
 
 def _worth_remembering(scope: Scope) -> bool:
-    return scope.requester is None or len(scope.requester.groups) <= _REMEMBERED_GROUPS
+    who = scope.requester
+    names = (scope.namespace,) if who is None else (scope.namespace, who.username, *who.groups)
+    return len(names) <= _REMEMBERED_GROUPS + 2 and sum(map(len, names)) <= _REMEMBERED_CHARACTERS
 
 
 BUILTIN_JUDGE: Final = Judge()

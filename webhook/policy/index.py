@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from webhook.api.remembered import remembered
 from webhook.api.taints import EXISTS
 from webhook.policy.match import TolerationMatcher
 from webhook.policy.patterns import FEW_TEXTS, TextSet
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from webhook.policy.match import Matcher, Placement, Scope, Target
     from webhook.policy.patterns import Glob
 
-_REMEMBERED_TEXTS: Final = 4096
-_REMEMBERED_LENGTH: Final = 512
+_REMEMBERED_TEXTS: Final = 1024
 _EVERYTHING: Final = TextSet(())
 
 
@@ -33,7 +33,7 @@ class _Texts:
     only that begin as it does.
     """
 
-    __slots__ = ("_always", "_exact", "_lengths", "_prefixed", "_remembered")
+    __slots__ = ("_always", "_exact", "_lengths", "_prefixed", "rules")
 
     def __init__(self, sets: Iterable[tuple[int, TextSet]]) -> None:
         self._always = 0
@@ -50,22 +50,15 @@ class _Texts:
         self._exact = dict(exact)
         self._prefixed = dict(prefixed)
         self._lengths = sorted({len(prefix) for prefix in prefixed})
-        self._remembered: dict[str, int] = {}
+        self.rules = remembered(_REMEMBERED_TEXTS)(self._rules)
 
-    def rules(self, text: str) -> int:
+    def _rules(self, text: str) -> int:
         """The rules with a pattern that matches the text."""
-        found = self._remembered.get(text)
-        if found is not None:
-            return found
         found = self._always | self._exact.get(text, 0)
         for length in self._lengths:
             for bit, glob in self._prefixed.get(text[:length], ()):
                 if not found & bit and glob.matches(text):
                     found |= bit
-        if len(text) <= _REMEMBERED_LENGTH:
-            if len(self._remembered) >= _REMEMBERED_TEXTS:
-                self._remembered.clear()
-            self._remembered[text] = found
         return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import pkgutil
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
@@ -203,7 +203,7 @@ def _mismatches(_validator: object, pattern: str, instance: JSON, _schema: Schem
         yield ValidationError(pattern)
 
 
-@cache
+@lru_cache(maxsize=64)
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern.removesuffix("$") + r"\Z", re.DOTALL)
 

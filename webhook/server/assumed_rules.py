@@ -6,9 +6,15 @@ scheduler's assume cache solves the same problem for pods that it has just bound
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict, deque
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import structs
+
+from webhook.api.meta import ObjectMeta
+from webhook.api.rules import RULE_ANNOTATIONS
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import names_of
 from webhook.inventory.impact import Impact
@@ -26,6 +32,8 @@ KEPT_SECONDS: Final = 30.0
 _KEPT_MOST: Final = 10_000
 _KEPT_OF_PATCH: Final = 1000
 """Rules of one patch; the patch controller writes none at all where there would be this number."""
+_KEPT_CHARACTERS: Final = 16_000_000
+"""Of these rules; the oldest are forgotten first."""
 _VICTIMS_MOST: Final = 200_000
 """Pods to remember in all, about 30 MB; no limit of a policy is higher than that."""
 
@@ -33,6 +41,14 @@ _VICTIMS_MOST: Final = 200_000
 class _Assumed(NamedTuple):
     rule: DeviceTaintRule
     until: float
+    characters: int
+
+    @classmethod
+    def of(cls, rule: DeviceTaintRule, until: float) -> _Assumed:
+        """With those annotations alone that say how it acts, each of which has a few characters."""
+        said = {name: text[:64] for name, text in rule.meta.annotations.items() if name in RULE_ANNOTATIONS}
+        kept = structs.replace(rule, meta=ObjectMeta(name=rule.meta.name, annotations=said))
+        return cls(kept, until, len(str(kept)))
 
 
 class _Hit(NamedTuple):
@@ -70,7 +86,9 @@ class AssumedRules:
         now, rules = self._clock(), assumed.rules[:_KEPT_OF_PATCH]
         names = {rule.meta.name for rule in rules} - {""}
         kept = [each for each in self._kept if each.rule.meta.name not in names]
-        self._kept = [*kept, *[_Assumed(rule, now + KEPT_SECONDS) for rule in rules]][-_KEPT_MOST:]
+        kept = [*kept, *[_Assumed.of(rule, now + KEPT_SECONDS) for rule in rules]][-_KEPT_MOST:]
+        sums = list(accumulate(each.characters for each in reversed(kept)))
+        self._kept = kept[len(kept) - bisect_right(sums, _KEPT_CHARACTERS) :]
         self._closing_now(assumed.names)
         self._hit(assumed.impact, at_once=any(rule.taint.effect == NO_EXECUTE for rule in rules))
 

@@ -8,13 +8,13 @@ hundreds of times. Source: apimachinery/pkg/api/validate/content, apimachinery/p
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import FieldError, Path, invalid, required, too_long
+from webhook.api.remembered import remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _ALNUM: Final = "[A-Za-z0-9]"
 _NAME_PATTERN: Final = f"([A-Za-z0-9][-A-Za-z0-9_.]*)?{_ALNUM}"
@@ -65,7 +65,6 @@ _LABEL_WRONG: Final = (
 LABEL_MAX_BYTES: Final = 63
 SUBDOMAIN_MAX_BYTES: Final = 253
 DRIVER_MAX_BYTES: Final = 63
-_REMEMBERED_LENGTH: Final = 512
 _LOOKED_AT: Final = 4096
 """Characters of a name that are checked; a longer name is reported as too long and costs no more than this."""
 
@@ -75,17 +74,6 @@ Messages = tuple[str, ...]
 def _size(value: str) -> int:
     """Bytes in UTF-8; lone surrogates, which JSON can spell, count as the three bytes Go turns them into."""
     return len(value) if value.isascii() else len(value.encode(errors="surrogatepass"))
-
-
-def _remembered(check: Callable[[str], Messages]) -> Callable[[str], Messages]:
-    """Remember answers for values short enough that a hostile client cannot fill the memory with them."""
-    cached = lru_cache(maxsize=4096)(check)
-
-    def look_up(value: str) -> Messages:
-        return cached(value) if len(value) <= _REMEMBERED_LENGTH else check(value)
-
-    look_up.__doc__ = check.__doc__
-    return look_up
 
 
 def dns1123_subdomain(value: str) -> Messages:
@@ -112,7 +100,8 @@ def dns1123_label(value: str) -> Messages:
     return tuple(messages)
 
 
-def _label_key(value: str) -> Messages:
+@remembered(4096)
+def label_key(value: str) -> Messages:
     """A label key: `name` or `prefix/name` (T-2 to T-5)."""
     prefix, slash, name = value.rpartition("/")
     if "/" in prefix:
@@ -131,7 +120,8 @@ def _label_key(value: str) -> Messages:
     return tuple(messages)
 
 
-def _label_value(value: str) -> Messages:
+@remembered(4096)
+def label_value(value: str) -> Messages:
     """A label value: empty, or like a name (T-7)."""
     messages: list[str] = []
     if _size(value) > LABEL_MAX_BYTES:
@@ -139,10 +129,6 @@ def _label_value(value: str) -> Messages:
     if value and not _NAME.fullmatch(value):
         messages.append(_VALUE_WRONG)
     return tuple(messages)
-
-
-label_key = _remembered(_label_key)
-label_value = _remembered(_label_value)
 
 
 def condition_reason(value: str) -> Messages:

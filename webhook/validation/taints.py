@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from webhook.api.field import FieldError, Path, invalid, not_supported, outline, required, too_long, too_many
+from webhook.api.remembered import remembered
 from webhook.api.taints import EQUAL, EXISTS, DeviceTaint, DeviceToleration, TaintExtras
 from webhook.validation.formats import each_invalid, label_key, label_value
 from webhook.validation.releases import NEWEST, Release
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 OPERATORS: Final = frozenset({EQUAL, EXISTS})
 DATA_MAX_BYTES: Final = 10 * 1024
 DESCRIPTION_MAX_BYTES: Final = 1024
-_REMEMBERED_LENGTH: Final = 512
 
 
 def taint_list_errors(
@@ -52,12 +51,10 @@ def taint_is_fine(taint: DeviceTaint, release: Release) -> bool:
     """Whether a taint has no errors, decided without building paths and cached, as slices repeat their taints."""
     if taint.effect not in release.effects or taint.extras is not None:
         return False
-    if len(taint.key) + len(taint.value) > _REMEMBERED_LENGTH:
-        return not any(name_errors(Path.root(), taint))
     return _names_are_fine(taint.key, taint.value)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _names_are_fine(key: str, value: str) -> bool:
     return not any(name_errors(Path.root(), DeviceTaint(key, value)))
 
@@ -125,12 +122,12 @@ def tolerations_are_fine(tolerations: Sequence[DeviceToleration], release: Relea
 def _toleration_is_fine(toleration: DeviceToleration, release: Release) -> bool:
     """Whether a toleration has no errors, decided without building paths, and cached while it is short."""
     key, operator, value, effect = toleration.key, toleration.operator, toleration.value, toleration.effect
-    if (effect and effect not in release.effects) or len(key) + len(operator) + len(value) > _REMEMBERED_LENGTH:
+    if effect and effect not in release.effects:
         return False
     return _names_of_toleration_are_fine(key, operator, value)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _names_of_toleration_are_fine(key: str, operator: str, value: str) -> bool:
     return not any(toleration_errors(Path.root(), DeviceToleration(key, operator, value), NEWEST))
 

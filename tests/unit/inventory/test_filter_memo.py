@@ -148,6 +148,19 @@ def test_only_so_many_pools_are_remembered(monkeypatch: pytest.MonkeyPatch) -> N
     assert known(c), "what was asked last"
 
 
+def test_only_so_many_characters_of_expressions_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    pools, memo = pools_of(rack()), FilterMemo()
+    a, b, c = (select(f"{FIRST} && {number} == {number}") for number in range(3))
+    monkeypatch.setattr(filter_memo, "CHARACTERS_MOST", 2 * len(f"{FIRST} && 0 == 0"))
+    for each in (a, b, c, b, c):
+        found(memo, each, pools)
+        assert len(memo._filters) <= 2
+    assert [key[0] for key in memo._filters] == [b, c]
+    monkeypatch.setattr(filter_memo, "CHARACTERS_MOST", 1)
+    found(memo, a, pools)
+    assert [key[0] for key in memo._filters] == [a], "what was asked last"
+
+
 def test_only_pools_in_question_are_asked() -> None:
     pools, memo = pools_of(rack(), rack("node-1"), rack("node-2"), rack(driver="other.example.com")), FilterMemo()
     here = {(DRIVER, "node-1"), (DRIVER, "gone"), ("other.example.com", "node-0")}

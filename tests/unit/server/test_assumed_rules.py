@@ -61,6 +61,23 @@ def test_what_our_worker_is_asked_to_do_is_no_deletion_at_once() -> None:
     assert assumed_rules.victims_at_once(600) == ()
 
 
+def test_rules_are_kept_without_what_may_be_of_any_size_and_act_as_before(monkeypatch: Any) -> None:
+    assumed_rules = AssumedRules(Clock())
+    given = [decoded(tainting(node(0), "NoSchedule", name=name, evict=True))[0] for name in "abc"]
+    large = {"example.com/large": "x" * 100_000, "devicetaint.io/description": "x" * 100_000}
+    given = [
+        structs.replace(r, meta=structs.replace(r.meta, annotations={**r.meta.annotations, **large})) for r in given
+    ]
+    monkeypatch.setattr(module, "_KEPT_CHARACTERS", 2000)
+    for rule in given:
+        assumed_rules.add(AssumedRule(rule, Impact()))
+        assert assumed_rules.knows(rule)
+    kept = assumed_rules.current(None)
+    assert [rule.meta.name for rule in kept] == ["b", "c"], "the oldest are forgotten"
+    assert {rule.effective_effect for rule in kept} == {"NoExecute"}
+    assert len(str(kept)) < 2000
+
+
 def test_patch_is_remembered_once_with_all_its_rules() -> None:
     clock = Clock()
     assumed_rules, inventory = AssumedRules(clock), Inventory()

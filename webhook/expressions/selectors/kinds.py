@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 
@@ -95,7 +95,7 @@ _BUILT: Final = {
 }
 
 
-@cache
+@lru_cache(maxsize=256)
 def named(text: str) -> CelType:
     """The type that a declaration spells: `list(int)`, `map(K, V)`; a capital letter is a parameter."""
     name, _, inner = text.partition("(")

@@ -6,10 +6,10 @@ Source: k8s.io/apiserver/pkg/cel/library/quantity.go and semverlib.go, apimachin
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.quantities import parse_quantity, quantity_parts
+from webhook.api.remembered import remembered
 from webhook.expressions.selectors.values import MAX_INT, MAX_UINT, MIN_INT, Quantity, Semver
 from webhook.expressions.values import EvaluationError
 
@@ -27,7 +27,7 @@ _NUMBERS: Final = frozenset("0123456789")
 # --- quantities ---------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def quantity_of(text: str) -> Quantity | None:
     """What a text spells; None if it is no quantity."""
     amount = parse_quantity(text)
@@ -94,7 +94,7 @@ def _order(one: Any, other: Any) -> int:
 # --- versions -----------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def version_of(text: str) -> Semver | None:
     """What a text spells; None if it is no version by semver.org."""
     parts = text.split(".", 2)

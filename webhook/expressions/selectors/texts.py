@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from webhook.api.remembered import remembered
 from webhook.expressions.values import EvaluationError, PatternError, compiled
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class PatternFault(Enum):
     """Go may take it, as it needs less memory for classes of characters."""
 
 
-@lru_cache(maxsize=128)
+@remembered(128, 10 * 1024)
 def compiled_pattern(pattern: str) -> Any:
     """RE2's program for a pattern, or a PatternFault. The programs that are kept take up to 128 MiB (ADR 20)."""
     if _ANY_BYTE.search(pattern):
