@@ -31,12 +31,10 @@ NOT_LISTENING: Final = "not listening"
 """The problem of a listener that has not been started, or was stopped."""
 _BACKLOG: Final = 1024
 """Connections that may wait to be accepted: every client of a restarted API server comes at once."""
-_LOGGED_CHARACTERS: Final = 256
 _NEWEST: Final = (1, 1)
 _SPOKEN: Final = (_NEWEST, (1, 0))
 """The older one is what health checks of some load balancers still speak; the answer ends the connection."""
 _UPGRADE: Final = "websocket"
-"""The protocol that aiohttp knows; no answer takes it up."""
 _WARN_SECONDS: Final = 60.0
 """Between two warnings that there are too many connections."""
 _DRAIN_STEP_SECONDS: Final = 0.05
@@ -50,23 +48,14 @@ class Connection(web.RequestHandler):
     It looks at aiohttp's inner state, which may change with any of its releases; tests/https fails when it does.
     """
 
-    __slots__ = (
-        "_header_of",
-        "_header_timer",
-        "_paused_once",
-        "_write_timer",
-        "body",
-        "listener",
-        "made_at",
-        "received_at",
-    )
+    __slots__ = ("_header_of", "_header_timer", "_slow", "_write_timer", "body", "listener", "made_at", "received_at")
 
     def __init__(self, manager: web.Server, listener: Listener, **options: Any) -> None:
         super().__init__(manager, **options)
         self.listener = listener
         self._header_of = -1
         self._header_timer: asyncio.TimerHandle | None = None
-        self._paused_once = False
+        self._slow = False
         self._write_timer: asyncio.TimerHandle | None = None
         self.body: StreamReader = EMPTY_PAYLOAD
         """That of the request that was taken up last."""
@@ -103,11 +92,11 @@ class Connection(web.RequestHandler):
     def pause_reading(self) -> None:
         """Called for a body that is read more slowly than it comes. The parser may then stop in the next one, too."""
         super().pause_reading()
-        self._paused_once = True
+        self._slow = True
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 -- aiohttp's signature
         """Called for each body that was taken, paused or not; to resume what runs costs as much as parsing it."""
-        if self._paused_once:
+        if self._slow:
             super().resume_reading(resume_parser)
 
     def write(self, data: bytes) -> None:
@@ -325,7 +314,7 @@ class Listener:
     def malformed(self, reason: str) -> Answer:
         """For bytes that are no request. The reason goes to the log only: its words are aiohttp's and the client's."""
         self._count_bad_request(400)
-        log.debug("malformed request", extra={"server": self.name, "error": reason[:_LOGGED_CHARACTERS]})
+        log.debug("malformed request", extra={"server": self.name, "error": reason})
         return failure(400, "not an HTTP/1.1 request; with -v, the webhook logs the reason")
 
     def broken(self, error: BaseException | None) -> Answer:

@@ -10,6 +10,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ log = logging.getLogger(__name__)
 
 _OWN_FIELDS: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "color_message"}
 """What every record has; anything else came in through `extra`."""
+_FIELD_MOST: Final = 256  # characters of each text, which may be a stranger's
+_MESSAGE_MOST: Final = 1024
+_ENTRIES_MOST: Final = 64
+_TRACE_MOST: Final = 16 * 1024
 
 
 class LogFormat(StrEnum):
@@ -71,13 +76,13 @@ class JSONFormatter(logging.Formatter):
             "ts": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "msg": record.getMessage(),
+            "msg": _cut(record.getMessage(), _MESSAGE_MOST),
         }
         line.update(_fields(record))
         trace = _trace(self, record)
         if trace:
             line["trace"] = trace
-        return json.dumps(line, separators=(",", ":"), default=str)
+        return _dumps(line, separators=(",", ":"))
 
 
 class TextFormatter(logging.Formatter):
@@ -86,10 +91,10 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end; a traceback follows on lines of its own."""
         fields = "".join(f" {name}={_plain(value)}" for name, value in _fields(record))
-        message = _one_line(record.getMessage())
+        message = _one_line(_cut(record.getMessage(), _MESSAGE_MOST))
         line = f"{_time(record)} {record.levelname:<7} {record.name}: {message}{fields}"
-        trace = _trace(self, record)
-        return f"{line}\n{trace}" if trace else line
+        # Indented, so that no text in it looks like a line of its own.
+        return "\n  ".join([line, *map(_one_line, _trace(self, record).splitlines())])
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -99,19 +104,37 @@ def _time(record: logging.LogRecord) -> str:
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
     for name, value in record.__dict__.items():
         if name not in _OWN_FIELDS:
-            yield name, value
+            yield name, _shortened(value)
+
+
+def _shortened(value: Any) -> Any:
+    """A field's value as JSON, with each of its texts and lists cut."""
+    if isinstance(value, int | float) or value is None:
+        return value
+    if isinstance(value, list | tuple):
+        return [*map(_shortened, value[:_ENTRIES_MOST]), *["..."] * (len(value) > _ENTRIES_MOST)]
+    if isinstance(value, dict):
+        return {_cut(str(name)): _shortened(entry) for name, entry in islice(value.items(), _ENTRIES_MOST)}
+    return _cut(str(value))
+
+
+def _cut(text: str, most: int = _FIELD_MOST) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    return formatter.formatException(record.exc_info) if record.exc_info else ""
+    return _cut(formatter.formatException(record.exc_info), _TRACE_MOST) if record.exc_info else ""
+
+
+def _dumps(value: object, **options: Any) -> str:
+    return json.dumps(value, **options).replace("\x7f", "\\u007f")  # the one control character that Python leaves
 
 
 def _one_line(text: str) -> str:
-    return text if text.isprintable() else json.dumps(text)
+    return text if text.isprintable() else _dumps(text)
 
 
 def _plain(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    if isinstance(value, str) and (not text or not text.isprintable() or any(c in ' "=' for c in text)):
-        return json.dumps(text)
-    return text
+    if isinstance(value, str) and value and value.isprintable() and not any(c in ' "=' for c in value):
+        return value
+    return _dumps(value)

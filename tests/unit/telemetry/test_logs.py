@@ -7,9 +7,11 @@ import json
 import logging
 import re
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webhook.telemetry.logs import LogFormat, configure, warn_of_variables
 
@@ -80,6 +82,68 @@ def test_traceback_is_kept(log_format: LogFormat) -> None:
     trace = json.loads(text)["trace"] if log_format is LogFormat.JSON else text
     assert "Traceback (most recent call last)" in trace
     assert "KeyError: 'spec'" in trace
+
+
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+TEXTS = st.text(max_size=40) | st.sampled_from(
+    ["\x1b[2J", "\x9b31m", "\x7f", "\u202e", "\ud800", "\r", "a=b", '"']
+).map(lambda text: text * 300)
+VALUES = st.recursive(
+    TEXTS | st.none() | st.booleans() | st.integers(-(2**64), 2**64) | st.binary(max_size=2000) | st.just({"x" * 500}),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3) | st.lists(st.just("y"), min_size=90)
+    ),
+    max_leaves=6,
+)
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        assert len(value) <= 65
+        for entry in value:
+            yield from texts_in(entry)
+    elif isinstance(value, dict):
+        for name, entry in value.items():
+            yield name
+            yield from texts_in(entry)
+
+
+@given(message=TEXTS, user=VALUES, error=TEXTS)
+def test_whatever_a_field_holds_the_line_is_short_and_free_of_control_characters(
+    message: str, user: Any, error: str
+) -> None:
+    written = {}
+    for log_format in LogFormat:
+        stream = configured(log_format)
+        log.error(message, extra={"user": user}, exc_info=ValueError(error))
+        written[log_format] = stream.getvalue()
+    assert written[LogFormat.JSON].count("\n") == 1
+    for line in "".join(written.values()).split("\n"):
+        assert not CONTROLS.search(line)
+    line = json.loads(written[LogFormat.JSON])
+    assert len(line["msg"]) <= 1024
+    assert all(len(text) <= 256 for text in texts_in(line["user"]))
+    assert len(line["trace"]) <= 16 * 1024
+    first, *trace = written[LogFormat.TEXT].rstrip("\n").split("\n")
+    assert TIME.match(first)
+    assert all(each.startswith("  ") for each in trace)
+
+
+def test_what_is_cut_says_so() -> None:
+    stream = configured(LogFormat.JSON)
+    log.info("m" * 2000, extra={"user": "u" * 257, "short": "u" * 256, "rules": ["r"] * 70})
+    line = json.loads(stream.getvalue())
+    assert (line["msg"], line["user"]) == ("m" * 1021 + "...", "u" * 253 + "...")
+    assert (line["short"], line["rules"]) == ("u" * 256, [*["r"] * 64, "..."])
+
+
+def test_long_traceback_is_cut_at_its_end() -> None:
+    stream = configured(LogFormat.JSON)
+    log.error("review failed", exc_info=ValueError("\n".join(map(str, range(50_000)))))
+    trace = json.loads(stream.getvalue())["trace"]
+    assert (trace[:13], trace[-3:], len(trace)) == ("ValueError: 0", "...", 16 * 1024)
 
 
 def test_unknown_types_are_written_as_text() -> None:
