@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from webhook import __version__
-from webhook.commands.shared.output import flushed, without_output, write
+from webhook.commands.shared.output import flushed, steady, without_output, write
 from webhook.commands.verbs import CLUSTER_FLAGS, DAEMONS, VERBS, command_line_of, module_of
 from webhook.config.command_line import program
 
@@ -35,6 +35,9 @@ _INTERRUPTED: Final = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb. Returns 0 for fine, 1 for findings, 2 for wrong usage, unreadable input or no cluster."""
+    if sys.stderr is not None:  # messages quote files and servers
+        write_raw = sys.stderr.write
+        sys.stderr.write = lambda text: write_raw(steady(text))  # type: ignore[method-assign]
     if arguments is None and not DAEMONS.intersection(sys.argv[1:]):
         gc.set_threshold(_OBJECTS)
     if without_output():

@@ -47,7 +47,7 @@ class Suggestions(NamedTuple):
     directive: int = NO_FILES
 
     def __str__(self) -> str:
-        lines = [f"{word}\t{text}" if text else word for word, text in self.words]
+        lines = [f"{word}\t{text}" if text else word for word, text in self.words if word.isprintable()]
         return "\n".join([*lines, f":{self.directive}"]) + "\n"
 
 

@@ -51,7 +51,8 @@ def _command(row: Row, entry: Entry) -> str:
 
 def _escaped(text: str, more: str = "") -> str:
     """The text with those characters escaped that end a value of a workflow command."""
-    return "".join(f"%{ord(each):02X}" if each in f"%\r\n{more}" else each for each in encodable(text))
+    text = encodable(text).replace("##[", "## [")
+    return "".join(f"%{ord(each):02X}" if each in f"%\r\n{more}" else visible(each) for each in text)
 
 
 def _plain(text: str) -> str:

@@ -22,17 +22,22 @@ def encodable(value: Any) -> Any:
     return value
 
 
-def json_text(value: Any) -> str:
-    """A value as indented JSON with a final newline, keys in their order."""
-    return json.dumps(encodable(value), indent=2, ensure_ascii=False) + "\n"
+def json_text(value: Any, indent: int | None = 2) -> str:
+    """A value as JSON with a final newline, keys in their order; on one line without `indent`."""
+    return _readable(lambda raw: json.dumps(encodable(value), indent=indent, ensure_ascii=not raw)) + "\n"
+
+
+def _readable(dump: Callable[[bool], str]) -> str:
+    """Characters beyond ASCII as they are (true), unless one of them steers a terminal. JSON takes DEL for none."""
+    text = dump(True)  # noqa: FBT003 -- a callback's argument
+    return text if text.replace("\n", "").isprintable() else dump(False).replace("\x7f", "\\u007f")  # noqa: FBT003
 
 
 def yaml_text(value: Any) -> str:
     """The same as YAML."""
     import yaml  # noqa: PLC0415 -- only here; the reader has it already
 
-    text: str = yaml.safe_dump(encodable(value), sort_keys=False, allow_unicode=True, width=_WIDTH)
-    return text
+    return _readable(lambda raw: yaml.safe_dump(encodable(value), sort_keys=False, allow_unicode=raw, width=_WIDTH))
 
 
 STRUCTURED: Final[Mapping[str, Callable[[Any], str]]] = {"json": json_text, "yaml": yaml_text}
@@ -55,7 +60,5 @@ def yaml_stream(objects: Sequence[dict[str, Any]]) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
 
     Dumper.add_representer(str, text)
-    stream: str = yaml.dump_all(
-        objects, Dumper=Dumper, explicit_start=True, sort_keys=False, allow_unicode=True, width=_WIDTH
-    )
-    return stream
+    options: Any = {"Dumper": Dumper, "explicit_start": True, "sort_keys": False, "width": _WIDTH}
+    return _readable(lambda raw: yaml.dump_all(encodable(list(objects)), allow_unicode=raw, **options))

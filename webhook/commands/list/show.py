@@ -6,13 +6,12 @@ meaning. docs/kubectl.md explains it.
 
 from __future__ import annotations
 
-import json
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.meta import format_time
 from webhook.commands.shared.ages import age
-from webhook.files.structured import STRUCTURED, encodable
+from webhook.files.structured import STRUCTURED, json_text
 from webhook.files.tables import table
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def structured_text(values: dict[str, Any], output: str, *, one_of_many: bool) -
     if not one_of_many:
         return STRUCTURED[output](values)
     if output == "json":
-        return json.dumps(encodable(values), ensure_ascii=False) + "\n"
+        return json_text(values, indent=None)
     return f"---\n{STRUCTURED[output](values)}"
 
 

@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Final
 
 from webhook.config.command_line import program
 
 _FAILED: Final = 2
+_STEERING: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+    r"|\x1b(?!\[(?:0|1|32|36|1;31|1;33)m)"
+)
+"""All that moves a cursor, ends a line or turns the direction of text, but not our colors."""
+
+
+def steady(text: str) -> str:
+    """The text with everything escaped that steers a terminal, its lines and our colors apart."""
+    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def write(content: str, code: int) -> int:
     """Writes everything at once. Returns the exit code: `code`, or 2 if it could not be written."""
     try:
         sys.stdout.flush()
-        sys.stdout.buffer.write(content.encode())  # whatever the locale says: files and CI expect UTF-8
+        sys.stdout.buffer.write(steady(content).encode())  # whatever the locale says: files and CI expect UTF-8
     except OSError as error:
         return _not_written(error, code)
     return flushed(code)
 
 
-def write_more(content: str) -> int | None:
-    """Writes a part of what is still to come; None if more may follow, else the exit code to end with."""
+def write_more(content: str, *, screen: bool = False) -> int | None:
+    """Writes a part of what is still to come, which may steer the terminal if it is a `screen`.
+
+    Returns None if more may follow, else the exit code to end with.
+    """
     try:
-        sys.stdout.buffer.write(content.encode())
+        sys.stdout.buffer.write((content if screen else steady(content)).encode())
         sys.stdout.flush()
     except OSError as error:
         return _not_written(error, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.api.names import PROGRAM
 from webhook.commands.shared.main import ClusterUnreachable
 from webhook.commands.shared.output import write_more
-from webhook.files.structured import STRUCTURED, encodable
+from webhook.files.structured import STRUCTURED, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,10 +36,10 @@ def watch(
 
     While the cluster does not answer, the last report stays, with a note. Returns the exit code; ends by an interrupt.
     """
-    written = write_more(_CLEAR if screen else "")
+    written = write_more(_CLEAR if screen else "", screen=screen)
     while written is None:
         content = show(report)
-        written = write_more(framed(content, shutil.get_terminal_size().lines) if screen else content)
+        written = write_more(framed(content, shutil.get_terminal_size().lines) if screen else content, screen=screen)
         if written is None:
             time.sleep(seconds)
             report = _next(report, look)
@@ -69,5 +68,5 @@ def framed(content: str, height: int) -> str:
 def document(output: str, values: dict[str, Any]) -> str:
     """One of several documents: a line of JSON, or YAML after `---`."""
     if output == "json":
-        return json.dumps(encodable(values), ensure_ascii=False) + "\n"
+        return json_text(values, indent=None)
     return f"---\n{STRUCTURED[output](values)}"
