@@ -74,6 +74,10 @@ class Unavailable(ClusterError):  # noqa: N818 -- likewise
     """No answer, or none about the request itself; a retry may succeed."""
 
 
+class NotSent(Unavailable):
+    """Nothing was sent: when the request was to be written, it was not permitted or not wanted any more."""
+
+
 class Silent(Unavailable):
     """A watch was silent for too long: its connection is dead, or nothing happens and no bookmarks are sent."""
 

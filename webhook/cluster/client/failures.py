@@ -9,8 +9,6 @@ from typing import Final
 
 import aiohttp
 
-from webhook.cluster.client.fence import NotSent
-
 _REFUSED: Final = {
     errno.ECONNREFUSED: "connection refused",
     errno.ECONNRESET: "connection reset",
@@ -23,8 +21,6 @@ _REFUSED: Final = {
 
 def reason_of(error: aiohttp.ClientError | OSError) -> str:
     """One line: the address, if it was not reached, and what was wrong; no repr of a Python object."""
-    if isinstance(error.__cause__, NotSent):
-        return str(error.__cause__)
     if isinstance(error, aiohttp.ClientConnectorCertificateError):  # a ClientConnectorError without its os_error
         return f"{_address(error)}: {_certificate(error.certificate_error)}"
     if isinstance(error, aiohttp.ClientConnectorError):

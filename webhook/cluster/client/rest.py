@@ -19,9 +19,9 @@ import msgspec
 from yarl import URL
 
 from webhook.cluster.client.connections import Connections
-from webhook.cluster.client.errors import ClusterError, NoCredentials, Silent, Unavailable, error_of, is_busy
+from webhook.cluster.client.errors import ClusterError, NoCredentials, NotSent, Silent, Unavailable, error_of, is_busy
 from webhook.cluster.client.failures import limit_of, reason_of
-from webhook.cluster.client.fence import FencedBody
+from webhook.cluster.client.fence import FencedBody, always
 from webhook.cluster.client.proxy import UnknownProxy, proxy_at, proxy_for
 from webhook.cluster.client.raw import RawResponse
 from webhook.cluster.settings import RequestSettings
@@ -101,6 +101,7 @@ class _Request(NamedTuple):
     headers: Mapping[str, str]
     data: bytes | None
     timeout: aiohttp.ClientTimeout
+    wanted: Callable[[], bool] = always
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -114,6 +115,8 @@ def _named(request: _Request) -> Iterator[None]:
     except TimeoutError as error:
         raise Unavailable(f"{request}: {limit_of(error, request.timeout)}") from error
     except (aiohttp.ClientError, OSError) as error:
+        if isinstance(error.__cause__, NotSent):
+            raise NotSent(f"{request}: {error.__cause__}") from error
         raise Unavailable(f"{request}: {reason_of(error)}") from error
 
 
@@ -144,7 +147,7 @@ class Cluster:
         *,
         user_agent: str = "device-taint-webhook",
         throttle: Throttle | None = None,
-        permitted: Callable[[], bool] | None = None,
+        permitted: Callable[[], bool] = always,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """With a `throttle` every request but a watch waits for it, and pauses it when the server is busy.
@@ -215,29 +218,17 @@ class Cluster:
         )
         return await self._body_of(_Request("GET", path, query, {"Accept": accept}, None, timeout))
 
-    async def create(
-        self, collection: str, obj: Any, *, timeout_seconds: float | None = None, reserved: bool = False
-    ) -> bytes:
-        """The object as the server keeps it."""
-        return await self.request("POST", collection, body=obj, timeout_seconds=timeout_seconds, reserved=reserved)
+    async def create(self, collection: str, obj: Any, **options: Any) -> bytes:
+        """The object as the server keeps it; `options` are those of `request`."""
+        return await self.request("POST", collection, body=obj, **options)
 
     async def update(self, path: str, obj: Any, *, timeout_seconds: float | None = None) -> bytes:
         """The object as the server keeps it; a Conflict if it changed since the given one was read."""
         return await self.request("PUT", path, body=obj, timeout_seconds=timeout_seconds)
 
-    async def patch(
-        self,
-        path: str,
-        patch: Any,
-        *,
-        content_type: str = MERGE_PATCH,
-        timeout_seconds: float | None = None,
-        reserved: bool = False,
-    ) -> bytes:
-        """The object as it is after the patch."""
-        return await self.request(
-            "PATCH", path, body=patch, content_type=content_type, timeout_seconds=timeout_seconds, reserved=reserved
-        )
+    async def patch(self, path: str, patch: Any, *, content_type: str = MERGE_PATCH, **options: Any) -> bytes:
+        """The object as it is after the patch; `options` as for `create`."""
+        return await self.request("PATCH", path, body=patch, content_type=content_type, **options)
 
     async def watch(
         self,
@@ -290,11 +281,12 @@ class Cluster:
         content_type: str = JSON,
         timeout_seconds: float | None = None,
         reserved: bool = False,
+        wanted: Callable[[], bool] = always,
     ) -> bytes:
-        """The body of the response. `reserved`: the caller has reserved the request at the throttle already."""
+        """The body of the response; NotSent if it is not `wanted` as a body is written. `reserved`: at the throttle."""
         headers, data = _content(body, accept, content_type)
         timeout = aiohttp.ClientTimeout(total=timeout_seconds or self._settings.timeout_seconds)
-        return await self._body_of(_Request(method, path, query, headers, data, timeout), reserved=reserved)
+        return await self._body_of(_Request(method, path, query, headers, data, timeout, wanted), reserved=reserved)
 
     async def _body_of(self, request: _Request, *, reserved: bool = False) -> bytes:
         """The body of the response to a request that waits for its turn at the throttle."""
@@ -350,9 +342,7 @@ class Cluster:
         headers = [*request.headers.items(), *access.impersonation]
         if access.authorization:
             headers.append(("Authorization", access.authorization))
-        data: bytes | FencedBody | None = request.data
-        if request.data is not None and self._permitted is not None:
-            data = FencedBody(request.data, self._permitted)
+        data = None if request.data is None else FencedBody(request.data, self._permitted, request.wanted)
         return await self._session.request(
             request.method,
             URL(url, encoded=True),  # else yarl would normalize what was quoted on purpose

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from webhook.api.names import WORKER
+from webhook.cluster.client.fence import always
 from webhook.cluster.client.rest import Cluster
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class ThrottledCluster(Cluster):
         throttle: Throttle,
         *,
         user_agent: str = WORKER,
-        permitted: Callable[[], bool] | None = None,
+        permitted: Callable[[], bool] = always,
     ) -> None:
         """`permitted` is asked when the body of a request is written; if not, it is not sent."""
         super().__init__(credentials, user_agent=user_agent, throttle=throttle, permitted=permitted)
@@ -41,10 +42,10 @@ class ThrottledCluster(Cluster):
         """Returns once this many requests may be made at once; make them with `reserved=True`."""
         await self._throttle.wait(requests)
 
-    async def delete(self, path: str, options: Any = None, *, reserved: bool = False) -> bytes:
-        """The object as it was, or a Status; `options` are DeleteOptions without kind."""
+    async def delete(self, path: str, options: Any = None, **more: Any) -> bytes:
+        """The object as it was, or a Status; `options` are DeleteOptions without kind, `more` those of `request`."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", **(options or {})}
-        return await self.request("DELETE", path, body=body, reserved=reserved)
+        return await self.request("DELETE", path, body=body, **more)
 
     async def apply(self, path: str, obj: Any, *, manager: str = FIELD_MANAGER) -> bytes:
         """Server-side apply of our own fields, by force where another manager has them."""

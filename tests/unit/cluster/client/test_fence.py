@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.cluster.peer import Answer, Fixed, Peer, run
 from webhook.cluster.client.credentials import Access
-from webhook.cluster.client.errors import ClusterError
+from webhook.cluster.client.errors import ClusterError, NotSent
 from webhook.cluster.client.throttled import STRATEGIC, ThrottledCluster
 from webhook.flowcontrol.throttle import Throttle
 
@@ -90,5 +90,29 @@ def test_with_the_lease_a_request_is_as_it_would_be_without_a_fence(write: str) 
                 second.body,
             )
             assert first.headers == second.headers
+
+    run(test())
+
+
+@pytest.mark.parametrize("write", ["create", "patch", "delete"])
+def test_request_that_is_not_wanted_any_more_is_not_sent_although_the_lease_is_held(write: str) -> None:
+    async def test() -> None:
+        answers, asked = [True, False], list[int]()
+
+        def wanted() -> bool:
+            asked.append(len(peer.requests))
+            return answers.pop(0)
+
+        sends: dict[str, Callable[[ThrottledCluster], Coroutine[Any, Any, bytes]]] = {
+            "create": lambda cluster: cluster.create("/x", {"a": 1}, wanted=wanted),
+            "patch": lambda cluster: cluster.patch("/x", {"a": 1}, wanted=wanted),
+            "delete": lambda cluster: cluster.delete("/x", wanted=wanted),
+        }
+        async with Peer() as peer, fenced(peer, lambda: True) as cluster:
+            peer.answers.append(Answer({}))
+            await sends[write](cluster)
+            with pytest.raises(NotSent, match=r"/x.*: not sent, because it is not wanted any more"):
+                await sends[write](cluster)
+            assert (asked, len(peer.requests)) == ([0, 1], 1)
 
     run(test())
