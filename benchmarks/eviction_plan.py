@@ -93,6 +93,9 @@ class Cluster:
         """At once."""
         return True
 
+    async def read(self, _pod: PodRef) -> None:
+        """As the watch shows it."""
+
     async def evict(self, _pod: PodRef, _seconds: int | None) -> EvictionOutcome:
         """Evicted."""
         if self.first_at is None:

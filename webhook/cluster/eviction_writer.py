@@ -9,6 +9,7 @@ import msgspec
 
 from webhook.api.meta import GROUP, format_time
 from webhook.api.pod_groups import POD_GROUP_VERSIONS, PodGroup
+from webhook.api.pods import HOLD
 from webhook.cluster.cache.listwatch import METADATA
 from webhook.cluster.cache.wire import ObjectIdentity
 from webhook.cluster.client.answers import decode
@@ -16,6 +17,7 @@ from webhook.cluster.client.errors import (
     ClusterError,
     Conflict,
     NotFound,
+    NotSent,
     is_budget_pending,
     is_disruption_budget,
     is_webhook_refusal,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 class _Meta(ObjectIdentity, frozen=True, gc=False):
     deletion_timestamp: str | None = None
+    annotations: dict[str, str] | None = None
 
 
 class _Pod(msgspec.Struct, frozen=True):
@@ -49,6 +52,11 @@ class _Pod(msgspec.Struct, frozen=True):
     def terminating(self) -> bool:
         """Whether it was deleted, and has not ended yet."""
         return self.metadata.deletion_timestamp is not None
+
+    @property
+    def held(self) -> bool:
+        """Whether it is on hold."""
+        return HOLD in (self.metadata.annotations or {})
 
 
 class _Grant(msgspec.Struct, frozen=True):
@@ -68,11 +76,14 @@ The first is the store's (k8s.io/apiserver pkg/storage/interfaces.go, Preconditi
 graceful deletion (pkg/registry/rest/delete.go) and of the Eviction API, which has taken one disruption from the budget
 by then (eviction.go, addConditionAndDeletePod).
 """
+_VERSION: Final = ("ResourceVersion in", "the object has been modified")
+"""Likewise if the object has another version: in preconditions of deletions, and in a patch."""
 _BUDGETS: Final = 'poddisruptionbudgets.policy "'
 """In the text of a 404 or 409 about the budget, which the Eviction API writes to, and not about the pod."""
 _TARGETS_MOST: Final = 1024
 """How many times of DisruptionTarget are remembered; a pod whose time is forgotten gets a new one."""
 _EXCERPT_BYTES: Final = 200
+_HELD: Final = EvictionOutcome(EvictionResult.FAILED, "it is on hold, which the watch has not shown yet", changed=True)
 
 
 class EvictionWriter:
@@ -91,22 +102,27 @@ class EvictionWriter:
 
     async def prepare(self, pod: PodRef, *, delete: bool, unsure: bool) -> bool:
         """Reserves the one request of `evict`, or the two of `delete`; if `unsure`, it reads the pod first."""
-        if unsure:
-            try:
-                found = decode(_POD, await self._cluster.get(_path_of(pod), accept=METADATA))
-            except (ClusterError, msgspec.DecodeError) as error:
-                if isinstance(error, ClusterError) and _is_gone(error):
-                    return False
-                # else the eviction itself will fail in the same way
-            else:
-                if found.metadata.uid != pod.uid or found.terminating:
-                    return False
+        found = await self.read(pod) if unsure else None
+        if found is not None and found.gone:
+            return False  # after other errors the eviction itself will fail in the same way
         await self._cluster.reserve(2 if delete else 1)
         return True
 
+    async def read(self, pod: PodRef) -> EvictionOutcome | None:
+        """A GET of the metadata alone; it waits for the client's rate limit itself."""
+        try:
+            found = decode(_POD, await self._cluster.get(_path_of(pod), accept=METADATA))
+        except ClusterError as error:
+            return _outcome(error)._replace(unsure=False)  # nobody was evicted by it
+        except msgspec.DecodeError:
+            return EvictionOutcome(EvictionResult.FAILED, "the pod's metadata are not an answer of an API server")
+        if found.metadata.uid != pod.uid or found.terminating:
+            return EvictionOutcome(EvictionResult.GONE)
+        return _HELD if found.held and not pod.held else None
+
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
         """Posts to the Eviction API, which honours disruption budgets and sets DisruptionTarget itself."""
-        return await self._evict(pod, _delete_options(pod, grace_period_seconds), reserved=True)
+        return await self._evict(pod, _delete_options(pod, grace_period_seconds, pod.version), reserved=True)
 
     async def may_evict(self, pod: PodRef) -> EvictionOutcome:
         """Posts a dry run to the Eviction API; it waits for the client's rate limit itself."""
@@ -120,7 +136,8 @@ class EvictionWriter:
             "deleteOptions": delete_options,
         }
         try:
-            answer = await self._cluster.create(f"{_path_of(pod)}/eviction", body, reserved=reserved)
+            path = f"{_path_of(pod)}/eviction"
+            answer = await self._cluster.create(path, body, reserved=reserved, wanted=pod.wanted)
         except ClusterError as error:
             return _outcome(error)
         return _granted(answer)
@@ -128,8 +145,8 @@ class EvictionWriter:
     async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:
         """Sets condition DisruptionTarget, then deletes the pod. A retry sends the same condition, time included.
 
-        The DELETE has the version of the pod with the condition as a precondition. So it is refused if anything has
-        happened to the pod since, such as another process deleting it while this one was stopped.
+        The PATCH names the version that was seen, and the DELETE that of the pod with the condition. So both are
+        refused if anything has happened to the pod since, such as a hold that the watch does not show yet.
         """
         condition = {
             "type": "DisruptionTarget",
@@ -138,10 +155,10 @@ class EvictionWriter:
             "message": disruption.message,
             "lastTransitionTime": self._targeted_at(pod, disruption),
         }
-        patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        patch = {"metadata": _identity(pod, pod.version), "status": {"conditions": [condition]}}
         try:
             status = f"{_path_of(pod)}/status"
-            answer = await self._cluster.patch(status, patch, content_type=STRATEGIC, reserved=True)
+            answer = await self._cluster.patch(status, patch, content_type=STRATEGIC, reserved=True, wanted=pod.wanted)
             outcome = await self._delete_marked(pod, answer, grace_period_seconds)
         except ClusterError as error:
             outcome = _outcome(error)
@@ -159,8 +176,12 @@ class EvictionWriter:
             return _not_understood(answer)
         if marked.terminating:
             return EvictionOutcome(EvictionResult.GONE)
-        options = _delete_options(pod, grace_period_seconds, resourceVersion=marked.metadata.resource_version)
-        return _granted(await self._cluster.delete(_path_of(pod), options, reserved=True))
+        if marked.held and not pod.held:
+            return _HELD
+        if not pod.wanted():
+            raise NotSent("not deleted, because it is not to go any more")
+        options = _delete_options(pod, grace_period_seconds, marked.metadata.resource_version)
+        return _granted(await self._cluster.delete(_path_of(pod), options, reserved=True, wanted=pod.wanted))
 
     def _targeted_at(self, pod: PodRef, disruption: Disruption) -> str:
         """The condition's time: when its status became True, which is not at each attempt to delete the pod."""
@@ -227,9 +248,13 @@ def _path_of(pod: PodRef) -> str:
     return path_of("", "v1", "pods", namespace=pod.namespace, name=pod.name)
 
 
-def _delete_options(pod: PodRef, grace_period_seconds: int | None, **preconditions: str) -> dict[str, Any]:
-    """`preconditions` are added to the pod's uid."""
-    options: dict[str, Any] = {"preconditions": {"uid": pod.uid, **preconditions}}
+def _identity(pod: PodRef, version: str) -> dict[str, str]:
+    """The very pod, in one version if any."""
+    return {"uid": pod.uid, "resourceVersion": version} if version else {"uid": pod.uid}
+
+
+def _delete_options(pod: PodRef, grace_period_seconds: int | None, version: str = "") -> dict[str, Any]:
+    options: dict[str, Any] = {"preconditions": _identity(pod, version)}
     if grace_period_seconds is not None:
         options["gracePeriodSeconds"] = grace_period_seconds
     return options
@@ -237,10 +262,13 @@ def _delete_options(pod: PodRef, grace_period_seconds: int | None, **preconditio
 
 def _is_gone(error: ClusterError) -> bool:
     """Whether the API server itself says that the object is gone, or that another one has its name."""
-    if not error.has_status or is_webhook_refusal(error) or _BUDGETS in error.server_message:
-        return False
-    another = isinstance(error, Conflict) and any(text in error.server_message for text in _ANOTHER)
-    return another or isinstance(error, NotFound)
+    return _says(error, NotFound, "") or _says(error, Conflict, *_ANOTHER)
+
+
+def _says(error: ClusterError, kind: type[ClusterError], *texts: str) -> bool:
+    """Whether the API server itself says one of these in such an error, and not about a budget."""
+    foreign = not error.has_status or is_webhook_refusal(error) or _BUDGETS in error.server_message
+    return isinstance(error, kind) and not foreign and any(text in error.server_message for text in texts)
 
 
 def _granted(answer: bytes) -> EvictionOutcome:
@@ -263,6 +291,10 @@ def _outcome(error: ClusterError) -> EvictionOutcome:
     """What a failed request means for the pod."""
     if _is_gone(error):
         return EvictionOutcome(EvictionResult.GONE)
+    if isinstance(error, NotSent):
+        return EvictionOutcome(EvictionResult.FAILED, str(error), withdrawn=True)
+    if _says(error, Conflict, *_VERSION):
+        return EvictionOutcome(EvictionResult.FAILED, str(error), changed=True)
     if is_disruption_budget(error):
         pending = is_budget_pending(error)
         seconds = error.retry_after_seconds

@@ -26,13 +26,15 @@ _STALE_MOST: Final = 4
 class _Causes:
     """The pods of one group, by uid, that a taint evicts itself, and which of them is due first."""
 
-    __slots__ = ("_by_due", "_count", "_left", "evictions")
+    __slots__ = ("_by_due", "_count", "_left", "evictions", "known")
 
     def __init__(self) -> None:
         self.evictions: dict[str, Eviction] = {}
         self._by_due: list[tuple[datetime, int, str, Eviction]] = []
         """A heap; it keeps an eviction that has changed until that is first of all."""
         self._count = 0
+        self.known: tuple[Eviction | None, bool] = None, False
+        """The first, and whether any was left, when others were last planned for it."""
         self._left: dict[str, str] = {}
         """Pods that were not on their way out when last looked at; their `namespace/name` by uid."""
 
@@ -81,8 +83,6 @@ class Companions:
         self._inventory = inventory
         self._causes: dict[str, _Causes] = {}
         """By `namespace/name` of the group."""
-        self._along: dict[str, set[str]] = {}
-        """Pods, by uid, that go because of those; likewise."""
         self.changed: set[str] = set()
         """Groups, by `namespace/name`, whose other pods are to be planned again, because of a pod that was planned."""
 
@@ -90,10 +90,11 @@ class Companions:
         """Whether the pod is disrupted only together with all others of its group."""
         return goes_with_all(self._inventory, pod)
 
-    def eviction_of(self, pod: Pod, own: Eviction | None, *, held: bool) -> Eviction | None:
+    def eviction_of(self, pod: Pod, own: Eviction | None, *, stays: bool, begun: bool) -> Eviction | None:
         """When and why a pod goes; `own`: because of its own claims.
 
-        `held`: its own eviction would free no device, so it takes no other pod along.
+        `stays`: it is left alone all the same, so it takes no other pod along. `begun`: another one of those that it
+        goes together with was evicted.
         """
         if not pod.pod_group:
             return own
@@ -101,13 +102,15 @@ class Companions:
         if not self.goes_with_all(pod):
             self._set(group, pod, None)
             return own
-        self._set(group, pod, None if held else own)
-        return own if own is not None or not may_go_along(pod) else self._along_with_others(group, pod.meta.uid)
+        self._set(group, pod, None if stays else own)
+        causes = self._causes.get(group)
+        if causes is None or (own is not None and not own.waits) or not may_go_along(pod):
+            return own
+        return causes.first if begun or causes.any_left(self._inventory.pods) else own
 
     def forget(self, pod: Pod) -> None:
         """The pod no longer exists."""
         if pod.pod_group:
-            self._along.get(group_key(pod), set()).discard(pod.meta.uid)
             self._set(group_key(pod), pod, None)
 
     def others_of(self, groups: Iterable[str]) -> list[str]:
@@ -119,28 +122,18 @@ class Companions:
             found += [key for key in self._inventory.members_of(group) if pods[key].meta.uid not in themselves]
         return found
 
-    def _along_with_others(self, group: str, uid: str) -> Eviction | None:
-        """Pods on their way out take along those that went because of them already, but not their replacements."""
-        causes, along = self._causes.get(group), self._along.get(group, set())
-        if causes is None or (uid not in along and not causes.any_left(self._inventory.pods)):
-            return None
-        self._along.setdefault(group, along).add(uid)
-        return causes.first
-
     def _set(self, group: str, pod: Pod, own: Eviction | None) -> None:
         uid, causes = pod.meta.uid, self._causes.get(group)
         if causes is None:
             if own is None:
                 return
             causes = self._causes[group] = _Causes()
-        before = causes.first
-        begins = own is not None and uid not in causes.evictions and not causes.any_left(self._inventory.pods)
         if own is None:
             causes.discard(uid)
         else:
             causes.set(pod, own)
         if not causes.evictions:
             del self._causes[group]
-            self._along.pop(group, None)
-        if begins or causes.first != before:
+        known, causes.known = causes.known, (causes.first, causes.any_left(self._inventory.pods))
+        if causes.known != known:
             self.changed.add(group)

@@ -263,18 +263,12 @@ class Controller:
                 self.ready.sweep()
                 self._evictor.wake()
                 self.queue.add_after(item, self._deps.settings.sweep_seconds)
-            case ItemKind.POOL | ItemKind.CEILING | ItemKind.WINDOW:
-                self._replan(item)
-                self._room.follow()
-
-    def _replan(self, item: WorkItem) -> None:
-        match item.kind:
-            case ItemKind.POOL:
-                self.planner.settle_pool(*item.name.split("/", 1))
             case ItemKind.CEILING:
                 self.planner.lift_ceiling(item.name)
-            case _:
+                self._room.follow()
+            case ItemKind.WINDOW:
                 self.planner.follow_windows(int(item.name))
+                self._room.follow()
 
     def _handle_pod(self, item: WorkItem) -> None:
         plan = self.plans.scheduled.get(item.name)
@@ -347,6 +341,10 @@ class Controller:
         if outcome.blocked:
             self._core.recorder.record_pod_event(PodEventKind.BLOCKED, plan, outcome.text)
             self.queue.add(item)  # it waits behind its budget
+            return
+        if plan.outdated:
+            self.plans.units.dissolve(plan)  # the others wait as well
+            self.queue.add(item)
             return
         seconds = self._retry(item, outcome.retry_after_seconds)
         plan.fault = fault = plan.fault or LastingFault(self._deps.clock.seconds)

@@ -15,7 +15,6 @@ Where things wait:
 | a pod that was evicted and is not seen to terminate | `queue`, as EVICTED | the time for that is over |
 | a pod that is terminating | `queue`, as TERMINATING | it is gone, or counts as stuck |
 | a stopped patch of which a rule has changed | `queue`, as CEILING | its other rules had time to change as well |
-| a pool that is being republished | `queue`, as POOL | its newest generation is complete, or the wait is over |
 | an Event | `recorder` | it is written |
 
 The plans are the source of truth. An item in a queue is a hint; its plan is checked again when it is popped.
@@ -61,14 +60,13 @@ class ItemKind(StrEnum):
     REPLACEMENT = "replacement"
     EVICTED = "evicted"
     TERMINATING = "terminating"
-    POOL = "pool"
     CEILING = "ceiling"
     WINDOW = "window"
     SWEEP = "sweep"
 
 
 class WorkItem(NamedTuple):
-    """A pod by uid, a rule by name, an evicted or terminating pod by `namespace/name/uid`, a pool by `driver/name`.
+    """A pod by uid, a rule by name, an evicted or terminating pod by `namespace/name/uid`.
 
     An evicted pod that is to be replaced goes by its uid, and so do rules with one ceiling (see `CeilingGroups`); a
     window by the position of its profile. The sweep has no name.

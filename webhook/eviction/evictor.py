@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from webhook.eviction.core import Core
     from webhook.eviction.pod_plan import PodPlan
+    from webhook.eviction.ports import PodRef
     from webhook.eviction.step import Evict
     from webhook.inventory.evictions import RuleRef
 
@@ -117,14 +118,15 @@ class PodEvictor:
             prepared = await asyncio.gather(*map(self._prepare, batch, steps))
         except TimeoutError:
             return [Attempt(plan) for plan in batch]
-        left = [plan for plan, there in zip(batch, prepared, strict=True) if there]
-        gone = [_evicted_before(Attempt(plan)) for plan, there in zip(batch, prepared, strict=True) if not there]
-        steps = self._steps(left)  # all of this took time
+        ended = [attempt for attempt in prepared if attempt is not None]
+        left = [plan for plan, attempt in zip(batch, prepared, strict=True) if attempt is None]
+        whole = all(attempt.outcome is not None and attempt.outcome.gone for attempt in ended)
+        steps = self._steps(left) if whole else None  # all of this took time
         if steps is None:
-            return [*gone, *[Attempt(plan) for plan in left]]
+            return [*ended, *[Attempt(plan) for plan in left]]
         for plan in left:
             self._core.returns.begin(plan.pod)
-        return [*gone, *await asyncio.gather(*map(self._request, left, steps))]
+        return [*ended, *await asyncio.gather(*map(self._request, left, steps))]
 
     async def _refused(self, batch: Sequence[PodPlan]) -> Attempt | None:
         """Asks whether all pods of a unit may be evicted; the first refusal, or None if there is none."""
@@ -140,17 +142,18 @@ class PodEvictor:
         return None
 
     async def _request(self, plan: PodPlan, step: Evict) -> Attempt:
-        core, writer = self._core, self._core.deps.writer
+        core = self._core
         async with self._in_flight:
-            if self._stopping or not core.deps.trusted():  # since the others of its unit were sent
-                core.returns.end(plan.pod, evicted=False)
-                return Attempt(plan)
-            rules = plan.eviction.rules
-            core.ceilings.begin_request(plan)
-            if step.delete:
-                outcome = await writer.delete(plan.ref, step.grace_period_seconds, disruption_of(core.deps.mode))
-            else:
-                outcome = await writer.evict(plan.ref, step.grace_period_seconds)
+            pod, rules = self._seen(plan, step), plan.eviction.rules
+            outcome = await self._send(plan, pod, step) if pod.wanted() else None
+        if outcome is None or outcome.withdrawn:
+            core.returns.end(plan.pod, evicted=False)
+            return Attempt(plan)
+        plan.outdated = pod.version if outcome.changed else ""
+        if outcome.changed:
+            core.plans.units.dissolve(plan)  # those that were not sent yet wait as well
+        if outcome.evicted:
+            core.plans.under_way.grant(plan.uid)
         core.deps.metrics.count_request("delete" if step.delete else "evict", outcome.result.value)
         attempt = Attempt(plan, outcome, evicted_for=rules if outcome.evicted else ())
         if outcome.result is EvictionResult.GONE:
@@ -159,23 +162,46 @@ class PodEvictor:
         core.returns.end(plan.pod, evicted=outcome.evicted)
         return attempt
 
-    async def _prepare(self, plan: PodPlan, step: Evict) -> bool:
-        """As `ClusterWriter.prepare`. Raises TimeoutError as soon as the worker stops."""
+    async def _send(self, plan: PodPlan, pod: PodRef, step: Evict) -> EvictionOutcome:
+        writer = self._core.deps.writer
+        self._core.ceilings.begin_request(plan)
+        if step.delete:
+            return await writer.delete(pod, step.grace_period_seconds, disruption_of(self._core.deps.mode))
+        if self._core.gate.limit_of(plan) is not None:
+            pod.version = ""  # a conflict would come after the budget has granted the disruption
+        return await writer.evict(pod, step.grace_period_seconds)
+
+    def _seen(self, plan: PodPlan, step: Evict) -> PodRef:
+        """The pod as it is known now, for requests that are written only while it is to go."""
+        pod = plan.ref
+        pod.version, pod.held = plan.pod.meta.resource_version, plan.pod.hold is not None
+        pod.wanted = lambda: self._core.breaker.blocked_by(plan) is None and self._step(plan, step) == step
+        return pod
+
+    async def _prepare(self, plan: PodPlan, step: Evict) -> Attempt | None:
+        """Waits for the client's rate limit; None if the pod may be evicted. Raises TimeoutError on a stop."""
+        writer, pod = self._core.deps.writer, self._seen(plan, step)
         async with asyncio.timeout(None) as turn:
             self._preparing.add(turn)
             try:
-                return await self._core.deps.writer.prepare(plan.ref, delete=step.delete, unsure=plan.doubt is not None)
+                if not await writer.prepare(pod, delete=step.delete, unsure=plan.doubt is not None):
+                    return _evicted_before(Attempt(plan))
+                outcome = None if step.delete or self._core.gate.limit_of(plan) is None else await writer.read(pod)
             finally:
                 self._preparing.discard(turn)
+        if outcome is None:
+            return None
+        plan.outdated = pod.version if outcome.changed else ""
+        return _evicted_before(Attempt(plan, outcome)) if outcome.gone else Attempt(plan, outcome)
 
     def _steps(self, batch: Sequence[PodPlan]) -> list[Evict] | None:
         """How to evict each of these pods now; None if one of them must not be evicted."""
         steps = [self._step(plan) for plan in batch]
         return None if None in steps else [step for step in steps if step is not None]
 
-    def _step(self, plan: PodPlan) -> Evict | None:
-        """How to evict the pod now; None if it must not be evicted."""
-        return None if self._stopping else request_to_send(self._core, plan)
+    def _step(self, plan: PodPlan, sent: Evict | None = None) -> Evict | None:
+        """How to evict the pod now; None if it must not be evicted. `sent` as for `request_to_send`."""
+        return None if self._stopping else request_to_send(self._core, plan, sent)
 
 
 def _evicted_before(attempt: Attempt) -> Attempt:

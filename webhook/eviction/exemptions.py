@@ -30,6 +30,8 @@ class StepReason(StrEnum):
     FAILED = "its eviction is retried after an error"
     GANG = "others that it goes together with cannot go yet"
     GROUP = "its PodGroup keeps its claims reserved"
+    ALONE = "no pod goes that it would go along with"
+    REPUBLISHED = "the pool of its device is not published in full"
     RETURNS = "pods of its claim come back to the same device"
 
 
@@ -55,4 +57,5 @@ def in_vain(held_by: str, returns: str) -> StepReason | None:
 
 def stays(plan: PodPlan, returns: str) -> bool:
     """Whether the pod is not evicted at any time, as long as its plan and what its claims are used by do not change."""
-    return (exemption(plan.pod, plan.profile.settings) or in_vain(plan.held_by, returns)) is not None
+    exempt = exemption(plan.pod, plan.profile.settings) or in_vain(plan.held_by, returns)
+    return exempt is not None or plan.eviction.waits

@@ -42,8 +42,6 @@ _AT_ONCE_MOST: Final = 256
 _BATCH_SIZE: Final = 64
 _LIFT_SECONDS: Final = 2.0
 """How long after a change of its rules a stopped patch is checked again."""
-_REPUBLISH_SECONDS: Final = 60.0
-"""How long a driver may take to publish a new generation of a pool in full."""
 
 
 class Planner:
@@ -70,10 +68,6 @@ class Planner:
         """Plans for the change of one object, which the inventory has applied already."""
         self.mark_claims(self._core.evictions.touched(old, new))
         self._rules.released.observe(old, new)
-        unsettled = self._core.evictions.unsettled
-        while unsettled:
-            driver, pool = unsettled.pop()
-            self._core.queue.add_after(WorkItem(ItemKind.POOL, f"{driver}/{pool}"), _REPUBLISH_SECONDS)
         match new if new is not None else old:
             case Pod() as pod:
                 self._backlog.pods.add((key_of(pod.meta),))
@@ -206,11 +200,6 @@ class Planner:
                 if plan.profile.position == position and (uid in core.ready or uid in core.plans.put_off)
             ]
         )
-        return self.begin()
-
-    def settle_pool(self, driver: str, pool: str) -> bool:
-        """Plans for a pool that is not published in full, as it is. Returns whether planning is complete."""
-        self.mark_claims(self._core.evictions.settle((driver, pool)))
         return self.begin()
 
     # --- what is to be planned -------------------------------------------------------------------

@@ -53,6 +53,7 @@ class UnderWay:
         self._namespaces: dict[str, str] = {}
         self._everywhere = Places()
         self._places: dict[str, Places] = {}
+        self._begun: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._namespaces)
@@ -78,6 +79,15 @@ class UnderWay:
         """Whether a place is taken."""
         return self._everywhere.has(place)
 
+    def grant(self, uid: str) -> None:
+        """The pod was evicted: its unit has begun to go."""
+        if uid in self._namespaces:
+            self._begun.add(self._everywhere.place_of(uid))
+
+    def begun(self, place: str) -> bool:
+        """Whether a pod was evicted that took this place, or shared it with those that still do."""
+        return place in self._begun
+
     def add(self, uid: str, namespace: str, place: str) -> None:
         """An eviction has begun, or was found to be under way. Adding it twice changes nothing."""
         if self._everywhere.add(uid, place):
@@ -89,7 +99,10 @@ class UnderWay:
         namespace = self._namespaces.pop(uid, None)
         if namespace is None:
             return False
+        place = self._everywhere.place_of(uid)
         self._everywhere.discard(uid)
+        if not self.has(place):
+            self._begun.discard(place)
         places = self._places[namespace]
         places.discard(uid)
         if not places:
@@ -112,6 +125,7 @@ class Plans:
         self._inventory = inventory
         self._evictions = evictions
         self._profile_of = profile_of
+        self._never = never
         self._seconds = seconds
         self._grouping = Grouping(inventory, profile_of)
         self.companions = Companions(inventory)
@@ -147,6 +161,14 @@ class Plans:
     def stuck_of(self, rule_uid: str) -> list[str]:
         """The pods, by `namespace/name`, that a rule hits and that stay in Terminating."""
         return [pod.key for pod in self.stuck.values() if rule_uid in pod.rules]
+
+    def left_alone(self, plan: PodPlan) -> bool:
+        """Whether no pod goes that this one goes along with, or one is asked for already, without it."""
+        if not plan.along or self.under_way.begun(plan.place):
+            return False
+        unit = self.units.of(plan)
+        leader = None if unit is None else unit.leader
+        return leader is None or (leader.uid in self._requested and plan.uid not in self._requested)
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -190,7 +212,7 @@ class Plans:
         eviction, held_by = own, ""
         if pod.pod_group:
             held_by = self._evictions.holding_group(pod) if own is not None else ""
-            eviction = self.companions.eviction_of(pod, own, held=bool(held_by))
+            eviction = self._eviction_in_group(key, pod, own, held_by)
         if pod.deleting or pod.finished:
             self._end_doubt(uid, changes, finished=not pod.deleting)
         gone = pod.deleting or pod.finished or uid in self.evicted
@@ -210,21 +232,30 @@ class Plans:
             if not owner:  # else `_observe` tracks it already
                 self._known[key] = pod
             plan = self.scheduled[uid] = PodPlan(key, uid, pod, eviction, profile, owner, gang, held_by)
+            plan.along = eviction is not own
             before = self._doubtful.pop(uid, None)
             plan.doubt = None if before is None else before.doubt
         else:
-            fresh = eviction, profile, owner, gang, held_by, pod.priority, pod.hold
-            same = fresh == (*_planned_by(plan), plan.pod.priority, plan.pod.hold)
-            if same:
+            fresh = eviction, profile, owner, gang, held_by, pod.priority, pod.hold, eviction is not own
+            same = fresh == (*_planned_by(plan), plan.pod.priority, plan.pod.hold, plan.along)
+            if same and plan.outdated in ("", pod.meta.resource_version):
                 plan.pod = pod
                 return
             self._unlist(plan)
-            plan.pod = pod
+            if plan.outdated != pod.meta.resource_version:
+                plan.outdated = ""
+            plan.pod, plan.along = pod, eviction is not own
             plan.eviction, plan.profile, plan.owner, plan.gang, plan.held_by = fresh[:5]
         self.units.add(plan)
         self.revision += 1
         self.hits.add(plan)
         changes.planned.append(plan)
+
+    def _eviction_in_group(self, key: str, pod: Pod, own: Eviction | None, held_by: str) -> Eviction | None:
+        uid, known = pod.meta.uid, self.scheduled.get(pod.meta.uid)
+        begun = known is not None and self.under_way.begun(known.place)
+        stays = own is not None and self._never(PodPlan(key, uid, pod, own, self._profile_of(pod), held_by=held_by))
+        return self.companions.eviction_of(pod, own, stays=stays, begun=begun)
 
     def _drop(self, uid: str, dropped: list[PodPlan]) -> None:
         plan = self.scheduled.pop(uid, None)
@@ -265,6 +296,8 @@ class Plans:
         self.companions.forget(pod)
         # The watch may be faster than the response to our request.
         was_ours = uid in self.evicted or uid in self._requested
+        if was_ours:
+            self.under_way.grant(uid)
         for uids in (self.evicted, self._requested, self._terminating):
             uids.discard(uid)
         was_stuck = self.stuck.pop(uid, None) is not None
@@ -282,6 +315,8 @@ class Plans:
         """Counts a pod for its owner, and notes when it begins to terminate."""
         if pod.deleting and uid not in self._terminating:
             self._terminating.add(uid)
+            if uid in self._requested:
+                self.under_way.grant(uid)  # the watch is faster than the answer
             self.freed.add(PodTerminating(key, uid))
         if owner:
             missing = pod.deleting or not (pod.ready or pod.finished) or uid in self.under_way

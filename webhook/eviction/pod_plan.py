@@ -47,6 +47,10 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
     """The place in limits that it took when it was to be evicted last."""
     blocked: bool = False
     """Whether a disruption budget refused the last attempt."""
+    outdated: str = ""
+    """The version of the pod that the API server does not have any more; while the watch shows it, the pod waits."""
+    along: bool = False
+    """Whether it goes only because of others of its PodGroup: no taint evicts it itself."""
     doubt: Doubt | None = None
     """What the last request may have done; None if it was answered, or none was sent."""
     last_event: str = ""

@@ -21,12 +21,16 @@ _TO_CONFIRM: Final = (
 )
 
 
-class PodRef(NamedTuple):
-    """One pod; the uid tells it from later pods of the same name."""
+class PodRef(NamedTuple("PodRef", [("namespace", str), ("name", str), ("uid", str)])):  # noqa: SLOT002 -- it has more
+    """One pod; the uid tells it from later pods of the same name. In requests it has what was decided about it.
 
-    namespace: str
-    name: str
-    uid: str
+    `version`: the resourceVersion that it must still have, empty for any; `held`: whether it was on hold, for too long;
+    `wanted`: whether it is still to go, which is asked as each request is written.
+    """
+
+    version: str = ""
+    held: bool = False
+    wanted: Callable[[], bool] = staticmethod(lambda: True)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -63,6 +67,10 @@ class EvictionOutcome(NamedTuple):
     """The budget is still being processed by the server, so it neither allows nor refuses evictions yet."""
     short: bool = False
     """The budget allows fewer evictions than belong together; the server did not refuse."""
+    changed: bool = False
+    """The pod is not as it was seen: it is looked at again once the watch has brought its newer version."""
+    withdrawn: bool = False
+    """The pod was not to go any more when a request was to be written, which was not sent then."""
 
     @property
     def evicted(self) -> bool:
@@ -107,8 +115,12 @@ class ClusterWriter(Protocol):
         """
         ...
 
+    async def read(self, pod: PodRef) -> EvictionOutcome | None:
+        """Reads whether the pod is held or gone, whatever the watch shows; None if it may go."""
+        ...
+
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
-        """Requests an eviction through the Eviction API, with the uid as precondition."""
+        """Requests an eviction through the Eviction API, with uid and version as preconditions."""
         ...
 
     async def may_evict(self, pod: PodRef) -> EvictionOutcome:
@@ -116,7 +128,7 @@ class ClusterWriter(Protocol):
         ...
 
     async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:
-        """Sets condition DisruptionTarget, then deletes the pod, with the uid as precondition."""
+        """Sets condition DisruptionTarget, then deletes the pod, with uid and version as preconditions."""
         ...
 
     async def set_conditions(self, rule: DeviceTaintRule, conditions: Sequence[Condition]) -> WriteFailure | None:

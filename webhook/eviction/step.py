@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from webhook.api.pods import Pod
 from webhook.eviction.exemptions import StepReason, exemption, in_vain
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _LOOK_AGAIN_SECONDS: Final = 24 * 3600.0
-"""After what time to look for the next window again if none is known."""
+"""After what time to look again for the next window if none is known, or for the newer version of a pod."""
 
 
 class NoAction(msgspec.Struct, frozen=True):
@@ -62,7 +63,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
 
     `held_by`: the PodGroup that keeps its claims reserved; `returns`: the claim through which its pods come back.
     `overdue`: its disruption budgets have refused for the whole deadline; `evicted`: we evicted the pod, although the
-    watch may still show it.
+    watch may still show it; `outdated`: the API server has a newer version of the pod.
     """
 
     pod: Pod | None
@@ -74,23 +75,26 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     overdue: bool = False
     evicted: bool = False
     acts: bool = True
+    outdated: bool = False
 
 
 def recheck(core: Core, plan: PodPlan, now: datetime) -> Step:
     """The next step for a pod by what is known now, whichever queue it comes from (ADR 9).
 
-    It is called when the pod is planned, when it is popped, and right before its request is sent.
+    It is called when the pod is planned, when it is popped, before its request, and as that is written.
     """
     if core.plans.scheduled.get(plan.uid) is not plan:
         return NoAction(StepReason.SAFE)  # the plan was dropped or replaced meanwhile
     step = next_step(facts_of(core, plan), now)
-    return wait_for_unit(core, plan, now) or step if isinstance(step, Evict) else step
+    if not isinstance(step, Evict):
+        return step
+    return NoAction(StepReason.ALONE) if core.plans.left_alone(plan) else wait_for_unit(core, plan, now) or step
 
 
 def wait_for_unit(core: Core, plan: PodPlan, now: datetime) -> Wait | None:
     """How long a pod that could go by itself waits for those that it goes together with; None if it does not."""
     unit = core.plans.units.of(plan)
-    if unit is None or (unit.alike and unit.failed is None and now >= unit.due):  # as for most
+    if unit is None:  # as for most
         return None
     wait = unit_wait(unit, plan, now, lambda other: next_step(facts_of(core, other), now))
     if wait is not None or unit.failed is None:
@@ -108,8 +112,6 @@ def unit_wait(unit: Unit, plan: PodPlan, now: datetime, step_of: Callable[[PodPl
     if now < unit.due:
         last = max(unit.deciding, key=due_of)
         return Wait((unit.due - now).total_seconds(), StepReason.GANG, last, StepReason.EARLY)
-    if unit.alike:
-        return None
     steps = [(step_of(other), other) for other in unit.deciding if other is not plan]
     waits = [(step.seconds, step.reason, other) for step, other in steps if isinstance(step, Wait)]
     if not waits:
@@ -124,23 +126,37 @@ def _seconds(wait: tuple[float, StepReason, PodPlan]) -> float:
     return wait[0]
 
 
-def request_to_send(core: Core, plan: PodPlan) -> Evict | None:
-    """`recheck` right before a request; None also while evictions are paused, or plans may be behind the cluster."""
+def request_to_send(core: Core, plan: PodPlan, sent: Evict | None = None) -> Evict | None:
+    """`recheck` right before a request; None also while evictions are paused, or plans may be behind the cluster.
+
+    `sent`: what is about to be written. Once a pod of its unit was evicted by it, each of the others goes by itself.
+    """
     if core.backlog.behind or core.deps.paused() or not core.deps.trusted():
         return None
-    step = recheck(core, plan, core.deps.clock.now())
+    now = core.deps.clock.now()
+    if sent is None or not core.plans.under_way.begun(plan.place):
+        step = recheck(core, plan, now)
+    else:
+        # of those that go along the plan is dropped once nobody is there that a taint hits
+        planned = core.plans.scheduled.get(plan.uid) is plan or (plan.along and core.evictions.act(plan.eviction))
+        pod = core.deps.inventory.pods.get(plan.key)
+        if not planned or pod is None or pod.meta.uid != plan.uid:
+            return None
+        # past the deadline all go by DELETE, although the budget may allow more now
+        step = next_step(structs.replace(facts_of(core, structs.replace(plan, pod=pod)), overdue=sent.delete), now)
     return step if isinstance(step, Evict) else None
 
 
 def facts_of(core: Core, plan: PodPlan) -> Facts:
     """The current facts that the next step of a pod depends on."""
     pod, profile, evicted = plan.pod, plan.profile.settings, plan.uid in core.plans.evicted
-    hold = pod.hold if pod.hold is not None else core.deps.namespaces.hold_of(pod.meta.namespace)
+    hold = hold_of(core, plan)
     overdue = profile.delete_after_deadline and core.gate.overdue(
         plan, profile.deadline_seconds, core.deps.clock.seconds()
     )
     returns = core.returns.claim_of(pod)
-    return Facts(pod, plan.eviction, profile, hold, plan.held_by, returns, overdue, evicted, core.acts)
+    outdated = plan.outdated == pod.meta.resource_version != ""
+    return Facts(pod, plan.eviction, profile, hold, plan.held_by, returns, overdue, evicted, core.acts, outdated)
 
 
 def hold_of(core: Core, plan: PodPlan) -> str | None:
@@ -157,6 +173,8 @@ def next_step(facts: Facts, now: datetime) -> Step:
     due = later(facts.eviction.due, profile.grace_seconds)
     if now < due:
         return Wait((due - now).total_seconds(), StepReason.EARLY)
+    if facts.outdated:
+        return Wait(_LOOK_AGAIN_SECONDS, StepReason.FAILED)  # until the watch brings it
     if facts.hold is not None or profile.windows or profile.wait_for_completion_seconds:
         wait = _put_off(facts, facts.pod, due, now)
         if wait is not None:
@@ -192,6 +210,8 @@ def _why_not(facts: Facts) -> StepReason | None:
         return StepReason.SAFE
     if facts.evicted:
         return StepReason.DONE
+    if facts.eviction.waits:
+        return StepReason.REPUBLISHED
     return (
         exemption(pod, facts.profile)
         or in_vain(facts.held_by, facts.returns)

@@ -35,8 +35,8 @@ class Unit(msgspec.Struct, eq=False, gc=False):
     """The gangs and shared claims of its pods, gangs last. The last one identifies it in limits."""
     deciding: tuple[PodPlan, ...]
     """Of all pods that wait for the same, apart from their due times, the one that is due last."""
-    alike: bool
-    """Whether what one pod waits for, apart from its due time, is what all wait for."""
+    leader: PodPlan | None
+    """One of those that a taint evicts; None if all would only go along."""
     failed: PodPlan | None = None
     """The pod whose request failed last, if any."""
     retry_at: float = 0.0
@@ -151,14 +151,13 @@ class Units:
 
     def _register(self, members: tuple[PodPlan, ...], links: list[str]) -> Unit:
         deciding = _deciding(members)
-        [first, *more] = deciding
         unit = Unit(
             members,
             max([due_of(each) for each in deciding]),
             max([each.pod.priority for each in members]),
             tuple(links),
             deciding,
-            alike=not more and first.pod.hold is None and not _completes(first),
+            next((each for each in members if not each.along and not self._never(each)), None),
         )
         for each in members:
             self._units[each.uid] = unit
@@ -217,10 +216,10 @@ def _completes(plan: PodPlan) -> bool:
 
 
 def _deciding(members: Iterable[PodPlan]) -> tuple[PodPlan, ...]:
-    """One pod for each profile, with and without a hold, and that completes or does not: a few of thousands."""
-    kinds: dict[tuple[int, bool, bool], PodPlan] = {}
+    """One pod for each profile, with and without a hold, completing or not, outdated or not: a few of thousands."""
+    kinds: dict[tuple[int, bool, bool, bool], PodPlan] = {}
     for each in members:
-        kind = each.profile.position, each.pod.hold is not None, _completes(each)
+        kind = each.profile.position, each.pod.hold is not None, _completes(each), bool(each.outdated)
         known = kinds.get(kind)
         if known is None or (known.eviction is not each.eviction and due_of(known) < due_of(each)):
             kinds[kind] = each

@@ -72,12 +72,14 @@ RuleRef: TypeAlias = tuple[str, str]
 class Eviction(msgspec.Struct, frozen=True, gc=False):
     """When a pod is due, and all taints that evict it, including those that would do so later (E-11).
 
-    `rules` are those among the reasons, by uid, with their names; it follows from them.
+    `rules` are those among the reasons, by uid, with their names; it follows from them. `waits`: all reasons are in
+    slices of pools that are not published in full, so that nobody goes until they are.
     """
 
     due: datetime
     reasons: tuple[EvictionReason, ...]
     rules: tuple[RuleRef, ...] = ()
+    waits: bool = False
 
     def __post_init__(self) -> None:
         # Once for all pods that share the value.
@@ -116,11 +118,10 @@ class Evictions:
         self._shapes: tuple[tuple[bool, bool, bool], ...] = ()
         self.tainted: dict[PoolId, Mapping[str, tuple[DeviceTaint, ...]]] = {}
         """Devices with taints in slices that evict, by pool and name."""
+        self._incomplete: set[PoolId] = set()
+        """Those of these pools whose newest generation is not complete."""
         self.on_tainted: Callable[[str, str, list[str]], None] = _ignore
         """Called with the driver, the pool and the names of devices that a slice has tainted just now."""
-        self.unsettled: set[PoolId] = set()
-        """Pools whose newest generation lacks devices that were tainted; call `settle` for each after a while."""
-        self._settled: set[PoolId] = set()
         self._alike: dict[_Sort, Eviction | None] = {}
         """Claims under the same rules with the same tolerations share one result, and one value in memory."""
 
@@ -170,15 +171,8 @@ class Evictions:
         if self._scope.no_execute is not None:
             evicting = [(identity, pool.evicting) for identity, pool in self._inventory.pools.items()]
             self.tainted = {identity: taints for identity, taints in evicting if taints}
+            self._incomplete = {identity for identity in self.tainted if identity in self._inventory.pools.incomplete}
         return frozenset(self._inventory.pods)
-
-    def settle(self, identity: PoolId) -> AbstractSet[str]:
-        """The wait for the other slices of a pool is over: what they lack is gone. Returns the claims affected.
-
-        Until then devices keep their taints while their slice is being republished: no eviction is cancelled for it.
-        """
-        self._settled.add(identity)
-        return self._retainted(identity)
 
     def suspend(self, *rules: DeviceTaintRule) -> AbstractSet[str]:
         """The rules evict no pod until they are resumed. Returns the claims affected."""
@@ -225,20 +219,20 @@ class Evictions:
         if self._scope.no_execute is None:
             return _NO_CLAIMS
         pool = self._inventory.pools.get(identity)
-        before = self.tainted.pop(identity, {})
+        before, waited = self.tainted.pop(identity, {}), identity in self._incomplete
         after = {} if pool is None else pool.evicting
-        if pool is not None and before and identity not in self._settled and not pool.complete:
-            missing = {name: taints for name, taints in before.items() if name not in pool.devices}
-            if missing:
-                self.unsettled.add(identity)
-                after = {**after, **missing}
-        self._settled.discard(identity)
+        self._incomplete.discard(identity)
+        if pool is not None and (before or after) and not pool.complete:
+            # devices that are not there yet keep their taints: no eviction is cancelled for it
+            after = {name: taints for name, taints in before.items() if name not in pool.devices} | dict(after)
+            self._incomplete.update([identity] if after else [])
         if after:
             self.tainted[identity] = after
         fresh = [name for name in after if name not in before]
         if fresh:
             self.on_tainted(*identity, fresh)
-        changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+        flipped = waited != (identity in self._incomplete)
+        changed = [name for name in before.keys() | after.keys() if flipped or before.get(name) != after.get(name)]
         return self._claims_on(*[DeviceNames(*identity, name) for name in changed])
 
     def _claims_on(self, *places: DeviceNames) -> AbstractSet[str]:
@@ -267,11 +261,20 @@ class Evictions:
             eviction = self._eviction_by(claim, extended, without)
             if eviction is not None and eviction not in found:
                 found.append(eviction)
+        found = [eviction for eviction in found if not eviction.waits] or found
         if len(found) <= 1:
             return found[0] if found else None
         reasons = {reason for eviction in found for reason in eviction.reasons}
         due = min(eviction.due for eviction in found)
-        return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
+        return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)), waits=found[0].waits)
+
+    def act(self, eviction: Eviction) -> bool:
+        """Whether one of its reasons still evicts pods."""
+        acting = [self._acting.get(each.rule) for each in eviction.reasons if each.rule]
+        return any(each is not None and each.reason in eviction.reasons for each in acting) or any(
+            each.taint in self.tainted.get((each.driver, each.pool), {}).get(each.device, ())
+            for each in eviction.reasons
+        )
 
     def would_evict(self, pod: Pod, taint: Taint, names: DeviceNames) -> bool:
         """Whether the taint, on the named devices, would evict the pod, sooner or later (E-19 holds as above).
@@ -337,7 +340,7 @@ class Evictions:
         if len(results) == 1 and (not self.tainted or not self._taints_on(results[0])):
             return self._eviction_by_rules(results[0], extended=extended)
         due: datetime | None = None
-        reasons: dict[EvictionReason, None] = {}
+        reasons, waiting = dict[EvictionReason, None](), dict[EvictionReason, datetime]()
         for result in results:
             by_rules = self._eviction_by_rules(result, extended=extended)
             if by_rules is not None:
@@ -349,11 +352,17 @@ class Evictions:
                 time = _due(acting, result.tolerations, None, extended=extended)
                 if time is None:
                     continue
+                if (result.driver, result.pool) in self._incomplete:
+                    waiting[reason] = time
+                    continue
                 reasons[reason] = None
                 due = time if due is None else min(due, time)
+        waits = due is None and bool(waiting)
+        if waits:
+            reasons, due = dict.fromkeys(waiting), min(waiting.values())
         if due is None:
             return None
-        return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
+        return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)), waits=waits)
 
     def _taints_on(self, result: AllocationResult) -> tuple[DeviceTaint, ...]:
         """The taints in slices that evict."""

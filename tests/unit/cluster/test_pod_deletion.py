@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,10 +21,14 @@ from tests.unit.cluster.acting import (
     writer,
 )
 from tests.unit.cluster.peer import Answer, Drop, Peer, run, status
+from webhook.api.pods import HOLD
 from webhook.cluster.client.errors import Unavailable
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
-from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult
+from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult, PodRef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_deletion_says_why_first_and_both_name_the_very_pod() -> None:
@@ -132,5 +137,111 @@ def test_deletion_that_broke_off_is_not_sent_again() -> None:
             with pytest.raises(Unavailable):
                 await cluster.delete("/x")
             assert [request.method for request in peer.requests] == ["GET", "DELETE"]
+
+    run(test())
+
+
+# --- what was seen of the pod ---------------------------------------------------------------------
+
+
+def seen(version: str = "7", *, held: bool = False, wanted: Callable[[], bool] = lambda: True) -> PodRef:
+    pod = PodRef(*POD)
+    pod.version, pod.held, pod.wanted = version, held, wanted
+    return pod
+
+
+def test_both_ways_name_the_version_that_was_seen_and_a_dry_run_names_none() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([marked(), Answer(TERMINATING), Answer(TERMINATING), Answer(TERMINATING)])
+            assert (await writer(cluster).delete(seen(), None, DISRUPTION)).evicted
+            assert (await writer(cluster).evict(seen(), None)).evicted
+            assert (await writer(cluster).may_evict(POD)).evicted
+            patch, delete, evict, dry_run = [each.json for each in peer.requests]
+            assert patch["metadata"] == {"uid": "u1", "resourceVersion": "7"}
+            assert delete["preconditions"] == {"uid": "u1", "resourceVersion": "8"}
+            assert evict["deleteOptions"]["preconditions"] == {"uid": "u1", "resourceVersion": "7"}
+            assert dry_run["deleteOptions"]["preconditions"] == {"uid": "u1"}
+
+    run(test())
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_pod_whose_hold_shows_in_the_answer_to_the_patch_is_not_deleted_unless_that_was_known(held: bool) -> None:  # noqa: FBT001
+    async def test() -> None:
+        held_pod = Answer(
+            {"kind": "Pod", "metadata": {"uid": "u1", "resourceVersion": "8", "annotations": {HOLD: "debugging"}}}
+        )
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([held_pod, Answer(TERMINATING)])
+            outcome = await writer(cluster).delete(seen(held=held), None, DISRUPTION)
+            assert (outcome.evicted, outcome.changed, outcome.unsure) == (held, not held, False)
+            assert [each.method for each in peer.requests] == (["PATCH", "DELETE"] if held else ["PATCH"])
+
+    run(test())
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_pod_that_is_not_to_go_any_more_is_neither_marked_nor_deleted(after: int) -> None:
+    """`after`: so many requests."""
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.append(marked())
+            pod = seen(wanted=lambda: len(peer.requests) < after)
+            outcome = await writer(cluster).delete(pod, None, DISRUPTION)
+            assert (outcome.withdrawn, outcome.unsure, len(peer.requests)) == (True, False, after)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        (OTHER_VERSION, True),
+        ("Precondition failed: ResourceVersion in precondition: 7, ResourceVersion in object meta: 8", True),
+        ("the object has been modified; please apply your changes to the latest version and try again", True),
+        (f'admission webhook "x.example.com" denied the request: {OTHER_VERSION}', False),
+        (f'Operation cannot be fulfilled on poddisruptionbudgets.policy "web": {OTHER_VERSION}', False),
+        ("something else", False),
+    ],
+)
+def test_conflict_about_the_version_is_told_from_others(text: str, changed: bool) -> None:  # noqa: FBT001
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([Answer(status(409, text), 409)] * 2)
+            for outcome in (
+                await writer(cluster).evict(seen(), None),
+                await writer(cluster).delete(seen(), None, DISRUPTION),
+            ):
+                assert (outcome.result, outcome.changed, outcome.unsure) == (EvictionResult.FAILED, changed, False)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (marked(), None),
+        (marked(uid="u2"), (EvictionResult.GONE, False)),
+        (marked(deletionTimestamp=NOW_TEXT), (EvictionResult.GONE, False)),
+        (Answer(status(404, "gone"), 404), (EvictionResult.GONE, False)),
+        (Answer({"metadata": {"uid": "u1", "annotations": {HOLD: ""}}}), (EvictionResult.FAILED, True)),
+        (Answer(status(503, "busy"), 503), (EvictionResult.FAILED, False)),
+        (Answer(b"<html>"), (EvictionResult.FAILED, False)),
+        (Drop(), (EvictionResult.FAILED, False)),
+    ],
+    ids=["as seen", "another", "terminating", "gone", "held", "busy", "page", "no answer"],
+)
+def test_metadata_that_are_read_say_whether_a_pod_may_go(
+    answer: Answer | Drop, expected: tuple[EvictionResult, bool] | None
+) -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([answer, answer])
+            found = await writer(cluster).read(seen())
+            assert (None if found is None else (found.result, found.changed)) == expected
+            assert found is None or not found.unsure
+            assert "PartialObjectMetadata" in peer.requests[0].headers["accept"]
 
     run(test())

@@ -43,11 +43,11 @@ class Ring:
 
     def hits(self, name: str, after: float | None, *, held: bool = False) -> None:
         own = None if after is None else Eviction(NOW + timedelta(seconds=after), ())
-        self.companions.eviction_of(self.pod(name), own, held=held)
+        self.companions.eviction_of(self.pod(name), own, stays=held, begun=False)
 
-    def goes_after(self, name: str) -> float | None:
+    def goes_after(self, name: str, *, begun: bool = False) -> float | None:
         """When a pod goes that no taint evicts itself, in seconds from now."""
-        eviction = self.companions.eviction_of(self.pod(name), None, held=False)
+        eviction = self.companions.eviction_of(self.pod(name), None, stays=False, begun=begun)
         return None if eviction is None else (eviction.due - NOW).total_seconds()
 
     def changed(self) -> list[str]:
@@ -94,10 +94,10 @@ def test_of_pods_due_at_the_same_time_the_one_that_was_hit_first_counts() -> Non
     ring = Ring(*"abz")
     first = Eviction(NOW, (), (("uid-first", "first"),))
     second = Eviction(NOW, (), (("uid-second", "second"),))
-    ring.companions.eviction_of(ring.pod("b"), first, held=False)
-    ring.companions.eviction_of(ring.pod("a"), second, held=False)
-    ring.companions.eviction_of(ring.pod("b"), structs.replace(first), held=False)
-    assert ring.companions.eviction_of(ring.pod("z"), None, held=False) is first
+    ring.companions.eviction_of(ring.pod("b"), first, stays=False, begun=False)
+    ring.companions.eviction_of(ring.pod("a"), second, stays=False, begun=False)
+    ring.companions.eviction_of(ring.pod("b"), structs.replace(first), stays=False, begun=False)
+    assert ring.companions.eviction_of(ring.pod("z"), None, stays=False, begun=False) is first
 
 
 def test_only_pods_that_may_go_along_are_planned_again_and_only_if_that_changes_something() -> None:
@@ -130,20 +130,17 @@ def test_pod_that_no_longer_exists_takes_none_along() -> None:
     assert ring.goes_after("z") == 20
 
 
-def test_pods_on_their_way_out_take_along_those_that_went_because_of_them_already() -> None:
+def test_pods_on_their_way_out_take_along_those_whose_unit_has_begun_to_go() -> None:
     ring = Ring(*"abyz")
     ring.hits("a", 10)
     ring.hits("b", 20)
     assert ring.goes_after("y") == 10
     ring.leaves("a")
     assert ring.goes_after("z") == 10, "b is left"
-    ring = Ring(*"abyz")
-    ring.hits("a", 10)
-    ring.hits("b", 20)
-    assert ring.goes_after("y") == 10
+    ring.changed()
     ring.leaves("b")
-    ring.leaves("a")
-    assert (ring.goes_after("y"), ring.goes_after("z")) == (10, None)
+    assert (ring.goes_after("y", begun=True), ring.goes_after("z")) == (10, None)
+    assert ring.changed() == ["y", "z"]
 
 
 def test_pod_that_is_hit_when_all_others_are_leaving_begins_again() -> None:

@@ -212,7 +212,6 @@ def test_pods_that_decide_for_a_large_gang_are_few() -> None:
     unit = world.worker.plans.units.of(world.worker.plans.scheduled["uid-rank-000"])
     assert unit is not None
     assert sorted(plan.pod.meta.name for plan in unit.deciding) == ["rank-007", "rank-100"]
-    assert not unit.alike
 
 
 def test_pod_without_others_of_its_gang_goes_alone() -> None:

@@ -91,6 +91,7 @@ class Budget:
         return name.startswith(self.selects) and set(self.labels) <= set(labels)
 
 
+CHANGED = EvictionOutcome(EvictionResult.FAILED, "the object might have been modified", changed=True)
 BLOCKED = EvictionOutcome(EvictionResult.BLOCKED, "Cannot evict pod as it would violate the pod's disruption budget.")
 
 
@@ -117,6 +118,12 @@ class FakeCluster:
     disruptions: list[Disruption] = field(default_factory=list)
     meanwhile: deque[Callable[[], None]] = field(default_factory=deque)
     """What happens while the next evictions wait for their turn."""
+    while_connecting: deque[Callable[[], None]] = field(default_factory=deque)
+    """What happens while the next requests to evict or delete a pod wait for their connection."""
+    ahead: dict[str, Pod] = field(default_factory=dict)
+    """By name: pods as the API server has them, while the watch is behind."""
+    reads: list[str] = field(default_factory=list)
+    """Names of pods that were read before they were evicted."""
     looked_at: list[str] = field(default_factory=list)
     """Names of pods of which nobody knew whether they had been evicted."""
     done_all_the_same: bool = False
@@ -133,6 +140,14 @@ class FakeCluster:
         if unsure:
             self.looked_at.append(pod.name)
         return not (unsure and self.done_all_the_same)
+
+    async def read(self, pod: PodRef) -> EvictionOutcome | None:
+        self.reads.append(pod.name)
+        live = self.ahead.get(pod.name)
+        if live is not None and live.meta.uid != pod.uid:
+            return EvictionOutcome(EvictionResult.GONE)
+        held = live is not None and live.hold is not None and not pod.held
+        return CHANGED if live is not None and (live.deleting or held) else None
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG002 -- the port's
         return self._remove("evict", pod)
@@ -154,7 +169,14 @@ class FakeCluster:
 
     def _remove(self, verb: str, ref: PodRef) -> EvictionOutcome:
         now = self.world.clock.passed()
+        if self.while_connecting:
+            self.while_connecting.popleft()()
+            if not ref.wanted():
+                return EvictionOutcome(EvictionResult.FAILED, withdrawn=True)
         self.requests.append((verb, str(ref), round(now, 6)))
+        live = self.ahead.get(ref.name)
+        if live is not None and ref.version not in ("", live.meta.resource_version):
+            return CHANGED
         pod = self.world.inventory.pods.get(str(ref))
         labels = () if pod is None else pod.labels
         budgets = [budget for budget in self.world.budgets if verb == "evict" and budget.covers(ref.name, labels)]
@@ -344,7 +366,7 @@ class World:
                 await worker.handle(item)
                 worker.queue.done(item)
                 continue
-            taken = worker.ready.pop(self.clock.seconds())
+            taken = Idle(0.0) if self._stopped else worker.ready.pop(self.clock.seconds())
             if isinstance(taken, Idle):
                 break
             await worker.evict(taken)
@@ -370,10 +392,15 @@ class World:
         """Whether requests have taken all the time that there was."""
         return self.cluster.request_seconds > 0 and self.clock.elapsed > self._end
 
+    @property
+    def _stopped(self) -> bool:
+        """Whether the worker pops no pod."""
+        return not self.trusted or self.deps.paused() is not None
+
     def _next_wait(self) -> float:
         queue = self.worker.queue
         waits = [at - self.clock.elapsed for at, _, item in queue._later if queue._ready_at.get(item) == at]
-        taken = self.worker.ready.pop(self.clock.seconds())
+        taken = Idle(0.2) if self._stopped else self.worker.ready.pop(self.clock.seconds())
         assert isinstance(taken, Idle)
         # a hair more than asked for, so that rounding makes no endless row of empty waits
         return max(heapq.nsmallest(1, [*waits, taken.seconds])[0], 0.0) + 1e-6

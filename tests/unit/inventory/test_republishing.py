@@ -28,42 +28,38 @@ def republished() -> Watched:
     """With the first of two slices of the new generation, in which the first of two tainted devices is."""
     users = [each for number in "01" for each in (claim(f"p{number}", devices=(f"gpu-{number}",)), pod(f"p{number}"))]
     watched = Watched(BOTH, *users)
-    assert watched.change(None, part({"gpu-0": (taint(),)})) == set()
+    assert watched.change(None, part({"gpu-0": (taint(),)})) == {"ml/p0", "ml/p1"}
     return watched
 
 
-def test_device_keeps_its_taint_until_its_pool_is_there_again() -> None:
+def test_device_keeps_its_taint_until_its_pool_is_there_again_but_it_evicts_nobody() -> None:
     watched = republished()
-    assert watched.evictions.unsettled == {POOL_ID}
+    assert [watched.evicts_now(name) for name in ("p0", "p1")] == [False, False]
     assert watched.of("p1") is not None
     rest = structs.replace(slice_of({"gpu-1": ()}, name="rest", generation=2), slice_count=2)
-    assert watched.change(None, rest) == {"ml/p1"}
-    assert (watched.of("p0") is None, watched.of("p1")) == (False, None)
-
-
-def test_device_that_does_not_come_back_loses_its_taint_after_a_while() -> None:
-    watched = republished()
-    assert watched.users(watched.evictions.settle(POOL_ID)) == {"ml/p1"}
-    assert (watched.of("p0") is None, watched.of("p1")) == (False, None)
-    assert watched.users(watched.evictions.settle(POOL_ID)) == set()
+    assert watched.change(None, rest) == {"ml/p0", "ml/p1"}
+    assert (watched.evicts_now("p0"), watched.of("p1")) == (True, None)
 
 
 def test_each_generation_is_waited_for() -> None:
     watched = republished()
-    watched.evictions.settle(POOL_ID)
-    watched.evictions.unsettled.clear()
     assert watched.change(None, part({}, generation=3)) == set()
-    assert watched.evictions.unsettled == {POOL_ID}
     assert watched.of("p0") is not None
+    assert not watched.evicts_now("p0")
 
 
 def test_pool_that_is_there_in_full_is_not_waited_for() -> None:
-    for new in (part({"gpu-0": (taint(),)}, slices=1), part({"gpu-0": (taint(),), "gpu-1": ()})):
+    for new in (part({"gpu-0": (taint(),)}, slices=1), part({"gpu-0": (taint(),), "gpu-1": ()}, slices=1)):
         watched = Watched(BOTH, claim("p1", devices=("gpu-1",)), pod("p1"))
         assert watched.change(None, new) == {"ml/p1"}
-        assert (watched.evictions.unsettled, watched.of("p1")) == (set(), None)
-    assert watched.change(BOTH, None) == set()
-    assert watched.evictions.settle(("gone.example.com", POOL)) == frozenset()
+        assert watched.of("p1") is None
+
+
+def test_pool_that_is_gone_taints_nothing() -> None:
+    watched = republished()
+    watched.change(part({"gpu-0": (taint(),)}), None)
+    assert watched.change(BOTH, None) == {"ml/p0", "ml/p1"}
+    assert (watched.of("p0"), watched.of("p1")) == (None, None)
 
 
 def test_devices_are_reported_when_a_slice_taints_them() -> None:

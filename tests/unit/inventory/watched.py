@@ -46,3 +46,8 @@ class Watched:
 
     def of(self, name: str = "pod") -> Eviction | None:
         return self.evictions.eviction_of(self.inventory.pods[f"ml/{name}"])
+
+    def evicts_now(self, name: str) -> bool:
+        """Whether a taint evicts the pod that does not wait for its pool."""
+        found = self.of(name)
+        return found is not None and not found.waits

@@ -1,0 +1,163 @@
+"""Members of a PodGroup that is disrupted as a whole go only along with one that a taint evicts, and that goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import structs
+
+from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
+from tests.unit.eviction.world import FREE, NO_BREAKER, World
+from webhook.api.claims import Consumer
+from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import ALL, PodGroup
+from webhook.api.pods import PodClaim
+from webhook.eviction.modes import Mode
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.policy.model import EvictionProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.api.claims import ResourceClaim
+    from webhook.api.pods import Pod
+
+GROUP = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), ALL, None)
+SKIP = EvictionProfile(skips=True, priority_at_most=-1, per_owner_unavailable=None)
+FAILED = EvictionOutcome(EvictionResult.FAILED, "boom")
+
+
+def companion(name: str = "z") -> Pod:
+    """A member without a device."""
+    return pod(name, pod_group="ring", claims=())
+
+
+def ring(*profiles: EvictionProfile) -> World:
+    world = World(Mode.REPLACEMENT, *(profiles or (FREE,)))
+    world.add(GROUP)
+    return world
+
+
+STAYING = {
+    "action: skip": pod("a", pod_group="ring", priority=-5),
+    "DaemonSet": owned("a", kind="DaemonSet", pod_group="ring"),
+    "mirror": pod("a", pod_group="ring", mirror=True),
+}
+
+
+@pytest.mark.parametrize("staying", STAYING.values(), ids=STAYING)
+def test_member_that_is_exempt_takes_nobody_along(staying: Pod) -> None:
+    world = ring(SKIP, FREE)
+    world.add(claim("a"), staying, companion(), rule())
+    world.advance(60)
+    world.add(companion("y"))
+    world.advance(60)
+    assert world.evicted == []
+    assert world.condition("rule")[:2] == ("False", "NothingToDo")
+
+
+def reserved(*pods: Pod) -> ResourceClaim:
+    return claim("shared", consumers=tuple(Consumer("", "pods", each.meta.name, each.meta.uid) for each in pods))
+
+
+def test_member_that_came_back_to_its_device_takes_nobody_along() -> None:
+    """Its claim stays allocated, as its replacement is there before it has gone; the companion is replaced, too."""
+    world = ring()
+    world.cluster.lingering = True
+
+    def user(number: int) -> Pod:
+        return pod(f"a{number}", pod_group="ring", claims=(PodClaim("shared-claim"),))
+
+    world.add(reserved(user(0)), user(0), companion("z0"), rule())
+    for number in range(1, 9):
+        world.advance(30)
+        for each in [each for each in world.inventory.pods.values() if each.deleting]:
+            world.remove(each)
+            if each.uses_claims:
+                world.add(user(number))
+                world.change(world.inventory.claims["ml/shared-claim"], reserved(user(number)))
+            else:
+                world.add(companion(f"z{number}"))
+    assert sorted(world.evicted) == ["a0", "a1", "z0", "z1"]
+
+
+def test_member_on_hold_is_waited_for() -> None:
+    world = ring(structs.replace(FREE, max_hold_seconds=100.0))
+    world.add(claim("a"), pod("a", pod_group="ring", hold="debugging"), companion(), rule())
+    world.advance(99)
+    assert world.evicted == []
+    world.advance(2)
+    assert sorted(world.evicted) == ["a", "z"]
+
+
+def finish(world: World) -> None:
+    world.change(world.pod("a"), structs.replace(world.pod("a"), phase="Succeeded", ready=False))
+
+
+def delete(world: World) -> None:
+    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))
+
+
+@pytest.mark.parametrize("end", [finish, delete])
+def test_companions_stay_if_the_only_pod_that_is_hit_ends_before_it_is_due(end: Callable[[World], None]) -> None:
+    world = ring()
+    world.add(claim("a", tolerates(60)), pod("a", pod_group="ring"), companion("y"), companion("z"), rule())
+    world.advance(30)
+    end(world)
+    world.advance(60)
+    assert world.evicted == []
+
+
+@pytest.mark.parametrize("end", [finish, delete])
+def test_companions_go_with_the_member_that_is_left(end: Callable[[World], None]) -> None:
+    world = ring()
+    world.add(claim("a"), pod("a", pod_group="ring"), companion())
+    world.add(claim("b", tolerates(60)), pod("b", pod_group="ring"), rule())
+    world.advance(30)
+    end(world)
+    world.advance(60)
+    assert sorted(world.evicted) == ["b", "z"]
+
+
+@pytest.mark.parametrize("lingering", [True, False])
+def test_companion_is_sent_although_the_pod_that_it_goes_with_is_gone_already(lingering: bool) -> None:  # noqa: FBT001
+    world = ring()
+    world.cluster.lingering = lingering
+    world.add(claim("a"), pod("a", pod_group="ring"), companion("y"), companion("z"), rule())
+    world.settle()
+    assert sorted(world.evicted) == ["a", "y", "z"]
+
+
+def test_companion_is_not_sent_once_the_rule_is_gone_although_its_unit_has_begun() -> None:
+    world = ring()
+    world.add(claim("a"), pod("a", pod_group="ring"), companion("y"), companion("z"), rule())
+    world.cluster.while_connecting += [lambda: None, lambda: world.remove(world.inventory.rules["rule"])]
+    world.settle()
+    assert world.evicted == ["a"]
+
+
+def test_replacement_of_a_companion_stays_while_the_pod_that_it_goes_with_is_asked_for() -> None:
+    """The companion was evicted and replaced, before the first answer about the other one."""
+    world = ring()
+
+    def replaced() -> None:
+        world.add(companion("z1"))
+
+    world.add(claim("a"), pod("a", pod_group="ring"), companion("z0"), rule())
+    world.cluster.while_connecting += [replaced]
+    world.advance(60)
+    assert sorted(world.evicted) == ["a", "z0"]
+
+
+def test_member_whose_pool_is_not_published_in_full_goes_along_with_one_that_a_rule_hits() -> None:
+    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
+    world.cluster.lingering = True
+    unfinished = structs.replace(slice_of({"gpu-b": (taint(key="other"),)}, pool="node-1", name="half"), slice_count=2)
+    world.add(GROUP, unfinished, claim("a"), pod("a", pod_group="ring"))
+    world.add(claim("b", tolerates(), devices=("gpu-b",), pool="node-1"), pod("b", pod_group="ring"))
+    world.advance(30)
+    assert world.evicted == []
+    world.add(rule())
+    world.advance(30)
+    assert sorted(world.evicted) == ["a", "b"]

@@ -1,0 +1,113 @@
+"""Taints in slices of a pool that is not published in full evict nobody; rules act all the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import structs
+
+from tests.builders import DRIVER
+from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
+from tests.unit.eviction.world import FREE, NO_BREAKER, World
+from webhook.api.rules import DeviceSelector
+from webhook.eviction.modes import Mode
+
+if TYPE_CHECKING:
+    from webhook.api.slices import ResourceSlice
+    from webhook.api.taints import DeviceTaint
+
+Devices = dict[str, tuple["DeviceTaint", ...]]
+
+
+def half(devices: Devices, *, name: str = "slice", generation: int = 2) -> ResourceSlice:
+    """One of the two slices of a generation."""
+    return structs.replace(slice_of(devices, name=name, generation=generation), slice_count=2)
+
+
+def published(*tolerations: int) -> World:
+    """A pod on a device that its slice taints, in a pool of one slice."""
+    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
+    world.add(slice_of({"gpu-0": (taint(),)}), claim("pod", *[tolerates(each) for each in tolerations]), pod())
+    return world
+
+
+@pytest.mark.parametrize("devices", [{"gpu-1": ()}, {"gpu-0": (taint(),)}], ids=["not there yet", "there already"])
+def test_taint_of_a_pool_that_is_not_complete_evicts_nobody_until_it_is(devices: Devices) -> None:
+    world = published(10)
+    world.advance(5)
+    world.change(world.inventory.slices["slice"], half(devices))
+    world.advance(50)
+    assert (world.evicted, world.told("EvictionCancelled")) == ([], [])
+    rest: Devices = {"gpu-1": ()} if "gpu-0" in devices else {"gpu-0": (taint(),)}
+    world.add(half(rest, name="rest"))
+    world.settle()
+    assert world.evicted == ["pod"]
+
+
+def test_taint_of_a_pool_that_is_never_completed_evicts_nobody() -> None:
+    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
+    world.add(half({"gpu-0": (taint(),)}), claim("pod"), pod())
+    world.advance(3600)
+    assert world.evicted == []
+
+
+def test_worker_that_starts_with_such_a_pool_waits_for_it() -> None:
+    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
+    world.worker.started = False
+    world.add(half({"gpu-0": (taint(),)}), claim("pod"), pod())
+    world.worker.start()
+    world.advance(60)
+    assert world.evicted == []
+    world.add(half({}, name="rest"))
+    world.settle()
+    assert world.evicted == ["pod"]
+
+
+def test_taint_that_is_gone_from_the_complete_generation_evicts_nobody() -> None:
+    world = published(10)
+    world.change(world.inventory.slices["slice"], half({"gpu-1": ()}))
+    world.advance(20)
+    world.add(half({"gpu-0": ()}, name="rest"))
+    world.advance(60)
+    assert (world.evicted, world.planned) == ([], {})
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_rules_act_on_the_devices_of_such_a_pool(devices: int) -> None:
+    """Or a driver that is gone would block its own drain. With a claim of two devices it makes no difference."""
+    names = tuple([f"gpu-{number}" for number in range(devices)])
+    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
+    world.add(half({name: (taint(),) for name in names}), claim("pod", devices=names), pod())
+    world.advance(30)
+    assert world.evicted == []
+    world.add(rule(selector=DeviceSelector(driver=DRIVER)))
+    world.advance(1)
+    assert world.evicted == ["pod"]
+
+
+def test_taint_that_is_due_before_a_rule_does_not_hurry_it() -> None:
+    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
+    world.add(half({"gpu-0": (taint(key="health"),)}), claim("pod", tolerates(30)), pod(), rule())
+    world.advance(29)
+    assert world.evicted == []
+    world.advance(2)
+    assert world.evicted == ["pod"]
+
+
+def test_request_that_waits_while_the_pool_is_published_again_is_not_sent() -> None:
+    world = published()
+    world.remove(world.pod("pod"))
+    world.cluster.while_connecting.append(lambda: world.change(world.inventory.slices["slice"], half({"gpu-1": ()})))
+    world.add(pod())
+    world.advance(30)
+    assert world.cluster.requests == []
+
+
+def test_other_members_of_a_gang_do_not_wait_for_the_pool_of_one() -> None:
+    world = World(Mode.REPLACEMENT, FREE, breaker=NO_BREAKER)
+    world.add(half({"gpu-0": (taint(key="health"),)}), claim("a"), pod("a", gang="train"))
+    world.add(claim("b", devices=("gpu-b",), pool="node-1"), pod("b", gang="train"))
+    world.add(rule(selector=DeviceSelector(driver=DRIVER, pool="node-1")))
+    world.advance(1)
+    assert world.evicted == ["b"]
