@@ -145,6 +145,8 @@ class RateGroup(msgspec.Struct, frozen=True, cache_hash=True):
 
     profile: int
     buckets: tuple[BucketKey, ...]
+    parts: tuple[RateGroup, ...] = ()
+    """The groups of the pods that go together, if they are several; each of them counts."""
 
 
 class Reservation(NamedTuple):
@@ -183,8 +185,8 @@ class RateLimiter:
         self._buckets = Buckets()
         self._minutes: dict[int, SlidingMinute] = {}
         self._reserved: dict[str, Reservation] = {}
-        self._blocked_units: dict[tuple[int, int], Limit] = {}
-        """What blocks units in this pass: by id() of the unit and position of the profile."""
+        self._blocked_units: dict[int, Limit] = {}
+        """What blocks units in this pass, by id() of the unit."""
         self._batches: dict[str, tuple[PodPlan, ...]] = {}
         """Pods that go together, by the uid of the one that the ready queue has popped."""
         self._shared: dict[tuple[int, int], _SharedRates] = {}
@@ -208,6 +210,10 @@ class RateLimiter:
         else:  # as its most valuable pod, and the one that was refused most often
             refusals = max([each.refusals for each in unit.plans])
             order = unit.priority, refusals, unit.due.timestamp(), plan.key
+            parts = {self._shared_of(each).group for each in unit.deciding}
+            if len(parts) > 1:
+                joint = RateGroup(plan.profile.position, (), tuple(sorted(parts, key=repr)))
+                return ReadyPod(plan.uid, order, joint)
         return ReadyPod(plan.uid, order, shared.group)
 
     def _shared_of(self, plan: PodPlan) -> _SharedRates:
@@ -257,6 +263,8 @@ class RateLimiter:
     def wait_seconds(self, group: Hashable, now: float) -> float:
         """How long rates and `maxPerMinute` make the whole group wait, in seconds."""
         assert isinstance(group, RateGroup)
+        if group.parts:
+            return max([self.wait_seconds(part, now) for part in group.parts])
         wait = self._buckets.wait_seconds(self._rates(group), now)
         most = self._profile_at(group.profile).settings.max_per_minute
         if most is not None:
@@ -277,10 +285,9 @@ class RateLimiter:
         unit = self._plans.units.of(plan)
         if unit is None:
             return self._blocked(plan, now)
-        key = id(unit), plan.profile.position  # a gang may have thousands of pods
-        blocked = self._blocked_units.get(key) or self._blocked(plan, now)
+        blocked = self._blocked_units.get(id(unit)) or self._blocked(plan, now)  # a gang may have thousands of pods
         if blocked is not None:
-            self._blocked_units[key] = blocked
+            self._blocked_units[id(unit)] = blocked
         return blocked
 
     def begin_pass(self) -> None:
@@ -321,20 +328,21 @@ class RateLimiter:
         return plan.place
 
     def _blocked_by_profile(self, plan: PodPlan, batch: tuple[PodPlan, ...], *, deletes: bool) -> Limit | None:
-        """The limit of its profile: places taken overall or in its namespace, or unavailable ones of an owner."""
-        under_way, (position, settings), place = self._plans.under_way, plan.profile, self._place_of(plan)
-        if not under_way.has(place):
+        """The limit of a profile: places taken overall or in its namespace, or unavailable ones of an owner."""
+        under_way, place, namespace = self._plans.under_way, self._place_of(plan), plan.pod.meta.namespace
+        for position, settings in {each.profile.position: each.profile for each in batch}.values():
+            if under_way.has(place):
+                break
             if settings.overall is not None and under_way.places >= settings.overall:
                 return OverallLimit(position)
-            namespace = plan.pod.meta.namespace
             if settings.per_namespace is not None and under_way.count(namespace) >= settings.per_namespace:
                 return NamespaceLimit(namespace, position)
         for each in batch:
             # A budget takes the place of the owner's limit, but a DELETE bypasses the budget.
             if not each.owner or (not deletes and self._gate.budgeted(each)):
                 continue
-            if self._owner_is_full(each, settings, place):
-                return OwnerLimit(each.owner, position)
+            if self._owner_is_full(each, each.profile.settings, place):
+                return OwnerLimit(each.owner, each.profile.position)
         return None
 
     def _owner_is_full(self, plan: PodPlan, settings: EvictionProfile, place: str) -> bool:

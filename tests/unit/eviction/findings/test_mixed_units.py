@@ -1,0 +1,103 @@
+"""Pods of several profiles, or due at several times, that go together: the limits and holds of each of them count."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.world import FREE, World
+from webhook.eviction.modes import Mode
+from webhook.policy.model import EvictionWindow
+
+LOW = -5
+
+
+def mixed(world: World, gang: str, **fields: Any) -> None:
+    """Two pods that go together: one of the first profile and one of the second."""
+    for name, priority in ((f"{gang}-low", LOW), (f"{gang}-high", 100)):
+        devices = (f"gpu-{name}",)
+        world.add(claim(name, devices=devices), pod(name, gang=gang, priority=priority, **fields))
+
+
+@pytest.mark.parametrize("narrow", ["first", "second"])
+@pytest.mark.parametrize(
+    "limit", [{"overall": 1}, {"per_namespace": 1}, {"max_per_minute": 1}, {"rate": 0.001, "burst": 1}], ids=str
+)
+def test_limit_of_either_profile_holds_for_both(limit: dict[str, Any], narrow: str) -> None:
+    strict = structs.replace(FREE, **limit)
+    first, second = (strict, FREE) if narrow == "first" else (FREE, strict)
+    world = World(Mode.REPLACEMENT, structs.replace(first, priority_at_most=0), second)
+    world.cluster.lingering = True
+    # The place is taken by a pod of the strict profile.
+    world.add(claim("x", devices=("gpu-x",)), pod("x", priority=LOW if narrow == "first" else 100), rule())
+    world.advance(1)
+    assert world.evicted == ["x"]
+    mixed(world, "train")
+    world.advance(20)
+    assert world.evicted == ["x"]
+    world.remove(world.pod("x"))
+    world.advance(2000)
+    assert sorted(world.evicted) == ["train-high", "train-low", "x"]
+
+
+@pytest.mark.parametrize("narrow", ["first", "second"])
+def test_owner_limit_of_either_profile_holds_for_both(narrow: str) -> None:
+    strict = structs.replace(FREE, per_owner_unavailable=1)
+    first, second = (strict, FREE) if narrow == "first" else (FREE, strict)
+    world = World(Mode.REPLACEMENT, structs.replace(first, priority_at_most=0), second)
+    world.add(claim("missing", tolerates(), devices=("gpu-m",)), owned("missing", ready=False))
+    for name, priority in (("low", LOW), ("high", 100)):
+        world.add(claim(name, devices=(f"gpu-{name}",)), owned(name, gang="train", priority=priority))
+    world.add(rule())
+    world.advance(20)
+    assert world.evicted == []
+    world.change(world.pod("missing"), structs.replace(world.pod("missing"), ready=True))
+    world.advance(1)
+    assert sorted(world.evicted) == ["high", "low"]
+
+
+@pytest.mark.parametrize("narrow", ["first", "second"])
+def test_window_of_either_profile_holds_for_both(narrow: str) -> None:
+    opens = NOW + timedelta(hours=2)
+    strict = structs.replace(FREE, windows=(EvictionWindow(f"{opens.minute} {opens.hour} * * *", 3600.0, "UTC"),))
+    first, second = (strict, FREE) if narrow == "first" else (FREE, strict)
+    world = World(Mode.REPLACEMENT, structs.replace(first, priority_at_most=0), second)
+    mixed(world, "train")
+    world.add(rule())
+    world.advance(2 * 3600 - 60)
+    assert world.evicted == []
+    world.advance(120)
+    assert sorted(world.evicted) == ["train-high", "train-low"]
+
+
+@pytest.mark.parametrize("held", ["namespace", "pods"])
+def test_pods_on_hold_that_are_due_at_several_times_are_not_tried_before_the_last_hold_ends(held: str) -> None:
+    """Each hold ends `maxHold` after the pod is due, and all wait for the last of them, without a look in between."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=100.0))
+    hold = None
+    if held == "namespace":
+        world.holds["ml"] = "release week"
+    else:
+        hold = "debugging"
+    for name, seconds in (("a", 0), ("b", 20)):
+        world.add(claim(name, tolerates(seconds), devices=(f"gpu-{name}",)), pod(name, gang="train", hold=hold))
+    tried = list[str]()
+    evict = world.worker.evict
+
+    async def counted(uid: str) -> None:
+        tried.append(uid)
+        assert len(tried) < 5, "tried again and again"
+        await evict(uid)
+
+    world.worker.evict = counted  # type: ignore[method-assign]
+    world.add(rule())
+    world.advance(119)
+    assert (tried, world.evicted) == ([], [])
+    world.advance(2)
+    assert sorted(world.evicted) == ["a", "b"]
+    assert len(tried) == 1
