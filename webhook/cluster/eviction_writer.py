@@ -77,7 +77,7 @@ graceful deletion (pkg/registry/rest/delete.go) and of the Eviction API, which h
 by then (eviction.go, addConditionAndDeletePod).
 """
 _VERSION: Final = ("ResourceVersion in", "the object has been modified")
-"""Likewise if the object has another version: in preconditions of deletions, and in a patch."""
+"""In the text of a 409 if the object has another version: in preconditions of deletions, and in a patch."""
 _BUDGETS: Final = 'poddisruptionbudgets.policy "'
 """In the text of a 404 or 409 about the budget, which the Eviction API writes to, and not about the pod."""
 _TARGETS_MOST: Final = 1024
@@ -113,7 +113,7 @@ class EvictionWriter:
         try:
             found = decode(_POD, await self._cluster.get(_path_of(pod), accept=METADATA))
         except ClusterError as error:
-            return _outcome(error)._replace(unsure=False)  # nobody was evicted by it
+            return _outcome(error)._replace(unsure=False)  # it evicts no pod
         except msgspec.DecodeError:
             return EvictionOutcome(EvictionResult.FAILED, "the pod's metadata are not an answer of an API server")
         if found.metadata.uid != pod.uid or found.terminating:

@@ -209,10 +209,7 @@ class Plans:
     def _plan_pod(self, key: str, pod: Pod, changes: Changes) -> None:
         uid = pod.meta.uid
         own = self._evictions.eviction_of(pod)
-        eviction, held_by = own, ""
-        if pod.pod_group:
-            held_by = self._evictions.holding_group(pod) if own is not None else ""
-            eviction = self._eviction_in_group(key, pod, own, held_by)
+        eviction, held_by = self._eviction_in_group(key, pod, own) if pod.pod_group else (own, "")
         if pod.deleting or pod.finished:
             self._end_doubt(uid, changes, finished=not pod.deleting)
         gone = pod.deleting or pod.finished or uid in self.evicted
@@ -251,11 +248,13 @@ class Plans:
         self.hits.add(plan)
         changes.planned.append(plan)
 
-    def _eviction_in_group(self, key: str, pod: Pod, own: Eviction | None, held_by: str) -> Eviction | None:
+    def _eviction_in_group(self, key: str, pod: Pod, own: Eviction | None) -> tuple[Eviction | None, str]:
+        """When and why a pod goes that names a PodGroup, and that group if it keeps its claims reserved."""
         uid, known = pod.meta.uid, self.scheduled.get(pod.meta.uid)
+        held_by = self._evictions.holding_group(pod) if own is not None else ""
         begun = known is not None and self.under_way.begun(known.place)
         stays = own is not None and self._never(PodPlan(key, uid, pod, own, self._profile_of(pod), held_by=held_by))
-        return self.companions.eviction_of(pod, own, stays=stays, begun=begun)
+        return self.companions.eviction_of(pod, own, stays=stays, begun=begun), held_by
 
     def _drop(self, uid: str, dropped: list[PodPlan]) -> None:
         plan = self.scheduled.pop(uid, None)

@@ -137,7 +137,7 @@ def request_to_send(core: Core, plan: PodPlan, sent: Evict | None = None) -> Evi
     if sent is None or not core.plans.under_way.begun(plan.place):
         step = recheck(core, plan, now)
     else:
-        # of those that go along the plan is dropped once nobody is there that a taint hits
+        # a pod that goes along has no plan any more once the pods that a taint hits are gone
         planned = core.plans.scheduled.get(plan.uid) is plan or (plan.along and core.evictions.act(plan.eviction))
         pod = core.deps.inventory.pods.get(plan.key)
         if not planned or pod is None or pod.meta.uid != plan.uid:

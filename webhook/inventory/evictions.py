@@ -72,8 +72,8 @@ RuleRef: TypeAlias = tuple[str, str]
 class Eviction(msgspec.Struct, frozen=True, gc=False):
     """When a pod is due, and all taints that evict it, including those that would do so later (E-11).
 
-    `rules` are those among the reasons, by uid, with their names; it follows from them. `waits`: all reasons are in
-    slices of pools that are not published in full, so that nobody goes until they are.
+    `rules` are those among the reasons, by uid, with their names; it follows from them. `waits`: the pod stays, as all
+    reasons are in slices of pools that are not published in full.
     """
 
     due: datetime
@@ -221,13 +221,11 @@ class Evictions:
         pool = self._inventory.pools.get(identity)
         before, waited = self.tainted.pop(identity, {}), identity in self._incomplete
         after = {} if pool is None else pool.evicting
-        self._incomplete.discard(identity)
-        if pool is not None and (before or after) and not pool.complete:
-            # devices that are not there yet keep their taints: no eviction is cancelled for it
+        if waits := pool is not None and (before or after) and not pool.complete:  # and no eviction is cancelled
             after = {name: taints for name, taints in before.items() if name not in pool.devices} | dict(after)
-            self._incomplete.update([identity] if after else [])
         if after:
             self.tainted[identity] = after
+        (self._incomplete.add if after and waits else self._incomplete.discard)(identity)
         fresh = [name for name in after if name not in before]
         if fresh:
             self.on_tainted(*identity, fresh)
@@ -270,11 +268,8 @@ class Evictions:
 
     def act(self, eviction: Eviction) -> bool:
         """Whether one of its reasons still evicts pods."""
-        acting = [self._acting.get(each.rule) for each in eviction.reasons if each.rule]
-        return any(each is not None and each.reason in eviction.reasons for each in acting) or any(
-            each.taint in self.tainted.get((each.driver, each.pool), {}).get(each.device, ())
-            for each in eviction.reasons
-        )
+        acting = {each.reason for each in self._acting.values()}
+        return any(each in acting or each.taint in self._taints_on(each) for each in eviction.reasons)
 
     def would_evict(self, pod: Pod, taint: Taint, names: DeviceNames) -> bool:
         """Whether the taint, on the named devices, would evict the pod, sooner or later (E-19 holds as above).
@@ -357,14 +352,12 @@ class Evictions:
                     continue
                 reasons[reason] = None
                 due = time if due is None else min(due, time)
-        waits = due is None and bool(waiting)
-        if waits:
+        if due is None and waiting:
             reasons, due = dict.fromkeys(waiting), min(waiting.values())
-        if due is None:
-            return None
-        return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)), waits=waits)
+        ordered = tuple(sorted(reasons, key=lambda reason: reason.order))
+        return None if due is None else Eviction(due, ordered, waits=reasons.keys() == waiting.keys())
 
-    def _taints_on(self, result: AllocationResult) -> tuple[DeviceTaint, ...]:
+    def _taints_on(self, result: AllocationResult | EvictionReason) -> tuple[DeviceTaint, ...]:
         """The taints in slices that evict."""
         tainted = self.tainted.get((result.driver, result.pool))
         return tainted.get(result.device, ()) if tainted is not None else ()
