@@ -162,8 +162,9 @@ def test_wider_selector_never_shrinks_the_impact(
         (narrow.claims, wide.claims),
         (narrow.namespaces, wide.namespaces),
         (narrow.pod_groups, wide.pod_groups),
-        (narrow.tolerating, wide.tolerating | wide.pods | wide.unseen),
-        (narrow.unseen, wide.unseen | wide.pods),
+        (narrow.tolerating, wide.tolerating | wide.pods),
+        (narrow.extended, wide.pods),
+        (narrow.extended, narrow.pods),
         (narrow.kept, wide.kept),
         (set(narrow.incomplete_pools), set(wide.incomplete_pools)),
     ):
@@ -208,6 +209,6 @@ def test_impact_is_the_union_of_its_parts(objects: list[InventoryObject], taint:
 @given(clusters(), selectors, acting_taints)
 def test_nobody_is_in_two_places(objects: list[InventoryObject], selector: DeviceSelector, taint: Taint) -> None:
     impact = impact_of(inventory_of(objects), selector, taint, NOW)
-    places = [*(wave.pods for wave in impact.waves), impact.tolerating, impact.unseen, impact.kept]
+    places = [*(wave.pods for wave in impact.waves), impact.tolerating, impact.kept]
     assert sum(map(len, places)) == len(frozenset().union(*places))
     assert [wave.seconds for wave in impact.waves] == sorted({wave.seconds for wave in impact.waves})

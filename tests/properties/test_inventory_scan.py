@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from webhook.inventory.state import InventoryObject
 
 NEVER: Final = "never"
-UNSEEN: Final = "unseen"
+HARMLESS: Final = "harmless"
 
 
 def matches(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
@@ -112,6 +112,7 @@ def scan_published(objects: list[InventoryObject], selector: DeviceSelector) -> 
 def scan(objects: list[InventoryObject], selector: DeviceSelector, acting: Taint) -> Impact:
     """The same answer, without an index."""
     fates: dict[str, set[int | str]] = defaultdict(set)
+    plain: set[str] = set()
     claims: dict[str, int] = {}
     namespaces: set[str] = set()
     groups: set[str] = set()
@@ -123,12 +124,12 @@ def scan(objects: list[InventoryObject], selector: DeviceSelector, acting: Taint
             if not is_named(selector, result.driver, result.pool, result.device):
                 continue
             allocated += 1
-            fate = seconds_left(result.tolerations, acting) if acting.evictor else UNSEEN
-            if acting.evictor is Evictor.IN_TREE and claim.extended_resource:
-                fate = UNSEEN
+            fate = seconds_left(result.tolerations, acting) if acting.evictor else HARMLESS
             for consumer in claim.reserved_for:
                 if consumer.resource == "pods":
                     fates[consumer.uid].add(fate)
+                    if isinstance(fate, int) and not claim.extended_resource:
+                        plain.add(consumer.uid)
                 elif isinstance(fate, int):
                     groups.add(consumer.uid)
             if isinstance(fate, int) and claim.reserved_for:
@@ -137,7 +138,7 @@ def scan(objects: list[InventoryObject], selector: DeviceSelector, acting: Taint
                 namespaces.add(claim.meta.namespace)
     due = {pod: [fate for fate in met if isinstance(fate, int)] for pod, met in fates.items()}
     pods = {pod: min(times) for pod, times in due.items() if times}
-    unseen = frozenset(pod for pod, met in fates.items() if UNSEEN in met and pod not in pods)
+    harmless = frozenset(pod for pod, met in fates.items() if HARMLESS in met)
     published = scan_published(objects, selector)
     keeps = acting.taint.effect in ("NoSchedule", "NoExecute") and acting.evictor is None
     return Impact(
@@ -154,8 +155,8 @@ def scan(objects: list[InventoryObject], selector: DeviceSelector, acting: Taint
             for seconds in sorted({*pods.values(), *claims.values()})
         ),
         tolerating=frozenset(pod for pod, met in fates.items() if met == {NEVER}),
-        unseen=unseen if acting.evictor else frozenset(),
-        kept=unseen if keeps else frozenset(),
+        extended=frozenset(pods.keys() - plain if acting.evictor is Evictor.IN_TREE else ()),
+        kept=harmless if keeps else frozenset(),
         namespaces=frozenset(namespaces),
         pod_groups=frozenset(groups),
         incomplete_pools=published.incomplete_pools,

@@ -25,6 +25,8 @@ _DRIVER: Final = " driver="
 _UNKNOWN: Final = "unknown:"
 IMPACT: Final = "impact"
 """The audit annotation with the figures."""
+BY_RELEASE: Final = "the in-tree controller evicts such pods from 1.37.2 on; before, it leaves them alone"
+"""Of pods with extended resources."""
 
 
 def summary_of(impact: Impact, rule: DeviceTaintRule) -> str:
@@ -36,15 +38,16 @@ def summary_of(impact: Impact, rule: DeviceTaintRule) -> str:
         return f"hits {devices} in {counted(impact.pools, 'pool')}"
     text = f"hits {devices}, {counted(len(impact.pods), 'pod')} in {counted(len(impact.namespaces), 'namespace')}"
     gangs = gangs_text(impact)
-    return f"{text}, {gangs}" if gangs else text
+    text = f"{text}, {gangs}" if gangs else text
+    return f"{text} ({_extended(impact)})" if impact.extended else text
 
 
-def slice_figures_of(impact: Impact, *, in_tree: bool) -> Iterator[str]:
+def slice_figures_of(impact: Impact) -> Iterator[str]:
     """What new NoExecute taints in a slice hit, as warnings."""
     pods = f"{counted(len(impact.pods), 'pod')} in {counted(len(impact.namespaces), 'namespace')}"
     yield f"new NoExecute taints on {counted(impact.devices, 'device')}; they evict {pods}{_when(impact)}"
     yield from _gangs(impact, "")
-    yield from _others(impact, "", in_tree=in_tree)
+    yield from _others(impact, "")
     if impact.siblings:
         yield siblings_text(impact.siblings)
 
@@ -68,7 +71,7 @@ def figures_of(impact: Impact, rule: DeviceTaintRule, *, in_tree: bool) -> Itera
         when = f", from {format_time(start)} on" if start is not None and impact.later else _when(impact)
         yield f"{would}selects {devices}; evicts {pods} in {counted(len(impact.namespaces), 'namespace')}{when}"
         yield from _gangs(impact, would)
-        yield from _others(impact, would, in_tree=in_tree)
+        yield from _others(impact, would)
     if impact.incomplete_pools:
         driver, pool = impact.incomplete_pools[0]
         pools = counted(len(impact.incomplete_pools), "pool")
@@ -117,14 +120,16 @@ def siblings_text(siblings: Siblings) -> str:
     return f"{text}, {'' if number == 1 else f'{used} of them '}in use by {' and '.join(users)}"
 
 
-def _others(impact: Impact, would: str, *, in_tree: bool) -> Iterator[str]:
-    """Pods that are not evicted although the taint is on their device, and those that cannot be counted."""
+def _extended(impact: Impact) -> str:
+    return f"of these {counted(len(impact.extended), 'pod')} with extended resources: {BY_RELEASE}"
+
+
+def _others(impact: Impact, would: str) -> Iterator[str]:
+    """Who evicts pods with extended resources, which pods are not evicted, and those that cannot be counted."""
+    if impact.extended:
+        yield _extended(impact)
     if impact.tolerating:
         yield f"{would}tolerated by {counted(len(impact.tolerating), 'pod')} on such devices"
-    if impact.unseen:
-        who = "the in-tree controller" if in_tree else "the evictor"
-        unseen = counted(len(impact.unseen), "pod")
-        yield f"{would}left alone: {unseen} with extended resources, which {who} does not see"
     if impact.pod_groups:
         yield f"{would}in use by {counted(len(impact.pod_groups), 'PodGroup')} of unknown size"
 
@@ -150,11 +155,13 @@ def annotation_of(impact: Impact, *, acts: bool, over: Sequence[str], driver: st
         "now": len(impact.now),
         "later": len(impact.later),
         "tolerating": len(impact.tolerating),
-        "unseen": len(impact.unseen),
+        "unseen": 0,  # as extended resources count; who reads this by position still can
         "kept": len(impact.kept),
         "namespaces": len(impact.namespaces),
         "podGroups": len(impact.pod_groups),
     }
+    if impact.extended:
+        figures |= {"extended": len(impact.extended)}
     if impact.siblings:
         figures |= {"siblings": len(impact.siblings.devices), "siblingPods": len(impact.siblings.pods)}
     if impact.gangs:

@@ -70,7 +70,7 @@ def _measured(
         with_gangs(inventory, impact, context.pods, check),
         siblings=siblings_of_slice(inventory, new, dict.fromkeys(taints, EFFECT_RANK[NO_EXECUTE]), check),
     )
-    findings = tuple(_warn(text) for text in slice_figures_of(impact, in_tree=in_tree))
+    findings = tuple(_warn(text) for text in slice_figures_of(impact))
     return GuardFindings(findings, {"impact": annotation_of(impact, acts=True, over=())})
 
 

@@ -19,7 +19,7 @@ from webhook.api.rules import NEVER, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.fates import DeviceNames
-from webhook.inventory.impact import UNSEEN, Taint
+from webhook.inventory.impact import HARMLESS, Taint
 from webhook.inventory.matching import FOR_EVER
 from webhook.inventory.pod_groups import keeps_all
 from webhook.inventory.scope import can_judge, is_ours, start_of
@@ -96,7 +96,7 @@ class _Acting(NamedTuple):
     not_before: datetime | None
 
 
-_Sort = tuple[tuple[int, ...], tuple["DeviceToleration", ...], bool]
+_Sort = tuple[tuple[int, ...], tuple["DeviceToleration", ...]]
 
 
 class Evictions:
@@ -253,10 +253,10 @@ class Evictions:
             return None
         claims = self._claims_of(pod)
         if len(claims) == 1:
-            return self._eviction_by(*claims[0], without)
+            return self._eviction_by(claims[0], without)
         found: list[Eviction] = []
-        for claim, extended in claims:
-            eviction = self._eviction_by(claim, extended, without)
+        for claim in claims:
+            eviction = self._eviction_by(claim, without)
             if eviction is not None and eviction not in found:
                 found.append(eviction)
         found = [eviction for eviction in found if not eviction.waits] or found
@@ -280,9 +280,9 @@ class Evictions:
             return False
         hit = [
             claim
-            for claim, extended in self._claims_of(pod)
+            for claim in self._claims_of(pod)
             if any(
-                names.includes(result) and taint.fate(result.tolerations, extended=extended) not in (FOR_EVER, UNSEEN)
+                names.includes(result) and taint.fate(result.tolerations) not in (FOR_EVER, HARMLESS)
                 for result in claim.allocation or ()
             )
         ]
@@ -291,7 +291,7 @@ class Evictions:
     def evicts_users_of(self, key: str) -> bool:
         """Whether a taint evicts the pods that use a claim, by `namespace/name`, sooner or later."""
         claim = self._inventory.claims.get(key)
-        return claim is not None and self._eviction_by(claim, claim.extended_resource, frozenset()) is not None
+        return claim is not None and self._eviction_by(claim, frozenset()) is not None
 
     def holding_group(self, pod: Pod) -> str:
         """The pod's PodGroup, by name, if it keeps all claims reserved because of which the pod is evicted; else empty.
@@ -300,51 +300,42 @@ class Evictions:
         """
         if not pod.pod_group:
             return ""
-        hit = [
-            claim
-            for claim, extended in self._claims_of(pod)
-            if self._eviction_by(claim, extended, frozenset()) is not None
-        ]
+        hit = [claim for claim in self._claims_of(pod) if self._eviction_by(claim, frozenset()) is not None]
         return pod.pod_group if hit and keeps_all(self._inventory, pod, hit) else ""
 
-    def _claims_of(self, pod: Pod) -> list[tuple[ResourceClaim, bool]]:
-        """The allocated claims that are the pod's own to use (E-16 to E-18), and whether for extended resources.
+    def _claims_of(self, pod: Pod) -> list[ResourceClaim]:
+        """The allocated claims that are the pod's own to use (E-16 to E-18).
 
         The pod tells, as it tells the in-tree controller: what the claim says of itself is not asked.
         """
         claims, namespace = self._inventory.claims, pod.meta.namespace
-        found: list[tuple[ResourceClaim, bool]] = []
+        found: list[ResourceClaim] = []
         if not self._scope.only_extended:
             for entry in pod.claims:
                 claim = claims.get(f"{namespace}/{entry.claim}") if entry.claim else None
                 if claim is not None and claim.allocation and uses(pod, claim, generated=entry.generated):
-                    found.append((claim, False))
+                    found.append(claim)
         if pod.extended_claim:
             claim = claims.get(f"{namespace}/{pod.extended_claim}")
             if claim is not None and claim.allocation and uses(pod, claim, generated=True):
-                found.append((claim, True))
+                found.append(claim)
         return found
 
-    def _eviction_by(
-        self,
-        claim: ResourceClaim,
-        extended: bool,  # noqa: FBT001 -- of a pair
-        without: AbstractSet[str],
-    ) -> Eviction | None:
+    def _eviction_by(self, claim: ResourceClaim, without: AbstractSet[str]) -> Eviction | None:
         results = claim.allocation or ()
         if len(results) == 1 and (not self.tainted or not self._taints_on(results[0])):
-            return self._eviction_by_rules(results[0], extended=extended)
+            return self._eviction_by_rules(results[0])
         due: datetime | None = None
         reasons, waiting = dict[EvictionReason, None](), dict[EvictionReason, datetime]()
         for result in results:
-            by_rules = self._eviction_by_rules(result, extended=extended)
+            by_rules = self._eviction_by_rules(result)
             if by_rules is not None:
                 due = by_rules.due if due is None else min(due, by_rules.due)
                 reasons.update(dict.fromkeys(by_rules.reasons))
             for index, taint in enumerate(() if result.driver in without else self._taints_on(result)):
                 acting = Taint(taint, self._scope.no_execute)
                 reason = EvictionReason(taint, "", "", result.driver, result.pool, result.device, index)
-                time = _due(acting, result.tolerations, None, extended=extended)
+                time = _due(acting, result.tolerations, None)
                 if time is None:
                     continue
                 if (result.driver, result.pool) in self._incomplete:
@@ -362,7 +353,7 @@ class Evictions:
         tainted = self.tainted.get((result.driver, result.pool))
         return tainted.get(result.device, ()) if tainted is not None else ()
 
-    def _eviction_by_rules(self, result: AllocationResult, *, extended: bool) -> Eviction | None:
+    def _eviction_by_rules(self, result: AllocationResult) -> Eviction | None:
         """The eviction by rules alone; claims that look the same to the rules share one result."""
         hits: list[tuple[_Acting, ...]] = []
         driver, pool, device = result.driver, result.pool, result.device
@@ -374,13 +365,13 @@ class Evictions:
                 hits.append(hit)
         if not hits:
             return None
-        sort = (tuple(map(id, hits)), result.tolerations, extended)
+        sort = (tuple(map(id, hits)), result.tolerations)
         try:
             return self._alike[sort]
         except KeyError:
             if len(self._alike) >= _ALIKE_MOST:
                 self._alike.clear()
-            eviction = self._alike[sort] = _eviction_under(hits, result.tolerations, extended=extended)
+            eviction = self._alike[sort] = _eviction_under(hits, result.tolerations)
             return eviction
 
 
@@ -388,29 +379,25 @@ def _ignore(_driver: str, _pool: str, _devices: list[str]) -> None:
     """For those who do not count tainted devices."""
 
 
-def _eviction_under(
-    hits: list[tuple[_Acting, ...]], tolerations: tuple[DeviceToleration, ...], *, extended: bool
-) -> Eviction | None:
+def _eviction_under(hits: list[tuple[_Acting, ...]], tolerations: tuple[DeviceToleration, ...]) -> Eviction | None:
     due: datetime | None = None
     reasons: list[EvictionReason] = []
     for acting in [each for hit in hits for each in hit]:
-        time = _due(acting.taint, tolerations, acting.not_before, extended=extended)
+        time = _due(acting.taint, tolerations, acting.not_before)
         if time is not None:
             reasons.append(acting.reason)
             due = time if due is None else min(due, time)
     return None if due is None else Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
 
 
-def _due(
-    taint: Taint, tolerations: tuple[DeviceToleration, ...], not_before: datetime | None, *, extended: bool
-) -> datetime | None:
+def _due(taint: Taint, tolerations: tuple[DeviceToleration, ...], not_before: datetime | None) -> datetime | None:
     """When the taint evicts pods with these tolerations; None is never.
 
     A taint without a time evicts no pod: API servers always set one (E-12).
     """
-    seconds = taint.fate(tolerations, extended=extended)
+    seconds = taint.fate(tolerations)
     added = taint.taint.time_added
-    if seconds in (FOR_EVER, UNSEEN) or added is None:
+    if seconds in (FOR_EVER, HARMLESS) or added is None:
         return None
     try:
         due = added + timedelta(seconds=max(seconds, 0))

@@ -5,18 +5,23 @@ A question may concern every claim of a cluster, so nothing is copied here that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.inventory.steps import in_steps, unchecked
 from webhook.inventory.usage import is_pod
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from webhook.api.claims import AllocationResult, ResourceClaim
     from webhook.api.rules import DeviceSelector
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
     from webhook.inventory.usage import ClaimGroup
+
+    FateOf = Callable[[tuple[DeviceToleration, ...]], int]
+    """Seconds that a taint lets a pod with these tolerations stay, or one of the special values."""
 
 _NO_PODS: Final[frozenset[str]] = frozenset()
 
@@ -43,14 +48,6 @@ class DeviceNames(NamedTuple):
 
 
 ANYWHERE: Final = DeviceNames()
-
-
-class FateOf(Protocol):
-    """Seconds that a taint lets a pod with these tolerations stay, or one of the special values."""
-
-    def __call__(self, tolerations: tuple[DeviceToleration, ...], *, extended: bool) -> int:
-        """`extended`: the claim was made for an extended resource."""
-        ...
 
 
 class Users:
@@ -80,10 +77,12 @@ class Fates:
     A pod may appear under several of these, since it may use several devices, and in several groups under one.
     """
 
-    __slots__ = ("allocated", "users")
+    __slots__ = ("allocated", "extended", "users")
 
     def __init__(self) -> None:
-        self.users: dict[int, list[ClaimGroup] | list[Users]] = {}
+        self.users: dict[int, list[ClaimGroup | Users]] = {}
+        self.extended: list[ClaimGroup | Users] = []
+        """Those of them that have their devices through extended resources."""
         self.allocated = 0
         """Entries of allocation results that the taint is on, used or not."""
 
@@ -102,11 +101,11 @@ def fates_on(inventory: Inventory, names: DeviceNames, fate_of: FateOf, check: C
 def _of_groups(inventory: Inventory, driver: str | None, fate_of: FateOf, check: Check) -> Fates:
     """Of whole drivers: group by group. Usually there are few; as many as claims, if no two tolerate the same."""
     fates = Fates()
-    by_fate: dict[int, list[ClaimGroup]] = {}
     for shared, group in in_steps(inventory.usage.groups_of(driver).items(), check):
-        by_fate.setdefault(fate_of(shared.tolerations, extended=shared.extended), []).append(group)
+        fates.users.setdefault(fate_of(shared.tolerations), []).append(group)
+        if shared.extended:
+            fates.extended.append(group)
         fates.allocated += group.results
-    fates.users.update(by_fate)
     return fates
 
 
@@ -114,8 +113,8 @@ def _of_claims(inventory: Inventory, names: DeviceNames, fate_of: FateOf, check:
     """Of some devices: claim by claim. Few claims differ in their tolerations, so each sort is judged once."""
     driver, pool, device = names
     fates = Fates()
-    known: dict[tuple[tuple[DeviceToleration, ...], bool], int] = {}
-    by_fate: dict[int, Users] = {}
+    known: dict[tuple[tuple[DeviceToleration, ...], bool], Users] = {}
+    by_fate: dict[tuple[int, bool], Users] = {}
     claims = inventory.claims
     for key in in_steps(inventory.usage.claims_on(driver, pool, device, check), check):
         claim = claims[key]
@@ -129,14 +128,15 @@ def _of_claims(inventory: Inventory, names: DeviceNames, fate_of: FateOf, check:
                 continue
             fates.allocated += 1
             sort = result.tolerations, claim.extended_resource
-            fate = known.get(sort)
-            if fate is None:
-                fate = known[sort] = fate_of(result.tolerations, extended=claim.extended_resource)
-            users = by_fate.get(fate)
+            users = known.get(sort)
             if users is None:
-                users = by_fate[fate] = Users()
+                fate = fate_of(result.tolerations)
+                users = known[sort] = by_fate.setdefault((fate, claim.extended_resource), Users())
             if users is not last:
                 users.add(key, claim)
                 last = users
-    fates.users.update({fate: [users] for fate, users in by_fate.items()})
+    for (fate, extended), users in by_fate.items():
+        fates.users.setdefault(fate, []).append(users)
+        if extended:
+            fates.extended.append(users)
     return fates

@@ -67,7 +67,6 @@ def with_companions(
         waves=tuple(waves),
         companions=frozenset(along),
         tolerating=impact.tolerating - along,
-        unseen=impact.unseen - along,
         kept=impact.kept - along,
     )
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 _NONE: Final[frozenset[str]] = frozenset()
 _SECOND: Final = timedelta(seconds=1)
-UNSEEN: Final = -2
-"""Instead of seconds: the in-tree controller does not look at such claims."""
+HARMLESS: Final = -2
+"""Instead of seconds: the taint evicts no pod."""
 
 
 class Wave(msgspec.Struct, frozen=True):
@@ -64,8 +64,10 @@ class Impact(msgspec.Struct, frozen=True):
     """The pods that are evicted, soonest first."""
     tolerating: frozenset[str] = frozenset()
     """Pods that the taint would evict if they did not tolerate it."""
-    unseen: frozenset[str] = frozenset()
-    """Pods with extended resources: the in-tree controller leaves them where they are."""
+    extended: frozenset[str] = frozenset()
+    """Of the pods that are evicted, those that the in-tree controller evicts only because of extended resources.
+
+    It does so from 1.37.2 on, and leaves them alone before. They count on every release."""
     kept: frozenset[str] = frozenset()
     """Pods on devices that the taint only keeps from new allocations."""
     namespaces: frozenset[str] = frozenset()
@@ -138,10 +140,10 @@ class Taint(NamedTuple):
         """The same with effect NoExecute."""
         return Taint.of_slice(structs.replace(self.taint, effect=NO_EXECUTE), in_tree=in_tree)
 
-    def fate(self, tolerations: tuple[DeviceToleration, ...], *, extended: bool) -> int:
-        """Seconds after timeAdded that a pod may stay; FOR_EVER; or UNSEEN, for extended resources that are ignored."""
-        if self.evictor is None or (self.evictor is Evictor.IN_TREE and extended):
-            return UNSEEN
+    def fate(self, tolerations: tuple[DeviceToleration, ...]) -> int:
+        """Seconds after timeAdded that a pod may stay; FOR_EVER; or HARMLESS."""
+        if self.evictor is None:
+            return HARMLESS
         if self.scheduling is not None and any(tolerates(entry, self.scheduling) for entry in tolerations):
             return FOR_EVER
         return grace_seconds(tolerations, self.taint, self.evictor)
@@ -218,8 +220,8 @@ def union(parts: Iterable[Impact]) -> Impact:
             pods[wave.seconds] |= wave.pods
             claims[wave.seconds] |= wave.claims
     waves = _waves((seconds, frozenset(pods[seconds]), frozenset(claims[seconds])) for seconds in sorted(pods))
-    unseen = _without(_all(part.unseen for part in whole), waves)
-    tolerating = _without(_all(part.tolerating for part in whole), waves) - unseen
+    extended = _all(part.extended for part in whole)
+    tolerating = _without(_all(part.tolerating for part in whole), waves)
     return Impact(
         devices=sum(part.devices for part in whole),
         pools=sum(part.pools for part in whole),
@@ -227,8 +229,8 @@ def union(parts: Iterable[Impact]) -> Impact:
         allocated=sum(part.allocated for part in whole),
         waves=waves,
         tolerating=tolerating,
-        unseen=unseen,
-        kept=_without(_all(part.kept for part in whole), waves) - unseen - tolerating,
+        extended=extended.difference(*[part.pods - part.extended for part in whole]) if extended else _NONE,
+        kept=_without(_all(part.kept for part in whole), waves) - tolerating,
         namespaces=_all(part.namespaces for part in whole),
         pod_groups=_all(part.pod_groups for part in whole),
         incomplete_pools=tuple(sorted({pool for part in whole for pool in part.incomplete_pools})),
@@ -256,21 +258,22 @@ def _impact(published: Impact, fates: Fates, taint: Taint, now: datetime) -> Imp
     """From fates to waves: a pod with several fates takes the worst."""
     soonest: dict[int, list[Users | ClaimGroup]] = {}
     for grace in sorted(fates.users):
-        if grace not in (FOR_EVER, UNSEEN):
+        if grace not in (FOR_EVER, HARMLESS):
             soonest.setdefault(taint.due_seconds(grace, now), []).extend(fates.users[grace])
     waves = _waves(
         (seconds, _all(users.pods for users in hit), _all(users.claims for users in hit))
         for seconds, hit in soonest.items()
     )
-    others = _without(fates.pods(UNSEEN), waves)
     every = [users for hit in soonest.values() for users in hit]
+    extended = [users for users in every if users in fates.extended] if taint.evictor is Evictor.IN_TREE else []
+    plain = [users.pods for users in every if users not in extended] if extended else []
     return structs.replace(
         published,
         allocated=fates.allocated,
         waves=waves,
-        tolerating=_without(fates.pods(FOR_EVER), waves) - others,
-        unseen=others if taint.evictor is not None else _NONE,
-        kept=others if taint.evictor is None and keeps_from_allocation(taint.taint) else _NONE,
+        tolerating=_without(fates.pods(FOR_EVER), waves),
+        extended=_all(users.pods for users in extended).difference(*plain),
+        kept=fates.pods(HARMLESS) if keeps_from_allocation(taint.taint) else _NONE,
         namespaces=_all(users.namespaces for users in every),
         pod_groups=_all(users.pod_groups for users in every),
     )

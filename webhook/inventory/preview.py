@@ -17,7 +17,7 @@ from webhook.api.pods import Pod
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
 from webhook.inventory.fates import ANYWHERE, DeviceNames
 from webhook.inventory.hardware import siblings_of_rule, siblings_of_slice
-from webhook.inventory.impact import UNSEEN, Impact, Taint, impact_of, impact_on_devices
+from webhook.inventory.impact import Impact, Taint, impact_of, impact_on_devices
 from webhook.inventory.matching import FOR_EVER, Evictor, tolerates
 from webhook.inventory.pod_groups import is_leaving
 from webhook.inventory.published import DeviceId
@@ -50,6 +50,12 @@ class Preview(msgspec.Struct, frozen=True):
     def count(self, outcome: PodOutcome) -> int:
         """How many pods have this outcome."""
         return sum(row.outcome is outcome for row in self.pods)
+
+    @property
+    def extended(self) -> int:
+        """How many pods are evicted only because of extended resources, by the in-tree controller."""
+        extended = self.impact.extended
+        return sum(row.outcome is PodOutcome.EVICTED and row.uid in extended for row in self.pods)
 
     @property
     def companions(self) -> int:
@@ -159,8 +165,6 @@ class PodOutcome(StrEnum):
     """What happens to a pod. If it uses several devices, the worst outcome decides; this is the order, worst first."""
 
     EVICTED = "Evicted"
-    UNSEEN = "Unseen"
-    """The in-tree controller does not look at claims of extended resources."""
     TOLERATES = "Tolerates"
     LEFT_ALONE = "LeftAlone"
     """The taint would evict it, but our worker does not: see `worker_preview`."""
@@ -178,7 +182,6 @@ _SHOWN: Final = {
             PodOutcome.EVICTED,
             PodOutcome.LEFT_ALONE,
             PodOutcome.TOLERATES,
-            PodOutcome.UNSEEN,
             PodOutcome.KEPT,
             PodOutcome.LEAVING,
         )
@@ -197,6 +200,7 @@ class OutcomeReason(StrEnum):
     TOLERATES_SCHEDULING = "ToleratesScheduling"
     """It would come back to the same device, so our worker leaves it there."""
     EXTENDED_RESOURCE = "ExtendedResource"
+    """Not tolerated, and it is the in-tree controller that evicts: from 1.37.2 on; before, it leaves the pod alone."""
     ALLOCATION_ONLY = "AllocationOnly"
     TERMINATING = "Terminating"
     FINISHED = "Finished"
@@ -316,12 +320,12 @@ def outcome_of(
     taint: Taint, tolerations: tuple[DeviceToleration, ...], now: datetime, *, extended: bool
 ) -> tuple[PodOutcome, int, Cause]:
     """What a taint does to a pod with these tolerations, in how many seconds (-1: not at all), and why."""
-    grace = taint.fate(tolerations, extended=extended)
+    grace = taint.fate(tolerations)
     if taint.evictor is None:
         return PodOutcome.KEPT, -1, Cause(OutcomeReason.ALLOCATION_ONLY, taint.taint)
-    if grace == UNSEEN:
-        return PodOutcome.UNSEEN, -1, Cause(OutcomeReason.EXTENDED_RESOURCE, taint.taint)
     cause = _cause(taint, tolerations)
+    if extended and taint.evictor is Evictor.IN_TREE and cause.reason is OutcomeReason.NOT_TOLERATED:
+        cause = Cause(OutcomeReason.EXTENDED_RESOURCE, taint.taint)
     if grace == FOR_EVER:
         return PodOutcome.TOLERATES, -1, cause
     return PodOutcome.EVICTED, taint.due_seconds(grace, now), cause

@@ -67,7 +67,7 @@ def tolerating_scheduling(inventory: Inventory, rule: DeviceTaintRule) -> frozen
         return _NO_PODS
     assert rule.selector is not None
 
-    def fate_of(tolerations: tuple[DeviceToleration, ...], *, extended: bool) -> int:  # noqa: ARG001 -- the port's
+    def fate_of(tolerations: tuple[DeviceToleration, ...]) -> int:
         return int(any(tolerates(toleration, rule.taint) for toleration in tolerations))
 
     names = DeviceNames(rule.selector.driver, rule.selector.pool, rule.selector.device)

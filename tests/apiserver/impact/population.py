@@ -53,6 +53,8 @@ class Population:
     def __init__(self, plane: ControlPlane) -> None:
         self.client: Client = plane.client
         self._plane = plane
+        self.evicts_extended = tuple(map(int, plane.server_version.split("."))) >= (1, 37, 2)
+        """Whether its in-tree controller evicts pods whose device came through an extended resource."""
         self.benches = {name: make_bench(name) for name in BENCHES}
         self.settled_seconds = 0.0
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.apiserver
 
 # Of the whole fleet, for a key that nobody names: test_evicted has the in-tree controller's own word for them.
 DEVICES: Final = "224 devices"
-PODS: Final = "180 pods in 12 namespaces"
+PODS: Final = "192 pods in 12 namespaces"
 VERSIONS: Final = versions.rule_versions(versions.DEFAULT)
 _CODE: Final = re.compile(rf'set annotation {re.escape(CONFIRM_IMPACT)} to "(v1\.[^"]+)"')
 

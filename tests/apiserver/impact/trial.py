@@ -52,12 +52,21 @@ class Told(NamedTuple):
     """Claims of those pods that several pods use, as namespace/name."""
     spared: frozenset[str]
     """Pods with claims to selected devices that stay all the same."""
+    left_alone: frozenset[str]
+    """Pods that count, and that the controller of this release leaves alone: those with extended resources."""
 
     @property
     def soon(self) -> dict[str, datetime]:
         """When they are due at the earliest, of the pods that are waited for."""
         waves = [wave for wave in self.impact.waves if wave.seconds <= SOON_SECONDS]
-        return {uid: self.at + timedelta(seconds=wave.seconds) for wave in waves for uid in wave.pods}
+        due = {uid: self.at + timedelta(seconds=wave.seconds) for wave in waves for uid in wave.pods}
+        return {uid: at for uid, at in due.items() if uid not in self.left_alone}
+
+    def figures(self, namespace_of: dict[str, str]) -> Figures:
+        """The numbers that the in-tree controller gives."""
+        pods = self.impact.pods - self.left_alone
+        places = {namespace_of[uid] for uid in pods}
+        return Figures(self.impact.devices, self.impact.allocated, len(pods), len(places))
 
 
 @dataclass
@@ -69,6 +78,8 @@ class Outcome:
     """All pods of the benches it was tried on, by namespace and name."""
     told: Told | None = None
     ours: Figures | None = None
+    expected: Figures | None = None
+    """What the controller is to say, while the effect is None."""
     theirs: Figures | None = None
     """What the controller said itself, while the effect was None."""
     noted_first: Noted | None = None
@@ -98,7 +109,9 @@ class Outcome:
     def agreed(self) -> bool:
         """Whether all give the same four numbers for the rule without effect."""
         return (
-            self.theirs == self.ours and self.noted_first is not None and noted_figures(self.noted_first) == self.ours
+            self.theirs == self.expected
+            and self.noted_first is not None
+            and noted_figures(self.noted_first) == self.ours
         )
 
     def names(self, uids: frozenset[str] | set[str]) -> list[str]:
@@ -154,7 +167,9 @@ class Trials:
         The webhook tells at once, likewise. So they are asked anew until they have seen what the API server holds; if
         their numbers are others, that stays so.
         """
-        outcome.ours = figures_of(self._tell(rule, outcome.row.added).impact)
+        told = self._tell(rule, outcome.row.added)
+        outcome.ours = figures_of(told.impact)
+        outcome.expected = told.figures({uid: namespace for (namespace, _), uid in outcome.uids.items()})
         deadline = time.monotonic() + AGREED_WITHIN_SECONDS
         while not outcome.asked or (not outcome.agreed and time.monotonic() < deadline):
             self._client.delete(url)
@@ -180,7 +195,7 @@ class Trials:
             outcome.evicted = self._evicted_of(outcome)
             return outcome.evicted.keys() >= soon.keys()
 
-        later = told.impact.pods - soon.keys()
+        later = told.impact.pods - told.left_alone - soon.keys()
         try:
             wait_until(gone, "everybody evicted who is due soon", seconds=left, every=POLL_SECONDS)
             if later or not soon:
@@ -229,7 +244,8 @@ class Trials:
         users = _users(inventory, rule["spec"]["deviceSelector"])
         consumers = frozenset().union(*users.values())
         shared = frozenset(key for key, uids in users.items() if len(uids) > 1 and uids & impact.pods)
-        return Told(impact, now, impact_at, time_added, shared, consumers - impact.pods)
+        left_alone = frozenset[str]() if self._population.evicts_extended else impact.extended
+        return Told(impact, now, impact_at, time_added, shared, consumers - impact.pods, left_alone)
 
 
 def _users(inventory: Inventory, selector: Json) -> dict[str, frozenset[str]]:

@@ -9,6 +9,7 @@ import pytest
 from tests.builders import decoded
 from tests.unit.admission.guarding import tainting
 from webhook.admission.impact_text import (
+    BY_RELEASE,
     annotation_of,
     figures_of,
     first_names,
@@ -77,22 +78,21 @@ def test_one_of_each_is_not_a_plural() -> None:
         devices=1,
         pools=1,
         tolerating=uids(1, "t"),
-        unseen=uids(1, "x"),
+        extended=uids(1, "x"),
         pod_groups=uids(1, "g"),
         incomplete_pools=(("gpu.example.com", "node-0"),),
     )
     assert figures(impact) == [
         "selects 1 device in 1 pool; evicts 1 pod in 1 namespace, all at once",
+        f"of these 1 pod with extended resources: {BY_RELEASE}",
         "tolerated by 1 pod on such devices",
-        "left alone: 1 pod with extended resources, which the in-tree controller does not see",
         "in use by 1 PodGroup of unknown size",
         "devices are not all counted: 1 pool half published, as gpu.example.com/node-0",
     ]
-    assert "which the evictor does not see" in figures(impact, in_tree=False)[2]
-    assert list(slice_figures_of(impact, in_tree=True)) == [
+    assert list(slice_figures_of(impact)) == [
         "new NoExecute taints on 1 device; they evict 1 pod in 1 namespace, all at once",
+        f"of these 1 pod with extended resources: {BY_RELEASE}",
         "tolerated by 1 pod on such devices",
-        "left alone: 1 pod with extended resources, which the in-tree controller does not see",
         "in use by 1 PodGroup of unknown size",
     ]
 
@@ -146,10 +146,10 @@ def test_summary_is_a_clause(rule: Any, expected: str) -> None:
 
 
 def test_annotation_has_every_figure_by_name() -> None:
-    impact = impact_of((0, 2), (5, 1), tolerating=uids(3, "t"), unseen=uids(4, "x"), pod_groups=uids(6, "g"))
+    impact = impact_of((0, 2), (5, 1), tolerating=uids(3, "t"), extended=uids(3, "p"), pod_groups=uids(6, "g"))
     figures = (
-        "devices=4 pools=2 allocated=4 claims=3 pods=3 now=2 later=1 tolerating=3 unseen=4 kept=0 namespaces=1"
-        " podGroups=6"
+        "devices=4 pools=2 allocated=4 claims=3 pods=3 now=2 later=1 tolerating=3 unseen=0 kept=0 namespaces=1"
+        " podGroups=6 extended=3"
     )
     assert annotation_of(impact, acts=True, over=[]) == figures
     assert annotation_of(impact, acts=False, over=[]) == f"{figures} simulated"

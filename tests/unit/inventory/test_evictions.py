@@ -166,10 +166,11 @@ def test_taint_without_a_time_evicts_no_pod() -> None:
     assert Watched(claim(), pod(), rule(added=None)).of() is None
 
 
-def test_in_tree_controller_does_not_see_extended_resources() -> None:
-    """E-16."""
+@pytest.mark.parametrize("evictor", Evictor)
+def test_pod_with_extended_resources_goes_whoever_evicts(evictor: Evictor) -> None:
+    """E-16: the in-tree controller evicts it from 1.37.2 on, and it counts on every release."""
     held = (claim(extended=True), pod(claims=(), extended_claim="pod-claim"), rule())
-    assert Watched(*held, scope=EvictionScope(Evictor.IN_TREE)).of() is None
+    assert Watched(*held, scope=EvictionScope(evictor)).of() is not None
     assert Watched(*held, scope=EvictionScope(Evictor.OURS, only_extended=True)).of() is not None
 
 
@@ -184,7 +185,7 @@ def test_claim_that_a_pod_names_evicts_it_whatever_the_claim_says_of_itself(gene
 
 def test_claim_without_its_annotation_is_still_for_an_extended_resource_of_its_pod() -> None:
     held = (claim(extended=False), pod(claims=(), extended_claim="pod-claim"), rule())
-    assert Watched(*held, scope=EvictionScope(Evictor.IN_TREE)).of() is None
+    assert Watched(*held, scope=EvictionScope(Evictor.IN_TREE)).of() is not None
     assert Watched(*held, scope=EvictionScope(Evictor.OURS, only_extended=True)).of() is not None
 
 
@@ -325,7 +326,7 @@ def test_taint_would_evict_the_users_of_its_devices(names: DeviceNames, hit: boo
         ((tolerates(60),), False, Evictor.OURS, True),
         ((tolerates(None),), False, Evictor.OURS, False),
         ((), True, Evictor.OURS, True),
-        ((), True, Evictor.IN_TREE, False),
+        ((), True, Evictor.IN_TREE, True),
     ],
     ids=["later", "never", "extended resources", "extended resources, in-tree"],
 )

@@ -59,13 +59,13 @@ def test_each_fate_is_told_apart() -> None:
         pools=1,
         drivers=1,
         allocated=5,
-        waves=(Wave(0, some("p"), some("ml/at-once")), Wave(300, some("q"), some("web/later"))),
+        waves=(Wave(0, some("p", "x"), some("ml/at-once", "blind/ext")), Wave(300, some("q"), some("web/later"))),
         tolerating=some("r"),
-        unseen=some("x"),
-        namespaces=some("ml", "web"),
+        extended=some("x"),
+        namespaces=some("ml", "web", "blind"),
     )
-    assert (answer.pods, answer.now, answer.later) == (some("p", "q"), some("p"), some("q"))
-    assert answer.claims == some("ml/at-once", "web/later")
+    assert (answer.pods, answer.now, answer.later) == (some("p", "q", "x"), some("p", "x"), some("q"))
+    assert answer.claims == some("ml/at-once", "web/later", "blind/ext")
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
@@ -77,9 +77,13 @@ def test_who_evicts_decides_which_tolerations_count(effect: str) -> None:
     assert (answer.pods, answer.tolerating) == ((some("p"), some()) if effect == "NoExecute" else (some(), some("p")))
 
 
-def test_our_worker_looks_at_extended_resources() -> None:
-    assert impact(SLICE, EXTENDED, acting=in_tree()).unseen == some("x")
-    assert impact(SLICE, EXTENDED, acting=ours()).now == some("x")
+@pytest.mark.parametrize("selector", [EMPTY, DeviceSelector(pool=POOL)], ids=["by groups", "by claims"])
+def test_pods_with_extended_resources_count_and_are_told_apart_where_the_release_decides(
+    selector: DeviceSelector,
+) -> None:
+    theirs, mine = (impact(SLICE, EXTENDED, acting=each, selector=selector) for each in (in_tree(), ours()))
+    assert (theirs.now, theirs.extended) == (some("x"), some("x"))
+    assert (mine.now, mine.extended) == (some("x"), some())
 
 
 @pytest.mark.parametrize(
@@ -211,17 +215,18 @@ def test_pod_with_several_claims_counts_where_it_fares_worst(selector: DeviceSel
         claim("worst", on("gpu-0", lets_stay(5)), users=["p", "q"]),
         claim("later", on("gpu-1", lets_stay(60)), users=["p"]),
         claim("much-later", on("gpu-1", lets_stay(90)), users=["p", "r"]),
-        claim("tolerating", on("gpu-2", lets_stay()), users=["q", "s", "x"]),
-        claim("ext", on("gpu-3"), users=["p", "x"], extended=True),
+        claim("tolerating", on("gpu-2", lets_stay()), users=["q", "s", "t", "x"]),
+        claim("ext", on("gpu-3", lets_stay(120)), users=["p", "s", "x"], extended=True),
         selector=selector,
     )
     assert answer.waves == (
         Wave(5, some("p", "q"), some("ml/worst")),
         Wave(60, some(), some("ml/later")),
         Wave(90, some("r"), some("ml/much-later")),
+        Wave(120, some("s", "x"), some("ml/ext")),
     )
-    assert (answer.tolerating, answer.unseen) == (some("s"), some("x"))
-    assert answer.later == some("p", "q", "r")
+    assert (answer.tolerating, answer.extended) == (some("t"), some("s", "x"))
+    assert answer.later == some("p", "q", "r", "s", "x")
 
 
 @pytest.mark.parametrize("selector", [EMPTY, DeviceSelector(pool=POOL)], ids=["by groups", "by claims"])
@@ -336,7 +341,7 @@ def test_union_takes_the_worst_of_each_pod() -> None:
         allocated=3,
         waves=(Wave(0, some("p"), some("ml/p")), Wave(60, some("q"), some("ml/q"))),
         tolerating=some("r", "s"),
-        unseen=some("t"),
+        extended=some("p", "q"),
         namespaces=some("ml"),
         incomplete_pools=((DRIVER, "b"),),
     )
@@ -347,7 +352,7 @@ def test_union_takes_the_worst_of_each_pod() -> None:
         allocated=1,
         waves=(Wave(30, some("q", "p"), some("ml/q")), Wave(60, some("t"), some("web/t"))),
         tolerating=some("p", "u"),
-        unseen=some("s"),
+        extended=some("q"),
         kept=some("u", "v", "q"),
         namespaces=some("web"),
         pod_groups=some("g"),
@@ -363,8 +368,8 @@ def test_union_takes_the_worst_of_each_pod() -> None:
             Wave(30, some("q"), some("ml/q")),
             Wave(60, some("t"), some("web/t")),
         ),
-        tolerating=some("r", "u"),
-        unseen=some("s"),
+        tolerating=some("r", "s", "u"),
+        extended=some("q"),
         kept=some("v"),
         namespaces=some("ml", "web"),
         pod_groups=some("g"),

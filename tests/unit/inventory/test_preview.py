@@ -112,11 +112,11 @@ def agrees(preview: Preview) -> bool:
     assert {outcome: uids(outcome) for outcome in PodOutcome} == {
         PodOutcome.EVICTED: impact.pods,
         PodOutcome.TOLERATES: impact.tolerating,
-        PodOutcome.UNSEEN: impact.unseen,
         PodOutcome.KEPT: impact.kept,
         PodOutcome.LEAVING: set(),
         PodOutcome.LEFT_ALONE: set(),
     }
+    assert preview.extended == len(impact.extended)
     assert preview.waves == {wave.seconds: len(wave.pods) for wave in impact.waves if wave.pods}
     assert set(preview.claims) == impact.claims
     assert set(preview.namespaces) == impact.namespaces
@@ -210,12 +210,13 @@ def test_the_toleration_that_decides_is_named(
     assert row.cause.toleration == (None if decides is None else tolerations[decides])
 
 
-def test_extended_resources_are_unseen_by_the_in_tree_controller_only() -> None:
-    inventory = stocked(claim("c", on(), users=["1"], extended=True))
-    rows, _ = rows_of(inventory, [(ANYWHERE, in_tree())], NOW)
-    assert [(row.outcome, row.cause.reason) for row in rows] == [(PodOutcome.UNSEEN, OutcomeReason.EXTENDED_RESOURCE)]
-    rows, _ = rows_of(inventory, [(ANYWHERE, ours())], NOW)
-    assert [(row.outcome, row.seconds) for row in rows] == [(PodOutcome.EVICTED, 0)]
+@pytest.mark.parametrize(
+    ("acting", "reason"),
+    [(in_tree(), OutcomeReason.EXTENDED_RESOURCE), (ours(), OutcomeReason.NOT_TOLERATED)],
+)
+def test_pod_with_extended_resources_is_evicted_whoever_does_it(acting: Taint, reason: OutcomeReason) -> None:
+    (row,), _ = rows_of(stocked(claim("c", on(), users=["1"], extended=True)), [(ANYWHERE, acting)], NOW)
+    assert (row.outcome, row.seconds, row.cause.reason) == (PodOutcome.EVICTED, 0, reason)
 
 
 def test_only_claims_that_lead_to_the_outcome_are_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from webhook.admission.impact_text import BY_RELEASE
 from webhook.commands.explain.subjects import SubjectKind
 from webhook.files.render import visible
 
@@ -20,7 +21,7 @@ _MEANINGS: Final = {
     "ToleratedForSeconds": "tolerated until {until} by {toleration}",
     "Tolerated": "tolerated for ever by {toleration}",
     "ToleratesScheduling": "not evicted: {toleration} would bring it back to the same device",
-    "ExtendedResource": "not evicted: the in-tree controller passes over claims of extended resources",
+    "ExtendedResource": f"evicts through an extended resource: {BY_RELEASE}",
     "AllocationOnly": "evicts no pod",
 }
 _STATES: Final = {"notDue": "not due", "putOff": "put off"}

@@ -147,7 +147,7 @@ def _users(inventory: Inventory, device: DeviceAddress, taint: Taint) -> tuple[A
     for key in inventory.usage.claims_on(*device):
         claim = inventory.claims[key]
         results = [each for each in claim.allocation or () if (each.driver, each.pool, each.device) == tuple(device)]
-        stays = all(_stays(each.tolerations, taint, extended=claim.extended_resource) for each in results)
+        stays = all(_stays(each.tolerations, taint) for each in results)
         for consumer in claim.reserved_for:
             resource = "pods" if is_pod(consumer) else consumer.resource
             user = claim.meta.namespace, resource, consumer.name
@@ -155,9 +155,9 @@ def _users(inventory: Inventory, device: DeviceAddress, taint: Taint) -> tuple[A
     return tuple(AffectedUser(*user, stays) for user, stays in sorted(found.items()))
 
 
-def _stays(tolerations: tuple[DeviceToleration, ...], taint: Taint, *, extended: bool) -> bool:
+def _stays(tolerations: tuple[DeviceToleration, ...], taint: Taint) -> bool:
     if taint.taint.effect == NO_EXECUTE:
-        return taint.fate(tolerations, extended=extended) == FOR_EVER
+        return taint.fate(tolerations) == FOR_EVER
     return any(tolerates(each, taint.taint) for each in tolerations)
 
 

@@ -154,11 +154,12 @@ def _summary_values(preview: Preview) -> dict[str, Any]:
         "claims": len(preview.claims),
         "namespaces": preview.namespaces,
         "evicted": preview.count(PodOutcome.EVICTED),
+        "extended": preview.extended,
         "companions": preview.companions,
         "leftAlone": preview.count(PodOutcome.LEFT_ALONE),
         "waves": [{"seconds": seconds, "pods": pods} for seconds, pods in preview.waves.items()],
         "tolerating": preview.count(PodOutcome.TOLERATES),
-        "unseen": preview.count(PodOutcome.UNSEEN),
+        "unseen": 0,  # no field is removed from version 1
         "kept": preview.count(PodOutcome.KEPT),
         "leaving": preview.count(PodOutcome.LEAVING),
         "podGroups": groups,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.admission.impact_text import duration, siblings_text
+from webhook.admission.impact_text import BY_RELEASE, duration, siblings_text
 from webhook.api.counts import counted
 from webhook.api.names import PROGRAM
 from webhook.api.patches import ResourceSlicePatch
@@ -39,7 +39,6 @@ _OURS: Final = f"{PROGRAM} evict"
 _WORDS: Final = {
     PodOutcome.LEFT_ALONE: "left alone",
     PodOutcome.TOLERATES: "tolerates",
-    PodOutcome.UNSEEN: "unseen",
     PodOutcome.KEPT: "stays",
 }
 
@@ -156,6 +155,8 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
         yield "evicted", counted(pods, "pod")
         yield from _wave_lines(list(preview.waves.items()))
         yield from _gang_lines(item.gangs)
+        if preview.extended:
+            yield "extended", f"{counted(preview.extended, 'pod')} of these with extended resources: {BY_RELEASE}"
         if preview.companions:
             yield "along", f"{counted(preview.companions, 'pod')} of these only with the rest of their PodGroup"
         where = f"{counted(len(preview.namespaces), 'namespace')}: {first_names(preview.namespaces)}"
@@ -165,7 +166,6 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
     for name, outcome, text in (
         ("left alone", PodOutcome.LEFT_ALONE, "{} by our worker"),
         ("tolerate", PodOutcome.TOLERATES, "{}"),
-        ("unseen", PodOutcome.UNSEEN, "{} with extended resources, which the in-tree controller does not see"),
         ("stay", PodOutcome.KEPT, "{}; the taint only blocks new allocations"),
         ("leaving", PodOutcome.LEAVING, "{}, terminating or finished, and not counted"),
     ):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
+from webhook.admission.impact_text import BY_RELEASE
 from webhook.api.meta import format_time
 from webhook.commands.status.states import PodState, PodStatus, WaitKind, WaitsFor
 from webhook.commands.status.waits import DueState, DueWaits
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 _OBSERVED: Final = WaitsFor(WaitKind.OBSERVE, "nothing: the worker evicts no pod in mode observe")
 _THEIRS: Final = WaitsFor(WaitKind.IN_TREE, "the in-tree controller")
+_EXTENDED: Final = WaitsFor(WaitKind.IN_TREE, f"the in-tree controller, for an extended resource: {BY_RELEASE}")
 _UNANNOUNCED: Final = WaitsFor(
     WaitKind.ANNOUNCEMENT, "the worker, which has not written the condition of the rule yet: is it running?"
 )
@@ -277,7 +279,10 @@ class EvictionView:
         if self._settings.now < due:
             waits_for, since = WaitsFor(WaitKind.TIME, "its due time"), _tainted_at(eviction)
             return PodStatus(plan.pod, eviction, self.evictor, PodState.NOT_DUE, due, since, waits_for)
-        return PodStatus(plan.pod, eviction, self.evictor, PodState.DUE, due, due, _THEIRS)
+        pod, hit = plan.pod, self.evictions.evicts_users_of
+        plain = [entry for entry in pod.claims if hit(f"{pod.meta.namespace}/{entry.claim}")]
+        waits_for = _EXTENDED if pod.extended_claim and not plain else _THEIRS
+        return PodStatus(pod, eviction, self.evictor, PodState.DUE, due, due, waits_for)
 
 
 def views_of(objects: StatusObjects, settings: StatusSettings) -> tuple[EvictionView, ...]:

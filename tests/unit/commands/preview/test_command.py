@@ -66,6 +66,7 @@ def test_json_has_every_pod(run_preview: PreviewRunner) -> None:
                         "claims": 1,
                         "namespaces": ["ml"],
                         "evicted": 1,
+                        "extended": 0,
                         "companions": 0,
                         "leftAlone": 0,
                         "waves": [{"seconds": 300, "pods": 1}],
@@ -124,11 +125,11 @@ def test_yaml_is_the_same(run_preview: PreviewRunner) -> None:
 def test_pods_come_soonest_first_then_who_tolerates(run_preview: PreviewRunner) -> None:
     told = run_preview.told(rule())
     assert [(each["name"], each["outcome"], each["dueSeconds"], each["reason"]) for each in told["pods"]] == [
+        ("extended", "Evicted", 0, "ExtendedResource"),
         ("train-0", "Evicted", 0, "NotTolerated"),
         ("sloppy", "Evicted", 0, "EffectNotNamed"),
         ("train-1", "Evicted", 300, "ToleratedForSeconds"),
         ("serve", "Tolerates", None, "Tolerated"),
-        ("extended", "Unseen", None, "ExtendedResource"),
         ("ending", "Leaving", None, "Terminating"),
     ]
     (group,) = told["podGroups"]
@@ -142,7 +143,7 @@ def test_pods_come_soonest_first_then_who_tolerates(run_preview: PreviewRunner) 
 def test_an_effect_that_does_nothing_is_shown_as_if_it_was_no_execute(effect: str, run_preview: PreviewRunner) -> None:
     stored = rule(effect)  # an unknown effect can only be there already
     code, output = run_preview(rule(effect), dump=[*CLUSTER, stored])
-    assert (code, "  evicted         3 pods\n" in output) == (0, True)
+    assert (code, "  evicted         4 pods\n" in output) == (0, True)
     known = "effect None does nothing; if it were NoExecute:"
     assert (known if effect == "None" else 'effect "Melt" acts as None, which does nothing; if it were') in output
     assert output.endswith("no confirmation code: a rule that does nothing needs none\n")
@@ -168,7 +169,7 @@ def test_a_grace_that_is_over_is_over(run_preview: PreviewRunner) -> None:
         selector={"driver": DRIVER}, taint=make_taint(effect="NoExecute", time_added="2026-06-01T11:58:00Z")
     )
     told = run_preview.told(rule(), dump=[*CLUSTER, stored])
-    assert told["summary"]["waves"] == [{"seconds": 0, "pods": 2}, {"seconds": 180, "pods": 1}]
+    assert told["summary"]["waves"] == [{"seconds": 0, "pods": 3}, {"seconds": 180, "pods": 1}]
     stored["spec"]["taint"]["timeAdded"] = "2026-06-01T11:00:00Z"
     _, output = run_preview(rule(), dump=[*CLUSTER, stored])
     assert "now           gpu.example.com/unhealthy:NoExecute op=Exists for 300s, already elapsed\n" in output

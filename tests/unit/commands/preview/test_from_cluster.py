@@ -279,7 +279,7 @@ def test_a_cluster_without_rules_says_so(api_server: ApiServer, run_preview: Pre
         UNUSED,
     ]
     assert told["confirmation"]["answer"] == "notAsked"
-    assert (told["summary"]["evicted"], api_server.sent) == (3, [])
+    assert (told["summary"]["evicted"], api_server.sent) == (4, [])
 
 
 def test_rules_may_be_served_in_another_version_than_claims(api_server: ApiServer, run_preview: PreviewRunner) -> None:
@@ -301,7 +301,7 @@ def test_without_pods_names_are_all_there_is(api_server: ApiServer, run_preview:
 
 
 @pytest.mark.parametrize(
-    ("config_map", "unseen", "note"),
+    ("config_map", "extended", "note"),
     [
         ({"metadata": {}, "data": {"policy.yaml": json.dumps(OUT_OF_TREE)}}, 0, False),
         (404, 1, False),
@@ -310,14 +310,14 @@ def test_without_pods_names_are_all_there_is(api_server: ApiServer, run_preview:
 )
 def test_the_clusters_policy_says_who_evicts(
     config_map: Any,
-    unseen: int,
+    extended: int,
     note: bool,  # noqa: FBT001 -- a parameter
     api_server: ApiServer,
     run_preview: PreviewRunner,
 ) -> None:
     api_server.objects[CONFIG_MAP] = config_map
     told = told_by_cluster(run_preview)
-    assert told["summary"]["unseen"] == unseen
+    assert told["summary"]["extended"] == extended
     assert (
         any(each.startswith("no permission to read the policy, so the built-in one") for each in told["notes"]) is note
     )

@@ -27,18 +27,20 @@ def test_a_rule_that_evicts(run_preview: PreviewRunner) -> None:
 asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoExecute on driver gpu.example.com
 {LAST_DEVICE}\
   devices         8 in 2 pools of 1 driver; 9 allocated
-  evicted         3 pods
-    now           2 pods
+  evicted         4 pods
+    now           3 pods
     after 5 min   1 pod
-  claims          4 in 2 namespaces: ml, web
+  extended        1 pod of these with extended resources: the in-tree controller evicts such pods from 1.37.2 on; \
+before, it leaves them alone
+  claims          5 in 2 namespaces: ml, web
   tolerate        1 pod
-  unseen          1 pod with extended resources, which the in-tree controller does not see
   leaving         1 pod, terminating or finished, and not counted
   PodGroup        ml/crew: evicted now; 2 pods known, not counted above
   evictor         the in-tree controller
   note: {UNUSED}
 
 POD           OWNER                 PRIORITY   DEVICES              WHEN          WHY
+ml/extended   -                            0   node-1/gpu-1         now           uses it through an extended resource
 ml/train-0    Job/train                  100   node-0/gpu-0,gpu-1   now           no toleration
 web/sloppy    -                            0   node-0/gpu-3         now           gpu.example.com/unhealthy op=Exists: \
 sets no effect, but the in-tree controller requires NoExecute
@@ -46,7 +48,6 @@ ml/train-1    Job/train                  100   node-1/gpu-0         after 5 min 
 op=Exists for 300s
 web/serve     ReplicaSet/serve-5d       1000   node-0/gpu-2         tolerates     gpu.example.com/unhealthy:NoExecute \
 op=Exists
-ml/extended   -                            0   node-1/gpu-1         unseen        uses it through an extended resource
 ml/ending     -                            0   node-1/gpu-2         terminating   already leaving
 
 {NO_CODE}""",
@@ -54,7 +55,7 @@ ml/ending     -                            0   node-1/gpu-2         terminating 
 
 
 def test_a_rule_that_asks_our_worker_without_pods_in_the_dump(run_preview: PreviewRunner) -> None:
-    """Our worker sees extended resources, reads an empty effect as all, and leaves who would come back."""
+    """Our worker reads an empty effect as all, and leaves who would come back."""
     given = rule("NoSchedule", annotations=EVICT)
     assert run_preview(given, dump=[*SLICES, *CLAIMS]) == (
         0,

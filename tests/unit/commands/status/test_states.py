@@ -15,7 +15,7 @@ from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.owners import Owner
 from webhook.api.pod_groups import ALL, PodGroup
-from webhook.api.pods import Pod
+from webhook.api.pods import Pod, PodClaim
 from webhook.api.rules import EVICTIONS_PER_SECOND, Condition, DeviceSelector
 from webhook.api.selectors import LabelRequirement, LabelSelector
 from webhook.commands.status.objects import HeldNamespace, StatusObjects
@@ -373,9 +373,9 @@ def test_pod_that_two_rules_hit_counts_for_both() -> None:
     assert [[each.pod.meta.name for each in line.pods] for line in found] == [["pod"], ["pod"]]
 
 
-def test_supplement_takes_what_the_in_tree_controller_misses() -> None:
+def test_supplement_takes_extended_resources_as_the_in_tree_controller_of_today_does() -> None:
     extended = pod("extended", claims=(), extended_claim="extended-claim")
-    found = statuses(
+    (line,) = lines(
         rule(),
         pod(),
         extended,
@@ -383,9 +383,22 @@ def test_supplement_takes_what_the_in_tree_controller_misses() -> None:
         mode=Mode.SUPPLEMENT,
         in_tree=InTree.ACTIVE,
     )
-    assert {name: each.evictor for name, each in found.items()} == {
-        "pod": Evictor.IN_TREE,
-        "extended": Evictor.OURS,
+    assert {(each.pod.meta.name, each.evictor) for each in line.pods} == {
+        ("pod", Evictor.IN_TREE),
+        *(("extended", evictor) for evictor in Evictor),
+    }
+
+
+def test_pod_with_extended_resources_is_said_to_wait_for_a_release_that_evicts_it() -> None:
+    extended = pod("extended", claims=(), extended_claim="extended-claim")
+    both = pod("both", claims=(PodClaim("both-claim"),), extended_claim="both-extended-claim")
+    made = (claim("extended", devices=("gpu-1",), extended=True), claim("both-extended", owner="uid-both"))
+    found = statuses(rule(), extended, both, *made, mode=Mode.DELEGATED, in_tree=InTree.ACTIVE)
+    waits = {name: (each.evictor, each.waits_for.message) for name, each in found.items()}
+    release = "the in-tree controller evicts such pods from 1.37.2 on; before, it leaves them alone"
+    assert waits == {
+        "extended": (Evictor.IN_TREE, f"the in-tree controller, for an extended resource: {release}"),
+        "both": (Evictor.IN_TREE, "the in-tree controller"),
     }
 
 
