@@ -22,7 +22,7 @@ from webhook.api.rules import CONFIRM_IMPACT, EVICT, EXPIRES_AT, NOT_BEFORE, Dev
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.hardware import NO_SIBLINGS, siblings_of_rule
 from webhook.inventory.impact import Impact
-from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, only_less
+from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, only_less, skips_a_step
 from webhook.policy.model import PolicyMode
 from webhook.validation.meta import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
@@ -45,6 +45,10 @@ _CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
 _EXPIRES: Final = METADATA.child("annotations").key(EXPIRES_AT)
 _NOT_BEFORE: Final = METADATA.child("annotations").key(NOT_BEFORE)
 _NOT_READ: Final = "delays our worker only: the in-tree controller evicts at once; use effect NoSchedule with /evict"
+SWAPPED: Final = (
+    "must not evict yet: its devices, its key or its value were others before, or fewer; "
+    'store it like this with effect "None", look at its status, and change only the effect then'
+)
 _UNPROVED: Final = "API servers do not prove to the webhook who they are (docs/callers.md)"
 
 
@@ -156,9 +160,9 @@ class _Guarding:
         yield deny(_EXPIRES, detail)
 
     def _two_steps(self) -> Iterator[Finding]:
-        if self._settings.two_step and self._check.evicts and self._old is None:
+        if self._settings.two_step and skips_a_step(self._new, self._old):
             detail = 'must not evict yet: create the rule with effect "None", look at its status, and change it then'
-            yield deny(TAINT.child("effect"), detail)
+            yield deny(TAINT.child("effect"), detail if self._old is None else SWAPPED)
 
     def _forged(self) -> Iterator[Finding]:
         if self._code.forgery and not (self._code.unchecked and self._context.offline):

@@ -18,7 +18,7 @@ from webhook.inventory.gang_impact import with_companions, with_gangs
 from webhook.inventory.hardware import selectors_in_scope
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.joint_impact import joint_impact
-from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide
+from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide, skips_a_step
 from webhook.policy.impact_limits import limits_for, protected_among
 from webhook.policy.model import Action, InTreeEvictor, Softening
 from webhook.policy.ports import Requester
@@ -213,7 +213,7 @@ class LimitCheck:
 
     def may_soften(self, reasons: Iterable[LimitReason]) -> bool:
         """Whether /mutate softens a NoExecute rule that is over the limit for these reasons."""
-        twice = self._settings.two_step and self._old is None
+        twice = self._settings.two_step and skips_a_step(self._new, self._old)
         return self.softens and self._new.taint.effect == NO_EXECUTE and not twice and all_soften(reasons)
 
     def may_be_left(self, reasons: Iterable[LimitReason]) -> bool:

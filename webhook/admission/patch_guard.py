@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.admission.confirmation import NOTHING, CarriedCode
 from webhook.admission.decision import BREAK_GLASS, AssumedPatch
-from webhook.admission.guard import SILENT, GuardFindings, denied, deny, glass_hint, milder, warn, way_out
+from webhook.admission.guard import SILENT, SWAPPED, GuardFindings, denied, deny, glass_hint, milder, warn, way_out
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.over_limit import usual_rates
@@ -22,7 +22,14 @@ from webhook.api.patches import SOFTENED_KEYS
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Taint
-from webhook.inventory.patch_reach import PatchReach, added_rules, does_no_more, nominal_rules, patch_reach
+from webhook.inventory.patch_reach import (
+    PatchReach,
+    added_rules,
+    does_no_more,
+    nominal_rules,
+    patch_reach,
+    patch_skips_a_step,
+)
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.policy.model import PolicyMode
 from webhook.validation.meta import METADATA
@@ -202,9 +209,9 @@ class _PatchGuarding:
     # --- what needs no inventory -----------------------------------------------------------------
 
     def _two_steps(self) -> Iterator[Finding]:
-        if self._settings.two_step and self._evicts and self._old is None:
+        if self._settings.two_step and patch_skips_a_step(self._new, self._old):
             detail = 'must not evict yet: create the patch with effect "None", look at its status, and change it then'
-            yield deny(PATCH_TAINTS, detail)
+            yield deny(PATCH_TAINTS, detail if self._old is None else SWAPPED)
 
     def _forged(self) -> Iterator[Finding]:
         if self._code.forgery and not (self._code.unchecked and self._context.offline):
@@ -261,7 +268,7 @@ class _PatchGuarding:
         self, reasons: Iterable[PartReason], summary: str, hit: ImpactToConfirm, fault: str
     ) -> Iterator[Finding]:
         text = f"{summary}: {'; '.join(dict.fromkeys([each.reason.text for each in reasons]))}"
-        twice = self._settings.two_step and self._old is None
+        twice = self._settings.two_step and patch_skips_a_step(self._new, self._old)
         if (
             not twice
             and not self._code.is_new

@@ -22,7 +22,7 @@ from webhook.api.field import Finding, Severity, forbidden
 from webhook.api.meta import format_time
 from webhook.api.patches import SOFTENED_KEYS
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.inventory.patch_reach import does_no_more
+from webhook.inventory.patch_reach import does_no_more, patch_skips_a_step
 from webhook.inventory.patching import taints_of_patch
 from webhook.policy.model import PolicyMode, Softening
 
@@ -53,7 +53,7 @@ def softening_of_patch(
         again = _soft(new, old, literal, context.now)
         if does_no_more(again, old, rates):
             return _result(new, old, again, AS_BEFORE, context)._replace(repeated=True)
-    twice = old is None and context.policy.impact.two_step
+    twice = context.policy.impact.two_step and patch_skips_a_step(new, old)
     if context.policy.mode is not PolicyMode.ENFORCE or twice:
         return UNTOUCHED
     return _decided(new, old, code, request, context)

@@ -20,7 +20,7 @@ from webhook.api.field import Finding, Severity, forbidden
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICT, SOFTENED_FROM, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.inventory.rule_delta import asks_for_more, begins_to_evict, only_less
+from webhook.inventory.rule_delta import asks_for_more, begins_to_evict, only_less, skips_a_step
 from webhook.policy.model import PolicyMode, Softening
 from webhook.validation.rules import TAINT
 
@@ -71,7 +71,7 @@ def softening_of(
         again = _soft(new, _time_again(new, old, context.now))
         if not _does_more(again, old, context):
             return _result(new, again, AS_BEFORE, context)._replace(repeated=True)
-    twice = old is None and context.policy.impact.two_step
+    twice = context.policy.impact.two_step and skips_a_step(new, old)
     if mode is not PolicyMode.ENFORCE or twice or not _does_more(new, old, context):
         return UNTOUCHED
     return _Softener(check, code, new, old, context).result()

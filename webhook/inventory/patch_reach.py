@@ -21,7 +21,7 @@ from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.filter_memo import FilterMemo
 from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
 from webhook.inventory.published import DeviceId
-from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, only_less
+from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, only_less, skips_a_step
 from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
@@ -222,6 +222,12 @@ def does_no_more(new: ResourceSlicePatch, old: ResourceSlicePatch, usual_rates: 
     rates, were = tuple(usual_rates), [_without_devices(each) for each in nominal_rules(old)]
     acting = [_without_devices(each) for each in nominal_rules(new) if each.effective_effect in EFFECT_RANK]
     return all(any(_is_no_more(each, was, rates) for was in were) for each in acting)
+
+
+def patch_skips_a_step(new: ResourceSlicePatch, old: ResourceSlicePatch | None) -> bool:
+    """Whether any of its taints evicts what the patch was never stored for without evicting; see `skips_a_step`."""
+    before = (None, *(() if old is None else nominal_rules(old)))
+    return any(all(skips_a_step(rule, was) for was in before) for rule in nominal_rules(new))
 
 
 def judged_whole(new: ResourceSlicePatch, old: ResourceSlicePatch, known: Iterable[ResourceSlicePatch]) -> bool:

@@ -34,6 +34,15 @@ def begins_to_evict(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
     return earlier or not narrower(new.selector, old.selector)
 
 
+def skips_a_step(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
+    """Whether a rule evicts what it was never stored for with an effect that evicts no pod (`twoStep`)."""
+    if old is None or new.effective_effect != NO_EXECUTE:
+        return new.effective_effect == NO_EXECUTE
+    same = (new.taint.key, new.taint.value) == (old.taint.key, old.taint.value)
+    wider = _is_for_hardware(new) and not _is_for_hardware(old)
+    return not same or wider or not narrower(new.selector, old.selector)
+
+
 def only_less(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
     """Whether an update can only hit fewer pods, or later: nothing that it does is new."""
     if new.effective_effect == NO_EXECUTE:
