@@ -32,6 +32,8 @@ from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, Share, TaintMatch
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from hypothesis.strategies import SearchStrategy
 
     from webhook.api.rules import DeviceTaintRule
@@ -98,9 +100,9 @@ def world(stored: list[Any]) -> KnownPatches:
     return known(patches, CLASSES)
 
 
-def equivalent(patch: Any, patches: KnownPatches) -> tuple[DeviceTaintRule, ...]:
-    """The rules that say what the patch says."""
-    return patch_reach(decode_patch(Reader.of(patch, [])), patches, CLUSTER.pools).rules
+def equivalent(patch: Any, patches: KnownPatches, judged: datetime | None = None) -> tuple[DeviceTaintRule, ...]:
+    """The rules that say what the patch says; if `judged`, also where it is hidden by patches that do less."""
+    return patch_reach(decode_patch(Reader.of(patch, [])), patches, CLUSTER.pools, judged=judged).rules
 
 
 def as_manifest(rule: DeviceTaintRule, **meta: Any) -> Any:
@@ -120,7 +122,7 @@ def test_patch_is_judged_as_the_rules_that_say_the_same(
 ) -> None:
     patch, patches = patching(chosen, *given_taints), world(stored)
     decision = ask_patch(patch, cluster=CLUSTER, patches=patches, impact=impact)
-    rules = [rule for rule in equivalent(patch, patches) if rule.effective_effect in EFFECT_RANK]
+    rules = [rule for rule in equivalent(patch, patches, NOW) if rule.effective_effect in EFFECT_RANK]
     alone = [ask(as_manifest(rule), cluster=CLUSTER, impact=ImpactSettings(limits=(NO_LIMITS,))) for rule in rules]
     refused = False
     for at, rule in enumerate(rules):
@@ -135,6 +137,7 @@ def test_patch_is_judged_as_the_rules_that_say_the_same(
             impact=impact,
             assumed=tuple(beside),
             victims=victims,
+            patches=patches,
             closed=tuple([names_of(each.selector) for each in beside]),
         )
         refused = refused or not judged_alone.allowed

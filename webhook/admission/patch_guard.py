@@ -1,7 +1,7 @@
 """The guard of patches: what a patch taints is one impact, refused over the limits as that of a rule is.
 
 Figures, limits, codes and the window are those of rules: see `guard`. A patch is expanded beside the patches that there
-are, so one that loses on every device hits nothing. Of an update only counts what it adds.
+are: where it loses to one that does as much, it hits nothing. Of an update only counts what it adds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from webhook.api.rules import CONFIRM_IMPACT
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Taint
 from webhook.inventory.patch_reach import (
+    REACH_SECONDS,
     PatchReach,
     added_rules,
     does_no_more,
@@ -37,6 +38,7 @@ from webhook.validation.patches import DEVICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from datetime import datetime
 
     from webhook.admission.confirmation import CodeSubject, ImpactToConfirm
     from webhook.admission.context import AdmissionContext
@@ -51,8 +53,8 @@ if TYPE_CHECKING:
 
 FILTER: Final = DEVICES.child("filter")
 PATCH_TAINTS: Final = DEVICES.child("taints")
-REACH_SECONDS: Final = 1.0
-"""How long filters may be evaluated in a review. Nothing else is answered meanwhile."""
+_NOTHING_NOW: Final = "taints no device now: the filter selects none, or other patches take precedence on all of them"
+_HIDDEN: Final = "other patches hide some of what it taints, and that counts: nothing is asked when they go"
 _ALSO_EVICTED: Final = "that is within the limits, but our worker adds the pods that it has evicted for the patch"
 _CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
 
@@ -97,23 +99,28 @@ class PatchAddition:
         """The rules that say it; if it is not known, one for each taint."""
         self.stored: tuple[DeviceTaintRule, ...] = ()
         """The rules that will come of it, and act."""
-        self.nothing = False
-        """Whether the patch has taints, and no device has any of them now."""
+        self.remarks: tuple[str, ...] = ()
+        """What is to be known of other patches' part in it."""
         self._check = partial(context.budget.check, "impact")
         rates = usual_rates(context)
         if not whole and old is not None and does_no_more(new, old, rates):
             return
-        reach, before = self._reaches(new, old, inventory, context)
+        reach, before = most, most_before = self._reaches(new, old, inventory, context)
+        if reach.won is not None or before.won is not None:
+            most, most_before = self._reaches(new, old, inventory, context, context.now - CLOCK_SKEW)
         if self.unknown or inventory is None:
             self.judged = nominal_rules(new)
             return
         if old is None:
-            self.judged = reach.rules
+            self.judged = most.rules
         else:
-            self.judged = added_rules(new, reach, before, inventory.pools, rates)
+            self.judged = added_rules(new, most, most_before, inventory.pools, rates)
+            if most is not reach:  # what it begins to do may have been counted long ago, while others hid it
+                self.judged += added_rules(new, reach, before, inventory.pools, rates)
             if whole and not self.judged:
-                self.judged = reach.rules
-        self.nothing = bool(new.taints) and not reach.rules
+                self.judged = most.rules
+        said = ((_NOTHING_NOW, new.taints and not reach.rules), (_HIDDEN, most.rules != reach.rules))
+        self.remarks = tuple([text for text, holds in said if holds])
         known = {(each.meta.name, each.taint, each.effective_effect) for each in before.rules}
         self.stored = tuple(
             [
@@ -130,8 +137,9 @@ class PatchAddition:
         old: ResourceSlicePatch | None,
         inventory: Inventory | None,
         context: AdmissionContext,
+        judged: datetime | None = None,
     ) -> tuple[PatchReach, PatchReach]:
-        """What the patch taints, and what it did before."""
+        """What the patch taints, and what it did before; `judged` as in `patch_reach`."""
         sight, go_on = context.sight, context.budget.lasting(REACH_SECONDS)
         assert sight is not None
         if inventory is None:
@@ -139,7 +147,10 @@ class PatchAddition:
         elif context.patches.unknown:
             self.unknown = context.patches.unknown
         else:
-            reach_of = partial(patch_reach, pools=inventory.pools, check=self._check, go_on=go_on, judged=True)
+            reach_of = partial(patch_reach, pools=inventory.pools, check=self._check, go_on=go_on, judged=judged)
+            if judged is not None:
+                unpublished = tuple(inventory.usage.unpublished(inventory.pools, self._check))
+                reach_of = partial(reach_of, unpublished=unpublished)
             reach = reach_of(new, context.patches)
             self.unknown, self.of_filter = reach.unknown, bool(reach.unknown)
             if not reach.unknown and old is not None:
@@ -175,9 +186,7 @@ class _PatchGuarding:
         findings = list(self._two_steps())
         self._context.budget.check("impact")
         addition = PatchAddition(self._new, self._old, sight.inventory, self._context, whole=self._code.is_new)
-        if addition.nothing:
-            text = "taints no device now: the filter selects none, or other patches take precedence on all of them"
-            findings.append(warn(FILTER, text))
+        findings += [warn(FILTER, text) for text in addition.remarks]
         if not addition.judged:
             return self._answer([*findings, *self._needless_code(NOTHING)], annotations)
         check = PatchCheck(addition.judged, self._request, self._context)

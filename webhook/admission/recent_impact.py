@@ -15,6 +15,7 @@ from webhook.admission.confirmation import NOTHING, Numbers
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Impact, Taint, impact_on_devices, impact_on_users
+from webhook.inventory.patch_reach import REACH_SECONDS, nominal_rules, patch_reach
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, narrower
 from webhook.inventory.steps import in_steps, unchecked
 from webhook.policy.impact_limits import resolve_limit
@@ -109,13 +110,30 @@ def _impacts(
     check = partial(context.budget.check, PHASE)
     yield impact
     yield from context.victims_at_once if only_at_once else context.victims
-    for rule in chain(in_steps(inventory.rules.values(), check), in_steps(context.assumed, check)):
+    rules = chain(inventory.rules.values(), context.assumed, _hidden(inventory, context, since))
+    for rule in in_steps(rules, check):
         if (rule.taint.effect if only_at_once else rule.effective_effect) == NO_EXECUTE:
             taint = Taint.of_rule(rule, in_tree=in_tree)
             if _evicts_since(taint, since):
                 check()
                 yield impact_on_users(inventory, rule.selector, taint, context.now, check)
     yield from _slices(inventory, since, context, in_tree=in_tree)
+
+
+def _hidden(inventory: Inventory, context: AdmissionContext, since: datetime) -> Iterator[DeviceTaintRule]:
+    """What patches of the window say that others hide: nothing is asked when those go, and all of it begins at once."""
+    reach_of = partial(patch_reach, pools=inventory.pools, check=partial(context.budget.check, PHASE))
+    for patch in () if context.patches.unknown else context.patches.patches.values():
+        acting = [each for each in nominal_rules(patch) if each.effective_effect == NO_EXECUTE]
+        if patch.deleting or not any(
+            each.taint.time_added is None or each.taint.time_added >= since for each in acting
+        ):
+            continue
+        go_on = context.budget.lasting(REACH_SECONDS)
+        if (reach := reach_of(patch, context.patches, go_on=go_on)).won is not None:
+            unpublished = tuple(inventory.usage.unpublished(inventory.pools))
+            most = reach_of(patch, context.patches, go_on=go_on, judged=since, unpublished=unpublished)
+            yield from most.rules if most.rules != reach.rules else ()
 
 
 def _evicts_since(taint: Taint, since: datetime) -> bool:

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.guard import SILENT, GuardFindings, deny, milder
-from webhook.admission.patch_guard import REACH_SECONDS
 from webhook.api.meta import format_time
 from webhook.api.rules import (
     CONFIRM_IMPACT,
@@ -29,7 +28,7 @@ from webhook.api.rules import (
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import names_of
 from webhook.inventory.hardware import siblings_in
-from webhook.inventory.patch_reach import nominal_rules, patch_reach
+from webhook.inventory.patch_reach import REACH_SECONDS, nominal_rules, patch_reach
 from webhook.inventory.patching import Origin
 from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import narrower

@@ -25,8 +25,9 @@ from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, o
 from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from collections.abc import Set as AbstractSet
+    from datetime import datetime
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.patches import ResourceSlicePatch
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 _TOO_LONG: Final = "to evaluate its filter takes longer than a review may"
+REACH_SECONDS: Final = 1.0
+"""How long filters may be evaluated in a review. Nothing else is answered meanwhile."""
 
 
 class KnownPatches(NamedTuple):
@@ -72,14 +75,16 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
     check: Check = unchecked,
     go_on: Callable[[], bool] = always,
     *,
-    judged: bool = False,
+    judged: datetime | None = None,
+    unpublished: Sequence[tuple[str, str, str]] = (),
     among: DeviceSelector | None = None,
 ) -> PatchReach:
     """What the patch taints in these pools, beside the other known patches. `check` may raise to stop.
 
-    `judged`: also what it would taint if patches that do less were gone, as nothing is asked when they go. Those have
-    a taint that only closes devices where the patch has one that evicts. `among`: only pools that have the names in
-    this selector are in question, and no others are looked at.
+    `judged`: also what it would taint if patches were gone that do less to the same pods, or do it later, as nothing
+    is asked when they go; and everywhere what evicts and was added before this time. `unpublished`: devices in use that
+    no slice shows, which count then as well. `among`: only pools that have the names in this selector are in question,
+    and no others are looked at.
 
     Not known if `go_on` says no before every device was asked. A filter with fields that are not known here is taken
     for every device, as in a rule. However many rules it takes, they are all there: a controller may have another
@@ -90,7 +95,7 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
     rivals = [
         (other, shared)
         for other in in_steps(known.patches.values(), check)
-        if (shared := _contested(other, patch, judged=judged)) and _may_win(other, patch)
+        if (shared := _contested(other, patch, judged)) and _may_win(other, patch)
     ]
     if _has_only_names(patch) and not rivals:
         return PatchReach(nominal_rules(patch))
@@ -111,7 +116,7 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
                 taken.setdefault(origin, {}).setdefault(identity, set()).update(names)
     if selected is None:
         return PatchReach(unknown=_TOO_LONG)
-    return _reach(patch, pools, selected, taken)
+    return _reach(patch, pools, selected, taken, unpublished)
 
 
 class _Matching:
@@ -160,26 +165,36 @@ def _reach(
     pools: Pools,
     selected: Mapping[PoolId, AbstractSet[str]],
     taken: Mapping[Origin, Mapping[PoolId, AbstractSet[str]]],
+    unpublished: Sequence[tuple[str, str, str]],
 ) -> PatchReach:
-    """The rules for what is left of the devices where other patches take theirs."""
+    """The rules for what is left of the devices where other patches take theirs.
+
+    If they take any, so do the unpublished ones count that the patch's rules select once the others are gone.
+    """
+    own = (patch.filter or DeviceSelector(),)
+    every = [DeviceId(*identity, name) for identity, names in sorted(selected.items()) for name in sorted(names)]
+    alone = own if _has_only_names(patch) or not unpublished else covering_selectors(pools, every)
+    reached = Extent(map(names_of, alone))
+    gone = tuple([DeviceId(*each) for each in unpublished if reached.holds(*each)])
     won: dict[Origin, tuple[DeviceId, ...]] = {}
     selectors: list[tuple[DeviceTaint, tuple[DeviceSelector, ...]]] = []
-    count = sum([len(names) for names in selected.values()])
     for taint in taints_of_patch(patch):
         origin = Origin("taint", taint.key, taint.effect)
         lost = taken.get(origin, {})
-        devices = tuple(
-            [
-                DeviceId(*identity, name)
-                for identity, names in sorted(selected.items())
-                for name in sorted(names - lost.get(identity, _NOTHING))
-            ]
-        )
-        won[origin] = devices
-        whole = _has_only_names(patch) and len(devices) == count
-        own = (patch.filter or DeviceSelector(),)
-        selectors.append((taint, own if whole else covering_selectors(pools, devices)))
+        devices = tuple([each for each in every if each.device not in lost.get((each.driver, each.pool), _NOTHING)])
+        whole = _has_only_names(patch) and len(devices) == len(every)
+        won[origin] = devices if len(devices) == len(every) else (*devices, *gone)
+        selectors.append((taint, own if whole else _covering(pools, won[origin])))
     return PatchReach(_rules(patch, selectors), won)
+
+
+def _covering(pools: Pools, devices: Iterable[DeviceId]) -> tuple[DeviceSelector, ...]:
+    """The fewest selectors for those that are published, and one for each other."""
+    known, others = list[DeviceId](), list[DeviceId]()
+    for each in devices:
+        pool = pools.get((each.driver, each.pool))
+        (others if pool is None or each.device not in pool.devices else known).append(each)
+    return (*covering_selectors(pools, known), *[DeviceSelector(*each) for each in others])
 
 
 def nominal_rules(patch: ResourceSlicePatch) -> tuple[DeviceTaintRule, ...]:
@@ -211,7 +226,7 @@ def added_rules(
             continue
         known = Extent([names_of(each.selector) for each in like])
         fresh = [address for address in reach.won[origin] if not known.holds(*address)]
-        found += [structs.replace(rules[0], selector=each) for each in covering_selectors(pools, fresh)]
+        found += [structs.replace(rules[0], selector=each) for each in _covering(pools, fresh)]
     return tuple(found)
 
 
@@ -288,17 +303,30 @@ def _may_win(other: ResourceSlicePatch, patch: ResourceSlicePatch) -> bool:
     )
 
 
-def _contested(other: ResourceSlicePatch, patch: ResourceSlicePatch, *, judged: bool) -> frozenset[Origin]:
-    """The taints that both set; if they are `judged`, without those that evict in the patch and not in the other."""
-    theirs = {(taint.key, taint.effect): other.is_softened(taint) for taint in other.taints}
+def _contested(other: ResourceSlicePatch, patch: ResourceSlicePatch, judged: datetime | None) -> frozenset[Origin]:
+    """The taints that both set; if they are `judged`, only those that do at least as much in the other."""
+    theirs = {(taint.key, taint.effect): taint for taint in taints_of_patch(other)}
+    both = [(each, theirs.get((each.key, each.effect))) for each in taints_of_patch(patch)]
     return frozenset(
         [
             Origin("taint", taint.key, taint.effect)
-            for taint in patch.taints
-            if (softened := theirs.get((taint.key, taint.effect))) is not None
-            and not (judged and patch.is_softened(taint) and not softened)
+            for taint, rival in both
+            if rival is not None and (judged is None or _does_as_much(other, rival, patch, taint, judged))
         ]
     )
+
+
+def _does_as_much(
+    other: ResourceSlicePatch, rival: DeviceTaint, patch: ResourceSlicePatch, taint: DeviceTaint, since: datetime
+) -> bool:
+    """Whether a taint evicts, by the same evictor and no later, whom one of its key and effect would evict."""
+    softened = patch.is_softened(taint)
+    if rival.value != taint.value or softened > other.is_softened(rival):
+        return False
+    if not softened and taint.effect != NO_EXECUTE:
+        return True
+    added, theirs = taint.time_added, rival.time_added
+    return theirs is not None and (added is None or (added >= since and theirs <= added))
 
 
 def may_meet(one: DeviceSelector, other: DeviceSelector) -> bool:

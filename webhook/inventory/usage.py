@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from webhook.api.claims import Consumer, ResourceClaim
     from webhook.api.pods import Pod
     from webhook.api.taints import DeviceToleration
-    from webhook.inventory.pools import PoolId
+    from webhook.inventory.pools import PoolId, Pools
     from webhook.inventory.several import Several
     from webhook.inventory.steps import Check
 
@@ -178,6 +178,13 @@ class Usage:
     def count_on(self, driver: str | None) -> int:
         """How many devices of a driver, or of all, are in use."""
         return sum(map(len, self._users_in(driver, None)))
+
+    def unpublished(self, pools: Pools, check: Check = unchecked) -> Iterator[tuple[str, str, str]]:
+        """Driver, pool and name of the devices in use that no slice shows. `check` as in `claims_on`."""
+        for (driver, pool), users in in_steps(self._users.items(), check):
+            found = pools.get((driver, pool))
+            for device in users if found is None else users.keys() - found.devices.keys():
+                yield driver, pool, device
 
     def in_use(self, driver: str | None, pool: str | None, device: str | None) -> bool:
         """Whether a device of those names is in use."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
 
-from tests.builders import DRIVER, KEY, make_taint
-from tests.unit.admission.guarding import allowing, over, refusals, told
+from tests.builders import DRIVER, KEY, NOW, make_taint
+from tests.unit.admission.guarding import allowing, ask, node, over, refusals, tainting, told
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, SlowMemo, ask_patch, cel, evicting, known, patching
+from webhook.api.meta import format_time
 from webhook.policy.model import Action, ImpactLimits, ImpactSettings
 
 CLOSING: Final = make_taint()
+EARLIER, LATER = (format_time(NOW + timedelta(seconds=seconds)) for seconds in (-5, 5))
+LONG_AGO: Final = format_time(NOW - timedelta(hours=1))
+HIDDEN: Final = "other patches hide some of what it taints, and that counts: nothing is asked when they go"
 TOO_LONG: Final = "to evaluate its filter takes longer than a review may"
 
 
@@ -33,12 +38,67 @@ def test_patch_that_evicts_counts_although_one_that_only_closes_wins(old: Any) -
     ("new", "stored"),
     [
         pytest.param(patching("default", CLOSING, softened=KEY), before(CLOSING, softened=KEY), id="softened, too"),
-        pytest.param(patching(), before(evicting(value="v")), id="NoExecute, too"),
+        pytest.param(patching(), before(evicting()), id="NoExecute, too"),
+        pytest.param(patching(), before(evicting(time_added=EARLIER)), id="sooner"),
+        pytest.param(patching("default", evicting(time_added=LATER)), before(evicting()), id="and this one later"),
+        pytest.param(patching("default", evicting(time_added=None)), before(evicting()), id="and this one at last"),
+        pytest.param(patching("default", CLOSING), before(make_taint(time_added=LATER)), id="it closes as well"),
         pytest.param(patching("default", CLOSING), before(CLOSING, softened=KEY), id="it only closes"),
     ],
 )
 def test_patch_counts_not_where_one_wins_that_does_as_much(new: Any, stored: Any) -> None:
     assert ask_patch(new, patches=known([stored]), impact=allowing(pods=0, devices=0)).allowed
+
+
+@pytest.mark.parametrize(
+    ("new", "stored"),
+    [
+        pytest.param(patching(), before(evicting(value="v")), id="another value"),
+        pytest.param(patching("default", CLOSING), before(make_taint(value="v")), id="another value that closes"),
+        pytest.param(
+            patching("default", CLOSING, softened=KEY), before(make_taint(value="v"), softened=KEY), id="softened"
+        ),
+        pytest.param(patching(), before(evicting(time_added=LATER)), id="later"),
+        pytest.param(patching(), before(evicting(time_added=None)), id="at a time that is not known"),
+        pytest.param(
+            patching("default", evicting(value="v"), evicting()), before(evicting(value="v")), id="a value overwritten"
+        ),
+        pytest.param(
+            patching(), before(evicting(), evicting(value="v")), id="a value that the other one overwrites itself"
+        ),
+    ],
+)
+def test_patch_counts_where_one_wins_that_does_less_to_the_same_pods(new: Any, stored: Any) -> None:
+    """Nothing is asked when the other one goes, or when its priority is lowered."""
+    decision = ask_patch(new, patches=known([stored]), impact=allowing(pods=3, devices=7))
+    assert "limit:devices" in over(decision)[0]
+    assert ("limit:devices,pods" in over(decision)) is (new != patching("default", CLOSING))
+    assert ("warn", HIDDEN) in told(decision)
+
+
+@pytest.mark.parametrize("stored", [[], [before(evicting(time_added=LONG_AGO))]], ids=["alone", "behind another one"])
+def test_backdated_taint_is_over_the_limit_whoever_wins(stored: Any) -> None:
+    backdated = patching("default", evicting(time_added=LONG_AGO))
+    assert over(ask_patch(backdated, patches=known(stored), impact=allowing(pods=100))) == ["backdated"]
+
+
+def test_patch_that_begins_to_win_counts_again() -> None:
+    """Pods came since it was admitted: they tolerated what the other one put there."""
+    old, new = patching(), patching(priority=11)
+    stored = known([before(evicting(value="v")), old])
+    assert over(ask_patch(new, old, patches=stored, impact=allowing(pods=3))) == ["limit:pods"]
+    quiet = patching(priority=-1)
+    assert ask_patch(quiet, old, patches=stored, impact=allowing(pods=0)).allowed
+
+
+def test_patches_that_are_hidden_count_in_the_window() -> None:
+    """All of them begin at once when the one before them goes."""
+    shield = before(evicting(value="v"))
+    first, second = (patching({"driver": DRIVER, "pool": f"node-{number}"}, name=f"p-{number}") for number in (0, 1))
+    stored = known([shield, {**first, "metadata": {**first["metadata"], "uid": "u"}}])
+    assert over(ask_patch(second, patches=stored, impact=allowing(pods=1))) == ["window:pods"]
+    assert ask_patch(second, patches=known([shield]), impact=allowing(pods=1)).allowed
+    assert over(ask(tainting(node(1)), patches=stored, impact=allowing(pods=1))) == ["window:pods"]
 
 
 @pytest.mark.parametrize(

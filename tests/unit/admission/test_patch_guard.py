@@ -310,7 +310,7 @@ def test_time_runs_out() -> None:
 
 
 def other(priority: int, chosen: Any = "default", *taints: Any, name: str = "other") -> Any:
-    return patching(chosen, *(taints or [evicting(value="v")]), name=name, created=CREATED_TEXT, priority=priority)
+    return patching(chosen, *(taints or [evicting()]), name=name, created=CREATED_TEXT, priority=priority)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_taint_that_evicts_is_judged_also_where_one_wins_that_does_not() -> None
     patch = structs.replace(a_patch("patch", *closing), meta=structs.replace(soft, name="patch"))
 
     def judged(patch: ResourceSlicePatch, rival: ResourceSlicePatch) -> list[str]:
-        found = patch_reach(patch, KnownPatches({"other": rival}), POOLS, judged=True)
+        found = patch_reach(patch, KnownPatches({"other": rival}), POOLS, judged=CREATED)
         return [each.taint.key for each in found.rules]
 
     assert judged(patch, rival) == [KEY]
