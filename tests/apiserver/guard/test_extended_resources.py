@@ -1,0 +1,112 @@
+"""Sixty pods whose devices came through an extended resource, on a release whose in-tree controller evicts such pods.
+
+The scheduler makes their claims, and the webhook is registered as it is shipped. The release is not that of other
+tests, so it does not depend on what they run on.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.apiserver.impact.witness import AUDIT_POLICY, Witness
+from tests.apiserver.policy.stage import Stage, make_policy
+from tests.conftest import _assets, _keeping_logs_of_failures
+from tests.controlplane.client import path
+from tests.controlplane.plane import ControlPlane
+from tests.controlplane.processes import wait_until
+from tests.controlplane.versions import GROUP
+from webhook.admission.impact_text import BY_RELEASE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.apiserver
+
+RELEASE: Final = "1.37.2"
+COUNT: Final = 60
+DRIVER: Final = "extended.example.com"
+RESOURCE: Final = "extended.example.com/gpu"
+NAMESPACE: Final = "default"
+NODE: Final = "node-0"
+PODS: Final = path("v1", "pods", namespace=NAMESPACE)
+CLAIMS: Final = path(f"{GROUP}/v1", "resourceclaims", namespace=NAMESPACE)
+RULES: Final = path(f"{GROUP}/v1", "devicetaintrules")
+EXTENDED: Final = f"of these {COUNT} pods with extended resources: {BY_RELEASE}"
+
+
+@pytest.fixture(scope="module")
+def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """All pods have their devices, the built-in policy is in use, and the webhook knows of them."""
+    assets = _assets(request, "kube-controller-manager", "kube-scheduler", version=RELEASE)
+    audit_policy = tmp_path_factory.mktemp("extended") / "audit-policy.yaml"
+    audit_policy.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
+    arguments = [f"--audit-policy-file={audit_policy}"]
+    with ControlPlane(assets, controllers=[], scheduler=True, audit=True, api_server_arguments=arguments) as plane:
+        stage = Stage(plane)
+        stage.install()
+        _fill(stage)
+        for _ in _keeping_logs_of_failures(request, plane):
+            stage.start_webhook()
+            try:
+                stage.register()
+                wait_until(lambda: stage.metric("inventory_synced") == {"": 1.0}, "the webhook knows the inventory")
+                yield stage
+            finally:
+                stage.stop_webhook()
+
+
+def _fill(stage: Stage) -> None:
+    stage.plane.add_node(NODE)
+    selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
+    spec: dict[str, Any] = {"selectors": selectors, "extendedResourceName": RESOURCE}
+    stage.create(f"{GROUP}/v1", "DeviceClass", DRIVER, spec=spec)
+    pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": f"gpu-{number}"} for number in range(COUNT)]
+    stage.create(
+        f"{GROUP}/v1",
+        "ResourceSlice",
+        DRIVER,
+        spec={"driver": DRIVER, "pool": pool, "nodeName": NODE, "devices": devices},
+    )
+    resources = {"limits": {RESOURCE: "1"}, "requests": {RESOURCE: "1"}}
+    containers = [{"name": "c", "image": "none", "resources": resources}]
+
+    def create(number: int) -> None:
+        spec = {"terminationGracePeriodSeconds": 0, "containers": containers}
+        _ = stage.client.create(PODS, {"metadata": {"name": f"train-{number}"}, "spec": spec}).object
+
+    stage.client.each(create, range(COUNT), threads=4)
+    wait_until(lambda: len(_reserved(stage)) == COUNT, "every pod has its device", seconds=240)
+
+
+def _reserved(stage: Stage) -> set[str]:
+    """The pods for which a claim with a device is reserved, by uid."""
+    claims = [each.get("status", {}) for each in stage.client.get(CLAIMS).items]
+    return {user["uid"] for status in claims if "allocation" in status for user in status.get("reservedFor", ())}
+
+
+def _rule() -> dict[str, Any]:
+    taint = {"key": "health.example.com/broken", "effect": "NoExecute"}
+    return {"metadata": {"name": "broken"}, "spec": {"deviceSelector": {"driver": DRIVER}, "taint": taint}}
+
+
+def test_they_count_against_the_limit_of_the_built_in_policy(filled: Stage) -> None:
+    reply = filled.client.create(RULES, _rule())
+    assert (reply.code, reply.reason) == (403, "Forbidden"), reply
+    figures = f"hits {COUNT} devices, {COUNT} pods in 1 namespace ({EXTENDED}): the limit is 50 pods"
+    assert figures in reply.message
+
+
+def test_as_many_pods_are_deleted_by_the_in_tree_controller_as_the_warning_says(filled: Stage) -> None:
+    witness = Witness(filled.plane.folder / "audit.log")
+    reserved = _reserved(filled)
+    filled.use(make_policy(impact={"limits": [{"pods": COUNT}]}))
+    reply = filled.client.create(RULES, _rule())
+    assert reply.ok, reply
+    assert any(f"evicts {COUNT} pods in 1 namespace, all at once" in each for each in reply.warnings), reply.warnings
+    assert any(EXTENDED in each for each in reply.warnings), reply.warnings
+    wait_until(lambda: not filled.client.get(PODS).items, "every pod is gone", seconds=240)
+    assert sorted(each.uid for each in witness.evictions()) == sorted(reserved)
