@@ -46,7 +46,7 @@ def skips_a_step(new: DeviceTaintRule, old: DeviceTaintRule | None) -> bool:
 def only_less(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
     """Whether an update can only hit fewer pods, or later: nothing that it does is new."""
     if new.effective_effect == NO_EXECUTE:
-        # Who else is asked to evict sees pods that the in-tree controller does not.
+        # Who else is asked to evict goes by other rules than the in-tree controller.
         newly_asked = _asks(new) and not _asks(old)
         return not newly_asked and not begins_to_evict(new, old)
     if (new.taint.key, new.taint.value) != (old.taint.key, old.taint.value):

@@ -33,6 +33,18 @@ def test_rule_that_hits_more_than_was_confirmed_stops_before_anybody_goes() -> N
     assert world.told("EvictionStopped") == ["rule"]
 
 
+@pytest.mark.parametrize("mode", [Mode.DELEGATED, Mode.REPLACEMENT])
+@pytest.mark.parametrize("confirmed", [2, 3])
+def test_pods_with_extended_resources_count_for_the_ceiling_as_they_were_confirmed(mode: Mode, confirmed: int) -> None:
+    world = World(mode, FREE, ceiling_of=lambda _: Ceiling(pods=confirmed))
+    names = [f"pod-{number}" for number in range(3)]
+    for name in names:
+        world.add(claim(name, extended=True), pod(name, claims=(), extended_claim=f"{name}-claim"))
+    world.add(rule(effect="NoSchedule", evict=True) if mode is Mode.DELEGATED else rule())
+    world.advance(60)
+    assert sorted(world.evicted) == (names if confirmed == 3 else [])
+
+
 def test_rule_with_a_pod_in_a_protected_namespace_stops_and_names_it() -> None:
     ceiling = Ceiling(pods=9, confirmed=False, softened=True, protected={"ml"}.intersection)
     world = World(Mode.DELEGATED, FREE, ceiling_of=lambda _: ceiling)
