@@ -326,7 +326,7 @@ def _does_as_much(
     if not softened and taint.effect != NO_EXECUTE:
         return True
     added, theirs = taint.time_added, rival.time_added
-    return theirs is not None and (added is None or (added >= since and theirs <= added))
+    return added is None or (theirs is not None and since <= added and theirs <= added)
 
 
 def may_meet(one: DeviceSelector, other: DeviceSelector) -> bool:
