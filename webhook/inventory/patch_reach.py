@@ -107,7 +107,7 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
         return PatchReach(unknown=str(error))
     taken: dict[Origin, dict[PoolId, set[str]]] = {}
     for rival, shared in rivals if selected is not None else ():
-        theirs = matching.of_rival(rival, selected.keys() if selected is not None else ())
+        theirs = matching.of_rival(rival, selected.keys() if selected is not None else (), unpublished)
         if theirs is None:
             selected = None
             break
@@ -149,15 +149,26 @@ class _Matching:
         }
 
     def of_rival(
-        self, rival: ResourceSlicePatch, wanted: Collection[PoolId]
+        self, rival: ResourceSlicePatch, wanted: Collection[PoolId], unpublished: Sequence[tuple[str, str, str]]
     ) -> Mapping[PoolId, AbstractSet[str]] | None:
-        """Likewise; none where its filter cannot be judged, since it is not applied then."""
+        """Likewise, and those of the unpublished ones that it names; none where its filter cannot be judged.
+
+        It is not applied then.
+        """
         if _has_unknown_fields(rival):
             return {}
         try:
-            return self.selected(rival, wanted)
+            found = self.selected(rival, wanted)
         except CannotFilterError:
             return {}
+        if found is None or not unpublished or not _has_only_names(rival):
+            return found
+        named = Extent([names_of(rival.filter or DeviceSelector())])
+        every = {identity: set(names) for identity, names in found.items()}
+        for driver, pool, device in unpublished:
+            if named.holds(driver, pool, device):
+                every.setdefault((driver, pool), set()).add(device)
+        return every
 
 
 def _reach(
@@ -181,9 +192,12 @@ def _reach(
     for taint in taints_of_patch(patch):
         origin = Origin("taint", taint.key, taint.effect)
         lost = taken.get(origin, {})
-        devices = tuple([each for each in every if each.device not in lost.get((each.driver, each.pool), _NOTHING)])
-        whole = _has_only_names(patch) and len(devices) == len(every)
-        won[origin] = devices if len(devices) == len(every) else (*devices, *gone)
+        left, beside = (
+            [each for each in some if each.device not in lost.get((each.driver, each.pool), _NOTHING)]
+            for some in (every, gone)
+        )
+        won[origin] = tuple(left) if len(left) == len(every) else (*left, *beside)
+        whole = _has_only_names(patch) and len(left) == len(every)
         selectors.append((taint, own if whole else _covering(pools, won[origin])))
     return PatchReach(_rules(patch, selectors), won)
 

@@ -9,7 +9,19 @@ import pytest
 
 from tests.builders import DRIVER, KEY, NOW, make_taint
 from tests.unit.admission.guarding import allowing, ask, node, over, refusals, tainting, told
-from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, SlowMemo, ask_patch, cel, evicting, known, patching
+from tests.unit.admission.patch_guarding import (
+    CREATED_TEXT,
+    FIRST,
+    SlowMemo,
+    ask_patch,
+    cel,
+    evicting,
+    figures,
+    known,
+    patching,
+    racks,
+)
+from tests.unit.inventory.values import claim, on
 from webhook.api.meta import format_time
 from webhook.policy.model import Action, ImpactLimits, ImpactSettings
 
@@ -74,6 +86,23 @@ def test_patch_counts_where_one_wins_that_does_less_to_the_same_pods(new: Any, s
     assert "limit:devices" in over(decision)[0]
     assert ("limit:devices,pods" in over(decision)) is (new != patching("default", CLOSING))
     assert ("warn", HIDDEN) in told(decision)
+
+
+@pytest.mark.parametrize(
+    ("shield", "pods"),
+    [
+        pytest.param({"driver": DRIVER}, 0, id="by one that names them as well"),
+        pytest.param({"driver": DRIVER, "pool": "node-0"}, 4, id="by one for other devices"),
+        pytest.param(cel("true"), 1, id="by one that selects published devices only"),
+    ],
+)
+def test_devices_in_use_that_nobody_publishes_count_unless_they_are_hidden(shield: Any, pods: int) -> None:
+    """A rule for the whole driver, which comes when the other one goes, selects them."""
+    cluster = racks()
+    cluster.apply(None, claim("gone", on(pool="node-9"), users=["u-9"]))
+    stored = known([patching(shield, name="before", created=CREATED_TEXT, priority=10)])
+    decision = ask_patch(patching(), cluster=cluster, patches=stored)
+    assert (figures(decision)["pods"] if "impact" in decision.annotations else 0) == pods
 
 
 @pytest.mark.parametrize("stored", [[], [before(evicting(time_added=LONG_AGO))]], ids=["alone", "behind another one"])
