@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Final
 from webhook.admission.guard import SILENT, GuardFindings, deny, milder
 from webhook.api.meta import format_time
 from webhook.api.rules import (
+    ACTING_ANNOTATIONS,
     CONFIRM_IMPACT,
     EVICT,
-    EVICTIONS_PER_SECOND,
     EXPIRES_AT,
     HARDWARE,
     HARDWARE_LABEL,
-    NOT_BEFORE,
     PATCH_LABEL,
     SCOPE,
-    SOFTENED_FROM,
     DeviceSelector,
     DeviceTaintRule,
 )
@@ -53,8 +51,6 @@ if TYPE_CHECKING:
 _OWNERS: Final = METADATA.child("ownerReferences")
 _LABELS: Final = METADATA.child("labels")
 _ANNOTATIONS: Final = METADATA.child("annotations")
-_ACTING: Final = (EVICT, SOFTENED_FROM, EVICTIONS_PER_SECOND, NOT_BEFORE, EXPIRES_AT, CONFIRM_IMPACT, SCOPE)
-"""Annotations that change what a rule does, or how much it may."""
 _RETRY: Final = "try again in a while"
 
 
@@ -235,7 +231,7 @@ class _Written:
         if earliest is not None and added is not None and added < earliest:
             yield deny(TAINT.child("timeAdded"), f"must not be before {format_time(earliest)}, as {what} has it")
         given = like.meta.annotations if annotations is None else annotations
-        for name in _ACTING:
+        for name in ACTING_ANNOTATIONS:
             text = new.meta.annotations.get(name)
             if text is None and (name == EXPIRES_AT or not self._evicted_by_us):
                 continue  # it does less

@@ -40,6 +40,8 @@ RULE_ANNOTATIONS: Final = frozenset(
         *(NOT_BEFORE, SCOPE),
     }
 )
+ACTING_ANNOTATIONS: Final = (EVICT, SOFTENED_FROM, EVICTIONS_PER_SECOND, NOT_BEFORE, EXPIRES_AT, CONFIRM_IMPACT, SCOPE)
+"""Annotations that change what a rule does, or how much it may."""
 REACTION: Final = f"{OWN_GROUP}/reaction"
 """Label, `"true"` on the rules of reactions."""
 REASONS: Final = f"{OWN_GROUP}/reasons"

@@ -264,8 +264,6 @@ class PatchController:
             more_refused, failed = await self._apply_all(changes)
             refused = refused or more_refused
         self._look_at(self._lacks(uid, plan, creates))
-        for name in plan.writes.waits:
-            refused = refused or f"rule {name} is being deleted; it comes back once it is gone"
         return refused, failed
 
     def _lacks(self, uid: str, plan: OwnerPlan, creates: list[RuleApply]) -> list[str]:

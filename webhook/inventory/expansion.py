@@ -19,11 +19,14 @@ from webhook.api.rules import DATA, DESCRIPTION, EVICT, EVICTIONS_PER_SECOND, SO
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.covering import covering_selectors
 from webhook.inventory.patching import Origin, taints_of_patch
+from webhook.inventory.rule_delta import narrower
+from webhook.inventory.scope import can_judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from webhook.api.patches import ResourceSlicePatch
+    from webhook.api.rules import DeviceTaintRule
     from webhook.inventory.patching import EffectiveDevices
     from webhook.inventory.pools import Pools
     from webhook.inventory.published import DeviceId
@@ -121,6 +124,28 @@ def rule_name(owner: str, taint: DeviceTaint, selector: DeviceSelector) -> str:
     identity = [owner, taint.key, taint.effect, selector.driver, selector.pool, selector.device]
     digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=_DIGEST_BYTES).hexdigest()
     return f"{owner[:_NAME_MAX].rstrip('-.')}-{digest}"
+
+
+def is_named_for(owner: str, rule: DeviceTaintRule) -> bool:
+    """Whether a rule has a name that the controller gives to what it writes for an owner: with this taint and selector.
+
+    A number at its end says that a rule which was being deleted had the name before.
+    """
+    selector = rule.selector
+    if selector is None or not can_judge(selector):
+        return False
+    first, name = rule_name(owner, rule.taint, selector), rule.meta.name
+    return name == first or (name.startswith(f"{first}-") and name.removeprefix(f"{first}-").isdecimal())
+
+
+def is_written_for_patch(rule: DeviceTaintRule, patch: ResourceSlicePatch) -> bool:
+    """Whether the controller may have written a rule for a patch: name, taint, and names within those of the filter."""
+    own, taint = patch.filter or DeviceSelector(), rule.taint
+    sets = any(
+        (each.key, each.value, each.effect) == (taint.key, taint.value, taint.effect) for each in taints_of_patch(patch)
+    )
+    within = narrower(rule.selector, DeviceSelector(own.driver, own.pool, own.device))
+    return sets and within and is_named_for(patch.meta.name, rule)
 
 
 def annotations_of(taint: DeviceTaint) -> dict[str, str]:

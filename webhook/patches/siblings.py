@@ -37,7 +37,7 @@ def has_hardware_scope(stored: StoredRule) -> bool:
     rule = stored.rule
     return (
         rule.meta.annotations.get(SCOPE) == HARDWARE
-        and not stored.labels
+        and not stored.owner_uids
         and not rule.deleting
         and rule.selector is not None
         and not (rule.selector.unknown or rule.selector.selectors or rule.selector.device_class_name)

@@ -10,6 +10,7 @@ import msgspec
 from webhook.api.meta import OWN_GROUP, ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL, Condition, DeviceTaintRule
+from webhook.inventory.expansion import is_named_for
 
 PATCH_VERSION: Final = "v1alpha1"
 PATCH_KIND: Final = "ResourceSlicePatch"
@@ -80,8 +81,14 @@ class StoredRule(msgspec.Struct, frozen=True):
 
     @property
     def owner_uids(self) -> tuple[str, ...]:
-        """The uids of the patches and rules to which its labels say that it belongs: one at most, unless edited."""
-        return tuple(dict.fromkeys(self.labels.values()))
+        """The uid of the patch or rule for which it was written, if label, owner reference and name say the same.
+
+        Anyone who may write rules can set labels and references; the name of a rule never changes.
+        """
+        owner = self.controller
+        if owner is None or self.labels.get(owner.label) != owner.uid or not is_named_for(owner.name, self.rule):
+            return ()
+        return (owner.uid,)
 
 
 def own_labels(labels: Mapping[str, str] | None) -> dict[str, str]:

@@ -6,11 +6,13 @@ devices, no device is without its taint in between. The time of a taint stays as
 
 from __future__ import annotations
 
+from itertools import chain, count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
 from webhook.api.rules import (
+    ACTING_ANNOTATIONS,
     DATA,
     DESCRIPTION,
     EVICT,
@@ -63,8 +65,6 @@ class RuleWrites(NamedTuple):
     applies: tuple[RuleApply, ...]
     """Those that create first."""
     deletes: tuple[StoredRule, ...]
-    waits: tuple[str, ...] = ()
-    """Rules that are being deleted, by name: they are written again once they are gone."""
 
     def __bool__(self) -> bool:
         return bool(self.applies or self.deletes)
@@ -77,29 +77,34 @@ def writes_for(
     owned: Collection[StoredRule],
     now: datetime,
 ) -> RuleWrites:
-    """`stored` are all rules by name, `owned` those that have the owner's label."""
+    """`stored` are all rules by name, `owned` those that were written for the owner.
+
+    A rule that is being deleted may keep its name for ever, whoever wrote it: then the next name is used.
+    """
     times = _times(owned)
     applies: list[RuleApply] = []
     names: set[str] = set()
-    waits: list[str] = []
     for each in desired:
-        names.add(each.name)
-        taint = each.taint
+        name, taint = _free_name(each.name, stored), each.taint
+        names.add(name)
         added = taint.time_added or times.get((taint.key, taint.value, taint.effect)) or now.replace(microsecond=0)
         wanted = RuleApply(
-            owner, each.name, each.selector, structs.replace(taint, time_added=added), each.annotations, creates=True
+            owner, name, each.selector, structs.replace(taint, time_added=added), each.annotations, creates=True
         )
-        known = stored.get(each.name)
+        known = stored.get(name)
         if known is None:
             applies.append(wanted)
-        elif known.rule.deleting:
-            waits.append(each.name)  # it stays as it is until its finalizers are gone, whatever is written
         elif not _is_as(known, wanted):
             retired = tuple([name for name in _compared(known, wanted) if name not in wanted.annotations])
             applies.append(wanted._replace(creates=False, surplus=_has_surplus(known, wanted), retired=retired))
     applies.sort(key=lambda each: (not each.creates, each.name))
     deletes = [each for each in owned if each.meta.name not in names and not each.rule.deleting]
-    return RuleWrites(tuple(applies), tuple(sorted(deletes, key=lambda each: each.meta.name)), tuple(sorted(waits)))
+    return RuleWrites(tuple(applies), tuple(sorted(deletes, key=lambda each: each.meta.name)))
+
+
+def _free_name(first: str, stored: Mapping[str, StoredRule]) -> str:
+    names = chain((first,), (f"{first}-{number}" for number in count(2)))
+    return next(name for name in names if name not in stored or not stored[name].rule.deleting)
 
 
 def _times(owned: Collection[StoredRule]) -> dict[tuple[str, str, str], datetime]:
@@ -127,9 +132,12 @@ def _is_as(known: StoredRule, wanted: RuleApply) -> bool:
 def _compared(known: StoredRule, wanted: RuleApply) -> tuple[str, ...]:
     """The annotations that have to be as they are wanted.
 
-    Those of softening come and go together. `/evict` alone is of a user who wants the devices of the rule emptied.
+    Those of softening come and go together. `/evict` alone is of a user who wants the devices of the rule emptied, but
+    a rule that somebody else wrote under this name keeps nothing that changes what it does.
     """
     own = own_annotations(wanted.owner)
+    if wanted.owner.uid not in known.owner_uids:
+        return (*own, *ACTING_ANNOTATIONS)
     softened = SOFTENED_FROM in wanted.annotations or SOFTENED_FROM in known.meta.annotations
     return (*own, *_OF_SOFTENING) if softened and wanted.owner.label != HARDWARE_LABEL else own
 
@@ -143,6 +151,7 @@ def _has_surplus(known: StoredRule, wanted: RuleApply) -> bool:
         or bool(rule.taint.value and not wanted.taint.value)
         or any(name in rule.meta.annotations and name not in wanted.annotations for name in _compared(known, wanted))
         or known.labels.keys() - {wanted.owner.label} != set()
+        or known.controller not in (None, wanted.owner)  # apply would add a second one, which no server takes
     )
 
 

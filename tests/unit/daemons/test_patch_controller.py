@@ -9,9 +9,11 @@ import pytest
 from msgspec import structs
 
 from tests.unit.inventory.patched import DRIVER, class_of, slice_of
-from tests.unit.patches.fake_cluster import CLOSED, NOW, START, FakeCluster, gpu, play, scoped
-from webhook.api.rules import DATA, HARDWARE_LABEL, PATCH_LABEL, Condition, DeviceSelector
+from tests.unit.patches.fake_cluster import CLOSED, NOW, START, FakeCluster, gpu, made, part, play, scoped
+from webhook.api.meta import ObjectMeta
+from webhook.api.rules import DATA, HARDWARE_LABEL, PATCH_LABEL, Condition, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import TaintExtras
+from webhook.inventory.expansion import rule_name
 from webhook.patches.applied import AppliedAttributes
 from webhook.patches.stored import RuleOwner
 
@@ -135,6 +137,36 @@ def test_rule_that_lost_its_label_is_put_back() -> None:
     assert stored.labels == {PATCH_LABEL: "uid-one"}
 
 
+@pytest.mark.parametrize("marks", [{}, {"labels": {PATCH_LABEL: "uid-one"}}], ids=["no marks", "marks"])
+def test_patch_acts_although_a_rule_that_never_goes_has_the_name_of_its_rule(marks: dict[str, Any]) -> None:
+    """Names can be computed by anyone, and a finalizer keeps a rule that is being deleted for ever."""
+    cluster = two_pools()
+    cluster.patch("one", driver=DRIVER, taints=[CLOSED])
+    name = rule_name("one", CLOSED, DeviceSelector(DRIVER))
+    none = DeviceTaintRule(ObjectMeta(name), None, structs.replace(CLOSED, effect="None"), deleting=True)
+    cluster.rule(name, none, **marks)
+    play(cluster)
+    assert set(cluster.rules) == {name, f"{name}-2"}
+    assert cluster.rules[f"{name}-2"].rule.selector == DeviceSelector(DRIVER)
+    assert cluster.conditions("one")["Expanded"] == ("True", "Expanded", "the patch is 1 DeviceTaintRule")
+    cluster.log.clear()
+    cluster.restart()
+    play(cluster)
+    assert cluster.log == []
+
+
+@pytest.mark.parametrize("label", [PATCH_LABEL, HARDWARE_LABEL])
+@pytest.mark.parametrize("kind", ["ResourceSlicePatch", "DeviceTaintRule"])
+def test_labels_that_somebody_puts_on_a_rule_do_not_make_the_controller_delete_it(label: str, kind: str) -> None:
+    """Nor do they take its siblings from it."""
+    cluster = FakeCluster()
+    cluster.slices(slice_of(part("full"), part("half"), pool="p"))
+    cluster.rule("drain", scoped(), labels={label: "uid-gone"}, controller=RuleOwner(kind, "drain", "uid-gone"))
+    play(cluster)
+    assert len(cluster.rules) == 2
+    assert "drain" in cluster.rules
+
+
 def test_rule_that_was_deleted_comes_back() -> None:
     cluster = two_pools()
     cluster.patch("one", driver=DRIVER, taints=[CLOSED])
@@ -174,7 +206,8 @@ def test_rules_stay_while_patches_are_not_served() -> None:
     """An API server that is starting knows the kind a few seconds later."""
     cluster = two_pools()
     cluster.patch("one", driver=DRIVER, taints=[CLOSED])
-    cluster.rule("other", scoped(), labels={HARDWARE_LABEL: "uid-gone"})
+    sibling = made(scoped(), RuleOwner("DeviceTaintRule", "gone", "uid-gone"))
+    cluster.rule(sibling.meta.name, sibling.rule, labels=sibling.labels, controller=sibling.controller)
     play(cluster)
     cluster.drop_patch("one", tell=False)
     cluster.patches_served = False

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from tests.unit.inventory.patched import DRIVER, slice_of
-from tests.unit.patches.fake_cluster import FakeCluster, gpu, part, play, scoped
+from tests.unit.patches.fake_cluster import FakeCluster, gpu, made, part, play, scoped
 from webhook.api.rules import DATA, HARDWARE_LABEL
 from webhook.patches.stored import RuleOwner
 
@@ -68,6 +68,7 @@ def test_more_siblings_than_the_ceiling_are_an_event() -> None:
 
 def test_rules_of_the_controller_never_expand_again() -> None:
     cluster = partitioned()
-    cluster.rule("faulty", scoped(), labels={HARDWARE_LABEL: "uid-gone"})
+    sibling = made(scoped(), RuleOwner("DeviceTaintRule", "gone", "uid-gone"))
+    cluster.rule(sibling.meta.name, sibling.rule, labels=sibling.labels, controller=sibling.controller)
     play(cluster)
     assert not cluster.rules, "it belongs to a rule that is gone"

@@ -18,6 +18,7 @@ from webhook.api.rules import SCOPE, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.cluster.patch_writer import WriteAnswer
 from webhook.daemons.patch_controller import ControllerParts, PatchController
+from webhook.inventory.expansion import rule_name
 from webhook.patches.applied import AppliedAttributes
 from webhook.patches.status import REASONS
 from webhook.patches.stored import StoredPatch, StoredRule
@@ -264,6 +265,13 @@ async def _quiet(cluster: FakeCluster) -> None:
         lines = len(cluster.log) + len(cluster.events) + cluster.controller.index.pending
         calm = calm + 1 if lines == seen else 0
         seen = lines
+
+
+def made(rule: DeviceTaintRule, owner: RuleOwner) -> StoredRule:
+    """The rule as the controller writes it for a patch or another rule: marks, and the name that goes with them."""
+    assert rule.selector is not None
+    meta = structs.replace(rule.meta, name=rule_name(owner.name, rule.taint, rule.selector))
+    return StoredRule(structs.replace(rule, meta=meta), {owner.label: owner.uid}, owner)
 
 
 CLOSED: Final = DeviceTaint("example.com/closed", "", "NoSchedule")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from tests.unit.inventory.patched import DRIVER, patch_of, slice_of
-from tests.unit.patches.fake_cluster import CLOSED, NOW, part, scoped
+from tests.unit.patches.fake_cluster import CLOSED, NOW, made, part, scoped
 from tests.unit.patches.indexed import index_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL, DeviceSelector, DeviceTaintRule
@@ -34,9 +34,17 @@ def world(*patches: StoredPatch) -> tuple[RuleBook, PatchIndex]:
     return book, index
 
 
-def owned(name: str, label: str, uid: str = "u") -> StoredRule:
-    rule = DeviceTaintRule(ObjectMeta(name, uid=f"u-{name}"), DeviceSelector(DRIVER), CLOSED)
-    return StoredRule(rule, {label: uid})
+def owned(key: str, label: str) -> StoredRule:
+    """A rule with a taint of that key, made for an owner with uid `u`."""
+    kind = "ResourceSlicePatch" if label == PATCH_LABEL else "DeviceTaintRule"
+    taint = structs.replace(CLOSED, key=key)
+    rule = DeviceTaintRule(ObjectMeta(uid=f"u-{key}"), DeviceSelector(DRIVER), taint)
+    return made(rule, RuleOwner(kind, "one" if label == PATCH_LABEL else "faulty", "u"))
+
+
+def deleted(found: OwnerPlan) -> list[str]:
+    """The keys of the rules that are to be deleted."""
+    return sorted(each.rule.taint.key for each in found.writes.deletes)
 
 
 def plan(book: RuleBook, index: PatchIndex, uid: str = "u", *, ceiling: int = 9, served: bool = True) -> OwnerPlan:
@@ -57,10 +65,10 @@ def test_owner_that_is_gone_needs_nothing() -> None:
     for name, label in (("a", PATCH_LABEL), ("b", HARDWARE_LABEL)):
         book.put_rule(name, owned(name, label))
     found = plan(book, index)
-    assert [each.meta.name for each in found.writes.deletes] == ["a", "b"]
+    assert deleted(found) == ["a", "b"]
     assert found == OwnerPlan(found.writes, None, None, 0, waits=False)
     waiting = plan(book, index, served=False)
-    assert [each.meta.name for each in waiting.writes.deletes] == ["b"]
+    assert deleted(waiting) == ["b"]
     assert waiting.waits
     book.put_rule("a", None)
     assert not plan(book, index, served=False).waits
@@ -69,7 +77,7 @@ def test_owner_that_is_gone_needs_nothing() -> None:
 def test_patch_that_is_being_deleted_needs_nothing() -> None:
     book, index = world(structs.replace(PATCH, deleting=True))
     book.put_rule("a", owned("a", PATCH_LABEL))
-    assert [each.meta.name for each in plan(book, index).writes.deletes] == ["a"]
+    assert deleted(plan(book, index)) == ["a"]
 
 
 def test_rule_with_siblings() -> None:
@@ -80,31 +88,30 @@ def test_rule_with_siblings() -> None:
     book.put_rule("old", owned("old", HARDWARE_LABEL))
     found = plan(book, index)
     assert [each.selector.device for each in found.writes.applies] == ["half"]
-    assert [each.meta.name for each in found.writes.deletes] == ["old"]
+    assert deleted(found) == ["old"]
     assert (found.needed, found.patch) == (1, None)
     over = plan(book, index, ceiling=0)
     assert (over.writes.applies, over.needed) == ((), 1)
-    assert [each.meta.name for each in over.writes.deletes] == ["old"], "its taint is another one"
-    same = structs.replace(owned("same", HARDWARE_LABEL), rule=structs.replace(source.rule, meta=ObjectMeta("same")))
-    book.put_rule("same", same)
+    assert deleted(over) == ["old"], "its taint is another one"
+    elsewhere = structs.replace(source.rule, selector=DeviceSelector(DRIVER, "q", "half"))
+    book.put_rule("same", made(elsewhere, source.owner))
     enough = plan(book, index, ceiling=1)
-    assert [each.meta.name for each in enough.writes.deletes] == ["old", "same"], "as many rules as there may be"
-    assert [each.meta.name for each in plan(book, index, ceiling=0).writes.deletes] == ["old"]
+    assert deleted(enough) == [CLOSED.key, "old"], "as many rules as there may be"
+    assert deleted(plan(book, index, ceiling=0)) == ["old"]
 
 
 def test_patch_that_needs_too_many_rules_keeps_those_whose_taints_it_still_sets() -> None:
     other = structs.replace(CLOSED, key="l")
     both = structs.replace(PATCH, patch=structs.replace(PATCH.patch, taints=(CLOSED, other)))
     book, index = world(both)
-    gone = structs.replace(owned("gone", PATCH_LABEL), rule=structs.replace(owned("gone", PATCH_LABEL).rule))
-    taint = structs.replace(CLOSED, key="gone")
-    book.put_rule("gone", structs.replace(gone, rule=structs.replace(gone.rule, taint=taint)))
-    book.put_rule("kept", owned("kept", PATCH_LABEL))
+    book.put_rule("gone", owned("gone", PATCH_LABEL))
+    narrow = DeviceTaintRule(ObjectMeta(), DeviceSelector(DRIVER, "q"), CLOSED)
+    book.put_rule("kept", made(narrow, PATCH.owner))
     over, enough = plan(book, index, ceiling=1), plan(book, index, ceiling=2)
     assert (over.needed, over.writes.applies) == (2, ())
-    assert [each.meta.name for each in over.writes.deletes] == ["gone"]
+    assert deleted(over) == ["gone"]
     assert len(enough.writes.applies) == 2
-    assert [each.meta.name for each in enough.writes.deletes] == ["gone", "kept"]
+    assert deleted(enough) == [CLOSED.key, "gone"]
 
 
 def test_unusable_filter_keeps_nothing_whatever_the_ceiling() -> None:
@@ -112,7 +119,7 @@ def test_unusable_filter_keeps_nothing_whatever_the_ceiling() -> None:
     book, index = world(structs.replace(PATCH, patch=missing))
     book.put_rule("a", owned("a", PATCH_LABEL))
     for ceiling in (9, 0):
-        assert [each.meta.name for each in plan(book, index, ceiling=ceiling).writes.deletes] == ["a"]
+        assert deleted(plan(book, index, ceiling=ceiling)) == ["a"]
 
 
 # --- off the wire --------------------------------------------------------------------------------
@@ -147,7 +154,7 @@ def test_rule_has_the_labels_and_the_owner_that_count() -> None:
     found = OwnedRuleWire(manifest(labels=labels, ownerReferences=owners), {"taint": {"key": "k"}}).to_value()
     assert found.labels == {PATCH_LABEL: "u"}
     assert found.controller == RuleOwner("K", "k", "w")
-    assert found.owner_uids == ("u",)
+    assert found.owner_uids == (), "its controller is another one"
     assert found.owner == RuleOwner("DeviceTaintRule", "one", "u")
     meta, taint = ObjectMeta("one", uid="u", resource_version="7"), structs.replace(CLOSED, key="", effect="")
     assert OwnedRuleWire(manifest()).to_value() == StoredRule(DeviceTaintRule(meta, None, taint))

@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.unit.inventory.patched import DRIVER, slice_of
+from tests.unit.patches.fake_cluster import made
 from tests.unit.patches.indexed import index_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import (
@@ -16,7 +17,6 @@ from webhook.api.rules import (
     DESCRIPTION,
     EVICT,
     EVICTIONS_PER_SECOND,
-    HARDWARE_LABEL,
     NOT_BEFORE,
     SCOPE,
     CELSelector,
@@ -26,7 +26,7 @@ from webhook.api.rules import (
 from webhook.api.taints import DeviceTaint, TaintExtras
 from webhook.patches.book import RuleBook
 from webhook.patches.siblings import has_hardware_scope, looks_at, sibling_rules
-from webhook.patches.stored import StoredRule
+from webhook.patches.stored import RuleOwner, StoredRule
 
 ADDED: Final = datetime(2026, 1, 1, tzinfo=UTC)
 SELECTOR: Final = DeviceSelector(DRIVER, "p", "full")
@@ -57,7 +57,7 @@ def selected(stored: StoredRule, ceiling: int = 100) -> list[tuple[str | None, s
     [
         pytest.param(rule(annotations={}), id="no scope"),
         pytest.param(rule(annotations={SCOPE: "pool"}), id="another scope"),
-        pytest.param(rule(labels={HARDWARE_LABEL: "x"}), id="made by the controller"),
+        pytest.param(made(rule().rule, RuleOwner("DeviceTaintRule", "r", "x")), id="made by the controller"),
         pytest.param(rule(deleting=True), id="being deleted"),
         pytest.param(rule(None), id="no selector"),
         pytest.param(rule(DeviceSelector(DRIVER, "p")), id="a whole pool"),
@@ -101,11 +101,11 @@ def test_taint_is_the_same_and_what_goes_with_it() -> None:
         annotations={SCOPE: "hardware", EVICT: "true", "other": "x", **extras},
     )
     index = index_of([slice_of(part("full", "a"), part("half", "a"), pool="p")])
-    [made] = sibling_rules(stored, index, 1).rules
-    assert (made.selector, made.taint, made.annotations) == (DeviceSelector(DRIVER, "p", "half"), TAINT, extras)
-    assert made.name.startswith("faulty-")
+    [found] = sibling_rules(stored, index, 1).rules
+    assert (found.selector, found.taint, found.annotations) == (DeviceSelector(DRIVER, "p", "half"), TAINT, extras)
+    assert found.name.startswith("faulty-")
     [other] = sibling_rules(rule(taint=structs.replace(TAINT, effect="NoExecute")), index, 1).rules
-    assert other.name != made.name
+    assert other.name != found.name
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_book_knows_owners_by_uid() -> None:
     book = RuleBook()
     assert book.put_rule("faulty", rule()) == ["u"]
     assert book.owner("u") == rule()
-    made = rule(labels={HARDWARE_LABEL: "u"})
-    made = structs.replace(made, rule=structs.replace(made.rule, meta=ObjectMeta("made", uid="m")))
-    assert book.put_rule("made", made) == ["u"]
-    assert list(book.owned("u")) == [made]
+    plain = structs.replace(rule().rule, meta=ObjectMeta(uid="m"))
+    sibling = made(plain, RuleOwner("DeviceTaintRule", "faulty", "u"))
+    assert book.put_rule("made", sibling) == ["u"]
+    assert list(book.owned("u")) == [sibling]
     assert book.owner("m") is None, "it is an owner of nothing"
-    moved = structs.replace(made, labels={HARDWARE_LABEL: "w"})
+    moved = made(plain, RuleOwner("DeviceTaintRule", "faulty", "w"))
     assert book.put_rule("made", moved) == ["u", "w"]
     assert (list(book.owned("u")), list(book.owned("w"))) == ([], [moved])
     assert list(book.scoped_in([(DRIVER, "p")])) == ["u"]
@@ -152,5 +152,5 @@ def test_siblings_evict_when_their_rule_does(effect: str, copied: bool) -> None:
         annotations={SCOPE: "hardware", NOT_BEFORE: "2026-07-01T22:00:00Z"},
     )
     index = index_of([slice_of(part("full", "a"), part("half", "a"), pool="p")])
-    [made] = sibling_rules(stored, index, 1).rules
-    assert made.annotations == ({NOT_BEFORE: "2026-07-01T22:00:00Z"} if copied else {})
+    [found] = sibling_rules(stored, index, 1).rules
+    assert found.annotations == ({NOT_BEFORE: "2026-07-01T22:00:00Z"} if copied else {})

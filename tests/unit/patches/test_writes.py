@@ -12,16 +12,18 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import (
     DATA,
     EVICT,
+    EXPIRES_AT,
     HARDWARE_LABEL,
     NOT_BEFORE,
     PATCH_LABEL,
+    SCOPE,
     SOFTENED_FROM,
     CELSelector,
     DeviceSelector,
     DeviceTaintRule,
 )
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.expansion import ExpandedRule
+from webhook.inventory.expansion import ExpandedRule, rule_name
 from webhook.patches.stored import RuleOwner, StoredRule, own_labels
 from webhook.patches.writes import RuleWrites, kept_over_ceiling, writes_for
 
@@ -30,13 +32,17 @@ WHOLE: Final = NOW.replace(microsecond=0)
 OWNER: Final = RuleOwner("ResourceSlicePatch", "patch", "u")
 SELECTOR: Final = DeviceSelector("d", "p")
 TAINT: Final = DeviceTaint("k", "v", "NoSchedule")
+NAME: Final = rule_name("patch", TAINT, SELECTOR)
 
 
-def wanted(name: str = "r", *, taint: DeviceTaint = TAINT, **fields: Any) -> ExpandedRule:
+def wanted(name: str = NAME, *, taint: DeviceTaint = TAINT, **fields: Any) -> ExpandedRule:
     return ExpandedRule(name, fields.get("selector", SELECTOR), taint, fields.get("annotations", {}))
 
 
-def stored(name: str = "r", *, added: datetime = WHOLE, **fields: Any) -> StoredRule:
+def stored(name: str = NAME, *, added: datetime = WHOLE, **fields: Any) -> StoredRule:
+    """A rule of the owner; without a name, one that has that of its taint and selector."""
+    selector, taint = fields.get("selector", SELECTOR), fields.get("taint", TAINT)
+    name = name or rule_name("patch", taint, selector)
     rule = DeviceTaintRule(
         ObjectMeta(name, uid=f"u-{name}", annotations=fields.pop("annotations", {})),
         fields.pop("selector", SELECTOR),
@@ -65,15 +71,56 @@ def test_either_sort_of_writes_is_something_to_write() -> None:
 
 def test_missing_rule_is_created_with_the_time_of_now_in_full_seconds() -> None:
     [write] = writes([wanted()]).applies
-    assert (write.name, write.creates, write.surplus, write.owner) == ("r", True, False, OWNER)
+    assert (write.name, write.creates, write.surplus, write.owner) == (NAME, True, False, OWNER)
     assert write.taint == structs.replace(TAINT, time_added=WHOLE)
 
 
-def test_rule_that_is_being_deleted_is_waited_for_and_not_deleted_twice() -> None:
-    found = writes([wanted()], stored(deleting=True))
-    assert found == RuleWrites((), (), ("r",))
-    assert not found
+def test_rule_that_is_being_deleted_is_not_deleted_twice() -> None:
     assert writes([], stored(deleting=True)) == RuleWrites((), ())
+
+
+@pytest.mark.parametrize("fields", [{}, {"labels": {}, "controller": None, "selector": None}], ids=["own", "squatter"])
+def test_name_that_is_held_by_a_rule_that_is_being_deleted_is_worked_around(fields: dict[str, Any]) -> None:
+    """A finalizer may keep it for ever, whoever wrote it."""
+    held = [stored(deleting=True, **fields)]
+    for number in range(2, 5):
+        [write] = writes([wanted()], *held).applies
+        assert (write.name, write.creates) == (f"{NAME}-{number}", True)
+        found = writes([wanted()], *held, stored(write.name))
+        assert not found, "that is the rule now"
+        held.append(stored(write.name, deleting=True, **fields))
+    [write] = writes([wanted()], *held[1:]).applies
+    assert write.name == NAME, "it is free again"
+
+
+def test_rule_goes_back_to_its_name_without_a_gap() -> None:
+    found = writes([wanted()], stored(f"{NAME}-2", added=WHOLE - timedelta(hours=1)))
+    assert [(each.name, each.creates) for each in found.applies] == [(NAME, True)]
+    assert [each.meta.name for each in found.deletes] == [f"{NAME}-2"]
+    assert found.applies[0].taint.time_added == WHOLE - timedelta(hours=1)
+
+
+ACTING: Final = {NOT_BEFORE: "2099-01-01T00:00:00Z", EXPIRES_AT: "2026-01-01T00:00:00Z", SCOPE: "hardware"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"taint": structs.replace(TAINT, effect="None", time_added=WHOLE)}, id="another effect"),
+        pytest.param({"labels": {}, "controller": None}, id="no marks"),
+        pytest.param({"controller": RuleOwner("ConfigMap", "patch", "w")}, id="another controller"),
+    ],
+)
+def test_rule_of_somebody_else_under_the_name_keeps_nothing_that_changes_what_it_does(fields: dict[str, Any]) -> None:
+    squatter = stored(annotations={**ACTING, "example.com/note": "n"}, **fields)
+    [write] = writes([wanted()], squatter).applies
+    assert (write.creates, write.surplus) == (False, True)
+    assert set(ACTING) <= set(write.retired)
+    assert "example.com/note" not in write.retired
+
+
+def test_annotations_of_users_stay_on_a_rule_of_the_owner() -> None:
+    assert not writes([wanted()], stored(annotations=ACTING))
 
 
 CHANGES: Final[dict[str, tuple[dict[str, Any], bool]]] = {
@@ -91,7 +138,7 @@ CHANGES: Final[dict[str, tuple[dict[str, Any], bool]]] = {
     "another label": ({"labels": {PATCH_LABEL: "u", HARDWARE_LABEL: "x"}}, True),
     "another patch": ({"labels": {PATCH_LABEL: "x"}}, False),
     "no owner": ({"controller": None}, False),
-    "another owner": ({"controller": RuleOwner("ResourceSlicePatch", "patch", "w")}, False),
+    "another owner": ({"controller": RuleOwner("ResourceSlicePatch", "patch", "w")}, True),
     "data": ({"annotations": {DATA: "{}"}}, True),
 }
 
@@ -116,12 +163,13 @@ def test_value_that_should_not_be_there_is_surplus() -> None:
 
 def test_owners_time_wins_and_otherwise_the_oldest_of_the_same_taint() -> None:
     hour = timedelta(hours=1)
-    other = stored("s", added=WHOLE - 2 * hour, selector=DeviceSelector("d", "q"))
-    newer = stored("t", added=WHOLE - hour, selector=DeviceSelector("d", "x"))
-    another = stored("z", taint=structs.replace(TAINT, value="w", time_added=WHOLE - 9 * hour))
-    found = writes([wanted()], newer, other, another)
+    other = stored("", added=WHOLE - 2 * hour, selector=DeviceSelector("d", "q"))
+    newer = stored("", added=WHOLE - hour, selector=DeviceSelector("d", "x"))
+    another = stored("", taint=structs.replace(TAINT, key="l", time_added=WHOLE - 9 * hour))
+    forged = stored("z", added=WHOLE - 9 * hour)
+    found = writes([wanted()], newer, other, another, forged)
     assert found.applies[0].taint.time_added == WHOLE - 2 * hour
-    assert [each.meta.name for each in found.deletes] == ["s", "t", "z"]
+    assert {each.meta.name for each in found.deletes} == {each.meta.name for each in (newer, other, another)}
     own = structs.replace(TAINT, time_added=WHOLE - 3 * hour)
     assert writes([wanted(taint=own)], other).applies[0].taint.time_added == WHOLE - 3 * hour
     [moved] = writes([wanted(taint=own)], stored()).applies
@@ -141,7 +189,8 @@ def test_what_creates_comes_first_each_by_name() -> None:
 
 
 def test_only_rules_of_the_owner_are_deleted() -> None:
-    assert [each.meta.name for each in writes([], stored("b"), stored("x", labels={PATCH_LABEL: "w"})).deletes] == ["b"]
+    others = [stored("b"), stored(f"{NAME}-2", labels={PATCH_LABEL: "w"}), stored(f"{NAME}-3", controller=None)]
+    assert [each.meta.name for each in writes([], stored(), *others).deletes] == [NAME]
 
 
 def test_over_the_ceiling_those_stay_whose_taint_is_still_set() -> None:
@@ -163,11 +212,11 @@ def test_beginning_of_evictions_is_as_the_owner_says_for_siblings_alone() -> Non
     """A rule of a patch may be postponed by hand: the patch says nothing about it."""
     early, late = {NOT_BEFORE: "2026-07-01T22:00:00Z"}, {NOT_BEFORE: "2026-07-02T22:00:00Z"}
     assert not writes([wanted()], stored(annotations=early))
-    owner = RuleOwner("DeviceTaintRule", "rule", "u")
+    owner, name = RuleOwner("DeviceTaintRule", "rule", "u"), rule_name("rule", TAINT, SELECTOR)
 
     def sibling_writes(annotations: Any, known: Any) -> list[tuple[bool, bool]]:
-        known = stored(annotations=known, labels={HARDWARE_LABEL: "u"}, controller=owner)
-        found = writes_for(owner, [wanted(annotations=annotations)], {"r": known}, [known], NOW)
+        known = stored(name, annotations=known, labels={HARDWARE_LABEL: "u"}, controller=owner)
+        found = writes_for(owner, [wanted(name, annotations=annotations)], {name: known}, [known], NOW)
         return [(each.creates, each.surplus) for each in found.applies]
 
     assert sibling_writes(early, early) == []
@@ -198,6 +247,6 @@ def test_rules_follow_the_softening_of_their_patch(wants: Any, has: Any, written
 
 
 def test_siblings_may_be_drained_by_hand() -> None:
-    owner = RuleOwner("DeviceTaintRule", "rule", "u")
-    known = stored(annotations=SOFT, labels={HARDWARE_LABEL: "u"}, controller=owner)
-    assert not writes_for(owner, [wanted()], {"r": known}, [known], NOW)
+    owner, name = RuleOwner("DeviceTaintRule", "rule", "u"), rule_name("rule", TAINT, SELECTOR)
+    known = stored(name, annotations=SOFT, labels={HARDWARE_LABEL: "u"}, controller=owner)
+    assert not writes_for(owner, [wanted(name)], {name: known}, [known], NOW)
