@@ -67,7 +67,10 @@ def _replacement(write: ReactionWrite, version: str) -> dict[str, Any]:
     metadata, spec = rule["metadata"], rule["spec"]
     retired = {"deviceClassName": None, "selectors": None}
     return {
-        "metadata": {"labels": metadata["labels"], "annotations": {EVICT: None, **metadata["annotations"]}},
+        "metadata": {
+            "labels": metadata["labels"],
+            "annotations": {**dict.fromkeys((EVICT, *write.retired)), **metadata["annotations"]},
+        },
         "spec": {
             "deviceSelector": {**retired, **spec["deviceSelector"]},
             "taint": {"value": None, **spec["taint"]},

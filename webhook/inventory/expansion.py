@@ -35,6 +35,7 @@ RULES_MAX: Final = 100
 """Rules of one patch, unless the caller sets another ceiling: each is an object that every scheduler looks at."""
 _NAME_MAX: Final = 200
 _DIGEST_BYTES: Final = 8
+_NUMBER_DIGITS: Final = 9
 
 
 class ExpandedRule(msgspec.Struct, frozen=True):
@@ -127,15 +128,23 @@ def rule_name(owner: str, taint: DeviceTaint, selector: DeviceSelector) -> str:
 
 
 def is_named_for(owner: str, rule: DeviceTaintRule) -> bool:
-    """Whether a rule has a name that the controller gives to what it writes for an owner: with this taint and selector.
-
-    A number at its end says that a rule which was being deleted had the name before.
-    """
+    """Whether a rule has a name that the controller gives what it writes for an owner, with this taint and selector."""
     selector = rule.selector
     if selector is None or not can_judge(selector):
         return False
-    first, name = rule_name(owner, rule.taint, selector), rule.meta.name
-    return name == first or (name.startswith(f"{first}-") and name.removeprefix(f"{first}-").isdecimal())
+    return number_of(rule.meta.name, rule_name(owner, rule.taint, selector)) > 0
+
+
+def numbered(first: str, number: int) -> str:
+    """One of the names that a rule may have; each next one is for when the ones before are held, maybe for ever."""
+    return first if number == 1 else f"{first}-{number}"
+
+
+def number_of(name: str, first: str) -> int:
+    """Which of these names it is, from 1 on; 0 if it is none of them."""
+    last = name.rpartition("-")[2]
+    number = int(last) if name != first and last.isdecimal() and len(last) <= _NUMBER_DIGITS else 1
+    return number if numbered(first, number) == name else 0
 
 
 def is_written_for_patch(rule: DeviceTaintRule, patch: ResourceSlicePatch) -> bool:

@@ -5,7 +5,7 @@ pass. What has to outlast a pass is noted on the rules themselves (`reasons`).
 
 - A rule begins when a taint has lasted as long as the policy says, by its timeAdded.
 - A reason ends when its taint has been gone for its quiet time while the pool was published in full. A pool that is
-  not, or is gone, says nothing: its rules stay, and the quiet time begins again when it is back.
+  not says nothing: its rules stay, and the quiet time begins again when it is. A device that no slice shows has none.
 - A taint that returns within the quiet time doubles the next one.
 - Above `maxDevices` a reaction neither adds a rule nor tightens one. What it did before stays.
 """
@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from msgspec import structs
 
+from webhook.api.rules import ACTING_ANNOTATIONS
 from webhook.inventory.steps import in_steps, unchecked
 from webhook.patches.reaction_outcomes import OutcomeCounts, ReactionOutcome
-from webhook.patches.reasons import RETURNS_MAX, ReactionReason, ReactionRule, noted_on
+from webhook.patches.reasons import RETURNS_MAX, ReactionReason, ReactionRule, is_named_for, noted_on
 from webhook.patches.signals import SignalMatcher, signals_in
 from webhook.policy.impact_limits import resolve_limit
 from webhook.policy.reactions import level_of
@@ -50,20 +51,22 @@ class ReactionWrite(NamedTuple):
     """A rule to create or to change.
 
     `taint` is that of the rule, with the time that it has already, or now. `surplus`: the stored rule has something
-    that server-side apply would leave alone; a patch that sets the rest to null takes it away.
+    that server-side apply would leave alone; a patch that sets the rest to null takes it away, `retired` annotations
+    of another author among it.
     """
 
     rule: ReactionRule
     taint: DeviceTaint
     creates: bool
     surplus: bool = False
+    retired: tuple[str, ...] = ()
 
 
 class ReactionPass(msgspec.Struct, frozen=True):
     """What came of one pass.
 
     `rules` are all rules that should be there, by name; `write` what has to be written for that, what creates first.
-    `delete` are names. Rules of pools that are not published may be in none of them: they stay as they are. `outcomes`
+    `delete` are names. Rules of pools that are not complete may be in none of them: they stay as they are. `outcomes`
     are in the order of the policy. After `next_seconds` another pass may come to another result without any event;
     None: it will not.
     """
@@ -88,30 +91,55 @@ def react(
     shown yet; otherwise more than `maxDevices` may come of several passes. `check` is called now and then, and may
     raise.
     """
-    stored = [(rule, noted) for rule in rules if (noted := noted_on(rule)) is not None]
-    passing = _Pass(pools, reactions, signals_in(pools, reactions, check), now, [noted for _, noted in stored])
-    for _, noted in in_steps(sorted(stored, key=lambda each: each[1].address), check):
-        passing.go_on(noted)
+    named = {rule.meta.name: rule for rule in rules}
+    noted = [each for rule in named.values() if (each := noted_on(rule)) is not None]
+    # One that stays comes first, and a rule for a device that no slice shows neither counts nor is kept.
+    noted.sort(key=lambda each: (each.address, named[each.name].deleting, each.number))
+    known = {each.address: each for each in reversed(noted) if _is_shown(pools, each.address)}
+    passing = _Pass(pools, reactions, signals_in(pools, reactions, check), now, known)
+    for each in in_steps(reversed(known.values()), check):
+        passing.go_on(each)
     passing.begin(check)
-    as_stored = {noted.address: rule for rule, noted in stored}
+    wanted = [_placed(rule, named) for rule in passing.rules.values()]
+    kept = {*[rule.name for rule in wanted], *[each.name for each in passing.left_alone]}
+    claimed = {each.name for each in noted}
+    claimed |= {name for name, rule in named.items() if name not in claimed and is_named_for(rule)}
     return ReactionPass(
-        tuple(sorted(passing.rules.values(), key=lambda rule: rule.name)),
-        tuple(sorted(_writes(passing.rules, as_stored, now), key=lambda each: (not each.creates, each.rule.name))),
-        tuple(sorted([as_stored[address].meta.name for address in passing.over if not as_stored[address].deleting])),
+        tuple(sorted(wanted, key=lambda rule: rule.name)),
+        tuple(sorted(_writes(wanted, named, now), key=lambda each: (not each.creates, each.rule.name))),
+        tuple(sorted([name for name in claimed - kept if not named[name].deleting])),
         tuple([passing.outcome_of(reaction) for reaction in reactions]),
         passing.next_seconds,
     )
 
 
+def _is_shown(pools: Pools, address: DeviceId) -> bool:
+    """Whether any slice of the pool lists the device, also one of a generation that is being replaced."""
+    pool = pools.get((address.driver, address.pool))
+    slices = () if pool is None else pool.slices.values()
+    return any(device.name == address.device for value in slices for device in value.devices)
+
+
+def _placed(rule: ReactionRule, named: Mapping[str, DeviceTaintRule]) -> ReactionRule:
+    """The rule under a name that no rule holds which is being deleted: that may last for ever."""
+    while rule.name in named and named[rule.name].deleting:
+        rule = structs.replace(rule, number=rule.number + 1)
+    return rule
+
+
 def _writes(
-    wanted: Mapping[DeviceId, ReactionRule], as_stored: Mapping[DeviceId, DeviceTaintRule], now: datetime
+    wanted: Iterable[ReactionRule], named: Mapping[str, DeviceTaintRule], now: datetime
 ) -> Iterator[ReactionWrite]:
-    """What has to be written; a rule that is being deleted is written once it is gone."""
-    for address, rule in wanted.items():
-        stored = as_stored.get(address)
+    """What has to be written. Of a rule of another author under that name nothing is left that changes what it does."""
+    for rule in wanted:
+        stored = named.get(rule.name)
         if stored is None:
             yield ReactionWrite(rule, _timed(rule, None, now), creates=True)
-        elif not stored.deleting and not rule.is_stored_as(stored):
+        elif noted_on(stored) is None:
+            retired = tuple([name for name in ACTING_ANNOTATIONS if name in stored.meta.annotations])
+            surplus = rule.has_surplus_in(stored) or bool(retired)
+            yield ReactionWrite(rule, _timed(rule, None, now), creates=False, surplus=surplus, retired=retired)
+        elif not rule.is_stored_as(stored):
             taint = _timed(rule, stored.taint.time_added, now)
             yield ReactionWrite(rule, taint, creates=False, surplus=rule.has_surplus_in(stored))
 
@@ -139,19 +167,20 @@ class _Pass:
         reactions: Sequence[Reaction],
         signals: Signals,
         now: datetime,
-        noted: Iterable[ReactionRule],
+        noted: Mapping[DeviceId, ReactionRule],
     ) -> None:
         self._pools = pools
         self._reactions = {reaction.name: reaction for reaction in reactions}
         self._matchers = {reaction.name: SignalMatcher(reaction) for reaction in reactions}
         self._signals = signals
         self._now = now
-        self._noted = {rule.address: rule for rule in noted}
+        self._noted = noted
         self._devices: dict[str, int] = Counter([address.driver for address in self._noted])
         """Devices with rules of reactions by driver: those that were there, whatever becomes of them, and new ones."""
         self._counts: dict[str, OutcomeCounts] = defaultdict(OutcomeCounts)
         self.rules: dict[DeviceId, ReactionRule] = {}
-        self.over: list[DeviceId] = []
+        self.left_alone: list[ReactionRule] = []
+        """Rules of which no reason can be read, while nothing is known of their devices."""
         self.next_seconds: float | None = None
 
     def go_on(self, noted: ReactionRule) -> None:
@@ -162,13 +191,23 @@ class _Pass:
         alive = pool is not None and pool.complete
         kept = [each for reason in noted.reasons if (each := self._kept(reason, address, signals, alive=alive))]
         due = self._due(signals, {reason.id for reason in kept})
-        # what the policy now wants of a reason, and its limit forbids, leaves the rule as it is
-        levels = [self._level(reason, address, noted.level) or noted.level for reason in kept]
+        levels = [self._kept_level(reason, noted, there=reason.id in signals) for reason in kept]
         rule = self._settled(address, kept, max(levels, default=None), due)
         if rule is not None:
-            self.rules[address] = rule
-        elif noted.reasons or alive:
-            self.over.append(address)
+            self.rules[address] = structs.replace(rule, number=noted.number)
+        elif not noted.reasons and not alive:
+            self.left_alone.append(noted)
+
+    def _kept_level(self, reason: ReactionReason, noted: ReactionRule, *, there: bool) -> ReactionLevel:
+        """What a reason that was noted asks for: no more than the rule does, unless its taint is there and has lasted.
+
+        What the policy now wants, and its limit forbids, leaves the rule as it is.
+        """
+        wanted = self._level(reason, noted.address, noted.level) or noted.level
+        overdue = self._overdue(reason)
+        if wanted > noted.level and there and overdue < 0:
+            self._again_in(-overdue)
+        return wanted if there and overdue >= 0 else min(wanted, noted.level)
 
     def begin(self, check: Check) -> None:
         """Rules for devices that have none, those whose taints have lasted longest first."""

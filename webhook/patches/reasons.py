@@ -6,7 +6,6 @@ nothing, and one leader goes on where another one stopped.
 
 from __future__ import annotations
 
-import hashlib
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,8 +15,15 @@ from msgspec import structs
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import DESCRIPTION, EVICT, REACTION, REASONS, DeviceSelector
 from webhook.api.taints import NO_SCHEDULE, DeviceTaint
+from webhook.inventory.expansion import number_of, numbered
 from webhook.inventory.published import DeviceId
-from webhook.policy.reactions import REACTION_KEY, ReactionLevel, level_of_rule
+from webhook.policy.reactions import (
+    REACTION_KEY,
+    ReactionLevel,
+    level_of_rule,
+    reaction_rule_name,
+    written_by_reaction,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,7 +36,6 @@ REASONS_MAX: Final = 16
 RETURNS_MAX: Final = 6
 """Returns of a taint that are counted; after these no quiet time grows further."""
 _DESCRIPTION_BYTES: Final = 1024  # N-10
-_DIGEST_BYTES: Final = 8
 
 
 class ReasonId(NamedTuple):
@@ -70,11 +75,13 @@ class ReactionRule(msgspec.Struct, frozen=True):
     address: DeviceId
     level: ReactionLevel
     reasons: tuple[ReactionReason, ...]
+    number: int = 1
+    """Of its name: more than 1 if rules that are being deleted held the names before."""
 
     @property
     def name(self) -> str:
         """The same for the same device, whatever the reasons are."""
-        return reaction_rule_name(self.address)
+        return numbered(reaction_rule_name(self.address), self.number)
 
     @property
     def selector(self) -> DeviceSelector:
@@ -126,29 +133,25 @@ class ReactionRule(msgspec.Struct, frozen=True):
         return self.level is ReactionLevel.EXECUTE and rule.softened
 
 
-def reaction_rule_name(address: DeviceId) -> str:
-    """The name of the rule that a device has from reactions."""
-    digest = hashlib.blake2b("\n".join(address).encode(), digest_size=_DIGEST_BYTES).hexdigest()
-    return f"reaction-{address.device}-{digest}"
-
-
 def noted_on(rule: DeviceTaintRule) -> ReactionRule | None:
-    """What a rule of a reaction says of itself; None for other rules, and for copies under another name.
+    """A rule of a reaction with what it says of itself; None for all rules that no reaction would have written.
 
-    Where the annotation cannot be read, the rule counts as one without reasons for the device that it selects.
+    What it does is read from the rule. Where the annotation cannot be read, or is about another device, the rule counts
+    as one without reasons.
     """
-    text = rule.meta.annotations.get(REASONS)
-    if text is None:
+    written, text = written_by_reaction(rule), rule.meta.annotations.get(REASONS)
+    if written is None or text is None:
         return None
-    noted = _decoded(text) or _by_selector(rule)
-    return noted if noted is not None and noted.name == rule.meta.name else None
+    address, number = written
+    about, reasons = _decoded(text)
+    level = ReactionLevel.EXECUTE if rule.softened else level_of_rule(rule)
+    return ReactionRule(address, level, reasons if about == address else (), number)
 
 
-def _by_selector(rule: DeviceTaintRule) -> ReactionRule | None:
-    selector = rule.selector or DeviceSelector()
-    if selector.driver is None or selector.pool is None or selector.device is None:
-        return None
-    return ReactionRule(DeviceId(selector.driver, selector.pool, selector.device), level_of_rule(rule), ())
+def is_named_for(rule: DeviceTaintRule) -> bool:
+    """Whether a rule has the name that goes with its reasons: one of a reaction, as it is or edited by hand."""
+    about, _ = _decoded(rule.meta.annotations.get(REASONS, ""))
+    return about is not None and number_of(rule.meta.name, reaction_rule_name(about)) > 0
 
 
 # --- as text --------------------------------------------------------------------------------------
@@ -196,18 +199,18 @@ def _described(reasons: Iterable[ReactionReason]) -> str:
     return text.encode()[:_DESCRIPTION_BYTES].decode(errors="ignore")
 
 
-def _decoded(text: str) -> ReactionRule | None:
+def _decoded(text: str) -> tuple[DeviceId | None, tuple[ReactionReason, ...]]:
+    """The device that the annotation is about, and the reasons; None and no reason if it cannot be read."""
     try:
         written = msgspec.json.decode(text, type=_WrittenRule)
     except (msgspec.MsgspecError, UnicodeError):  # half surrogates are no UTF-8
-        return None
+        return None, ()
     driver, _, rest = written.device.partition("/")
     pool, _, device = rest.rpartition("/")
     reasons = [_read(each) for each in written.reasons]
     if not (driver and pool and device) or None in reasons:
-        return None
-    level = ReactionLevel.of(written.effect, evict=written.evict)
-    return ReactionRule(DeviceId(driver, pool, device), level, tuple([each for each in reasons if each is not None]))
+        return None, ()
+    return DeviceId(driver, pool, device), tuple([each for each in reasons if each is not None])
 
 
 def _read(written: _WrittenReason) -> ReactionReason | None:

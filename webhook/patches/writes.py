@@ -6,7 +6,7 @@ devices, no device is without its taint in between. The time of a taint stays as
 
 from __future__ import annotations
 
-from itertools import chain, count
+from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
@@ -22,6 +22,7 @@ from webhook.api.rules import (
     SOFTENED_FROM,
     DeviceSelector,
 )
+from webhook.inventory.expansion import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -79,7 +80,7 @@ def writes_for(
 ) -> RuleWrites:
     """`stored` are all rules by name, `owned` those that were written for the owner.
 
-    A rule that is being deleted may keep its name for ever, whoever wrote it: then the next name is used.
+    A rule that is being deleted, of whatever author, may keep its name for ever: then the next name is used.
     """
     times = _times(owned)
     applies: list[RuleApply] = []
@@ -103,7 +104,7 @@ def writes_for(
 
 
 def _free_name(first: str, stored: Mapping[str, StoredRule]) -> str:
-    names = chain((first,), (f"{first}-{number}" for number in count(2)))
+    names = (numbered(first, number) for number in count(1))
     return next(name for name in names if name not in stored or not stored[name].rule.deleting)
 
 
@@ -133,7 +134,7 @@ def _compared(known: StoredRule, wanted: RuleApply) -> tuple[str, ...]:
     """The annotations that have to be as they are wanted.
 
     Those of softening come and go together. `/evict` alone is of a user who wants the devices of the rule emptied, but
-    a rule that somebody else wrote under this name keeps nothing that changes what it does.
+    a rule of another author under this name keeps nothing that changes what it does.
     """
     own = own_annotations(wanted.owner)
     if wanted.owner.uid not in known.owner_uids:

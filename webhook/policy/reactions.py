@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.rules import EVICT, DeviceSelector
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.inventory.expansion import number_of
+from webhook.inventory.published import DeviceId
+from webhook.inventory.rule_delta import EFFECT_RANK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
 
 REACTION_KEY: Final = "devicetaint.io/degraded"
 """The key of the taint of every reaction. It has no value: the reasons change, and tolerations should not."""
+_DIGEST_BYTES: Final = 8
 
 
 class ReactionLevel(IntEnum):
@@ -57,11 +62,33 @@ def may_come_of_reactions(rule: DeviceTaintRule, reactions: Iterable[Reaction]) 
     One of the reactions is for the driver of that device, and does at least as much. Whether the device has a signal is
     not asked.
     """
+    address, level = _degraded_device(rule), level_of_rule(rule)
+    return address is not None and any(each.driver == address.driver and level_of(each) >= level for each in reactions)
+
+
+def reaction_rule_name(address: DeviceId) -> str:
+    """The name of the rule that a device has from reactions, or the first one: see `numbered`."""
+    digest = hashlib.blake2b("\n".join(address).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"reaction-{address.device}-{digest}"
+
+
+def written_by_reaction(rule: DeviceTaintRule) -> tuple[DeviceId, int] | None:
+    """The device of a rule that a reaction would write, and the number of its name; None for any other rule.
+
+    Name, taint and selector decide: what else a rule says of itself, its author may have made up.
+    """
+    address = _degraded_device(rule)
+    if address is None or rule.taint.effect not in EFFECT_RANK:
+        return None
+    number = number_of(rule.meta.name, reaction_rule_name(address))
+    return (address, number) if number else None
+
+
+def _degraded_device(rule: DeviceTaintRule) -> DeviceId | None:
+    """The one device that a rule selects, by all its names, if its taint has the key of reactions."""
     selector = rule.selector or DeviceSelector()
-    names = DeviceSelector(selector.driver, selector.pool, selector.device)
-    if selector != names or not (names.driver and names.pool and names.device):
-        return False
-    if (rule.taint.key, rule.taint.value) != (REACTION_KEY, ""):
-        return False
-    level = level_of_rule(rule)
-    return any(each.driver == names.driver and level_of(each) >= level for each in reactions)
+    if not (selector.driver and selector.pool and selector.device):
+        return None
+    address = DeviceId(selector.driver, selector.pool, selector.device)
+    is_one = selector == DeviceSelector(*address) and (rule.taint.key, rule.taint.value) == (REACTION_KEY, "")
+    return address if is_one else None

@@ -16,8 +16,8 @@ from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.daemons import reaction_keeper
 from webhook.inventory.published import DeviceId
-from webhook.patches.reasons import reaction_rule_name
 from webhook.patches.stored import StoredRule
+from webhook.policy.reactions import reaction_rule_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,12 +173,13 @@ def test_events_tell_only_of_changes() -> None:
     assert cluster.told[1][1].startswith("reaction xid: 3 active")
 
 
-def test_pool_that_is_not_published_keeps_its_rule() -> None:
+def test_rule_of_a_pool_that_is_gone_goes_and_comes_back_with_the_taint() -> None:
     cluster = ReactingCluster(make_reaction())
     cluster.publish()
-    play(cluster, cluster.withdraw, lambda: cluster.later(10_000))
+    closed: list[list[str]] = []
+    play(cluster, cluster.withdraw, lambda: closed.append(cluster.closed), cluster.publish)
+    assert closed == [[]]
     assert cluster.closed == ["gpu-0"]
-    assert cluster.number("reaction_reasons", reaction="xid", state="unpublished") == 1
 
 
 def test_refused_rule_is_tried_soon_and_then_each_minute_and_said_once() -> None:

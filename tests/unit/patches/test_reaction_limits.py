@@ -110,14 +110,24 @@ def test_a_limit_that_is_lowered_takes_nothing_back() -> None:
     assert result.outcomes[0].held_back == 0
 
 
-def test_rules_of_pools_that_are_not_published_count() -> None:
+def test_rules_of_pools_that_are_not_published_in_full_count() -> None:
     cluster = Cluster(row(600), reactions=(limited(1),))
     cluster.go()
-    cluster.withdraw()
+    cluster.publish(make_slice({"gpu-0": ()}, slices=2))
     cluster.publish(make_slice({"gpu-0": (make_signal(),)}, pool="node-2"))
     (outcome,) = cluster.go().outcomes
     assert (outcome.held_back, outcome.unpublished, outcome.devices) == (1, 1, 1)
     assert cluster.closed == {"node-1/gpu-0"}
+
+
+def test_rule_for_a_device_that_no_slice_shows_takes_no_place() -> None:
+    cluster = Cluster(row(600), reactions=(limited(1),))
+    cluster.go()
+    cluster.withdraw()
+    cluster.publish(make_slice({"gpu-0": (make_signal(),)}, pool="node-2"))
+    result = cluster.go()
+    assert (len(result.delete), result.outcomes[0].held_back) == (1, 0)
+    assert cluster.closed == {"node-2/gpu-0"}
 
 
 # --- tightening -----------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ import pytest
 from msgspec import structs
 
 from tests.unit.patches.reacting import (
+    DRIVER,
     GPU,
+    KEY,
     NOW,
     Cluster,
     make_reaction,
@@ -19,11 +21,13 @@ from tests.unit.patches.reacting import (
     stored,
     written,
 )
+from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint, TaintExtras
+from webhook.inventory.published import DeviceId
 from webhook.patches.reactions import react
-from webhook.patches.reasons import noted_on
-from webhook.policy.reactions import REACTION_KEY, ReactionLevel
+from webhook.patches.reasons import ReactionReason, ReactionRule, ReasonId, noted_on
+from webhook.policy.reactions import REACTION_KEY, ReactionLevel, reaction_rule_name
 
 SICK = make_slice({"gpu-0": (make_signal(),), "gpu-1": ()})
 WELL = make_slice({"gpu-0": (), "gpu-1": ()})
@@ -223,18 +227,94 @@ def test_what_creates_is_written_first() -> None:
     assert [write.rule.name for write in writes[:2]] == sorted(write.rule.name for write in writes[:2])
 
 
-def test_a_rule_that_is_being_deleted_is_left_alone_and_counts() -> None:
+def test_a_rule_that_is_being_deleted_is_left_alone_and_its_device_counts_once() -> None:
+    """A finalizer may keep it for ever, so another name takes its place."""
     cluster = Cluster(SICK, reactions=(make_reaction(evict=True, max_devices=1),))
     (rule,) = written(cluster.go())
     cluster.rules[rule.name] = structs.replace(cluster.rules[rule.name], deleting=True)
     cluster.publish(make_slice({"gpu-0": (make_signal(),), "gpu-1": (make_signal(),)}))
-    result = cluster.look()
-    assert (result.write, result.delete) == ((), ())
+    result = cluster.go()
+    (write,) = result.write
+    assert (write.rule.name, write.creates, result.delete) == (f"{rule.name}-2", True, ())
+    assert (write.rule.reasons, write.rule.level) == (rule.reasons, rule.level)
     assert (result.outcomes[0].held_back, result.outcomes[0].devices) == (1, 1)
+    assert (cluster.look().write, cluster.look().delete) == ((), ())
+    del cluster.rules[rule.name]
+    assert (cluster.look().write, cluster.look().delete) == ((), ()), "it keeps its name"
     cluster.reactions = ()
-    assert cluster.look().delete == ()
-    cluster.rules.clear()
+    assert cluster.go().delete == (write.rule.name,)
     assert cluster.look().rules == ()
+
+
+def test_of_two_rules_of_a_device_one_goes() -> None:
+    cluster = Cluster(SICK)
+    (rule,) = written(cluster.go())
+    second = structs.replace(rule, number=2)
+    cluster.rules[second.name] = stored(second)
+    result = cluster.go()
+    assert (result.delete, result.rules) == ((second.name,), (rule,))
+    assert result.outcomes[0].devices == 1
+
+
+# --- rules of other authors -----------------------------------------------------------------------
+
+
+def forged(number: int = 0, pool: str = "node-1", reaction: str = "xid", *, reasons: bool = True) -> DeviceTaintRule:
+    """What an author may write who is only trusted with effect None: the name and the notes of a reaction's rule."""
+    at = DeviceId(DRIVER, pool, f"gpu-{number}")
+    reason = ReactionReason(ReasonId(reaction, KEY), "48", NOW, returns=6)
+    real = ReactionRule(at, ReactionLevel.EXECUTE, (reason,) if reasons else ())
+    meta = ObjectMeta(reaction_rule_name(at), annotations=dict(real.annotations))
+    return DeviceTaintRule(meta, DeviceSelector("nobody.example.com"), DeviceTaint("mallory.example.com/x", "", "None"))
+
+
+def test_notes_on_rules_of_other_authors_close_no_device() -> None:
+    cluster = Cluster(
+        make_slice({f"gpu-{number}": () for number in range(9)}), reactions=(make_reaction(evict=True, max_devices=1),)
+    )
+    cluster.rules = {rule.meta.name: rule for rule in map(forged, range(9))}
+    result = cluster.go()
+    assert (result.write, result.rules, result.outcomes[0].devices) == ((), (), 0)
+    assert cluster.rules == {}, "what pretends to be a rule of a reaction goes"
+
+
+def test_rules_of_other_authors_take_no_place_of_real_ones() -> None:
+    for rule in (forged(7), forged(pool="nowhere"), forged(pool="nowhere", reasons=False)):
+        for deleting in (False, True):
+            cluster = Cluster(SICK, reactions=(make_reaction(max_devices=1),))
+            cluster.rules = {rule.meta.name: structs.replace(rule, deleting=deleting)}
+            assert written(cluster.go()) == written(Cluster(SICK, reactions=cluster.reactions).look())
+
+
+def test_rule_that_has_the_name_of_a_real_one_is_taken_over_or_worked_around() -> None:
+    squatter = annotated(forged(), not_before="2099-01-01T00:00:00Z", expires_at="2026-01-01T00:00:00Z", owner="me")
+    (wanted,) = written(Cluster(SICK).look())
+    for rule in (squatter, structs.replace(squatter, meta=structs.replace(squatter.meta, annotations={}))):
+        cluster = Cluster(SICK)
+        cluster.rules = {rule.meta.name: rule}
+        (write,) = cluster.look().write
+        assert (write.rule, write.creates, write.taint.time_added) == (wanted, False, NOW)
+        assert {"devicetaint.io/not-before", "devicetaint.io/expires-at"} & rule.meta.annotations.keys() <= set(
+            write.retired
+        )
+        cluster.rules = {rule.meta.name: structs.replace(rule, deleting=True)}
+        (write,) = cluster.look().write
+        assert (write.rule, write.creates) == (structs.replace(wanted, number=2), True)
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["taint", "no taint"])
+def test_notes_on_a_real_rule_make_it_no_harder_than_the_taint_that_is_there(there: bool) -> None:  # noqa: FBT001
+    """Who may change a rule could name a reaction that evicts."""
+    cluster = Cluster(SICK, reactions=(make_reaction(), make_reaction(name="heat", key=HEAT, evict=True)))
+    (rule,) = written(cluster.go())
+    claimed = structs.replace(rule, reasons=(ReactionReason(ReasonId("heat", HEAT), "", NOW), *rule.reasons))
+    cluster.rules[rule.name] = stored(claimed)
+    young = (make_signal(10, "", HEAT),) if there else ()
+    cluster.publish(make_slice({"gpu-0": (make_signal(), *young), "gpu-1": ()}))
+    result = cluster.go()
+    assert [each.level for each in result.rules] == [ReactionLevel.CLOSE]
+    assert result.next_seconds == (290.0 if there else 300.0)
+    assert [each.level for each in cluster.go(290).rules] == [ReactionLevel.EMPTY if there else ReactionLevel.CLOSE]
 
 
 def test_rules_of_others_are_no_business_of_reactions() -> None:
@@ -251,14 +331,14 @@ def test_rules_of_others_are_no_business_of_reactions() -> None:
     assert cluster.look().delete == ()
 
 
-def test_a_rule_whose_reasons_cannot_be_read_stays_while_its_pool_is_not_published() -> None:
+def test_a_rule_whose_reasons_cannot_be_read_stays_while_its_pool_is_not_complete() -> None:
     cluster = Cluster(SICK)
     (rule,) = written(cluster.go())
     kept = cluster.rules[rule.name]
     annotations = {"devicetaint.io/reasons": "?"}
     cluster.rules[rule.name] = structs.replace(kept, meta=structs.replace(kept.meta, annotations=annotations))
     assert written(cluster.look()) == (rule,)
-    cluster.withdraw()
+    cluster.publish(make_slice({"gpu-0": ()}, slices=2))
     result = cluster.look()
     assert (result.write, result.delete, result.rules) == ((), (), ())
     assert result.outcomes[0].devices == 1

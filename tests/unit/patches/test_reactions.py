@@ -22,8 +22,8 @@ from tests.unit.patches.reacting import (
 )
 from webhook.api.slices import SliceTaint
 from webhook.patches.reactions import quiet_seconds
-from webhook.patches.reasons import RETURNS_MAX, ReactionReason, ReasonId, reaction_rule_name
-from webhook.policy.reactions import ReactionLevel, may_come_of_reactions
+from webhook.patches.reasons import RETURNS_MAX, ReactionReason, ReasonId
+from webhook.policy.reactions import ReactionLevel, may_come_of_reactions, reaction_rule_name
 
 SICK = make_slice({"gpu-0": (make_signal(),), "gpu-1": ()})
 WELL = make_slice({"gpu-0": (), "gpu-1": ()})
@@ -191,22 +191,28 @@ def test_part_of_a_second_does_not_shorten_the_quiet_time() -> None:
     assert len(cluster.look(11 + MINUTES_5).delete) == 1
 
 
-def test_a_device_that_a_complete_pool_no_longer_lists_is_no_longer_degraded() -> None:
+@pytest.mark.parametrize("slices", [1, 2], ids=["complete", "incomplete"])
+def test_a_device_that_no_slice_of_its_pool_lists_has_no_rule(slices: int) -> None:
     cluster = Cluster(SICK)
     cluster.go()
-    cluster.publish(make_slice({"gpu-1": ()}))
-    cluster.go()
-    assert cluster.go(MINUTES_5).delete
+    cluster.publish(make_slice({"gpu-1": ()}, slices=slices))
+    assert cluster.go().delete
     assert cluster.closed == set()
 
 
-@pytest.mark.parametrize("left", ["no slice", "too few slices", "a newer generation in part"])
+def test_a_pool_that_is_gone_has_no_rules() -> None:
+    cluster = Cluster(SICK)
+    cluster.go()
+    cluster.withdraw()
+    assert len(cluster.go().delete) == 1
+    assert cluster.closed == set()
+
+
+@pytest.mark.parametrize("left", ["too few slices", "a newer generation in part"])
 def test_a_pool_that_is_not_there_in_full_keeps_its_rules(left: str) -> None:
     cluster = Cluster(SICK)
     cluster.go()
-    if left == "no slice":
-        cluster.withdraw()
-    elif left == "too few slices":
+    if left == "too few slices":
         cluster.publish(make_slice({"gpu-0": ()}, slices=2))
     else:
         cluster.publish(WELL, make_slice({"gpu-0": ()}, generation=2, slices=2, name="newer"))
@@ -221,7 +227,7 @@ def test_quiet_time_begins_again_when_the_pool_is_back() -> None:
     cluster.go()
     cluster.publish(WELL)
     cluster.go(0)
-    cluster.withdraw()
+    cluster.publish(make_slice({"gpu-0": ()}, slices=2))
     cluster.go(200)
     cluster.publish(WELL)
     assert cluster.go(400).delete == ()

@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from tests.unit.patches.reacting import GPU, KEY, ago, stored
+from tests.unit.patches.reacting import GPU, KEY, ago, softened, stored
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
@@ -19,10 +20,9 @@ from webhook.patches.reasons import (
     ReactionRule,
     ReasonId,
     noted_on,
-    reaction_rule_name,
 )
 from webhook.policy.model import Reaction
-from webhook.policy.reactions import REACTION_KEY, ReactionLevel, may_come_of_reactions
+from webhook.policy.reactions import REACTION_KEY, ReactionLevel, may_come_of_reactions, reaction_rule_name
 
 REASONS = "devicetaint.io/reasons"
 DESCRIPTION = "devicetaint.io/description"
@@ -66,6 +66,9 @@ def test_names_differ_for_different_devices_and_fit() -> None:
     assert reaction_rule_name(GPU) == "reaction-gpu-0-5bdf677b1a371e7e"
 
 
+AT_GPU = DeviceSelector(*GPU)
+
+
 def written(**fields: Any) -> str:
     reason = {"reaction": "r00", "key": KEY, "since": "2026-06-01T11:50:00Z"}
     reason |= fields.pop("reason", {})
@@ -79,15 +82,61 @@ def rule_with(text: str, selector: DeviceSelector | None = None, **annotations: 
 
 
 def test_what_need_not_be_written_has_its_default() -> None:
-    assert noted_on(rule_with(written())) == make_rule(make_reason(value=""))
-    assert noted_on(rule_with(written(evict=True, more=1))) == make_rule(
-        make_reason(value=""), level=ReactionLevel.EMPTY
-    )
+    assert noted_on(rule_with(written(more=1), AT_GPU)) == make_rule(make_reason(value=""), level=ReactionLevel.EXECUTE)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"selector": None}, id="no selector"),
+        pytest.param({"selector": DeviceSelector("nobody.example.com")}, id="a selector of nothing"),
+        pytest.param({"selector": DeviceSelector(*GPU, unknown=(("all", "true"),))}, id="a selector of more"),
+        pytest.param({"selector": DeviceSelector(GPU.driver, GPU.pool, "gpu-1")}, id="another device"),
+        pytest.param({"taint": DeviceTaint("mallory.example.com/x", "", "NoExecute")}, id="another key"),
+        pytest.param({"taint": DeviceTaint(REACTION_KEY, "v", "NoExecute")}, id="a value"),
+        pytest.param({"taint": DeviceTaint(REACTION_KEY, "", "None")}, id="effect None"),
+        pytest.param({"taint": DeviceTaint(REACTION_KEY, "", "PreferNoSchedule")}, id="an effect of the future"),
+        pytest.param({"meta": ObjectMeta("reaction-gpu-0", annotations={REASONS: "?"})}, id="another name"),
+        pytest.param({"meta": ObjectMeta(reaction_rule_name(GPU))}, id="no reasons"),
+    ],
+)
+def test_rule_that_no_reaction_would_write_says_nothing(fields: dict[str, Any]) -> None:
+    """Whatever is in its annotations: these are of its author."""
+    rule = stored(make_rule(make_reason(), level=ReactionLevel.EXECUTE))
+    assert noted_on(rule) is not None
+    assert noted_on(structs.replace(rule, **fields)) is None
+
+
+def test_what_a_rule_does_is_read_from_the_rule() -> None:
+    rule = rule_with(written(effect="NoExecute", evict=True), AT_GPU)
+    closing = structs.replace(rule, taint=DeviceTaint(REACTION_KEY, "", "NoSchedule"))
+    assert noted_on(closing) == make_rule(make_reason(value=""), level=ReactionLevel.CLOSE)
+    assert noted_on(softened(make_rule(level=ReactionLevel.EXECUTE))) == make_rule(level=ReactionLevel.EXECUTE)
+
+
+def test_reasons_of_another_device_do_not_count() -> None:
+    noted = noted_on(rule_with(written(device=f"{GPU.driver}/{GPU.pool}/gpu-1"), AT_GPU))
+    assert noted == make_rule(level=ReactionLevel.EXECUTE)
+
+
+@pytest.mark.parametrize(("suffix", "number"), [("", 1), ("-2", 2), ("-10", 10)])
+def test_number_of_a_name_is_read(suffix: str, number: int) -> None:
+    rule = stored(make_rule(make_reason()))
+    renamed = structs.replace(rule, meta=structs.replace(rule.meta, name=f"{rule.meta.name}{suffix}"))
+    noted = noted_on(renamed)
+    assert noted is not None
+    assert (noted.number, noted.name) == (number, renamed.meta.name)
+
+
+@pytest.mark.parametrize("suffix", ["-", "-1", "-0", "-02", "-x", "2", "-2-2", f"-{'9' * 5000}", "-²", "-٣"])
+def test_name_that_only_begins_like_one_of_ours_is_none(suffix: str) -> None:
+    rule = stored(make_rule(make_reason()))
+    assert noted_on(structs.replace(rule, meta=structs.replace(rule.meta, name=f"{rule.meta.name}{suffix}"))) is None
 
 
 @pytest.mark.parametrize(("returns", "counted"), [(-5, 0), (0, 0), (RETURNS_MAX, RETURNS_MAX), (10**9, RETURNS_MAX)])
 def test_returns_are_read_within_their_bounds(returns: int, counted: int) -> None:
-    noted = noted_on(rule_with(written(reason={"returns": returns})))
+    noted = noted_on(rule_with(written(reason={"returns": returns}), AT_GPU))
     assert noted is not None
     assert noted.reasons[0].returns == counted
 
