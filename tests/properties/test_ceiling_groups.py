@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.eviction.objects import claim, pod
-from tests.unit.eviction.patched import limited, part
+from tests.unit.eviction.patched import limited, name_of, part
 from tests.unit.eviction.slow import SlowAnswers, slow
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ class History:
     def step(self, what: str, pool: int) -> None:
         world, rules = self.world, self.world.inventory.rules
         if what in ("rule", "again"):
-            name, key = (f"part-{pool}", "example.com/a") if what == "rule" else (f"more-{pool}", "example.com/b")
+            name, key = (name_of(pool), "example.com/a") if what == "rule" else (f"more-{pool}", "example.com/b")
             if name not in rules:
                 world.add(part(pool, name=name, key=key))
         elif what == "drop":
-            for name in (f"part-{pool}", f"more-{pool}"):
+            for name in (name_of(pool), f"more-{pool}"):
                 if name in rules:
                     world.remove(rules[name])
         elif what == "pod":

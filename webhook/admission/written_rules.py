@@ -24,8 +24,8 @@ from webhook.api.rules import (
     DeviceTaintRule,
 )
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.extent import names_of
-from webhook.inventory.hardware import siblings_in
+from webhook.inventory.expansion import is_same_taint
+from webhook.inventory.hardware import devices_beside
 from webhook.inventory.patch_reach import REACH_SECONDS, nominal_rules, patch_reach
 from webhook.inventory.patching import Origin
 from webhook.inventory.published import DeviceId
@@ -197,18 +197,12 @@ class _Written:
         selector = self._new.selector
         if selector is None or not can_judge(selector) or not (selector.driver and selector.pool and selector.device):
             yield deny(SELECTOR, "must name a driver, a pool and a device")
-        elif selector.device not in self._on_hardware_of(owner, selector.driver, selector.pool):
+        elif selector.device not in devices_beside(
+            self._inventory.pools, owner, (selector.driver, selector.pool), self._check
+        ):
             yield deny(
                 SELECTOR, f"the device is on no hardware of which DeviceTaintRule {origin.name} selects a device"
             )
-
-    def _on_hardware_of(self, owner: DeviceTaintRule, driver: str, name: str) -> Mapping[str, int]:
-        """The devices of a pool that are on the same hardware as one that the owner selects."""
-        pool, names = self._inventory.pools.get((driver, name)), names_of(owner.selector)
-        if pool is None or names.driver not in (None, driver) or names.pool not in (None, name):
-            return {}
-        given = pool.devices if names.device is None else {names.device} & pool.devices.keys()
-        return siblings_in(pool.newest, dict.fromkeys(given, 1), self._check)
 
     @property
     def _evicted_by_us(self) -> bool:
@@ -223,7 +217,7 @@ class _Written:
     ) -> Iterator[Finding]:
         """Whether it does no more than a rule like it on the same devices."""
         new, old = self._new, self._old
-        if (new.taint.key, new.taint.value, new.taint.effect) != (like.taint.key, like.taint.value, like.taint.effect):
+        if not is_same_taint(new.taint, like.taint):
             yield deny(TAINT, f"must be that of {what}")
         if new.taint.extras is not None:
             yield deny(TAINT, "must have no data, description or rate: those are annotations")

@@ -94,9 +94,9 @@ def code_of(judged: ObjectMeta) -> str:
 
 def rule_rejudged(old: DeviceTaintRule | None, new: DeviceTaintRule) -> bool:
     """Whether admission has judged an update of a rule, its code aside; `old` is None if it was not known before."""
-    return old is not None and _judged(old) != _judged(new) and not only_less(new, old)
+    return old is not None and judged_of(old) != judged_of(new) and not only_less(new, old)
 
 
-def _judged(rule: DeviceTaintRule) -> tuple[object, ...]:
+def judged_of(rule: DeviceTaintRule) -> tuple[object, ...]:
     """The fields whose change admission judges, except codes. It lets a later timeAdded pass, so not that one."""
     return rule.selector, rule.taint.key, rule.taint.value, rule.effective_effect

@@ -10,16 +10,19 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from webhook.eviction.ceiling_group import CeilingGroup, code_of, rule_rejudged
+from webhook.api.rules import RuleOrigin
+from webhook.eviction.ceiling_group import CeilingGroup, code_of, judged_of, rule_rejudged
 from webhook.eviction.ports import JudgedWhole
 from webhook.eviction.tally import Tally
+from webhook.inventory.expansion import is_written_for_patch
+from webhook.inventory.hardware import is_written_for_hardware
 from webhook.inventory.patch_reach import judged_whole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.rules import DeviceTaintRule, RuleOrigin
+    from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.dependencies import Dependencies
     from webhook.eviction.hits import RuleHits
     from webhook.eviction.pod_plan import PodPlan
@@ -48,6 +51,8 @@ class CeilingGroups:
         self._group_of: dict[str, str] = {}
         self._origins: dict[str, RuleOrigin] = {}
         """What rules were written for. Kept if the marks are removed, as they would change the ceiling."""
+        self._proofs: dict[str, tuple[object, ...]] = {}
+        """What rules said when the controller would have written them for that."""
         self._requests: dict[str, Collection[RuleRef]] = {}
         """The rules for which a request is in flight, by the uid of its pod."""
         self._in_flight: Counter[str] = Counter()
@@ -90,7 +95,9 @@ class CeilingGroups:
             self._groups[self._group_of[uid]].held.discard(uid)
         resumed: list[DeviceTaintRule] = []
         if before is None:
+            waited = key == uid and uid in self._groups
             self._add(rule, key)
+            resumed += self._sort_again(uid) if waited else ()
         elif before != key:
             resumed += [rule] if uid in self._groups[before].held else []
             self._move(rule, key)
@@ -112,12 +119,21 @@ class CeilingGroups:
 
     def observe_patch(self, old: ResourceSlicePatch | None, patch: ResourceSlicePatch) -> list[DeviceTaintRule]:
         """A patch is known now, or has changed. Returns rules that are stopped no longer."""
-        group = self._groups.get(patch.meta.uid)
-        if group is None or (old is not None and _said(old) == _said(patch)):
+        if old is not None and _said(old) == _said(patch):
             return []
+        resumed = self._sort_again(patch.meta.uid)
+        group = self._groups.get(patch.meta.uid)
+        if group is None:
+            return resumed
         rejudged = old is not None and judged_whole(patch, old, self._deps.patches().values())
         self._follow_patch(group, patch, rejudged=rejudged)
-        return self._lift(group)
+        return [*resumed, *self._lift(group)]
+
+    def _sort_again(self, owner: str) -> list[DeviceTaintRule]:
+        """A patch or rule, by uid, is known now, or has changed. Returns rules that are stopped no longer."""
+        marked = [each for each in self._deps.inventory.rules.values() if each.origin.uid == owner]
+        moving = [each for each in marked if self._group_of.get(each.meta.uid) not in (None, self._key_of(each))]
+        return [rule for each in moving for rule in self.observe(each, each)]
 
     def lift(self, key: str) -> list[DeviceTaintRule]:
         """Ends the stop of a group, until it is checked again. Returns its rules that are stopped no longer."""
@@ -149,7 +165,7 @@ class CeilingGroups:
         own = self._groups.get(uid)
         if own is not None and not own.tallies:
             del self._groups[uid]
-        for known in (self._tallies, self._names, self._origins):
+        for known in (self._tallies, self._names, self._origins, self._proofs):
             known.pop(uid, None)
 
     def begin_request(self, plan: PodPlan) -> None:
@@ -240,14 +256,33 @@ class CeilingGroups:
 
     def _key_of(self, rule: DeviceTaintRule) -> str:
         """The group of a rule. One with a code of its own that counts was confirmed by itself."""
-        uid = rule.meta.uid
-        known = self._origins.get(uid)
-        # Marks that are taken away or made up later change nothing: the guard does not judge them.
-        if known is None or (rule.origin.belongs_to and self._is_there(rule.origin)):
+        uid, says = rule.meta.uid, judged_of(rule)
+        known, proof, written = self._origins.get(uid), self._proofs.get(uid), self._is_written(rule)
+        if written or (known is None and written is None):
             known = self._origins[uid] = rule.origin
+            if written:
+                self._proofs[uid] = says
+        elif known is None or (written is False and (proof != says if proof else rule.origin.uid == known.uid)):
+            known = self._origins[uid] = RuleOrigin()
+        # Marks that are taken away or made up later change nothing: the guard does not judge them.
         if not known.belongs_to or (code_of(rule.meta) and self._is_confirmed(rule)):
             return uid
         return known.belongs_to
+
+    def _is_written(self, rule: DeviceTaintRule) -> bool | None:
+        """Whether the controller would write the rule for what its marks name; None without, or if that is not known.
+
+        Marks alone prove nothing: anyone who may write rules can set them.
+        """
+        origin, rules, patches = rule.origin, self._deps.inventory.rules, self._deps.patches()
+        if not origin.belongs_to:
+            return None
+        if self._is_there(origin):
+            if origin.patch:
+                return is_written_for_patch(rule, patches[origin.name])
+            return is_written_for_hardware(rule, rules[origin.name], self._deps.inventory.pools)
+        known = {each.meta.uid for each in rules.values()} | {each.meta.uid for each in patches.values()}
+        return False if origin.uid in known else None
 
     def _add(self, rule: DeviceTaintRule, key: str) -> None:
         uid = rule.meta.uid

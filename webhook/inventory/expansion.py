@@ -149,12 +149,15 @@ def number_of(name: str, first: str) -> int:
 
 def is_written_for_patch(rule: DeviceTaintRule, patch: ResourceSlicePatch) -> bool:
     """Whether the controller may have written a rule for a patch: name, taint, and names within those of the filter."""
-    own, taint = patch.filter or DeviceSelector(), rule.taint
-    sets = any(
-        (each.key, each.value, each.effect) == (taint.key, taint.value, taint.effect) for each in taints_of_patch(patch)
-    )
+    own = patch.filter or DeviceSelector()
     within = narrower(rule.selector, DeviceSelector(own.driver, own.pool, own.device))
+    sets = any(is_same_taint(rule.taint, each) for each in taints_of_patch(patch))
     return sets and within and is_named_for(patch.meta.name, rule)
+
+
+def is_same_taint(one: DeviceTaint, other: DeviceTaint) -> bool:
+    """Whether two taints have the same key, value and effect."""
+    return (one.key, one.value, one.effect) == (other.key, other.value, other.effect)
 
 
 def annotations_of(taint: DeviceTaint) -> dict[str, str]:

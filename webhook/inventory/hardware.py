@@ -16,6 +16,7 @@ import msgspec
 
 from webhook.api.rules import HARDWARE, SCOPE, DeviceSelector
 from webhook.api.taints import NO_SCHEDULE
+from webhook.inventory.expansion import is_named_for, is_same_taint
 from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.scope import can_judge
@@ -24,11 +25,12 @@ from webhook.inventory.usage import is_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from webhook.api.rules import DeviceTaintRule
     from webhook.api.slices import Device, ResourceSlice
     from webhook.api.taints import DeviceTaint
-    from webhook.inventory.pools import PoolId
+    from webhook.inventory.pools import PoolId, Pools
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
 
@@ -159,6 +161,28 @@ def siblings_of_rule(
                 if name != names.device
             ]
     return _in_service(inventory, beside, rule.meta.name, check)
+
+
+def devices_beside(pools: Pools, rule: DeviceTaintRule, pool: PoolId, check: Check = unchecked) -> AbstractSet[str]:
+    """The devices of a pool that are on the same hardware as one that a rule selects, itself among them."""
+    found, names = pools.get(pool), names_of(rule.selector)
+    if found is None or names.driver not in (None, pool[0]) or names.pool not in (None, pool[1]):
+        return frozenset()
+    given = found.devices if names.device is None else {names.device} & found.devices.keys()
+    return siblings_in(found.newest, dict.fromkeys(given, 1), check).keys()
+
+
+def is_written_for_hardware(rule: DeviceTaintRule, owner: DeviceTaintRule, pools: Pools) -> bool:
+    """Whether the controller may have written a rule for hardware that its owner is about: name, taint and device.
+
+    While a pool is not published in full, its devices may be on any hardware.
+    """
+    scoped = owner.meta.annotations.get(SCOPE) == HARDWARE and is_same_taint(rule.taint, owner.taint)
+    driver, name, device = names_of(rule.selector)
+    if not scoped or driver is None or name is None or device is None or not is_named_for(owner.meta.name, rule):
+        return False
+    pool = pools.get((driver, name))
+    return pool is None or not pool.complete or device in devices_beside(pools, owner, (driver, name))
 
 
 def selectors_in_scope(

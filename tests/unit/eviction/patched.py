@@ -11,11 +11,21 @@ from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, World
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
-from webhook.api.rules import CONFIRM_IMPACT, SOFTENED_FROM, Condition, DeviceSelector, DeviceTaintRule, RuleOrigin
+from webhook.api.rules import (
+    CONFIRM_IMPACT,
+    HARDWARE,
+    SCOPE,
+    SOFTENED_FROM,
+    Condition,
+    DeviceSelector,
+    DeviceTaintRule,
+    RuleOrigin,
+)
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.eviction.conditions import EVICTED_PODS
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
+from webhook.inventory.expansion import rule_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,12 +59,30 @@ def for_hardware(each: DeviceTaintRule, owner: str = "rule") -> DeviceTaintRule:
     return structs.replace(each, origin=RuleOrigin(owner, uid, rule=True, hardware_of=uid))
 
 
+def owner_of_siblings(**fields: Any) -> DeviceTaintRule:
+    """A rule for a pool whose hardware is to be closed as well."""
+    annotations = {SCOPE: HARDWARE, **fields.pop("annotations", {})}
+    return rule(selector=POOL_0, annotations=annotations, **fields)
+
+
+def sibling(at: int, number: int = 1, **fields: Any) -> DeviceTaintRule:
+    """A rule for a device, as the controller writes it for the hardware of rule `rule`."""
+    selector = DeviceSelector(DRIVER, f"node-{number}", f"gpu-{at}")
+    return for_hardware(rule(rule_name("rule", rule(**fields).taint, selector), selector=selector, **fields))
+
+
 def part(number: int, *, name: str = "", softened: bool = False, patch: str = PATCH, **fields: Any) -> DeviceTaintRule:
-    """A rule of a patch, for one pool."""
+    """A rule of a patch, for one pool, as the controller writes it unless it has another name."""
     if softened:
         fields |= {"effect": "NoSchedule", "evict": True, "annotations": {SOFTENED_FROM: NO_EXECUTE}}
     selector = DeviceSelector(DRIVER, f"node-{number}")
-    return of_patch(rule(name or f"part-{number}", selector=selector, **fields), patch)
+    name = name or rule_name(patch, rule(selector=selector, **fields).taint, selector)
+    return of_patch(rule(name, selector=selector, **fields), patch)
+
+
+def name_of(number: int, **fields: Any) -> str:
+    """The name of such a rule."""
+    return part(number, **fields).meta.name
 
 
 def fill(world: World, *numbers: int, pods: int = 2, start: int = 0) -> None:

@@ -21,6 +21,7 @@ from tests.unit.eviction.patched import (
     fill,
     for_hardware,
     limited,
+    name_of,
     of_patch,
     part,
     patch,
@@ -49,7 +50,7 @@ def test_rules_that_replace_others_take_over_what_was_counted() -> None:
     world.advance(20)
     assert len(world.evicted) == 2
     world.add(part(1, name="other"))
-    drop(world, "part-0")
+    drop(world, name_of(0))
     world.advance(20)
     assert len(world.evicted) == 2
     assert stopped(world, "other").startswith(f"{TOGETHER} 4 pods, the limit is 3")
@@ -62,13 +63,13 @@ def test_patch_that_has_no_rules_for_a_while_does_not_start_from_zero() -> None:
     fill(world, 0, 1)
     world.add(part(0))
     world.advance(20)
-    drop(world, "part-0")
+    drop(world, name_of(0))
     world.advance(600)
     world.add(part(1), part(2))
     world.advance(20)
     assert len(world.evicted) == 2
-    assert stopped(world, "part-2")
-    counts = [each.message for each in world.inventory.rules["part-1"].conditions if each.type == COUNTED_PODS]
+    assert stopped(world, name_of(2))
+    counts = [each.message for each in world.inventory.rules[name_of(1)].conditions if each.type == COUNTED_PODS]
     assert counts == ["2"]
 
 
@@ -77,7 +78,7 @@ def test_patch_that_is_stopped_and_loses_all_rules_is_judged_again_with_the_next
     fill(world, 0, 1)
     world.add(part(0), part(1))
     world.advance(20)
-    drop(world, "part-0", "part-1")
+    drop(world, name_of(0), name_of(1))
     world.add(part(0))
     world.advance(20)
     assert len(world.evicted) == 2
@@ -102,11 +103,11 @@ def test_patch_that_has_rules_again_is_not_forgotten_for_others() -> None:
     groups = world.worker._core.ceilings
     for _ in range(2):
         world.add(part(0, conditions=(counted(1),)))
-        world.remove(world.inventory.rules["part-0"])
+        world.remove(world.inventory.rules[name_of(0)])
     world.add(part(0))
     for number in range(1001):
         world.add(part(1, patch=f"p-{number}"))
-        world.remove(world.inventory.rules["part-1"])
+        world.remove(world.inventory.rules[name_of(1, patch=f"p-{number}")])
     assert groups._groups["uid-firmware"].counting == 2
     assert "uid-firmware" not in groups._empty
 
@@ -116,7 +117,7 @@ def test_new_leader_adds_up_what_the_rules_have_written() -> None:
     fill(world, 0, 1)
     world.add(part(0, conditions=(counted(3), counted(1, COUNTED_PODS))), part(1, conditions=(counted(2),)))
     world.advance(20)
-    assert stopped(world, "part-0") == f"{TOGETHER} 7 pods, the limit is 6 and nothing was confirmed; 3 pods evicted"
+    assert stopped(world, name_of(0)) == f"{TOGETHER} 7 pods, the limit is 6 and nothing was confirmed; 3 pods evicted"
 
 
 def test_stopped_patch_that_is_narrowed_goes_on_after_its_rules_had_time_to_change() -> None:
@@ -124,13 +125,13 @@ def test_stopped_patch_that_is_narrowed_goes_on_after_its_rules_had_time_to_chan
     fill(world, 0, 1, 2)
     world.add(*[part(number) for number in range(3)])
     world.advance(20)
-    drop(world, "part-2")
+    drop(world, name_of(2))
     world.advance(1.9)
-    drop(world, "part-1")
+    drop(world, name_of(1))
     assert world.evicted == []
     world.advance(0.2)
     assert len(world.evicted) == 2
-    assert not stopped(world, "part-0")
+    assert not stopped(world, name_of(0))
 
 
 def test_stopped_patch_of_which_a_rule_is_narrowed_goes_on() -> None:
@@ -138,7 +139,7 @@ def test_stopped_patch_of_which_a_rule_is_narrowed_goes_on() -> None:
     fill(world, 0, 1)
     world.add(part(0), part(1))
     world.advance(20)
-    known = world.inventory.rules["part-1"]
+    known = world.inventory.rules[name_of(1)]
     world.change(known, structs.replace(known, selector=DeviceSelector(DRIVER, "node-9")))
     assert world.evicted == []
     world.advance(2.1)
@@ -155,7 +156,7 @@ def test_policy_that_changes_nothing_is_one_look_at_a_stopped_patch() -> None:
     revision = world.worker.plans.revision
     world.advance(20)
     assert world.worker.plans.revision == revision
-    assert stopped(world, "part-0")
+    assert stopped(world, name_of(0))
 
 
 def test_count_of_a_rule_that_is_gone_is_written_to_another_one_at_once() -> None:
@@ -163,10 +164,10 @@ def test_count_of_a_rule_that_is_gone_is_written_to_another_one_at_once() -> Non
     fill(world, 0)
     world.add(part(0), part(1))
     world.advance(60)
-    assert not [each for each in world.inventory.rules["part-1"].conditions if each.type == COUNTED_PODS]
-    drop(world, "part-0")
+    assert not [each for each in world.inventory.rules[name_of(1)].conditions if each.type == COUNTED_PODS]
+    drop(world, name_of(0))
     world.settle()
-    assert world.condition("part-1", COUNTED_PODS)[2] == "2"
+    assert world.condition(name_of(1), COUNTED_PODS)[2] == "2"
 
 
 def test_changes_of_many_rules_of_a_stopped_patch_are_one_look_at_its_pods() -> None:
@@ -176,13 +177,13 @@ def test_changes_of_many_rules_of_a_stopped_patch_are_one_look_at_its_pods() -> 
     world.advance(20)
     revision = world.worker.plans.revision
     for number in range(20):
-        known = world.inventory.rules[f"part-{number}"]
+        known = world.inventory.rules[name_of(number)]
         meta = structs.replace(known.meta, annotations={"devicetaint.io/description": "changed"})
         world.change(known, structs.replace(known, meta=meta))
     world.advance(5)
     assert world.evicted == []
     assert world.worker.plans.revision - revision <= 2 * 40, "each pod planned and dropped once"
-    assert all(stopped(world, f"part-{number}") for number in range(20))
+    assert all(stopped(world, name_of(number)) for number in range(20))
 
 
 def test_limit_that_is_raised_holds_at_once_for_all_rules() -> None:
@@ -205,27 +206,39 @@ def test_marks_that_are_removed_by_hand_do_not_take_a_rule_out_of_its_patch() ->
     world.add(part(0), part(1))
     world.advance(20)
     for number in range(2):
-        known = world.inventory.rules[f"part-{number}"]
+        known = world.inventory.rules[name_of(number)]
         world.change(known, structs.replace(known, origin=RuleOrigin()))
     world.advance(20)
     assert world.evicted == []
 
 
-def test_marks_of_another_patch_count_there_and_what_was_counted_stays() -> None:
-    world = limited(3)
+@pytest.mark.parametrize("known_before", [True, False])
+def test_marks_of_a_patch_that_would_not_write_it_do_not_take_a_rule_out_of_its_own(known_before: bool) -> None:  # noqa: FBT001
+    world = limited(3, {"many": 9})
     fill(world, 0, 1)
-    world.add(part(0), part(2))
+    if known_before:
+        world.set_patch(patch())
+    world.add(part(0), part(1))
     world.advance(20)
-    known = world.inventory.rules["part-0"]
-    world.set_patch(patch("other"))
+    known = world.inventory.rules[name_of(0)]
+    world.set_patch(patch("other", code="many"))
     world.change(known, of_patch(known, "other"))
-    world.add(part(1))
     world.advance(20)
-    assert len(world.evicted) == 2
-    assert stopped(world, "part-1").startswith(f"{TOGETHER} 4 pods, the limit is 3")
-    fill(world, 0, start=2)
+    assert world.evicted == []
+
+
+def test_rule_that_is_edited_into_one_that_its_patch_would_not_write_counts_for_itself() -> None:
+    """Admission judges the edit as that of any account, and no mark of the rule has changed."""
+    world = limited(4)
+    world.set_patch(patch())
+    fill(world, 0, 1, 2)
+    world.add(part(0))
     world.advance(20)
-    assert stopped(world, "part-0").startswith("ResourceSlicePatch other, with all of its rules, hits 4 pods")
+    known = world.inventory.rules[name_of(0)]
+    world.change(known, structs.replace(known, selector=POOL_1))
+    world.add(part(2))
+    world.advance(20)
+    assert len(world.evicted) == 6
 
 
 @pytest.mark.parametrize("origin", [of_patch(rule(), "made-up").origin, for_hardware(rule(), "made-up").origin])
@@ -234,7 +247,7 @@ def test_marks_of_what_does_not_exist_do_not_take_a_rule_out_of_its_patch(origin
     fill(world, 0, 1)
     world.add(part(0), part(1))
     world.advance(20)
-    known = world.inventory.rules["part-0"]
+    known = world.inventory.rules[name_of(0)]
     world.change(known, structs.replace(known, origin=origin))
     world.advance(20)
     assert world.evicted == []
@@ -264,7 +277,7 @@ def test_only_a_patch_that_was_judged_as_a_whole_resets_the_count(
     world.set_patch(after)
     world.advance(20)
     if reset:
-        assert world.condition("part-0", COUNTED_PODS)[2] == "0"
+        assert world.condition(name_of(0), COUNTED_PODS)[2] == "0"
     world.add(part(1))
     world.advance(20)
     assert len(world.evicted) == (4 if reset else 2)
@@ -275,9 +288,9 @@ def test_count_is_written_to_a_rule_that_evicts_no_pod_as_well() -> None:
     fill(world, 0)
     world.add(part(0), part(1, effect="NoSchedule"))
     world.advance(60)
-    drop(world, "part-0")
+    drop(world, name_of(0))
     world.advance(10)
-    assert world.condition("part-1", COUNTED_PODS)[2] == "2"
+    assert world.condition(name_of(1, effect="NoSchedule"), COUNTED_PODS)[2] == "2"
 
 
 def test_worker_that_starts_adds_up_before_it_evicts() -> None:
@@ -289,7 +302,7 @@ def test_worker_that_starts_adds_up_before_it_evicts() -> None:
     world.worker.start()
     world.advance(20)
     assert world.evicted == []
-    assert stopped(world, "part-0").startswith(f"{TOGETHER} 5 pods, the limit is 4")
+    assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 5 pods, the limit is 4")
 
 
 def test_rule_that_is_gone_meanwhile_counts_what_it_has_written_and_joins_nothing() -> None:
@@ -328,8 +341,8 @@ def test_stopped_patch_of_one_rule_goes_on_at_once_when_that_is_narrowed() -> No
     fill(world, 0)
     world.add(part(0))
     world.advance(20)
-    assert stopped(world, "part-0")
-    known = world.inventory.rules["part-0"]
+    assert stopped(world, name_of(0))
+    known = world.inventory.rules[name_of(0)]
     world.change(known, structs.replace(known, selector=DeviceSelector(DRIVER, "node-0", "gpu-1")))
     world.settle()
     assert world.evicted == ["pod-0-1"]
@@ -341,12 +354,12 @@ def test_patch_that_changes_while_it_has_no_rules_does_not_start_from_zero() -> 
     fill(world, 0, 1)
     world.add(part(0))
     world.advance(20)
-    drop(world, "part-0")
+    drop(world, name_of(0))
     world.set_patch(patch(code="made up"))
     world.add(part(1))
     world.advance(20)
     assert len(world.evicted) == 2
-    assert stopped(world, "part-1").startswith(f"{TOGETHER} 4 pods, the limit is 3")
+    assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 4 pods, the limit is 3")
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
@@ -356,9 +369,9 @@ def test_rule_of_a_stopped_patch_that_is_not_there_does_not_go_on(*, again: bool
     fill(world, 0, 1)
     world.add(part(0), part(1))
     world.advance(20)
-    known = world.inventory.rules["part-0"]
+    known = world.inventory.rules[name_of(0)]
     world.inventory.apply(known, None)
     if again:
         world.inventory.apply(None, structs.replace(known, meta=structs.replace(known.meta, uid="another")))
     lifted = world.worker._core.ceilings.lift("uid-firmware")
-    assert [each.meta.uid for each in lifted] == ["uid-part-1"]
+    assert [each.meta.uid for each in lifted] == [f"uid-{name_of(1)}"]

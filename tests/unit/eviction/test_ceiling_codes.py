@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from tests.unit.eviction.objects import rule
 from tests.unit.eviction.patched import (
-    POOL_0,
-    POOL_1,
     TOGETHER,
     counted,
     drop,
     fill,
-    for_hardware,
     limited,
+    name_of,
+    owner_of_siblings,
     part,
     patch,
+    sibling,
     stopped,
 )
 from webhook.api.rules import CONFIRM_IMPACT
@@ -29,12 +28,12 @@ def test_code_of_its_own_that_a_rule_gets_again_allows_no_more() -> None:
     world.advance(20)
     assert len(world.evicted) == 2
     for code, pods, expected in (("mine", 2, 4), ("", 0, 4), ("mine", 1, 4)):
-        known = world.inventory.rules["part-0"]
+        known = world.inventory.rules[name_of(0)]
         world.change(known, structs.replace(known, meta=part(0, annotations={CONFIRM_IMPACT: code}).meta))
         fill(world, 0, start=len(world.evicted) + len(world.inventory.pods), pods=pods)
         world.advance(20)
         assert len(world.evicted) == expected, code
-    drop(world, "part-0")
+    drop(world, name_of(0))
     ceilings = world.worker._core.ceilings
     assert (list(ceilings._groups), list(ceilings._empty)) == (["uid-firmware"], [])
 
@@ -50,7 +49,7 @@ def test_key_that_is_known_late_lets_a_new_code_of_a_patch_count() -> None:
     codes["one"] = 1
     world.worker.replan_all()
     world.advance(20)
-    assert world.condition("part-0", COUNTED_PODS)[2] == "0"
+    assert world.condition(name_of(0), COUNTED_PODS)[2] == "0"
 
 
 def test_code_of_a_rule_that_is_proved_late_allows_nothing_twice_and_costs_its_patch_nothing() -> None:
@@ -59,27 +58,27 @@ def test_code_of_a_rule_that_is_proved_late_allows_nothing_twice_and_costs_its_p
     fill(world, 0, pods=1)
     world.add(part(0, annotations={CONFIRM_IMPACT: "mine"}, conditions=(counted(4),)), part(1))
     world.advance(20)
-    assert stopped(world, "part-0").startswith(f"{TOGETHER} 5 pods, the limit is 3")
+    assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 5 pods, the limit is 3")
     codes["mine"] = 4
     world.worker.replan_all()
     world.advance(20)
-    assert stopped(world, "part-0").startswith("hits 5 pods, at most 4 were confirmed")
+    assert stopped(world, name_of(0)).startswith("hits 5 pods, at most 4 were confirmed")
     fill(world, 1, pods=3)
     world.advance(20)
     assert len(world.evicted) == 3
     fill(world, 1, start=3, pods=1)
     world.advance(20)
-    assert stopped(world, "part-1").startswith(f"{TOGETHER} 4 pods, the limit is 3")
+    assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 4 pods, the limit is 3")
 
 
 def test_code_of_a_rule_with_hardware_counts_at_once() -> None:
     world = limited(3, {"one": 4})
     fill(world, 0, 1)
-    world.add(rule(selector=POOL_0), for_hardware(rule("sibling", selector=POOL_1)))
+    world.add(owner_of_siblings(), sibling(0), sibling(1))
     world.advance(20)
     assert world.evicted == []
     known = world.inventory.rules["rule"]
-    coded = rule(annotations={CONFIRM_IMPACT: "one"}).meta
+    coded = owner_of_siblings(annotations={CONFIRM_IMPACT: "one"}).meta
     world.change(known, structs.replace(known, meta=coded))
     world.settle()
     assert len(world.evicted) == 4
@@ -92,14 +91,14 @@ def test_first_code_of_a_rule_that_is_taken_away_and_set_again_allows_the_rest()
     world.add(coded)
     world.advance(20)
     for each in (part(0), coded):
-        known = world.inventory.rules["part-0"]
+        known = world.inventory.rules[name_of(0)]
         world.change(known, structs.replace(known, meta=each.meta))
     fill(world, 0, start=2)
     world.advance(20)
     assert len(world.evicted) == 4
     fill(world, 0, start=4, pods=1)
     world.advance(20)
-    assert stopped(world, "part-0").startswith("hits 5 pods, at most 4 were confirmed")
+    assert stopped(world, name_of(0)).startswith("hits 5 pods, at most 4 were confirmed")
 
 
 def test_code_of_a_patch_that_is_not_proved_resets_no_count() -> None:
@@ -112,4 +111,4 @@ def test_code_of_a_patch_that_is_not_proved_resets_no_count() -> None:
     fill(world, 0, start=2)
     world.advance(20)
     assert len(world.evicted) == 2
-    assert stopped(world, "part-0").startswith(f"{TOGETHER} 4 pods, the limit is 3")
+    assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 4 pods, the limit is 3")

@@ -22,9 +22,12 @@ from tests.unit.eviction.patched import (
     fill,
     for_hardware,
     limited,
+    name_of,
     of_patch,
+    owner_of_siblings,
     part,
     patch,
+    sibling,
     stopped,
 )
 from tests.unit.eviction.world import FREE, World
@@ -32,6 +35,7 @@ from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector, RuleOrigin
 from webhook.eviction.conditions import COUNTED_PODS, EVICTED_PODS
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
+from webhook.inventory.expansion import rule_name
 
 if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
@@ -48,8 +52,8 @@ def test_rules_of_a_patch_that_exceed_the_limit_together_stop_before_the_first_e
     assert world.evicted == []
     for number in range(3):
         expected = f"{TOGETHER} 6 pods, the limit is 5 and nothing was confirmed; 0 pods evicted"
-        assert stopped(world, f"part-{number}") == expected
-    assert world.told("EvictionStopped") == ["part-0", "part-1", "part-2"]
+        assert stopped(world, name_of(number)) == expected
+    assert world.told("EvictionStopped") == [name_of(0), name_of(1), name_of(2)]
 
 
 def test_rules_of_a_patch_at_the_limit_evict_all_pods() -> None:
@@ -81,11 +85,11 @@ def test_softened_patch_whose_rules_come_one_by_one_stops_after_at_most_the_limi
         world.add(part(number, softened=True))
         world.advance(20)
     assert len(world.evicted) == 4
-    message = stopped(world, "part-0")
+    message = stopped(world, name_of(0, softened=True))
     assert message.startswith(f"{TOGETHER} 6 pods, the limit is 5 and nothing was confirmed; its devices stay closed")
     where = f"pods stay until {CONFIRM_IMPACT} on ResourceSlicePatch {PATCH} confirms them: set to any text"
     assert where in message
-    assert all(stopped(world, f"part-{number}") for number in range(4))
+    assert all(stopped(world, name_of(number, softened=True)) for number in range(4))
 
 
 def test_pod_that_two_rules_of_a_patch_hit_counts_once() -> None:
@@ -95,8 +99,8 @@ def test_pod_that_two_rules_of_a_patch_hit_counts_once() -> None:
     world.add(part(0), part(0, name="again", key="example.com/other"))
     world.advance(60)
     assert len(world.evicted) == 2
-    assert [world.condition(name, EVICTED_PODS)[2] for name in ("part-0", "again")] == ["2", "2"]
-    assert world.condition("part-0", COUNTED_PODS)[2] == "0", "the sum over the rules is the number of pods"
+    assert [world.condition(name, EVICTED_PODS)[2] for name in (name_of(0), "again")] == ["2", "2"]
+    assert world.condition(name_of(0), COUNTED_PODS)[2] == "0", "the sum over the rules is the number of pods"
     fill(world, 0, start=2)
     world.advance(60)
     assert len(world.evicted) == 4
@@ -112,7 +116,7 @@ def test_namespaces_of_all_rules_count_together() -> None:
     world.add(pod("b", namespace="web"), part(0), part(1))
     world.advance(20)
     assert world.evicted == []
-    assert stopped(world, "part-1").startswith(f"{TOGETHER} pods in 2 namespaces, the limit is 1")
+    assert stopped(world, name_of(1)).startswith(f"{TOGETHER} pods in 2 namespaces, the limit is 1")
 
 
 def test_each_taint_of_a_patch_has_its_limit_and_that_is_for_all_of_the_patch() -> None:
@@ -124,7 +128,7 @@ def test_each_taint_of_a_patch_has_its_limit_and_that_is_for_all_of_the_patch() 
     world.add(part(0), part(1, key="example.com/other"))
     world.advance(20)
     assert world.evicted == []
-    assert stopped(world, "part-0").startswith(f"{TOGETHER} 4 pods, the limit is 3")
+    assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 4 pods, the limit is 3")
 
 
 def test_softened_rules_have_their_own_limit_beside_others_of_the_patch() -> None:
@@ -137,7 +141,7 @@ def test_softened_rules_have_their_own_limit_beside_others_of_the_patch() -> Non
         world.add(part(number, softened=softened))
         world.advance(20)
     assert len(world.evicted) == 2
-    assert stopped(world, "part-1").startswith(f"{TOGETHER} 4 pods, the limit is 3")
+    assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 4 pods, the limit is 3")
 
 
 def test_limit_of_a_taint_that_evicts_no_pod_stops_nothing() -> None:
@@ -157,11 +161,11 @@ def test_rule_that_joins_a_stopped_patch_evicts_no_pod() -> None:
     world.add(part(0), part(1))
     world.advance(20)
     world.add(part(2))
-    assert stopped(world, "part-1")
+    assert stopped(world, name_of(1))
     revision = world.worker.plans.revision
     world.advance(20)
     assert world.evicted == []
-    assert stopped(world, "part-2")
+    assert stopped(world, name_of(2))
     assert world.worker.plans.revision == revision, "it is no reason to look at the others again"
 
 
@@ -196,7 +200,7 @@ def test_confirmed_patch_is_evicted_in_full_and_not_beyond_what_was_confirmed() 
     fill(world, 1, start=2, pods=1)
     world.advance(20)
     assert len(world.evicted) == 6
-    assert stopped(world, "part-1").startswith(f"{TOGETHER} 7 pods, at most 6 were confirmed")
+    assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 7 pods, at most 6 were confirmed")
 
 
 def test_stopped_patch_goes_on_once_it_is_confirmed() -> None:
@@ -205,7 +209,7 @@ def test_stopped_patch_goes_on_once_it_is_confirmed() -> None:
     fill(world, 0, 1)
     world.add(part(0), part(1))
     world.advance(20)
-    assert stopped(world, "part-0")
+    assert stopped(world, name_of(0))
     world.set_patch(patch(code="made up"))
     world.advance(20)
     assert world.evicted == []
@@ -219,10 +223,10 @@ def test_patch_that_is_known_late_lets_its_rules_go_on_and_resets_no_count() -> 
     fill(world, 0, 1)
     world.add(part(0, conditions=(counted(1),)), part(1))
     world.advance(20)
-    assert stopped(world, "part-0")
+    assert stopped(world, name_of(0))
     world.set_patch(patch(code="one"))
     world.advance(20)
-    assert stopped(world, "part-0").startswith(f"{TOGETHER} 5 pods, at most 4 were confirmed")
+    assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 5 pods, at most 4 were confirmed")
 
 
 def test_codes_of_a_patch_that_take_turns_allow_each_of_them_once() -> None:
@@ -233,7 +237,10 @@ def test_codes_of_a_patch_that_take_turns_allow_each_of_them_once() -> None:
         world.set_patch(patch(code=code))
         narrow = DeviceSelector(DRIVER, f"node-{number}")
         two = [structs.replace(narrow, device=f"gpu-{at}") for at in range(2)]
-        world.add(*[of_patch(rule(f"{code}-{number}-{each.device}", selector=each)) for each in two])
+        made = [of_patch(rule(rule_name(PATCH, rule().taint, each), selector=each)) for each in two]
+        for each in made:
+            if each.meta.name not in world.inventory.rules:
+                world.add(each)
         world.advance(20)
     assert len(world.evicted) == 4
 
@@ -246,7 +253,7 @@ def test_code_of_another_patch_of_the_same_name_does_not_count() -> None:
     world.set_patch(made_again)
     world.add(part(0), part(1))
     world.advance(20)
-    assert stopped(world, "part-0").startswith(f"{TOGETHER} 4 pods, the limit is 3 and nothing was confirmed")
+    assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 4 pods, the limit is 3 and nothing was confirmed")
 
 
 def test_status_of_a_patch_changes_nothing() -> None:
@@ -279,7 +286,7 @@ def test_rule_with_a_code_of_its_own_counts_for_itself() -> None:
     world.add(part(0, annotations=annotations))
     world.advance(20)
     assert len(world.evicted) == 4
-    assert stopped(world, "part-1")
+    assert stopped(world, name_of(1))
 
 
 def test_rule_that_is_confirmed_later_leaves_its_patch_and_comes_back_without_the_code() -> None:
@@ -288,16 +295,16 @@ def test_rule_that_is_confirmed_later_leaves_its_patch_and_comes_back_without_th
     world.add(part(0), part(1))
     world.advance(20)
     assert world.evicted == []
-    known = world.inventory.rules["part-0"]
+    known = world.inventory.rules[name_of(0)]
     world.change(known, structs.replace(known, meta=part(0, annotations={CONFIRM_IMPACT: "mine"}).meta))
     world.advance(20)
     assert len(world.evicted) == 4, "it by its code, and the other one by the limit"
-    known = world.inventory.rules["part-0"]
+    known = world.inventory.rules[name_of(0)]
     world.change(known, structs.replace(known, meta=part(0).meta))
     fill(world, 1, start=2, pods=1)
     world.advance(20)
     assert len(world.evicted) == 4
-    assert stopped(world, "part-1").startswith(f"{TOGETHER} 5 pods, the limit is 3")
+    assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 5 pods, the limit is 3")
 
 
 # --- hardware -------------------------------------------------------------------------------------
@@ -306,21 +313,21 @@ def test_rule_that_is_confirmed_later_leaves_its_patch_and_comes_back_without_th
 def test_rule_and_those_for_its_hardware_are_one_impact() -> None:
     world = limited(3)
     fill(world, 0, 1)
-    sibling = for_hardware(rule("sibling", selector=POOL_1))
-    world.add(sibling, rule(selector=POOL_0))
+    world.add(sibling(0), sibling(1), owner_of_siblings())
     world.advance(20)
     assert world.evicted == []
     expected = "DeviceTaintRule rule, with the rules for its hardware, hits 4 pods, the limit is 3 and nothing was"
     assert stopped(world, "rule").startswith(expected)
-    assert stopped(world, "sibling").startswith(expected)
+    assert stopped(world, sibling(0).meta.name).startswith(expected)
 
 
 def test_code_of_a_rule_counts_for_its_hardware() -> None:
     world = limited(3, {"one": 4})
     fill(world, 0, 1)
-    world.add(rule(selector=POOL_0, annotations={CONFIRM_IMPACT: "one"}), for_hardware(rule("sib", selector=POOL_1)))
+    world.add(owner_of_siblings(annotations={CONFIRM_IMPACT: "one"}), sibling(0), sibling(1))
     world.advance(20)
     assert len(world.evicted) == 4
+    world.add(sibling(2), sibling(3))
     fill(world, 1, start=2)
     world.advance(20)
     assert len(world.evicted) == 4
@@ -329,16 +336,16 @@ def test_code_of_a_rule_counts_for_its_hardware() -> None:
 def test_rule_that_is_judged_again_resets_the_count_of_its_hardware() -> None:
     world = limited(4)
     fill(world, 0, 1)
-    known = rule(selector=POOL_0)
-    world.add(known, for_hardware(rule("sibling", selector=POOL_1)))
+    world.add(owner_of_siblings(), sibling(0), sibling(1))
     world.advance(20)
     assert len(world.evicted) == 4
     known = world.inventory.rules["rule"]
     world.change(known, structs.replace(known, taint=structs.replace(known.taint, key="example.com/new")))
+    world.add(*[sibling(at, key="example.com/new") for at in (2, 3)])
     fill(world, 1, start=2)
     world.advance(20)
     assert len(world.evicted) == 6
-    assert world.condition("sibling", COUNTED_PODS)[2] == "2"
+    assert world.worker._core.ceilings._groups["uid-rule"].counting == 2
 
 
 def test_rules_for_the_hardware_of_a_rule_that_is_gone_still_count_together() -> None:

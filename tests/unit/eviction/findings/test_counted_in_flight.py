@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.patched import POOL_0, TOGETHER, counted, drop, fill, limited, part, stopped
+from tests.unit.eviction.patched import POOL_0, TOGETHER, counted, drop, fill, limited, name_of, part, stopped
 from tests.unit.eviction.slow import UNSURE, SlowAnswers, slow
 from tests.unit.eviction.world import FREE, World
 from webhook.eviction.conditions import COUNTED_PODS, EVICTED_PODS
@@ -48,7 +48,7 @@ def test_rule_of_a_patch_that_comes_before_the_answer_is_stopped_with_the_others
     world.add(part(0))
     world.advance(30)
     assert world.evicted == ["pod-0-0"]
-    assert stopped(world, "part-1").startswith(f"{TOGETHER} 3 pods, the limit is 2")
+    assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 3 pods, the limit is 2")
 
 
 def test_rule_that_takes_the_place_of_another_before_the_answer_takes_over_its_count() -> None:
@@ -56,19 +56,19 @@ def test_rule_that_takes_the_place_of_another_before_the_answer_takes_over_its_c
 
     def replaced() -> None:
         world.add(part(1))
-        drop(world, "part-0")
+        drop(world, name_of(0))
 
     slow(world).before_answer = replaced
     world.add(part(0))
     world.advance(30)
     assert world.evicted == ["pod-0-0"]
-    assert world.condition("part-1", COUNTED_PODS)[2] == "1"
+    assert world.condition(name_of(1), COUNTED_PODS)[2] == "1"
     assert not world.worker._core.ceilings._leaving
 
 
 def test_patch_without_rules_keeps_the_count_of_what_was_in_flight_when_it_lost_them() -> None:
     world = three_pods()
-    slow(world).before_answer = lambda: drop(world, "part-0")
+    slow(world).before_answer = lambda: drop(world, name_of(0))
     world.add(part(0))
     world.advance(30)
     world.add(part(1))
@@ -106,7 +106,7 @@ def test_rule_that_is_known_again_before_the_answer_is_not_forgotten_with_it() -
     world = three_pods()
 
     def again() -> None:
-        drop(world, "part-0")
+        drop(world, name_of(0))
         world.add(part(0))
 
     slow(world).before_answer = again
@@ -115,7 +115,7 @@ def test_rule_that_is_known_again_before_the_answer_is_not_forgotten_with_it() -
     world.add(part(1))
     world.advance(30)
     assert world.evicted == ["pod-0-0"]
-    assert world.worker._core.ceilings.tally_of(world.inventory.rules["part-0"]).evicted == 1
+    assert world.worker._core.ceilings.tally_of(world.inventory.rules[name_of(0)]).evicted == 1
 
 
 # --- requests without an answer ----------------------------------------------------------------------
@@ -188,11 +188,11 @@ def test_doubt_outlives_the_plan_and_other_rules() -> None:
     world.settle()
     world.add(part(1))
     world.settle()
-    assert stopped(world, "part-1")
+    assert stopped(world, name_of(1))
     world.remove(world.pod("pod-0-0"))
     world.settle()
     assert said_evicted(world) == ["pod-0-0"]
-    assert world.worker._core.ceilings.tally_of(world.inventory.rules["part-0"]).counting == 1
+    assert world.worker._core.ceilings.tally_of(world.inventory.rules[name_of(0)]).counting == 1
     assert not world.worker.plans._doubtful
 
 
@@ -202,18 +202,18 @@ def test_pod_that_turns_up_as_evicted_for_a_rule_that_is_gone_counts_for_its_pat
     world.cluster.answers.append(UNSURE)
     world.add(part(9))
     if in_flight:
-        slow(world).before_answer = lambda: drop(world, "part-0")
+        slow(world).before_answer = lambda: drop(world, name_of(0))
     world.add(part(0))
     world.settle()
     if not in_flight:
-        drop(world, "part-0")
+        drop(world, name_of(0))
     world.remove(world.pod("pod-0-0"))
     world.advance(30)
-    assert world.condition("part-9", COUNTED_PODS)[2] == "1"
+    assert world.condition(name_of(9), COUNTED_PODS)[2] == "1"
     world.add(part(1))
     world.advance(30)
     assert world.evicted == []
-    assert stopped(world, "part-1").startswith(f"{TOGETHER} 3 pods, the limit is 2")
+    assert stopped(world, name_of(1)).startswith(f"{TOGETHER} 3 pods, the limit is 2")
 
 
 def test_pod_that_turns_up_as_evicted_for_several_rules_of_a_patch_counts_once() -> None:
@@ -223,10 +223,10 @@ def test_pod_that_turns_up_as_evicted_for_several_rules_of_a_patch_counts_once()
     world.add(part(9))
     world.add(part(0), part(0, name="again", key="example.com/b"))
     world.settle()
-    drop(world, "part-0", "again")
+    drop(world, name_of(0), "again")
     world.remove(world.pod("pod-0-0"))
     world.advance(30)
-    assert world.condition("part-9", COUNTED_PODS)[2] == "1"
+    assert world.condition(name_of(9), COUNTED_PODS)[2] == "1"
 
 
 def test_groups_are_known_of_a_thousand_rules_that_are_gone() -> None:
@@ -325,14 +325,14 @@ def test_rule_of_a_stopped_patch_that_is_known_again_before_the_answer_stays_sto
 
     def meanwhile() -> None:
         fill(world, 0, pods=2, start=1)
-        drop(world, "part-0")
+        drop(world, name_of(0))
         world.add(part(0))
 
     slow(world).before_answer = meanwhile
     world.add(part(0))
     world.advance(30)
     assert world.evicted == ["pod-0-0"]
-    assert stopped(world, "part-0").startswith(f"{TOGETHER} 3 pods, the limit is 2")
+    assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 3 pods, the limit is 2")
 
 
 def test_counts_of_leaders_before_are_added_to_what_is_in_flight() -> None:
