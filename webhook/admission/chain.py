@@ -18,7 +18,7 @@ from webhook.admission.decision import ALLOWED, Decision
 from webhook.admission.defaulting import edits_for
 from webhook.admission.explanation import NOTHING, Explanation, explanation
 from webhook.admission.guard import SILENT as UNGUARDED
-from webhook.admission.guard import GuardFindings, guard
+from webhook.admission.guard import GuardFindings, denied, guard
 from webhook.admission.impact_text import IMPACT
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
@@ -30,7 +30,7 @@ from webhook.admission.slice_attributes import attribute_edits
 from webhook.admission.slice_guard import guard_slice
 from webhook.admission.softening import UNTOUCHED, softening_of
 from webhook.admission.subject import STATUS, ReviewSubject, subject_of
-from webhook.admission.written_rules import guard_written, is_written
+from webhook.admission.written_rules import guard_marks, guard_written, is_written
 from webhook.api.claims import CLAIMING
 from webhook.api.decode import Reader
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, not_supported
@@ -148,8 +148,12 @@ def _concluded(
 
 def _guarded(subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext) -> GuardFindings:
     if isinstance(subject.new, DeviceTaintRule):
-        judge = guard_written if is_written(subject.new, request, context) else guard
-        return judge(subject.new, subject.old, request, context)
+        if is_written(subject.new, request, context):
+            return guard_written(subject.new, subject.old, request, context)
+        marks = guard_marks(subject.new, subject.old, request, context)
+        found = guard(subject.new, subject.old, request, context)
+        assumed = None if denied(marks) else found.assumed
+        return found._replace(findings=(*marks, *found.findings), assumed=assumed) if marks else found
     if isinstance(subject.new, ResourceSlicePatch):
         return guard_patch(subject.new, subject.old, request, context)
     if isinstance(subject.new, ResourceSlice):

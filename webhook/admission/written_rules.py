@@ -1,7 +1,7 @@
 """Rules of the patch controller: they may say a part of what a patch says, or close the hardware of another rule.
 
 The impact of a patch was judged when it was admitted, so these rules are not judged for theirs; instead they must be
-within the patch. Who else puts the controller's marks on a rule gains nothing by it, since only the account counts.
+within the patch. From any other account marks of ours are refused unless the controller would write the very rule.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from webhook.api.rules import (
     HARDWARE,
     HARDWARE_LABEL,
     PATCH_LABEL,
+    REACTION,
+    REASONS,
     SCOPE,
     DeviceSelector,
     DeviceTaintRule,
+    RuleOrigin,
 )
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.expansion import is_same_taint
+from webhook.inventory.expansion import is_named_for, is_same_taint
 from webhook.inventory.hardware import devices_beside
 from webhook.inventory.patch_reach import REACH_SECONDS, nominal_rules, patch_reach
 from webhook.inventory.patching import Origin
@@ -33,7 +36,7 @@ from webhook.inventory.rule_delta import narrower
 from webhook.inventory.scope import can_judge
 from webhook.inventory.steps import in_steps
 from webhook.policy.model import InTreeEvictor, PolicyMode
-from webhook.policy.reactions import may_come_of_reactions
+from webhook.policy.reactions import may_come_of_reactions, written_by_reaction
 from webhook.validation.meta import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
 
@@ -44,7 +47,6 @@ if TYPE_CHECKING:
     from webhook.admission.review import AdmissionRequest
     from webhook.api.field import Finding
     from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.rules import RuleOrigin
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
 
@@ -90,6 +92,44 @@ def guard_written(
     if not findings:
         return SILENT
     return GuardFindings(tuple(milder(findings, mild=mode is not PolicyMode.ENFORCE, turned_down=True)))
+
+
+def guard_marks(
+    new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
+) -> tuple[Finding, ...]:
+    """Refusals of our controllers' marks on a rule of another account that they would not have written.
+
+    Marks that an update leaves alone are not judged again. Raises OutOfTime.
+    """
+    mode, origin, account = context.policy.mode, new.origin, context.patch_account
+    if mode is PolicyMode.OFF or (account and request.username == account):
+        return ()
+    was = RuleOrigin() if old is None else old.origin
+    findings: list[Finding] = []
+    owned = origin.patch or origin.rule or origin.of_patch or origin.hardware_of
+    fault = next(_faults_of_marks(new, old, context), "") if owned and origin != was else ""
+    if fault:
+        marks = f"labels {PATCH_LABEL} and {HARDWARE_LABEL}, and the owner reference that controls it"
+        findings.append(deny(_OWNERS, f"the patch controller would not write this rule: {fault}; leave out {marks}"))
+    reasons, before = (each and each.meta.annotations.get(REASONS) for each in (new, old))
+    noted = (reasons and reasons != before) or (origin.of_reaction and not was.of_reaction)
+    if noted and written_by_reaction(new) is None:
+        text = "a reaction would not write this rule: its name, taint or selector is another one; leave out"
+        findings.append(deny(_ANNOTATIONS.key(REASONS), f"{text} this annotation and label {REACTION}"))
+    return tuple(milder(findings, mild=mode is not PolicyMode.ENFORCE, turned_down=True))
+
+
+def _faults_of_marks(new: DeviceTaintRule, old: DeviceTaintRule | None, context: AdmissionContext) -> Iterator[str]:
+    origin, sight = new.origin, context.sight
+    if not origin.belongs_to:
+        yield "its label and its controller do not name the same patch or rule"
+    elif not is_named_for(origin.name, new):
+        yield f"its name is none for this taint and selector of {origin.name}"
+    elif sight is not None and sight.inventory is None:
+        yield f"that cannot be checked: {sight.unknown}"
+    elif sight is not None and sight.inventory is not None:
+        written = _Written(new, old, origin, sight.inventory, context)
+        yield from [each.error.detail for each in (written.for_patch() if origin.patch else written.for_hardware())]
 
 
 class _Written:

@@ -110,6 +110,7 @@ class RuleOrigin(msgspec.Struct, frozen=True, gc=False):
     rule: bool = False
     of_patch: str = ""
     hardware_of: str = ""
+    of_reaction: bool = False
 
     @property
     def belongs_to(self) -> str:
@@ -186,7 +187,11 @@ def _decode_origin(raw: dict[str, JSON]) -> RuleOrigin:
         return _NO_ORIGIN
     metadata = Reader(raw, [])  # its faults are the API server's to report
     labels = metadata.text_map("labels")
-    found = RuleOrigin(of_patch=labels.get(PATCH_LABEL, ""), hardware_of=labels.get(HARDWARE_LABEL, ""))
+    found = RuleOrigin(
+        of_patch=labels.get(PATCH_LABEL, ""),
+        hardware_of=labels.get(HARDWARE_LABEL, ""),
+        of_reaction=labels.get(REACTION) == "true",
+    )
     owner = next((each for each in metadata.each("ownerReferences") if each.boolean("controller")), None)
     if owner is None:
         return found
