@@ -131,7 +131,7 @@ def test_devices_of_the_window_are_those_that_any_taint_of_it_closes(
     assert max(devices / total for devices, total in expected.values()) == found.devices / found.published
     most = {driver: resolve_limit(limit, total) or 0 for driver, (_, total) in expected.items()}
     assert found.over is any(devices > most[driver] for driver, (devices, _) in expected.items())
-    alone = closed_together(limit, (names_of(new.selector),), (), inventory)
+    alone = closed_together(limit, (names_of(new.selector),), (), inventory, context)
     assert alone is not None
     own = {driver: len(selected(inventory, new.selector, driver)) for driver in every}
     assert alone.over is any(

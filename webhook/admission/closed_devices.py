@@ -7,6 +7,7 @@ devices of a small one.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,8 +15,8 @@ from webhook.admission.recent_impact import PHASE, POOLS_BETWEEN_CHECKS, recent_
 from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.scope import can_judge
-from webhook.inventory.steps import in_steps, unchecked
-from webhook.policy.impact_limits import resolve_limit
+from webhook.inventory.steps import in_steps
+from webhook.policy.impact_limits import limit_on_devices
 from webhook.policy.model import Share
 
 if TYPE_CHECKING:
@@ -47,14 +48,14 @@ def closed_together(
     own: Sequence[DeviceNames],
     beside: Iterable[DeviceNames],
     inventory: Inventory,
-    check: Check = unchecked,
+    context: AdmissionContext,
 ) -> ClosedDevices | None:
     """What is closed by itself; of several drivers the worst off. None if it has no limit, or nothing is closed.
 
     `own` are the devices that the limit is for; those `beside` are closed as well, by what has a limit of its own.
     """
-    pools, extent = inventory.pools, Extent([*own, *beside])
-    return _worst(limit, _drivers_of(limit, own, pools, check), pools, partial(extent.count, pools), check)
+    pools, extent, check = inventory.pools, Extent([*own, *beside]), partial(context.budget.check, "impact")
+    return _worst(limit, _drivers_of(limit, own, pools, check), pools, partial(extent.count, pools), context, check)
 
 
 def closed_together_with_recent(
@@ -88,7 +89,7 @@ def closed_together_with_recent(
     further = [
         driver for driver in drivers if not all(standing.holds_all(names, pools, driver, check) for names in own)
     ]
-    return _worst(limit, further, pools, partial(used.count, pools), check)
+    return _worst(limit, further, pools, partial(used.count, pools), context, check)
 
 
 def _drivers_of(
@@ -120,13 +121,15 @@ def _worst(
     drivers: Iterable[str | None],
     pools: Pools,
     count: Callable[[str | None, Check], int],
+    context: AdmissionContext,
     check: Check,
 ) -> ClosedDevices | None:
     """Of several drivers, the one that has the largest part of its devices closed, and of equals the first by name."""
     worst: ClosedDevices | None = None
+    before = context.now - timedelta(seconds=context.policy.impact.window_seconds)
     for driver in drivers:
         published = pools.device_count(driver, check)
-        most = resolve_limit(limit, published)
+        most = limit_on_devices(limit, 0 if driver is None else pools.counted_devices(driver, before, check))
         if most is None:
             return None
         found = ClosedDevices(count(driver, check), most, published, driver)

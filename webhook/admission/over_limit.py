@@ -203,7 +203,7 @@ class LimitCheck:
             yield LimitReason(f"{_WINDOW}{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT)
 
     def _closed_alone(self, inventory: Inventory) -> ClosedDevices | None:
-        return closed_together(self.limits.devices, self._names(inventory), (), inventory, self.in_time)
+        return closed_together(self.limits.devices, self._names(inventory), (), inventory, self._context)
 
     def _closed_with_recent(self, inventory: Inventory) -> ClosedDevices | None:
         return closed_together_with_recent(self.limits.devices, self._names(inventory), (), inventory, self._context)

@@ -79,7 +79,7 @@ class PartCheck(LimitCheck):
             yield LimitReason("unknown", f"what it hits is not known: {why}")
 
     def _closed_alone(self, inventory: Inventory) -> ClosedDevices | None:
-        return closed_together(self.limits.devices, self._own, self._beside, inventory, self.in_time)
+        return closed_together(self.limits.devices, self._own, self._beside, inventory, self._context)
 
     def _closed_with_recent(self, inventory: Inventory) -> ClosedDevices | None:
         return closed_together_with_recent(self.limits.devices, self._own, self._beside, inventory, self._context)

@@ -5,6 +5,7 @@ Source: KEP-4381, KEP-5055; `semantics.md` S-*, N-1, N-2, N-4 to N-6.
 
 from __future__ import annotations
 
+from datetime import datetime
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -13,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from webhook.api.field import JSON
-from webhook.api.meta import ObjectMeta
+from webhook.api.meta import ObjectMeta, parse_time
 from webhook.api.slice_text import FEW_DEVICES, read_rest, read_taints
 from webhook.api.taints import DeviceTaint, decode_taint, decode_taints, known_list, remembered_taints
 
@@ -66,6 +67,8 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
     """Every taint of a device, once: what holds for these holds for the hundreds that repeat them."""
     partition_type: str | None = None
     """The attribute that distinguishes partitions (`partitionTypeAttribute`, 1.37): they must have it."""
+    created: datetime | None = None
+    """When the server stored it first; None if that is not known."""
     raw_devices: JSON | bytes = None
     """All of the devices as they were written; bytes are JSON that is not read yet. In a review, parts of them may be
     text as well (`api.slice_text`): see `devices_as_written`."""
@@ -97,8 +100,14 @@ def decode_slice(reader: Reader) -> ResourceSlice:
         slice_taints=tuple([_decode_slice_taint(each) for each in spec.each("taints")]),
         distinct_taints=tuple(dict(zip(map(id, taints), taints, strict=True)).values()),
         partition_type=spec.optional_text("partitionTypeAttribute"),
+        created=_created(reader.raw.get("metadata")),
         raw_devices=spec.raw.get("devices"),
     )
+
+
+def _created(metadata: JSON) -> datetime | None:
+    text = metadata.get("creationTimestamp") if isinstance(metadata, dict) else None
+    return parse_time(text) if isinstance(text, str) else None
 
 
 def _usual_device(raw: JSON, *, crowded: bool) -> Device | None:

@@ -147,7 +147,8 @@ class Breaker:
             known.tainted = {
                 device: at for device, at in known.tainted.items() if now - timedelta(seconds=seconds - at) > until
             }
-        most = max_unavailable(settings.devices, self._inventory.pools.device_count(driver))
+        before = now - timedelta(seconds=settings.window_seconds)
+        most = max_unavailable(settings.devices, self._inventory.pools.counted_devices(driver, before))
         if most is None or len(known.tainted) <= most:
             return
         known.tripped_at = now

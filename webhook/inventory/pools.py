@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PoolId = tuple[str, str]
 """Driver and pool name."""
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 _NO_TAINTS: Final[tuple[DeviceTaint, ...]] = ()
 
@@ -135,6 +136,8 @@ class Pools:
         self._pools: dict[PoolId, Pool] = {}
         self._names: dict[str, dict[str, Pool]] = {}
         self._device_count: dict[str | None, int] = {}
+        self._counted: dict[str, list[tuple[datetime, int]]] = {}
+        """By driver, since when a pool of each node has been there, and its devices."""
         self._keys: frozenset[str] | None = None
         self._changed: set[PoolId] = set()
         self._incomplete: set[PoolId] = set()
@@ -162,6 +165,7 @@ class Pools:
                 self._names.setdefault(new.driver, {})[new.pool] = pool
             pool.put(new)
         self._device_count.clear()
+        self._counted.clear()
         self._keys = None
 
     def _remove(self, old: ResourceSlice) -> None:
@@ -220,6 +224,21 @@ class Pools:
             selected = in_steps(self.selected(driver, None), check)
             self._device_count[driver] = sum(len(pool.devices) for _, pool in selected)
         return self._device_count[driver]
+
+    def counted_devices(self, driver: str, before: datetime, check: Check = unchecked) -> int:
+        """How many devices of a driver a share is of: no node can add many at once. `check` as by `device_count`.
+
+        Those of pools whose slices all name one node and were there before that time, and of each node the oldest pool.
+        """
+        if driver not in self._counted:
+            oldest: dict[str, tuple[datetime, int]] = {}
+            for _, pool in in_steps(self.selected(driver, None), check):
+                node, *others = {value.node_name for value in pool.slices.values()}
+                if node and not others:
+                    found = max([value.created or _FIRST for value in pool.slices.values()]), len(pool.devices)
+                    oldest[node] = min(found, oldest.get(node, found))
+            self._counted[driver] = list(oldest.values())
+        return sum([devices for since, devices in self._counted[driver] if since <= before])
 
     @property
     def taint_keys(self) -> frozenset[str]:

@@ -24,7 +24,7 @@ from webhook.inventory.steps import in_steps, unchecked
 from webhook.patches.reaction_outcomes import OutcomeCounts, ReactionOutcome
 from webhook.patches.reasons import RETURNS_MAX, ReactionReason, ReactionRule, is_named_for, noted_on
 from webhook.patches.signals import SignalMatcher, signals_in
-from webhook.policy.impact_limits import resolve_limit
+from webhook.policy.impact_limits import limit_on_devices
 from webhook.policy.reactions import level_of
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ LEAST_QUIET_SECONDS: Final = 60.0
 """A taint is gone for at least that long before it is over, whatever the policy says about its beginning."""
 MOST_QUIET_SECONDS: Final = 3600.0
 """Returns make no quiet time longer than this; only a longer `for` does."""
+_KNOWN_FOR: Final = timedelta(minutes=10)
+"""Devices in slices that are younger do not count for shares: the guard's window, unless the policy has another one."""
 _SECOND: Final = timedelta(seconds=1)
 
 
@@ -319,4 +321,5 @@ class _Pass:
         return None
 
     def _limit(self, reaction: Reaction) -> int | None:
-        return resolve_limit(reaction.max_devices, self._pools.device_count(reaction.driver))
+        counted = self._pools.counted_devices(reaction.driver, self._now - _KNOWN_FOR)
+        return limit_on_devices(reaction.max_devices, counted)

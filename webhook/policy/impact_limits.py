@@ -72,6 +72,11 @@ def resolve_limit(limit: int | Share | None, total: int) -> int | None:
     return limit
 
 
+def limit_on_devices(limit: int | Share | None, counted: int) -> int | None:
+    """The same for devices; where none counts, as where no pool is of one node, a share is one device."""
+    return 1 if isinstance(limit, Share) and limit.percent and not counted else resolve_limit(limit, counted)
+
+
 def protected_among(
     match: NamespaceMatch,
     namespaces: Iterable[str],

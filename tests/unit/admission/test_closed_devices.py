@@ -210,13 +210,13 @@ def test_each_driver_of_several_names_counts() -> None:
     one_of_large = names_of(DeviceSelector(LARGE, "large-1", "d-0"))
     inventory = inventory_of(*two_drivers())
     for own in ((little, one_of_large), (one_of_large, little), (little, large, one_of_large)):
-        found = closed_together(Share(50), own, (), inventory)
+        found = closed_together(Share(50), own, (), inventory, make_context())
         assert found is not None
         assert (found.over, found.devices == found.published) == (True, True)
-    equals = closed_together(Share(50), (little, large), (), inventory)
+    equals = closed_together(Share(50), (little, large), (), inventory, make_context())
     assert equals is not None
     assert equals.driver == LARGE, "of equals the first by name"
-    assert closed_together(Share(50), (one_of_large,), (little,), inventory) == (1, 500, 1000, LARGE)
+    assert closed_together(Share(50), (one_of_large,), (little,), inventory, make_context()) == (1, 500, 1000, LARGE)
 
 
 def test_share_of_devices_is_used_up_driver_by_driver() -> None:

@@ -37,7 +37,7 @@ def slice_of(
 ) -> ResourceSlice:
     listed = tuple([Device(device, taints) for device, taints in devices.items()])
     meta = ObjectMeta(name=name, uid=f"uid-{name}")
-    return ResourceSlice(meta, DRIVER, pool, generation, 1, None, listed, has_devices=True)
+    return ResourceSlice(meta, DRIVER, pool, generation, 1, pool, listed, has_devices=True)
 
 
 def claim(

@@ -86,16 +86,23 @@ def pool_slice(
     generation: int = 1,
     count: int = 1,
     beside: Iterable[SliceTaint] = (),
+    node: str | None = None,
+    created: datetime | None = None,
 ) -> ResourceSlice:
-    """A slice of a pool that has `count` of them; `beside` are the taints that stand beside the devices."""
+    """A slice of a pool that has `count` of them; `beside` are the taints that stand beside the devices.
+
+    Its node has the name of the pool, unless it is given; an empty text is none.
+    """
     return ResourceSlice(
         ObjectMeta(name),
         driver,
         pool,
         generation,
         count,
+        pool if node is None else node or None,
         devices=tuple([each if isinstance(each, Device) else Device(each) for each in devices]),
         slice_taints=tuple(beside),
+        created=created,
     )
 
 

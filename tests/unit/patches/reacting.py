@@ -48,15 +48,20 @@ def make_slice(
     name: str = "",
     beside: tuple[SliceTaint, ...] = (),
     driver: str = DRIVER,
+    node: str = "",
+    created: datetime | None = None,
 ) -> ResourceSlice:
+    """A slice of a node, which has the name of the pool unless it is given."""
     return ResourceSlice(
         ObjectMeta(name or f"{pool}-{driver}"),
         driver,
         pool,
         generation,
         slices,
+        node or pool,
         devices=tuple([Device(device, taints) for device, taints in devices.items()]),
         slice_taints=beside,
+        created=created,
     )
 
 

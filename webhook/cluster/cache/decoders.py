@@ -7,6 +7,7 @@ of a counter a device draws. Rules are few and kept whole.
 
 from __future__ import annotations
 
+from datetime import datetime  # noqa: TC003 -- msgspec looks it up
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
@@ -238,10 +239,14 @@ class _SliceSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     partition_type_attribute: str | None = None
 
 
+class _SliceIdentity(ObjectIdentity, frozen=True, gc=False):
+    creation_timestamp: datetime | None = None
+
+
 class SliceWire(msgspec.Struct, frozen=True, gc=False):
     """A ResourceSlice of any version."""
 
-    metadata: ObjectIdentity
+    metadata: _SliceIdentity
     spec: _SliceSpec = _SliceSpec()
 
     def to_value(self) -> ResourceSlice:
@@ -249,7 +254,7 @@ class SliceWire(msgspec.Struct, frozen=True, gc=False):
         return _slice(self.metadata, self.spec)
 
 
-def _slice(metadata: ObjectIdentity, spec: _SliceSpec, raw_devices: bytes | None = None) -> ResourceSlice:
+def _slice(metadata: _SliceIdentity, spec: _SliceSpec, raw_devices: bytes | None = None) -> ResourceSlice:
     return ResourceSlice(
         meta=object_meta(metadata),
         driver=intern(spec.driver),
@@ -262,6 +267,7 @@ def _slice(metadata: ObjectIdentity, spec: _SliceSpec, raw_devices: bytes | None
         counter_sets=_shared_names([each.name if each else "" for each in spec.shared_counters or ()]),
         slice_taints=_slice_taints.of(spec.taints),
         partition_type=None if spec.partition_type_attribute is None else intern(spec.partition_type_attribute),
+        created=metadata.creation_timestamp,
         raw_devices=raw_devices,
     )
 
@@ -278,7 +284,7 @@ class _SliceAnnotations(msgspec.Struct, frozen=True, gc=False):
     originals: str | None = msgspec.field(name=ORIGINALS, default=None)
 
 
-class _SliceMeta(ObjectIdentity, frozen=True, gc=False):
+class _SliceMeta(_SliceIdentity, frozen=True, gc=False):
     annotations: _SliceAnnotations | None = None
 
 
