@@ -16,18 +16,15 @@ from webhook.api.rules import (
     EVICT,
     EVICTIONS_PER_SECOND,
     EXPIRES_AT,
-    HARDWARE_LABEL,
     NOT_BEFORE,
     PATCH_LABEL,
     REACTION,
-    REASONS,
     SCOPE,
     SOFTENED_FROM,
     DeviceSelector,
 )
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.expansion import rule_name
-from webhook.inventory.published import DeviceId
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import (
@@ -41,7 +38,7 @@ from webhook.policy.model import (
     Rule,
     Softening,
 )
-from webhook.policy.reactions import REACTION_KEY, reaction_rule_name
+from webhook.policy.reactions import REACTION_KEY
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
@@ -314,77 +311,6 @@ def test_marks_of_the_controller_are_no_way_around_the_guard(options: Any) -> No
     assert text.startswith("hits 4 devices, 4 pods in 1 namespace: the limit is 0 devices and 0 pods")
 
 
-LEAVE_OUT: Final = (
-    "; leave out labels devicetaint.io/patch and devicetaint.io/hardware-of, and the owner reference that controls it"
-)
-WOULD_NOT: Final = "metadata.ownerReferences: the patch controller would not write this rule: "
-NOT_NAMED: Final = "its name is none for this taint and selector of firmware"
-NOT_ONE: Final = "its label and its controller do not name the same patch or rule"
-
-
-@pytest.mark.parametrize(
-    ("rule", "fault"),
-    [
-        pytest.param(written(), NOT_NAMED, id="a name of its own"),
-        pytest.param(genuine(taint=make_taint(effect="None"), of=evicting()), NOT_NAMED, id="another effect"),
-        pytest.param(genuine({"driver": DRIVER}, of_selector=GPU_0), NOT_NAMED, id="more devices"),
-        pytest.param(genuine(ownerReferences=[]), NOT_ONE, id="a label alone"),
-        pytest.param(genuine(labels={}), NOT_ONE, id="an owner reference alone"),
-        pytest.param(genuine(labels={HARDWARE_LABEL: UID}), NOT_ONE, id="a label of another sort"),
-        pytest.param(
-            genuine(ownerReferences=[owner("other")], labels={PATCH_LABEL: "other"}),
-            "there is no ResourceSlicePatch firmware with that UID",
-            id="no such patch",
-        ),
-        pytest.param(
-            genuine(taint=make_taint(effect="None")),
-            f"patch firmware has no taint {KEY}:None",
-            id="a taint that the patch does not have",
-        ),
-        pytest.param(
-            genuine({"driver": DRIVER, "device": "gpu-1"}),
-            f"device {DRIVER}/node-0/gpu-1 {LEFT_OUT}",
-            id="devices that the patch does not select",
-        ),
-        pytest.param(
-            genuine(kind="DeviceTaintRule", labels={HARDWARE_LABEL: UID}),
-            "there is no DeviceTaintRule firmware with that UID",
-            id="no such rule",
-        ),
-    ],
-)
-@pytest.mark.parametrize("account", [ACCOUNT, ""])
-def test_marks_on_a_rule_that_the_controller_would_not_write_are_refused(rule: Any, fault: str, account: str) -> None:
-    options: dict[str, Any] = {"user": "mallory", "patch_account": account, "impact": allowing()}
-    assert faults(rule, **options) == [f"{WOULD_NOT}{fault}{LEAVE_OUT}"]
-    assert faults(rule, rule, **options) == [], "they are not judged again"
-    plain = {**rule, "metadata": {"name": rule["metadata"]["name"]}}
-    assert faults(plain, rule, **options) == [], "they may be taken away"
-    assert faults(rule, plain, **options) == [f"{WOULD_NOT}{fault}{LEAVE_OUT}"]
-    assert judged(rule, **options, mode=PolicyMode.WARN).turned_down
-    assert told(judged(rule, **options, mode=PolicyMode.OFF)) == []
-
-
-def test_rule_of_the_controller_that_somebody_restores_is_admitted() -> None:
-    assert faults(genuine(), user="velero", impact=allowing()) == []
-    assert faults(genuine(), user="velero", patch_account="", impact=allowing()) == []
-
-
-def test_owner_of_another_kind_is_no_mark() -> None:
-    assert faults(genuine(labels={}, ownerReferences=[owner(kind="Pod")]), user="ml", impact=allowing()) == []
-
-
-def test_marks_that_cannot_be_checked_are_refused() -> None:
-    unknown = {"user": "mallory", "impact": allowing(), "cluster": UNKNOWN}
-    assert f"{WOULD_NOT}that cannot be checked: claims were not read yet{LEAVE_OUT}" in faults(genuine(), **unknown)
-
-
-def test_names_are_compared_without_a_cluster() -> None:
-    context = make_context(offline=True)
-    assert not validate(make_admission_request(written(), user="mallory"), context).allowed
-    assert validate(make_admission_request(genuine(), user="mallory"), context).allowed
-
-
 def test_policy_on_taints_was_asked_for_the_patch() -> None:
     deny = Rule("deny-all", Action.DENY)
     policy = Policy(taint_rules=(deny,), impact=allowing(pods=0))
@@ -461,35 +387,6 @@ def test_rule_of_a_patch_with_the_key_of_reactions_is_one_of_the_patch() -> None
 )
 def test_rule_without_owner_that_no_reaction_asks_for_is_refused(rule: Any, reactions: Any) -> None:
     assert faults(rule, impact=allowing(devices=9), reactions=reactions) == [NO_CONTROLLER]
-
-
-FORGED_REASONS: Final = (
-    "metadata.annotations[devicetaint.io/reasons]: a reaction would not write this rule: its name, taint or selector is"
-    " another one; leave out this annotation and label devicetaint.io/reaction"
-)
-DEGRADED: Final = reaction_rule_name(DeviceId(DRIVER, "node-0", "gpu-0"))
-
-
-@pytest.mark.parametrize(
-    ("meta", "effect", "refused"),
-    [
-        pytest.param({"name": "a", "annotations": {REASONS: "{}"}}, "NoSchedule", True, id="reasons"),
-        pytest.param({"name": "a"}, "NoSchedule", True, id="a label"),
-        pytest.param({"name": "a", "labels": {REACTION: "no"}}, "NoSchedule", False, id="another label"),
-        pytest.param({"name": DEGRADED, "annotations": {REASONS: "{}"}}, "None", True, id="the name and effect None"),
-        pytest.param({"name": DEGRADED, "annotations": {REASONS: "{}"}}, "NoSchedule", False, id="as a reaction does"),
-    ],
-)
-def test_marks_of_reactions_on_rules_that_no_reaction_would_write_are_refused(
-    meta: dict[str, Any],
-    effect: str,
-    refused: bool,  # noqa: FBT001 -- pytest fills it
-) -> None:
-    rule = degraded(effect, **meta)
-    for options in ({"patch_account": ACCOUNT}, {"patch_account": ""}):
-        given: dict[str, Any] = {"user": "mallory", "impact": allowing(), "reactions": REACTIONS, **options}
-        assert faults(rule, **given) == ([FORGED_REASONS] if refused else [])
-        assert faults(rule, rule, **given) == []
 
 
 def test_taint_rules_apply_to_rules_of_reactions() -> None:
