@@ -19,6 +19,7 @@ Run: TypeAlias = Callable[[Scope], Any]
 
 MATCHED_MAX_BYTES: Final = 256
 """Of a text that `matches` looks at."""
+REASON_MAX_CHARACTERS: Final = 1024
 _PATTERN_MAX_MEMORY: Final = 8 * 1024  # bytes of RE2's program and caches
 
 _TOO_LARGE: Final = b"pattern too large - compile failed"
@@ -26,7 +27,10 @@ _TOO_LARGE: Final = b"pattern too large - compile failed"
 
 
 class EvaluationError(Exception):
-    """The expression has no value for these facts; `str()` says why."""
+    """The expression has no value for these facts; `str()` says why, in REASON_MAX_CHARACTERS at most."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason if len(reason) <= REASON_MAX_CHARACTERS else f"{reason[:REASON_MAX_CHARACTERS]}...")
 
 
 class PatternError(Exception):
@@ -209,8 +213,10 @@ def compiled(pattern: str, memory_bytes: int) -> Any:
     options = re2.Options()
     options.max_mem = memory_bytes
     options.log_errors = False
+    options.never_capture = True  # or a text takes its length times the size of the pattern
     try:
-        return re2.compile(pattern, options)
+        # Not re2.compile, which keeps 128 programs of any size.
+        return re2._Regexp(pattern, options)  # noqa: SLF001
     except re2.error as error:
         reason = error.args[0]
         if reason == _TOO_LARGE:

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 # Up to 20 digits, as many as 64 bits take, after any zeros.
 _INTEGER: Final = re.compile(r"([+-]?)0*([0-9]{1,20})")
 _UNSIGNED: Final = re.compile(r"0*([0-9]{1,20})")
-_NUMBER: Final = r"[0-9](?:_?[0-9])*"
+# Possessive, as what they take can be read in one way only: otherwise a long text takes time by its square.
+_NUMBER: Final = r"[0-9](?:_?[0-9])*+"
 _FLOAT: Final = re.compile(
     rf"[+-]?(?:(?:{_NUMBER}\.?(?:{_NUMBER})?|\.{_NUMBER})(?:e[+-]?{_NUMBER})?|inf(?:inity)?)|nan",
     re.IGNORECASE | re.ASCII,
 )
-_HEX: Final = r"[0-9a-f](?:_?[0-9a-f])*"
+_HEX: Final = r"[0-9a-f](?:_?[0-9a-f])*+"
 _HEX_FLOAT: Final = re.compile(rf"[+-]?0x(?:_?{_HEX}\.?(?:{_HEX})?|\.{_HEX})p[+-]?{_NUMBER}", re.IGNORECASE | re.ASCII)
 _TRUTHS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
@@ -91,7 +92,7 @@ def add(one: Any, other: Any) -> Any:
             return _unsigned(int(one) + int(other))
         case int():
             return bounded(one + other)
-        case float() | str() | bytes() | list():
+        case float() | str() | bytes():
             return one + other
         case _:
             raise no_overload(one, other)
@@ -203,7 +204,7 @@ _PAIRS: Final = (
 
 ARITHMETIC: Final[Mapping[str, Callable[..., Any]]] = {
     **{f"{order}_{pair}": run for order, run in _ORDERS.items() for pair in _PAIRS},
-    **{f"add_{kind}": add for kind in ("bytes", "double", "int64", "list", "string", "uint64")},
+    **{f"add_{kind}": add for kind in ("bytes", "double", "int64", "string", "uint64")},
     "subtract_int64": lambda one, other: bounded(one - other),
     "subtract_uint64": lambda one, other: _unsigned(int(one) - int(other)),
     "subtract_double": lambda one, other: one - other,

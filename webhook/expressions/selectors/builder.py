@@ -5,14 +5,15 @@ Every part becomes a closure. An error is an exception, until a loop or `&&` and
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.expressions.selectors.access import entry_of, optional_entry_of, present
-from webhook.expressions.selectors.constants import check_pattern, folded, is_no_key
+from webhook.expressions.selectors.constants import folded, is_no_key, program_of
 from webhook.expressions.selectors.declarations import TYPE_NAMES
 from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.frame import Frame, Later
-from webhook.expressions.selectors.library import LIBRARY, dispatched
+from webhook.expressions.selectors.library import LIBRARY, dispatched, is_counted
 from webhook.expressions.selectors.membership import constant_entries, is_member
 from webhook.expressions.selectors.syntax import (
     ACCUMULATOR,
@@ -24,6 +25,7 @@ from webhook.expressions.selectors.syntax import (
     ListOf,
     MapOf,
 )
+from webhook.expressions.selectors.texts import searching
 from webhook.expressions.selectors.values import (
     AbortedError,
     Optional,
@@ -37,9 +39,10 @@ from webhook.expressions.selectors.values import (
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from webhook.expressions.selectors.syntax import Node
+    from webhook.expressions.selectors.values import Charge
 
     Step = Callable[[Frame], Any]
 
@@ -102,7 +105,7 @@ def _field(node: Field) -> Step:
 # --- calls --------------------------------------------------------------------------------------
 
 
-def _call(node: Invocation) -> Step:
+def _call(node: Invocation) -> Step:  # noqa: C901, PLR0911 -- one case a sort of call
     special = _SPECIAL.get(node.function)
     if node.function in _INDEXES and is_no_key(node.arguments[1]):
         raise SelectorError.internal("invalid qualifier type")
@@ -118,16 +121,19 @@ def _call(node: Invocation) -> Step:
     steps = [built(operand) for operand in operands]
     if not any(overload in LIBRARY for overload in node.overloads):
         raise SelectorError.unsupported(f"{node.function}()")
-    check_pattern(node, operands)
+    program = program_of(node, operands)
+    if program is not None:
+        return _applied(searching(LIBRARY[node.overloads[0]], program), steps, counted=True)
     if _appends(node):
         return _appended(*steps)
     if node.function == "@in":
         listed = constant_entries(node)
         if listed is not None:
-            step = steps[0]
-            return (lambda frame: is_member(step(frame), listed)) if listed else lambda _: False
-    fatal = node.overloads[0].startswith(_FATAL) and len(node.overloads) == 1
-    return (_fatal if fatal else _applied)(dispatched(node.overloads, [each.type for each in operands]), steps)
+            return _applied(partial(is_member, listed), steps[:1], counted=True) if listed else lambda _: False
+    function, counted = dispatched(node.overloads, [each.type for each in operands]), is_counted(node.overloads)
+    if node.overloads[0].startswith(_FATAL) and len(node.overloads) == 1:
+        return _fatal(function, steps)
+    return _applied(function, steps, counted=counted)
 
 
 def _measure(node: Invocation, operands: Sequence[Node]) -> Step:
@@ -168,8 +174,9 @@ def _appended(so_far: Step, entries: Step) -> Step:
     return run
 
 
-def _applied(function: Callable[..., Any], steps: Sequence[Step]) -> Step:
-    if len(steps) == 1:
+def _applied(function: Callable[..., Any], steps: Sequence[Step], *, counted: bool = False) -> Step:
+    """`counted`: the function is given what takes steps first."""
+    if len(steps) == 1 and not counted:
         [one] = steps
 
         def run_unary(frame: Frame) -> Any:
@@ -183,7 +190,7 @@ def _applied(function: Callable[..., Any], steps: Sequence[Step]) -> Step:
         values = [step(frame) for step in steps]
         for value in values:
             frame.charge_for(value)
-        return function(*values)
+        return function(frame.charge, *values) if counted else function(*values)
 
     return run
 
@@ -200,7 +207,7 @@ def _fatal(function: Callable[..., Any], steps: Sequence[Step]) -> Step:
             frame.charge_for(value)
         if not isinstance(values[0], list):
             raise AbortedError(str(no_overload(*values)))
-        return function(*values)
+        return function(frame.charge, *values)
 
     return run
 
@@ -260,38 +267,31 @@ def _not_strictly_false(steps: Sequence[Step]) -> Step:
     return run
 
 
-def _compared(compare: Callable[[Any, Any], bool]) -> Callable[[Sequence[Step]], Step]:
+def _compared(compare: Callable[[Any, Any, Charge], bool]) -> Callable[[Sequence[Step]], Step]:
     def make(steps: Sequence[Step]) -> Step:
         one, other = steps
 
         def run(frame: Frame) -> bool:
             left, right = one(frame), other(frame)
-            frame.charge_for(left)
-            return compare(left, right)
+            frame.charge(1)
+            return compare(left, right, frame.charge)
 
         return run
 
     return make
 
 
-def _index(steps: Sequence[Step]) -> Step:
-    operand, key = steps
+def _indexed(find: Callable[[Any, Any], Any]) -> Callable[[Sequence[Step]], Step]:
+    def make(steps: Sequence[Step]) -> Step:
+        operand, key = steps
 
-    def run(frame: Frame) -> Any:
-        frame.charge(1)
-        return entry_of(operand(frame), key(frame))
+        def run(frame: Frame) -> Any:
+            frame.charge(1)
+            return find(operand(frame), key(frame))
 
-    return run
+        return run
 
-
-def _optional_index(steps: Sequence[Step]) -> Step:
-    operand, key = steps
-
-    def run(frame: Frame) -> Any:
-        frame.charge(1)
-        return optional_entry_of(operand(frame), key(frame))
-
-    return run
+    return make
 
 
 def _or(steps: Sequence[Step]) -> Step:
@@ -322,9 +322,9 @@ _SPECIAL: Final[dict[str, Callable[[Sequence[Step]], Step]]] = {
     "@not_strictly_false": _not_strictly_false,
     "_==_": _compared(equal),
     "_!=_": _compared(differ),
-    "_[_]": _index,
-    "_[?_]": _optional_index,
-    "_?._": _optional_index,
+    "_[_]": _indexed(entry_of),
+    "_[?_]": _indexed(optional_entry_of),
+    "_?._": _indexed(optional_entry_of),
     "or": _or,
     "orValue": _or_value,
 }
@@ -408,9 +408,9 @@ def _fold(node: Fold) -> Step:
     return run
 
 
-def _entries(whole: Any, *, two: bool) -> list[tuple[Any, Any]]:
+def _entries(whole: Any, *, two: bool) -> Iterable[tuple[Any, Any]]:
     if isinstance(whole, list):
-        return list(enumerate(whole)) if two else [(entry, None) for entry in whole]
+        return enumerate(whole) if two else ((entry, None) for entry in whole)
     if isinstance(whole, dict):
-        return [(key_value(key), value) for key, value in whole.items()]
+        return ((key_value(key), value) for key, value in whole.items())
     raise EvaluationError(f"got {type(whole).__name__}, expected iterable type")

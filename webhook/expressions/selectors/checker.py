@@ -27,15 +27,16 @@ from webhook.expressions.selectors.syntax import (
     children,
     walk,
 )
-from webhook.expressions.selectors.texts import PatternFault, compiled_pattern
+from webhook.expressions.selectors.texts import PATTERNS, PatternFault, charge_pattern, compiled_pattern
 from webhook.expressions.selectors.unify import Substitutions, most_general
-from webhook.expressions.selectors.values import UInt
+from webhook.expressions.selectors.values import UInt, free
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from webhook.expressions.selectors.declarations import Overload
     from webhook.expressions.selectors.syntax import Node
+    from webhook.expressions.selectors.values import Charge
 
 _CONSTANTS: Final[dict[type, CelType]] = {
     bool: BOOL,
@@ -49,32 +50,36 @@ _CONSTANTS: Final[dict[type, CelType]] = {
 OPTIONAL_OF_UNKNOWN: Final = "an optional entry of unknown type"
 """In a list or a map. The compiler of Kubernetes 1.37 panics at it, and the API server closes the connection."""
 _ANY_LENGTH: Final = frozenset({"dyn", "error", "parameter"})
+_NODE_STEPS: Final = 10
+"""To check, price and build a part of a selector, beside looks at its types."""
 _MIXED_ALLOWED: Final = "format"
 """The function whose arguments may be lists of mixed types."""
 
 
-def check(root: Node) -> CelType:
-    """The type of the whole expression; every node knows its own then.
+def check(root: Node, charge: Charge = free) -> CelType:
+    """The type of the whole expression; every node knows its own then. `charge` takes the steps of that.
 
     Raises: SelectorError, for the first thing that is wrong.
     """
-    checker = _Checker()
+    checker = _Checker(charge)
     checker.check(root)
     for node, _ in walk(root):
         node.type = checker.found.resolved(node.type, final=True)
     _refuse_mixed(root)
-    _refuse_patterns(root)
+    _refuse_patterns(root, charge)
     return root.type
 
 
 class _Checker:
     """`scopes` are the variables of loops, the innermost last."""
 
-    def __init__(self) -> None:
-        self.found = Substitutions()
+    def __init__(self, charge: Charge) -> None:
+        self.charge = charge
+        self.found = Substitutions(charge)
         self.scopes: list[dict[str, CelType]] = []
 
     def check(self, node: Node) -> CelType:
+        self.charge(_NODE_STEPS + len(self.scopes))
         match node:
             case Constant():
                 node.type = _CONSTANTS[type(node.value)]
@@ -290,10 +295,10 @@ def _types(nodes: Sequence[Node]) -> list[CelType]:
 
 
 def _instance(kind: CelType, stand_ins: dict[str, CelType]) -> CelType:
+    if not kind.is_open:
+        return kind
     if kind.kind == "parameter":
         return stand_ins[kind.name]
-    if not kind.of:
-        return kind
     return CelType(kind.kind, kind.name, tuple([_instance(inner, stand_ins) for inner in kind.of]))
 
 
@@ -305,13 +310,15 @@ def _refuse_mixed(root: Node) -> None:
         raise SelectorError.invalid(f"expected type '{wanted}' but found '{kind}'")
 
 
-def _literals(node: Node) -> Iterator[ListOf | MapOf]:
+def _literals(root: Node) -> Iterator[ListOf | MapOf]:
     """All but those for the one function that takes entries of any types."""
-    if isinstance(node, ListOf | MapOf):
-        yield node
-    if not (isinstance(node, Invocation) and node.function == _MIXED_ALLOWED):
-        for child in children(node):
-            yield from _literals(child)
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ListOf | MapOf):
+            yield node
+        if not (isinstance(node, Invocation) and node.function == _MIXED_ALLOWED):
+            waiting += reversed(children(node))
 
 
 def _different(literal: ListOf | MapOf) -> Iterator[tuple[CelType, CelType]]:
@@ -325,9 +332,13 @@ def _different(literal: ListOf | MapOf) -> Iterator[tuple[CelType, CelType]]:
         yield from _unlike_first(_entry_type(value, at in literal.optional) for at, (_, value) in values)
 
 
-def _refuse_patterns(root: Node) -> None:
+def _refuse_patterns(root: Node, charge: Charge) -> None:
     """What the API server takes for the pattern of `matches`: the first argument, even of `matches(text, pattern)`."""
     for node, _ in walk(root):
+        if isinstance(node, Invocation) and node.function in PATTERNS:
+            for argument in node.arguments:
+                if isinstance(argument, Constant) and isinstance(argument.value, str):
+                    charge_pattern(charge, argument.value)
         match node:
             case Invocation(function="matches", arguments=[Constant(value=str(pattern)), *_]):
                 if compiled_pattern(pattern) is PatternFault.ILLEGAL:

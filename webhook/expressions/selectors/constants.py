@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET
 
 from webhook.expressions.selectors.declarations import TYPE_NAMES
 from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.library import LIBRARY, dispatched
 from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, MapOf, children
-from webhook.expressions.selectors.texts import PatternFault, compiled_pattern
+from webhook.expressions.selectors.texts import PATTERNS, PatternFault, compiled_pattern
 from webhook.expressions.selectors.values import AbortedError, TypeName, literal_key
 from webhook.expressions.values import EvaluationError
 
@@ -20,15 +22,19 @@ if TYPE_CHECKING:
 _CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
 )
-_PATTERNS: Final = {"matches": 1, "find": 1, "findAll": 1}
-"""Functions that take a pattern, and which operand it is."""
 
 
 def folded(node: Node) -> Constant | None:
     """A literal, the name of a type, or the conversion of one, which the API server evaluates when it compiles.
 
-    Raises: SelectorError, if that fails.
+    Found once for each node. Raises: SelectorError, if that fails.
     """
+    if node.folded is UNSET:
+        node.folded = _folded(node)
+    return node.folded
+
+
+def _folded(node: Node) -> Constant | None:
     match node:
         case Constant():
             return node
@@ -75,19 +81,18 @@ def is_no_key(node: Node) -> bool:
     return constant is not None and not isinstance(constant.value, bool | int | float | str)
 
 
-def check_pattern(node: Invocation, operands: Sequence[Node]) -> None:
-    """Refuse a call whose pattern is a constant that is none.
+def program_of(node: Invocation, operands: Sequence[Node]) -> Any:
+    """That of a call's pattern, if the pattern is a constant; else None.
 
-    Raises: SelectorError.
+    Raises: SelectorError, for a constant that is no pattern.
     """
-    position = _PATTERNS.get(node.function)
+    position = PATTERNS.get(node.function)
     pattern = operands[position] if position is not None else None
     if not isinstance(pattern, Constant) or not isinstance(pattern.value, str):
-        return
-    match compiled_pattern(pattern.value):
-        case PatternFault.ILLEGAL:
-            raise SelectorError.internal("error parsing regexp")
-        case PatternFault.TOO_LARGE:
-            raise SelectorError.unsupported(PatternFault.TOO_LARGE.value)
-        case _:
-            return
+        return None
+    program = compiled_pattern(pattern.value)
+    if program is PatternFault.ILLEGAL:
+        raise SelectorError.internal("error parsing regexp")
+    if program is PatternFault.TOO_LARGE:
+        raise SelectorError.unsupported(PatternFault.TOO_LARGE.value)
+    return program

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
+
+DETAIL_MAX_CHARACTERS: Final = 1024
 
 
 class FaultKind(StrEnum):
@@ -31,6 +34,7 @@ class SelectorError(Exception):
     """Ends the compilation of a selector."""
 
     def __init__(self, kind: FaultKind, detail: str) -> None:
+        detail = detail if len(detail) <= DETAIL_MAX_CHARACTERS else f"{detail[:DETAIL_MAX_CHARACTERS]}..."
         super().__init__(detail)
         self.fault = SelectorFault(kind, detail)
 

@@ -1,44 +1,61 @@
-"""What an evaluation knows meanwhile: variables, and how much of its cost is left."""
+"""What an evaluation knows meanwhile: variables, and how much of its cost is left. Compiling has a StepBudget, too."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.expressions.selectors.values import AbortedError, DomainMap
+from webhook.expressions.selectors.values import AbortedError, DomainMap, Semver, size_of
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_SIZED: Final[frozenset[type]] = frozenset({str, bytes, list, dict, DomainMap})
-_CHARACTERS: Final = 10
-"""That cost as much as one step."""
+_SIZED: Final[frozenset[type]] = frozenset({str, bytes, list, dict, DomainMap, Semver})
+BETWEEN_LOOKS: Final = 256
+"""Steps from one look at the clock to the next: a tenth of a millisecond."""
 
 
 class CostExceededError(AbortedError):
     """An evaluation, or all those that share a StepBudget, took more steps than they may."""
 
 
-def _exceeded() -> CostExceededError:
-    return CostExceededError("operation cancelled: actual cost limit exceeded")
+def unwatched() -> None:
+    """For work that only its steps end."""
 
 
 class StepBudget:
-    """The steps that evaluations may take together; `left` is negative when they are used up."""
+    """The steps that evaluations may take together; `left` is negative when they are used up.
 
-    __slots__ = ("left",)
+    `look` is called at least every BETWEEN_LOOKS steps, and may raise to end the work.
+    """
 
-    def __init__(self, steps: int) -> None:
+    __slots__ = ("_look", "left", "mark")
+
+    def __init__(self, steps: int, look: Callable[[], None] = unwatched) -> None:
+        self._look = look
+        self.refill(steps)
+
+    def refill(self, steps: int) -> None:
+        """That is what is left from now on."""
         self.left = steps
+        self.mark = 0 if self._look is unwatched else max(steps - BETWEEN_LOOKS, 0)
+        """When `left` falls below it, `pass_mark` has to be called."""
+
+    def pass_mark(self) -> None:
+        """Looks, and sets the next mark. Raises: CostExceededError, and what `look` raises."""
+        if self.left < 0:
+            raise CostExceededError("operation cancelled: actual cost limit exceeded")
+        self.mark = max(self.left - BETWEEN_LOOKS, 0)
+        self._look()
 
     def charge(self, steps: int) -> None:
-        """Take some steps.
+        """Take some steps, before what they are for.
 
-        Raises: CostExceededError.
+        Raises: CostExceededError, and what `look` raises.
         """
         self.left -= steps
-        if self.left < 0:
-            raise _exceeded()
+        if self.left < self.mark:
+            self.pass_mark()
 
 
 class Frame:
@@ -62,8 +79,8 @@ class Frame:
         """
         budget = self.budget
         budget.left -= steps
-        if budget.left < 0:
-            raise _exceeded()
+        if budget.left < budget.mark:
+            budget.pass_mark()
 
     def charge_for(self, value: Any) -> None:
         """Take the steps for a call that looks at a value.
@@ -71,9 +88,9 @@ class Frame:
         Raises: CostExceededError.
         """
         budget = self.budget
-        budget.left -= 1 + len(value) // _CHARACTERS if type(value) in _SIZED else 1
-        if budget.left < 0:
-            raise _exceeded()
+        budget.left -= 1 + size_of(value) if type(value) in _SIZED else 1
+        if budget.left < budget.mark:
+            budget.pass_mark()
 
     def variable(self, name: str, *, outermost: bool = False) -> Any:
         """The innermost variable of that name, or the outermost.

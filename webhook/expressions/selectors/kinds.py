@@ -2,16 +2,52 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Final, NamedTuple
+from functools import cache
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
+
+from webhook.expressions.selectors.faults import SelectorError
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+PARTS_MAX: Final = 128
+"""Of a type, those of its parameters included, each as often as it stands there. Sane ones have ten."""
 
 
-class CelType(NamedTuple):
-    """A type. `kind` is its sort, `name` tells those of one sort apart, `of` are its parameters."""
+class CelType:
+    """A type. `kind` is its sort, `name` tells those of one sort apart, `of` are its parameters.
+
+    There is one object of each: types are equal if they are the same. `parts` counts it and all types within; `is_open`
+    says whether a parameter that is not known yet is among them. Raises, when it is made: SelectorError, for more than
+    PARTS_MAX parts.
+    """
+
+    __slots__ = ("__weakref__", "is_open", "kind", "name", "of", "parts")
 
     kind: str
     name: str
-    of: tuple[CelType, ...] = ()
+    of: tuple[CelType, ...]
+    parts: int
+    is_open: bool
+
+    def __new__(cls, kind: str, name: str, of: tuple[CelType, ...] = ()) -> CelType:  # noqa: D102, PYI034 -- see above
+        key = kind, name, of
+        known = _KNOWN.get(key)
+        if known is not None:
+            return known
+        parts = 1 + sum([each.parts for each in of])
+        if parts > PARTS_MAX:
+            raise SelectorError.unsupported(f"a type of more than {PARTS_MAX} parts; nest fewer lists and maps")
+        made = super().__new__(cls)
+        made.kind, made.name, made.of, made.parts = kind, name, of, parts
+        made.is_open = kind == "parameter" or any(each.is_open for each in of)
+        with _MAKING:
+            return _KNOWN.setdefault(key, made)
+
+    def __repr__(self) -> str:
+        return f"CelType({self})"
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.of))})" if self.of else self.name
@@ -27,6 +63,8 @@ class CelType(NamedTuple):
         return self.name == OPTIONAL_NAME
 
 
+_KNOWN: Final[MutableMapping[tuple[Any, ...], CelType]] = WeakValueDictionary()
+_MAKING: Final = Lock()
 OPTIONAL_NAME: Final = "optional_type"
 BOOL: Final = CelType("bool", "bool")
 INT: Final = CelType("int", "int")

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.expressions.selectors.arithmetic import ARITHMETIC
 from webhook.expressions.selectors.declarations import functions
-from webhook.expressions.selectors.lists import LISTS
+from webhook.expressions.selectors.lists import COUNTED_LISTS, LISTS
 from webhook.expressions.selectors.measures import MEASURES
-from webhook.expressions.selectors.texts import TEXTS
+from webhook.expressions.selectors.texts import COUNTED_TEXTS, TEXTS
 from webhook.expressions.selectors.values import (
     Optional,
     Quantity,
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from webhook.expressions.selectors.kinds import CelType
+    from webhook.expressions.selectors.values import Charge
 
-LIBRARY: Final[Mapping[str, Callable[..., Any]]] = {**ARITHMETIC, **TEXTS, **LISTS, **MEASURES}
+COUNTED: Final[Mapping[str, Callable[..., Any]]] = {**COUNTED_TEXTS, **COUNTED_LISTS}
+"""Functions that take steps for each part of what they look at and make; what they are given first takes them."""
+LIBRARY: Final[Mapping[str, Callable[..., Any]]] = {**ARITHMETIC, **TEXTS, **LISTS, **MEASURES, **COUNTED}
 
 _CLASSES: Final[Mapping[str, type]] = {
     "bool": bool,
@@ -56,6 +59,11 @@ def takes(kind: CelType, value: Any) -> bool:
             return type(value) is _CLASSES.get(kind.name)
 
 
+def is_counted(overloads: Sequence[str]) -> bool:
+    """Whether one of them is in COUNTED, so that the function for them is given what takes steps first."""
+    return not COUNTED.keys().isdisjoint(overloads)
+
+
 def dispatched(overloads: Sequence[str], given: Sequence[CelType] = ()) -> Callable[..., Any]:
     """The function that calls the overload which takes the arguments it gets.
 
@@ -63,7 +71,7 @@ def dispatched(overloads: Sequence[str], given: Sequence[CelType] = ()) -> Calla
     Raises, when it is called: EvaluationError.
     """
     known = functions().by_id
-    choices = [_Choice(known[name].arguments, LIBRARY[name]) for name in overloads if name in LIBRARY]
+    choices = [_Choice(known[name].arguments, name) for name in overloads if name in LIBRARY]
     if len(choices) == 1 and (choices[0].takes_anything or choices[0].kinds == tuple(given)):
         return choices[0].function
 
@@ -73,17 +81,24 @@ def dispatched(overloads: Sequence[str], given: Sequence[CelType] = ()) -> Calla
                 return choice.function(*values)
         raise no_overload(*values)
 
-    return run
+    def run_counted(charge: Charge, *values: Any) -> Any:
+        for choice in choices:
+            if choice.takes(values):
+                return choice.function(charge, *values) if choice.counted else choice.function(*values)
+        raise no_overload(*values)
+
+    return run_counted if is_counted(overloads) else run
 
 
 class _Choice:
     """An overload with its function; `classes` tell most values apart without a look at their types."""
 
-    __slots__ = ("classes", "function", "kinds", "looks_inside", "takes_anything")
+    __slots__ = ("classes", "counted", "function", "kinds", "looks_inside", "takes_anything")
 
-    def __init__(self, kinds: tuple[CelType, ...], function: Callable[..., Any]) -> None:
+    def __init__(self, kinds: tuple[CelType, ...], name: str) -> None:
         self.kinds = kinds
-        self.function = function
+        self.function = LIBRARY[name]
+        self.counted = name in COUNTED
         self.classes = tuple([_CLASSES.get(kind.name) for kind in kinds])
         self.takes_anything = all(kind.kind in {"dyn", "parameter"} for kind in kinds)
         self.looks_inside = any(kind.kind in {"list", "map"} for kind in kinds)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 COPIED_MAX: Final = 100
 """Parts of what `optMap` is called on."""
+COPIES_MAX: Final = 50
+"""Calls of `optMap` in a selector: each copies what is before it."""
 _SORTED: Final = "@__sortBy_input__"
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webhook.expressions.selectors.syntax import Invocation
+    from webhook.expressions.selectors.values import Charge
 
 _HASHED: Final = (bool, int, float, str)
 
@@ -26,15 +27,16 @@ def constant_entries(node: Invocation) -> tuple[Any, ...] | None:
     return tuple(values)
 
 
-def is_member(value: Any, entries: Sequence[Any]) -> bool:
+def is_member(entries: Sequence[Any], charge: Charge, value: Any) -> bool:
     """Whether the value is among them.
 
     Raises: AbortedError, for a version or bytes, which the API server cannot look up in a set.
     """
+    charge(len(entries))
     check_hashable(value)
     if is_number(value):
         return any(is_number(entry) and _has_number(value, entry) for entry in entries)
-    return any(is_equal(value, entry) for entry in entries)
+    return any(is_equal(value, entry, charge) for entry in entries)
 
 
 def _has_number(value: Any, entry: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from webhook.expressions.selectors.membership import constant_entries, is_member
 from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf
-from webhook.expressions.selectors.values import AbortedError, differ, equal, truth
+from webhook.expressions.selectors.values import AbortedError, differ, equal, free, truth
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from webhook.expressions.selectors.device import SelectedDevice
     from webhook.expressions.selectors.syntax import Node
+    from webhook.expressions.selectors.values import Charge
 
     Fact = Callable[[SelectedDevice], Any]
     Test = Callable[[SelectedDevice], bool]
@@ -33,7 +34,7 @@ def native(node: Node) -> Test | None:  # noqa: PLR0911 -- one case a shape
             return _compared(_fact(one), value, equal if operator == "_==_" else differ)
         case Invocation(function="_==_" | "_!=_" as operator, arguments=[Constant(value=value), one]):
             compare = equal if operator == "_==_" else differ
-            return _compared(_fact(one), value, lambda found, value: compare(value, found))
+            return _compared(_fact(one), value, lambda found, value, charge: compare(value, found, charge))
         case Invocation(function="@in", arguments=[one, ListOf(entries=[_, *_])]):
             return _member(_fact(one), constant_entries(node))
         case Invocation(function="!_", arguments=[operand]):
@@ -46,18 +47,18 @@ def native(node: Node) -> Test | None:  # noqa: PLR0911 -- one case a shape
             return None
 
 
-def _compared(fact: Fact | None, value: Any, compare: Callable[[Any, Any], bool]) -> Test | None:
+def _compared(fact: Fact | None, value: Any, compare: Callable[[Any, Any, Charge], bool]) -> Test | None:
     if fact is None:
         return None
     if isinstance(value, str) and compare is equal:
-        return lambda device: found == value if isinstance(found := fact(device), str) else equal(found, value)
-    return lambda device: compare(fact(device), value)
+        return lambda device: found == value if isinstance(found := fact(device), str) else equal(found, value, free)
+    return lambda device: compare(fact(device), value, free)
 
 
 def _member(fact: Fact | None, entries: Sequence[Any] | None) -> Test | None:
     if fact is None or entries is None:
         return None
-    return lambda device: is_member(fact(device), entries)
+    return lambda device: is_member(entries, free, fact(device))
 
 
 def _all(tests: Sequence[Test]) -> Test:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.lexer import place, value_of, words_of
-from webhook.expressions.selectors.macros import expanded
+from webhook.expressions.selectors.macros import COPIES_MAX, expanded
 from webhook.expressions.selectors.syntax import (
     Constant,
     Field,
@@ -34,6 +34,7 @@ _RELATIONS: Final = frozenset({"<", "<=", ">", ">=", "==", "!=", "in"})
 _SUMS: Final = frozenset({"+", "-"})
 _PRODUCTS: Final = frozenset({"*", "/", "%"})
 _LITERALS: Final = frozenset({"constant", "int", "uint", "double", "text", "bytes"})
+_COPYING: Final = frozenset({"optMap", "optFlatMap"})
 _RESERVED: Final = frozenset({
     "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
     "namespace", "return", "var", "void", "while",
@@ -46,6 +47,8 @@ def read_selector(source: str) -> Node:
     Raises: SelectorError.
     """
     reader = _Reader(source)
+    if sum(word.text in _COPYING for word in reader.words) > COPIES_MAX:
+        raise SelectorError.unsupported(f"more than {COPIES_MAX} of {' and '.join(sorted(_COPYING))}")
     if reader.word.sort == "end":
         raise SelectorError.invalid("the expression is empty")
     node = reader.expression()

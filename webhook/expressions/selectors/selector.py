@@ -7,8 +7,9 @@ selector.matches(SelectedDevice.of_json("gpu.example.com", slice["spec"]["device
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from webhook.expressions.selectors.builder import built
 from webhook.expressions.selectors.checker import check
@@ -18,11 +19,13 @@ from webhook.expressions.selectors.frame import CostExceededError, Frame, StepBu
 from webhook.expressions.selectors.kinds import BOOL, DYN, INT, SEMVER, STRING
 from webhook.expressions.selectors.native import native
 from webhook.expressions.selectors.reader import read_selector
+from webhook.expressions.selectors.syntax import walk
 from webhook.expressions.selectors.values import truth
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextvars import Token
 
     from webhook.expressions.selectors.builder import Step
     from webhook.expressions.selectors.device import SelectedDevice
@@ -34,24 +37,31 @@ __all__ = ["CostExceededError", "EvaluationError", "Selector", "SelectorFault", 
 
 MAX_BYTES: Final = 10 * 1024
 """Of source, in UTF-8."""
+COMPILE_STEPS: Final = 250_000
+"""To compile a selector, or all those of a turn: 0.2 s and 16 MiB. A usual one takes some hundred."""
+READ_STEPS: Final = 4
+"""To read a byte."""
 REMEMBERED_MAX_CHARACTERS: Final = 1024
-"""Of a source whose result is remembered; 256 of them take up to 25 MiB."""
+"""Of a source whose result is remembered."""
+REMEMBERED_MAX_STEPS: Final = 8000
+"""To compile one that is remembered; 256 of them take up to 50 MiB."""
 
 
 class Selector:
     """A selector that was checked. Does not change; may be shared between threads."""
 
-    __slots__ = ("_native", "_run", "cost", "source")
+    __slots__ = ("_native", "_native_steps", "_run", "cost", "source")
 
     source: str
     cost: int
     """The most that one evaluation costs by the API server's estimate."""
 
-    def __init__(self, source: str, cost: int, run: Step, test: Test | None) -> None:
+    def __init__(self, source: str, cost: int, run: Step, test: Test | None, test_steps: int = 1) -> None:
         self.source = source
         self.cost = cost
         self._run = run
         self._native = test
+        self._native_steps = test_steps
 
     def matches(self, device: SelectedDevice, budget: StepBudget | None = None) -> bool:
         """Whether it selects the device.
@@ -64,21 +74,16 @@ class Selector:
         """
         if self._native is not None:
             if budget is not None:
-                budget.charge(1)
+                budget.charge(self._native_steps)
             return self._native(device)
         return self.interpreted(device, budget)
 
     def interpreted(self, device: SelectedDevice, budget: StepBudget | None = None) -> bool:
         """As `matches`, without the short cut."""
-        own = StepBudget(MAX_COST if budget is None else max(min(MAX_COST, budget.left), 0))
-        allowed = own.left
         try:
-            return truth(self._run(Frame(device.variables, own)))
+            return truth(self._run(Frame(device.variables, budget or StepBudget(MAX_COST))))
         except RecursionError:
             raise EvaluationError("nested too deep for the stack") from None
-        finally:
-            if budget is not None:
-                budget.left -= allowed - own.left
 
     def __repr__(self) -> str:
         return f"Selector({self.source!r})"
@@ -93,7 +98,8 @@ def compile_selector(expression: str) -> Selector | SelectorFault:
 
     Source: CompileCELExpression of k8s.io/dynamic-resource-allocation/cel; `semantics.md` R-10.
     """
-    return _remembered(expression) if len(expression) <= REMEMBERED_MAX_CHARACTERS else _selector(expression)
+    asker = _ASKER.get()
+    return _selector(expression, StepBudget(COMPILE_STEPS)) if asker is None else asker.compiled(expression)
 
 
 def derived_cost(expression: str) -> int | SelectorFault:
@@ -103,19 +109,70 @@ def derived_cost(expression: str) -> int | SelectorFault:
     of which everything else is right.
     """
     try:
-        return _checked(expression, _is_derivable, _DERIVED).cost
+        return _checked(expression, _is_derivable, _DERIVED, StepBudget(COMPILE_STEPS)).cost
     except SelectorError as error:
         return error.fault
 
 
-def _selector(expression: str) -> Selector | SelectorFault:
+class Compiling:
+    """What is compiled for one asker, such as a review, wherever the call is: a turn is a `with` block.
+
+    It takes at most COMPILE_STEPS in a turn; what it has compiled before takes none. While a selector is being compiled
+    `expression` has it, and also when a turn was ended by that.
+    """
+
+    __slots__ = ("_budget", "_found", "_token", "expression")
+
+    def __init__(self) -> None:
+        self._found: dict[str, Selector | SelectorFault] = {}
+        self.expression = ""
+
+    def turn(self, look: Callable[[], None]) -> Self:
+        """Begins one. `look` is called now and then, and may raise to end it."""
+        self._budget = StepBudget(COMPILE_STEPS, look)
+        self.expression = ""
+        return self
+
+    def __enter__(self) -> None:
+        self._token: Token[Compiling | None] = _ASKER.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        _ASKER.reset(self._token)
+
+    def compiled(self, expression: str) -> Selector | SelectorFault:
+        """As `compile_selector`. Raises what `look` raises."""
+        found = self._found.get(expression)
+        if found is None:
+            self.expression = expression
+            found = self._found[expression] = _selector(expression, self._budget)
+            self.expression = ""
+        return found
+
+
+_ASKER: Final[ContextVar[Compiling | None]] = ContextVar("asker", default=None)
+
+
+def _selector(expression: str, budget: StepBudget) -> Selector | SelectorFault:
+    known = _remembered(expression) if len(expression) <= REMEMBERED_MAX_CHARACTERS else None
+    if known is None:
+        return _measured(expression, budget)
+    budget.charge(known[1])
+    return known[0]
+
+
+@lru_cache(maxsize=256)
+def _remembered(expression: str) -> tuple[Selector | SelectorFault, int] | None:
+    """With the steps that it took; None for one that takes more than others."""
+    budget = StepBudget(REMEMBERED_MAX_STEPS)
+    found = _measured(expression, budget)
+    return None if budget.left < 0 else (found, REMEMBERED_MAX_STEPS - budget.left)
+
+
+def _measured(expression: str, budget: StepBudget) -> Selector | SelectorFault:
     try:
-        return _compiled(expression)
+        return _compiled(expression, budget)
     except SelectorError as error:
         return error.fault
-
-
-_remembered = lru_cache(maxsize=256)(_selector)
 
 
 class _Checked(NamedTuple):
@@ -126,28 +183,32 @@ class _Checked(NamedTuple):
     run: Step | SelectorError
 
 
-def _compiled(expression: str) -> Selector:
-    node, cost, run = _checked(expression, _is_truth, "bool or the unknown type")
+def _compiled(expression: str, budget: StepBudget) -> Selector:
+    node, cost, run = _checked(expression, _is_truth, "bool or the unknown type", budget)
     if cost > MAX_COST:
         raise SelectorError(FaultKind.TOO_EXPENSIVE, "too complex, exceeds cost limit")
     if isinstance(run, SelectorError):
         raise run
-    return Selector(expression, cost, run, native(node))
+    # A step for each test of three or four parts, such as `device.driver == "x"`.
+    return Selector(expression, cost, run, native(node), max(sum(1 for _ in walk(node)) // 4, 1))
 
 
-def _checked(expression: str, is_right: Callable[[CelType], bool], wanted: str) -> _Checked:
+def _checked(expression: str, is_right: Callable[[CelType], bool], wanted: str, budget: StepBudget) -> _Checked:
     size = len(expression.encode(errors="surrogatepass"))
     if size > MAX_BYTES:
         raise SelectorError.invalid(f"too long: {size} bytes, must be at most {MAX_BYTES}")
     try:
+        budget.charge(READ_STEPS * size)
         node = read_selector(expression)
-        kind = check(node)
+        kind = check(node, budget.charge)
         if not is_right(kind):
             raise SelectorError(FaultKind.INVALID, f"must evaluate to {wanted}, not {kind}")
         cost = worst_cost(node)
         return _Checked(node, cost, _built(node))
     except RecursionError:
         raise SelectorError.unsupported("nested too deep for the stack") from None
+    except CostExceededError:
+        raise SelectorError.unsupported("takes too long to check; use a shorter selector, or a simpler one") from None
 
 
 def _built(node: Node) -> Step | SelectorError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class Part(msgspec.Struct, eq=False):
-    """What all nodes have. The checker fills in the type, once."""
+    """What all nodes have. The checker fills in the type, once; `constants.folded` fills in what it found."""
 
     type: CelType = DYN
+    folded: Constant | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Constant(Part, eq=False, kw_only=True):
@@ -126,6 +128,20 @@ def walk(node: Node) -> Iterator[tuple[Node, int]]:
 
 def copied(node: Node) -> Node:
     """The same tree of new nodes."""
-    import copy  # noqa: PLC0415 -- only for two rare macros
-
-    return copy.deepcopy(node)
+    found = copy(node)
+    match found:
+        case Field():
+            found.operand = copied(found.operand)
+        case Invocation():
+            found.arguments = list(map(copied, found.arguments))
+            found.target = None if found.target is None else copied(found.target)
+        case ListOf():
+            found.entries = list(map(copied, found.entries))
+        case MapOf():
+            found.entries = [(copied(key), copied(value)) for key, value in found.entries]
+        case Fold():
+            for name in ("items", "start", "condition", "step", "result"):
+                setattr(found, name, copied(getattr(found, name)))
+        case _:
+            pass
+    return found

@@ -9,13 +9,33 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.api.remembered import remembered
+from webhook.expressions.selectors.values import CHARACTERS, no_overload
 from webhook.expressions.values import EvaluationError, PatternError, compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_PATTERN_MEMORY_BYTES: Final = 1 << 20  # of RE2's program and caches
+    from webhook.expressions.selectors.values import Charge
+
+# Of RE2's program and caches: for any pattern, for each of its instructions, and at most.
+_MEMORY_BYTES: Final = 1 << 16
+_INSTRUCTION_BYTES: Final = 32
+_MEMORY_MAX_BYTES: Final = 1 << 20
+_PATTERN_STEPS: Final = 2500
+"""To compile any pattern, which then takes 64 KiB. An instruction takes one more, and 32 bytes."""
+_INSTRUCTIONS_MAX: Final = 1 << 16
+_FOUND_STEPS: Final = 10
+"""For each place that is found."""
+_MATCHED: Final = 32
+"""Characters, for each instruction of a pattern, that are searched in a step. Most patterns need far less."""
+_ATOM: Final = re.compile(
+    r"\\[pP](?:\{[^}]*\}|.)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]?"
+    r"|\{(?P<least>\d{1,4})(?:,(?P<most>\d{0,4}))?\}|.",
+    re.DOTALL,
+)
+_CLASS: Final = re.compile(r"\\[pP]")
+_CLASS_INSTRUCTIONS: Final = 1300
+"""At most, of a class of characters of Unicode."""
 _ANY_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")
 """`\\C`, which RE2 takes and Go does not."""
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -28,6 +48,10 @@ _QUOTED: Final = {
 # --- patterns -----------------------------------------------------------------------------------
 
 
+PATTERNS: Final = {"matches": 1, "find": 1, "findAll": 1}
+"""Functions that take a pattern, and which operand it is."""
+
+
 class PatternFault(Enum):
     """Why a pattern has no program."""
 
@@ -37,18 +61,50 @@ class PatternFault(Enum):
     """Go may take it, as it needs less memory for classes of characters."""
 
 
-@remembered(128, 10 * 1024)
+def instructions(pattern: str) -> int:
+    """How many RE2's program for a pattern has at most; no more than 65,536 are counted."""
+    groups, last = [0], 0
+    for match in _ATOM.finditer(pattern):
+        atom = match.group()
+        if match["least"] is not None:
+            count = max(int(match["least"]), int(match["most"] or 0), 1)
+            groups[-1] += last * (count - 1)
+            last *= count
+        elif atom == "(":
+            groups.append(2)
+        elif atom == ")" and len(groups) > 1:
+            last = groups.pop()
+            groups[-1] += last
+        else:
+            last = 8 * len(atom) if atom[0] in "[.\\" or not atom.isascii() else 3
+            last += _CLASS_INSTRUCTIONS * len(_CLASS.findall(atom))
+            groups[-1] += last
+        last = min(last, _INSTRUCTIONS_MAX)
+    return min(sum(groups) + 8, _INSTRUCTIONS_MAX)
+
+
+def charge_pattern(charge: Charge, pattern: str) -> None:
+    """For a pattern that will be compiled."""
+    charge(len(pattern))
+    charge(_PATTERN_STEPS + instructions(pattern))
+
+
+@lru_cache(maxsize=16)
 def compiled_pattern(pattern: str) -> Any:
-    """RE2's program for a pattern, or a PatternFault. The programs that are kept take up to 128 MiB (ADR 20)."""
+    """RE2's program for a pattern, or a PatternFault. Selectors keep the programs of their own patterns."""
     if _ANY_BYTE.search(pattern):
         return PatternFault.ILLEGAL
     try:
-        return compiled(pattern, _PATTERN_MEMORY_BYTES)
+        return compiled(pattern, min(_MEMORY_BYTES + _INSTRUCTION_BYTES * instructions(pattern), _MEMORY_MAX_BYTES))
     except PatternError as error:
         return PatternFault.TOO_LARGE if error.too_large else PatternFault.ILLEGAL
 
 
-def _program(pattern: str) -> Any:
+def _program(charge: Charge, pattern: Any) -> Any:
+    """That of a text that is a pattern; a program stands for itself."""
+    if not isinstance(pattern, str):
+        return pattern
+    charge_pattern(charge, pattern)
     program = compiled_pattern(pattern)
     if program is PatternFault.TOO_LARGE:
         raise EvaluationError(f"not supported here: {program.value}")
@@ -62,26 +118,46 @@ def _searched(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def _matches(text: str, pattern: str) -> bool:
-    return _program(pattern).search(_searched(text)) is not None
+def _search(charge: Charge, text: str, pattern: Any) -> Any:
+    program = _program(charge, pattern)
+    charge(len(text) * program.programsize // _MATCHED)
+    return program.search(_searched(text))
 
 
-def _find(text: str, pattern: str) -> str:
-    match = _program(pattern).search(_searched(text))
+def _matches(charge: Charge, text: str, pattern: Any) -> bool:
+    return _search(charge, text, pattern) is not None
+
+
+def _find(charge: Charge, text: str, pattern: Any) -> str:
+    match = _search(charge, text, pattern)
     return "" if match is None else str(match.group())
 
 
-def _find_all(text: str, pattern: str, most: int = -1) -> list[str]:
+def _find_all(charge: Charge, text: str, pattern: Any, most: int = -1) -> list[str]:
     found: list[str] = []
     end = -1
-    for match in _program(pattern).finditer(_searched(text)):
+    program = _program(charge, pattern)
+    charge(len(text) * program.programsize // _MATCHED)
+    for match in program.finditer(_searched(text)):
         if len(found) == most:
             break
+        charge(_FOUND_STEPS + (len(text) - match.start()) * program.programsize // _MATCHED)
         if match.start() == match.end() == end:
             continue  # nothing, right after something
         end = match.end()
         found.append(match.group())
     return found
+
+
+def searching(function: Callable[..., Any], program: Any) -> Callable[..., Any]:
+    """The function of `matches` and its kin for a pattern that was compiled with the selector."""
+
+    def run(charge: Charge, text: Any, pattern: str, *limits: Any) -> Any:
+        if not isinstance(text, str) or not all(type(limit) is int for limit in limits):
+            raise no_overload(text, pattern, *limits)
+        return function(charge, text, program, *limits)
+
+    return run
 
 
 # --- positions ----------------------------------------------------------------------------------
@@ -97,7 +173,18 @@ def _char_at(text: str, position: int) -> str:
     return text[position : position + 1]
 
 
-def _index_of(text: str, part: str, start: int = 0) -> int:
+def _charge_search(charge: Charge, text: str, part: str) -> None:
+    """For a look at each place of a text where a part of it may be."""
+    charge(len(text) * len(part) // CHARACTERS**2)
+
+
+def _contains(charge: Charge, text: str, part: str) -> bool:
+    _charge_search(charge, text, part)
+    return part in text
+
+
+def _index_of(charge: Charge, text: str, part: str, start: int = 0) -> int:
+    _charge_search(charge, text, part)
     if start < 0:
         raise _out_of_range(start)
     if not part:
@@ -105,11 +192,13 @@ def _index_of(text: str, part: str, start: int = 0) -> int:
     return text.find(part, start)
 
 
-def _last_index_of(text: str, part: str) -> int:
+def _last_index_of(charge: Charge, text: str, part: str) -> int:
+    _charge_search(charge, text, part)
     return text.rfind(part)
 
 
-def _last_index_from(text: str, part: str, start: int) -> int:
+def _last_index_from(charge: Charge, text: str, part: str, start: int) -> int:
+    _charge_search(charge, text, part)
     if start < 0:
         raise _out_of_range(start)
     if not part:
@@ -139,13 +228,18 @@ def _ascii(change: Callable[[str], str]) -> Callable[[str], str]:
     return lambda text: "".join(change(character) if character.isascii() else character for character in text)
 
 
-def _replace(text: str, old: str, new: str, most: int = -1) -> str:
+def _replace(charge: Charge, text: str, old: str, new: str, most: int = -1) -> str:
+    _charge_search(charge, text, old)
+    count = text.count(old)
+    charge((count if most < 0 else min(most, count)) * len(new) // CHARACTERS)
     return text.replace(old, new, max(most, -1))
 
 
-def _split(text: str, separator: str, most: int = -1) -> list[str]:
+def _split(charge: Charge, text: str, separator: str, most: int = -1) -> list[str]:
     if most == 0:
         return []
+    _charge_search(charge, text, separator)
+    charge(len(text) // (len(separator) or 1))
     if not separator:
         pieces = list(text)
         if 0 < most < len(pieces):
@@ -154,10 +248,12 @@ def _split(text: str, separator: str, most: int = -1) -> list[str]:
     return text.split(separator, most - 1 if most > 0 else -1)
 
 
-def _join(parts: list[Any], separator: str = "") -> str:
+def _join(charge: Charge, parts: list[Any], separator: str = "") -> str:
+    charge(len(parts))
     for part in parts:
         if not isinstance(part, str):
             raise EvaluationError("join: invalid input")
+    charge((sum(map(len, parts)) + len(separator) * len(parts)) // CHARACTERS)
     return separator.join(parts)
 
 
@@ -165,31 +261,35 @@ def _quote(text: str) -> str:
     return f'"{"".join(_QUOTED.get(character, character) for character in text)}"'
 
 
-TEXTS: Final[Mapping[str, Callable[..., Any]]] = {
-    "contains_string": lambda text, part: part in text,
-    "starts_with_string": str.startswith,
-    "ends_with_string": str.endswith,
+COUNTED_TEXTS: Final[Mapping[str, Callable[..., Any]]] = {
+    "contains_string": _contains,
     "matches": _matches,
     "matches_string": _matches,
     "string_find_string": _find,
     "string_find_all_string": _find_all,
     "string_find_all_string_int": _find_all,
-    "string_char_at_int": _char_at,
     "string_index_of_string": _index_of,
     "string_index_of_string_int": _index_of,
     "string_last_index_of_string": _last_index_of,
     "string_last_index_of_string_int": _last_index_from,
-    "string_lower_ascii": _ascii(str.lower),
-    "string_upper_ascii": _ascii(str.upper),
     "string_replace_string_string": _replace,
     "string_replace_string_string_int": _replace,
     "string_split_string": _split,
     "string_split_string_int": _split,
+    "list_join": _join,
+    "list_join_string": _join,
+}
+"""By overload. What is first given takes the steps for what is looked at, and for what is made of it."""
+
+TEXTS: Final[Mapping[str, Callable[..., Any]]] = {
+    "starts_with_string": str.startswith,
+    "ends_with_string": str.endswith,
+    "string_char_at_int": _char_at,
+    "string_lower_ascii": _ascii(str.lower),
+    "string_upper_ascii": _ascii(str.upper),
     "string_substring_int": _substring,
     "string_substring_int_int": _substring_to,
     "string_trim": lambda text: text.strip(_SPACES),
-    "list_join": _join,
-    "list_join_string": _join,
     "strings_quote": _quote,
 }
-"""By overload."""
+"""Likewise, of those whose time is in proportion to the size of their arguments."""

@@ -15,8 +15,13 @@ import msgspec
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    Charge = Callable[[int], None]
+    """Takes steps, before what they are for. Raises: AbortedError."""
+
+CHARACTERS: Final = 10
+"""That cost as much as one step."""
 MAX_INT: Final = 2**63 - 1
 MIN_INT: Final = -(2**63)
 MAX_UINT: Final = 2**64 - 1
@@ -124,6 +129,13 @@ def alike(one: Any, other: Any) -> tuple[Any, Any]:
     return (float(one), float(other)) if isinstance(one, float) or isinstance(other, float) else (one, other)
 
 
+def size_of(value: Any) -> int:
+    """The steps that a look at all of a value takes, beyond the first: characters, entries, parts of a version."""
+    if isinstance(value, str | bytes | list | dict):
+        return len(value) // CHARACTERS
+    return len(value.before) if isinstance(value, Semver) else 0
+
+
 def map_key(value: Any) -> Any:
     """What stands for a key in a dict. Numbers that are equal are the same key, whatever their types are."""
     if isinstance(value, bool):
@@ -172,7 +184,7 @@ def key_value(key: Any) -> Any:
     return key.name == "true" if isinstance(key, TypeName) else key
 
 
-def equal(one: Any, other: Any) -> bool:  # noqa: PLR0911 -- one case a sort of value
+def equal(one: Any, other: Any, charge: Charge) -> bool:  # noqa: C901, PLR0911 -- one case a sort of value
     """`==`. Values of different types differ, but quantities, versions and the like cannot be compared with others.
 
     Raises: EvaluationError.
@@ -182,46 +194,58 @@ def equal(one: Any, other: Any) -> bool:  # noqa: PLR0911 -- one case a sort of 
     if is_number(one):
         return is_number(other) and operator.eq(*alike(one, other))
     if isinstance(one, list):
-        return isinstance(other, list) and len(one) == len(other) and all(map(_not_different, one, other))
+        if not isinstance(other, list) or len(one) != len(other):
+            return False
+        charge(len(one))
+        return all(_not_different(*pair, charge) for pair in zip(one, other, strict=True))
     if isinstance(one, dict):
-        return (
-            isinstance(other, dict)
-            and len(one) == len(other)
-            and all(key in other and _not_different(value, other[key]) for key, value in one.items())
-        )
+        if not isinstance(other, dict) or len(one) != len(other):
+            return False
+        charge(len(one))
+        return all(key in other and _not_different(value, other[key], charge) for key, value in one.items())
     if isinstance(one, Optional):
         if not isinstance(other, Optional) or one.present != other.present:
             return False
-        return not one.present or equal(one.value, other.value)
+        charge(1)
+        return not one.present or equal(one.value, other.value, charge)
     if type(one) is not type(other):
         if type(one) in _COMPARED_ALIKE:
             return False
         raise no_overload(one, other)
+    charge(size_of(one))
     return bool(one.amount == other.amount if isinstance(one, Quantity) else one == other)
 
 
 _COMPARED_ALIKE: Final = frozenset({bool, str, bytes, TypeName})
 
 
-def _not_different(one: Any, other: Any) -> bool:
+def _not_different(one: Any, other: Any, charge: Charge) -> bool:
     """In a list or a map, what cannot be compared counts as equal."""
     try:
-        return equal(one, other)
+        return equal(one, other, charge)
+    except AbortedError:
+        raise
     except EvaluationError:
         return True
 
 
-def is_equal(one: Any, other: Any) -> bool:
+def is_equal(one: Any, other: Any, charge: Charge) -> bool:
     """As `equal`, but what cannot be compared counts as different."""
     try:
-        return equal(one, other)
+        return equal(one, other, charge)
+    except AbortedError:
+        raise
     except EvaluationError:
         return False
 
 
-def differ(one: Any, other: Any) -> bool:
+def differ(one: Any, other: Any, charge: Charge) -> bool:
     """`!=`: what cannot be compared differs."""
-    return not is_equal(one, other)
+    return not is_equal(one, other, charge)
+
+
+def free(_steps: int) -> None:
+    """For values that are bounded, so that their steps were counted when the selector was compiled."""
 
 
 def truth(value: Any) -> bool:
