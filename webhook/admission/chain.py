@@ -69,10 +69,12 @@ def validate(request: AdmissionRequest, context: AdmissionContext, ruled: Policy
 
 
 def policy_part(request: AdmissionRequest, context: AdmissionContext) -> PolicyFindings:
-    """What the policy says about a request, which needs no inventory. Raises OutOfTime."""
+    """What the policy says about a request, which needs no inventory. Compiles its selectors. Raises OutOfTime."""
     try:
         subject = _subject(request)
         if isinstance(subject, Decision) or subject.errors or request.sub_resource:
+            return SILENT
+        if any(list(islice(_field_errors(subject, request, context), MAX_FINDINGS))):
             return SILENT
         written = is_written(subject.new, request, context)
         return SILENT if written else policy_findings(subject.new, subject.old, request, context, subject.excess)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -22,7 +23,11 @@ from webhook.policy.ports import NO_NAMES, ClusterNames
 from webhook.validation.releases import NEWEST, Release
 
 if TYPE_CHECKING:
+    from webhook.expressions.selectors.selector import Compiling
     from webhook.policy.model import Policy
+
+HURRY_SECONDS: Final = 0.002
+"""How long a review compiles selectors, and asks them, where others wait for it."""
 
 
 class OutOfTime(Exception):  # noqa: N818 -- it says what happened; it is an answer, not a fault
@@ -43,7 +48,17 @@ class Budget:
     A review that others wait for has a turn as well, which is much shorter: see `take_turn`.
     """
 
-    __slots__ = ("_clock", "_deadline", "_stop", "_turn_seconds", "_work", "_worked")
+    __slots__ = (
+        "_clock",
+        "_deadline",
+        "_stop",
+        "_turn_seconds",
+        "_work",
+        "_worked",
+        "hurried",
+        "selectors",
+        "stretch_seconds",
+    )
 
     def __init__(self, seconds: float, clock: Callable[[], float], since: float | None = None) -> None:
         """`seconds` from `since`, or from now, as `clock` counts them (any monotonic clock)."""
@@ -52,6 +67,12 @@ class Budget:
         self._turn_seconds = 0.0
         self._work = clock
         self._worked: float | None = None
+        self.hurried = False
+        """Whether to begin what can be done beside the loop is to end with OutOfTurn: see `lasting`."""
+        self.stretch_seconds = math.inf
+        """How long the loop may be held by that, however long it may take."""
+        self.selectors: Compiling | None = None
+        """What was compiled for this review."""
 
     @property
     def spent(self) -> bool:
@@ -77,9 +98,22 @@ class Budget:
         self._stop = stop if stop < deadline else deadline  # noqa: FURB136 -- a call of min takes as long as the rest
 
     def lasting(self, seconds: float) -> Callable[[], bool]:
-        """Says whether it is still within `seconds` from now, and within half of what is left until the deadline."""
+        """Says whether it is still within `seconds` from now, and within half of what is left until the deadline.
+
+        In a hurry that raises OutOfTurn instead of saying no, after HURRY_SECONDS.
+        """
+        hurried = self.hurried
+        seconds = min(seconds, HURRY_SECONDS if hurried else self.stretch_seconds)
         until = self._clock() + min(seconds, self.seconds_left / 2)
-        return lambda: self._clock() <= until
+
+        def go_on() -> bool:
+            if self._clock() <= until:
+                return True
+            if hurried:
+                raise OutOfTurn
+            return False
+
+        return go_on
 
     def end_turn(self) -> None:
         """From now on only the deadline counts."""

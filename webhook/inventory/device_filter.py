@@ -61,10 +61,10 @@ class PlacedTest(NamedTuple):
     test: DeviceTest
 
 
-def tests_of(
-    selector: DeviceSelector, classes: Mapping[str, DeviceClassSelectors], compiles: CompilesSelectors
-) -> tuple[PlacedTest, ...]:
-    """The tests of a filter, those of its class first. Raises: CannotFilterError."""
+def placed_expressions(
+    selector: DeviceSelector, classes: Mapping[str, DeviceClassSelectors]
+) -> tuple[tuple[str, str], ...]:
+    """Where the selectors of a filter stand, those of its class first, and what they are. Raises: CannotFilterError."""
     wanted = selector.device_class_name
     if selector.unknown:
         fields = ", ".join(field for field, _ in selector.unknown)
@@ -73,15 +73,23 @@ def tests_of(
         raise CannotFilterError(f"device class {wanted} does not exist")
     of_class = classes[wanted].selectors if wanted is not None else ()
     placed = [
-        *[(f"selector #{at} of device class {wanted}", each) for at, each in enumerate(of_class)],
-        *[(f"selector #{at}", each) for at, each in enumerate(selector.selectors)],
+        *[(f"selector #{at} of device class {wanted}", each.expression) for at, each in enumerate(of_class)],
+        *[(f"selector #{at}", each.expression) for at, each in enumerate(selector.selectors)],
     ]
-    found: list[PlacedTest] = []
-    for where, each in placed:
-        if each.expression is None:
+    for where, expression in placed:
+        if expression is None:
             raise CannotFilterError(f"{where} cannot be used: it has no CEL expression")
+    return tuple([(where, expression) for where, expression in placed if expression is not None])
+
+
+def tests_of(
+    selector: DeviceSelector, classes: Mapping[str, DeviceClassSelectors], compiles: CompilesSelectors
+) -> tuple[PlacedTest, ...]:
+    """The tests of a filter, those of its class first. Raises: CannotFilterError."""
+    found: list[PlacedTest] = []
+    for where, expression in placed_expressions(selector, classes):
         try:
-            found.append(PlacedTest(where, each.expression, compiles(each.expression)))
+            found.append(PlacedTest(where, expression, compiles(expression)))
         except CannotCompileError as error:
             raise CannotFilterError(f"{where} cannot be used: {error}") from None
     return tuple(found)

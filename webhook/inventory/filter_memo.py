@@ -10,7 +10,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from webhook.expressions.drivers import drivers_of
-from webhook.inventory.device_filter import FailedSelectorError, satisfies, tests_of
+from webhook.inventory.device_filter import FailedSelectorError, placed_expressions, satisfies, tests_of
 from webhook.inventory.device_selectors import DeviceSelectors, SeenDevices
 from webhook.inventory.published import published_devices
 
@@ -28,10 +28,11 @@ FILTERS_MOST: Final = 1000
 """Filters that are remembered; the one that was asked about longest ago is forgotten first."""
 POOLS_MOST: Final = 128_000
 """Pools that are remembered, counted for each filter: 64 filters of 2,000 pools each, some 60 MB."""
-CHARACTERS_MOST: Final = 500_000
-"""Of their expressions: compiled, each character takes 40 to 130 bytes."""
-DEVICES_AT_ONCE: Final = 16
-"""Usual selectors take some 50 microseconds for a device, with all that is made for it."""
+DEVICES_AT_ONCE: Final = 8
+"""Usual selectors take some 50 microseconds for a device, with all that is made for it, and none more than a
+millisecond or two. A filter with several counts the device as often."""
+CHARACTERS_MOST: Final = 64 * 1024
+"""Of all selectors that are remembered; what is compiled of them takes up to 50 MB."""
 
 
 class FilterMemo:
@@ -42,6 +43,8 @@ class FilterMemo:
         self._characters = 0
         self._pools = 0
         """That are remembered of all filters together."""
+        self._characters = 0
+        """Likewise, of their selectors."""
 
     def selected(
         self,
@@ -53,39 +56,39 @@ class FilterMemo:
     ) -> Mapping[PoolId, frozenset[str]] | None:
         """The devices that the filter selects, by pool; None if `go_on` said no before all were asked.
 
-        `wanted`: the pools in question, if not all are. Raises: CannotFilterError.
+        `wanted`: the pools in question, if not all are. Raises: CannotFilterError, and what `go_on` raises.
         """
-        seen = SeenDevices()
-        tests = tests_of(selector, classes, DeviceSelectors(seen=seen))
-        key = selector, tuple([each.expression for each in tests])
+        key = selector, tuple([each for _, each in placed_expressions(selector, classes)])
         matched = self._filters.get(key)
         if matched is None:
-            matched = self._filters[key] = _Matched(selector, tests, seen)
+            seen = SeenDevices()
+            matched = _Matched(selector, tests_of(selector, classes, DeviceSelectors(seen=seen)), seen)
+            self._filters[key] = matched
             self._characters += sum(map(len, key[1]))
         self._filters.move_to_end(key)
         self._pools -= matched.remembered
         work = matched.work(pools, wanted)
-        found = None
-        while go_on():
-            if next(work, None) is None:
-                found = matched.found(wanted)
-                break
-        self._pools += matched.remembered
-        self._forget()
-        return found
+        try:
+            while go_on():
+                if next(work, None) is None:
+                    return matched.found(wanted)
+            return None
+        finally:
+            self._pools += matched.remembered
+            self._forget()
 
     def _forget(self) -> None:
         """Only so much is remembered, but always what was asked about last."""
         while len(self._filters) > 1 and (
             len(self._filters) > FILTERS_MOST or self._pools > POOLS_MOST or self._characters > CHARACTERS_MOST
         ):
-            key, oldest = self._filters.popitem(last=False)
+            (_, expressions), oldest = self._filters.popitem(last=False)
             self._pools -= oldest.remembered
-            self._characters -= sum(map(len, key[1]))
+            self._characters -= sum(map(len, expressions))
 
     def step(self, pools: Pools) -> bool:
-        """Goes on a little with what a question has left; returns whether there was anything."""
-        for matched in self._filters.values():
+        """Goes on a little with what the last question has left, or another; returns whether there was anything."""
+        for matched in reversed(self._filters.values()):
             if not matched.complete:
                 self._pools -= matched.remembered
                 more = matched.step(pools)
@@ -146,10 +149,17 @@ class _Matched:
                 continue
             yield True
             names: set[str] = set()
-            for number, device in enumerate(published_devices(identity, pool)):
-                if number % DEVICES_AT_ONCE == DEVICES_AT_ONCE - 1:
-                    yield True
-                if self._selects(device):
+            asked = 0
+            for device in published_devices(identity, pool):
+                if self._selector.device not in (None, device.address.device):
+                    continue
+                for test in self._tests:
+                    asked += 1
+                    if not asked % DEVICES_AT_ONCE:
+                        yield True
+                    if not _selects(test, device):
+                        break
+                else:
                     names.add(device.address.device)
             self._seen.forget()
             self._pools[identity] = newest, frozenset(names)
@@ -163,14 +173,12 @@ class _Matched:
         device = self._selector.device
         return (self._drivers is None or identity[0] in self._drivers) and (device is None or device in pool.devices)
 
-    def _selects(self, device: PublishedDevice) -> bool:
-        wanted = self._selector.device
-        if wanted is not None and device.address.device != wanted:
-            return False
-        try:
-            return satisfies(device, self._tests)
-        except FailedSelectorError:
-            return False
+
+def _selects(test: PlacedTest, device: PublishedDevice) -> bool:
+    try:
+        return satisfies(device, (test,))
+    except FailedSelectorError:
+        return False
 
 
 def _is(one: ResourceSlice, other: ResourceSlice) -> bool:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from webhook.patches.fleet import Fleet
 
 _DEVICES_AT_ONCE: Final = 8
-"""One evaluation takes 0.6 ms at most; usual ones take 20 µs."""
+"""Usual selectors take 20 µs for a device, and none more than a millisecond or two. A filter with several counts the
+device as often."""
 
 
 class FilterMatch:
@@ -108,16 +109,25 @@ class FilterMatch:
         """What it selects of a pool's devices: None for each few that were looked at, and the names at the end."""
         names = list(devices) if self.selector.device is None else [self.selector.device]
         found: list[str] = []
-        for at, name in enumerate(names, 1):
+        asked = 0
+        for name in names:
             device = devices.get(name)
-            if device is not None:
+            if device is None:
+                continue
+            selected = True
+            for test in self._tests:
                 try:
-                    if satisfies(device, self._tests):
-                        found.append(name)
+                    selected = satisfies(device, (test,))
                 except FailedSelectorError as error:
                     tally.add(error.where, device.address, error.detail)
-            if not at % _DEVICES_AT_ONCE:
-                yield None
+                    selected = False
+                asked += 1
+                if not asked % _DEVICES_AT_ONCE:
+                    yield None
+                if not selected:
+                    break
+            if selected:
+                found.append(name)
         yield frozenset(found)
 
     def put(self, pool: PoolId, names: DeviceNameSet, faults: tuple[SelectorFaults, ...]) -> tuple[bool, bool]:

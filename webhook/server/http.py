@@ -34,6 +34,7 @@ from webhook.server.lane import ANSWERS, Lane, Reason, Shed
 from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
 from webhook.server.review_log import Outcome, Unjudged, log_review
 from webhook.server.review_state import Misses, ReviewState
+from webhook.server.selecting import SELECTING, patience, turn_of, work_ahead
 from webhook.server.trace_context import TRACEPARENT
 from webhook.telemetry.policy import WOULD_DENY
 from webhook.validation.kinds import KINDS
@@ -222,6 +223,7 @@ class Reviews:
             return await self._decide_apart(self._documents, route, body, request, budget)
         if route.decide is mutate and _is_slice(request) and self._state.changes_slices:
             return await self._decide_apart(self._lane, route, body, request, budget)
+        budget.hurried = request.resource.resource in SELECTING
         try:
             return await self._decide_here(route, request, budget)
         except OutOfTurn:
@@ -242,7 +244,7 @@ class Reviews:
         return outcome
 
     async def _decide_ruled(self, route: _Route, body: bytes, request: AdmissionRequest, budget: Budget) -> Outcome:
-        """What comes of a review about taints that meets many rules: those are evaluated in the lane.
+        """What comes of a review about taints that meets many rules, or has selectors: those are looked at in the lane.
 
         The rest needs the inventory, which changes on the loop.
         """
@@ -256,10 +258,22 @@ class Reviews:
         def work() -> Outcome:
             return self._decide(route._replace(decide=rule), request, budget, self._state.names, on_loop=False)
 
-        outcome = await _run_in(self._lane, work, body, budget)
-        if outcome.decision is None:
-            return outcome
-        return await self._decide_here(route._replace(decide=partial(validate, ruled=ruled)), request, budget)
+        if route.decide is validate:
+            outcome = await _run_in(self._lane, work, body, budget)
+            if outcome.decision is None:
+                return outcome
+            route = route._replace(decide=partial(validate, ruled=ruled))
+        hurried, patient = budget.hurried, patience(budget)
+        while hurried and patient():
+            budget.hurried = True
+            try:
+                return await self._decide_here(route, request, budget)
+            except OutOfTurn:
+                budget.hurried = await work_ahead(
+                    budget, self._state, lambda work: _run_in(self._lane, work, body, budget), patient
+                )
+            hurried, budget.hurried = budget.hurried, False
+        return await self._decide_here(route, request, budget)
 
     async def _decide_apart(
         self, lane: Lane, route: _Route, body: bytes, request: AdmissionRequest, budget: Budget
@@ -299,7 +313,11 @@ class Reviews:
         now = datetime.now(UTC)  # noqa: TID251 -- the shell asks the clock so that the core need not
         try:
             context = self._state.context(now, budget, names, caller_trusted=route.caller_trusted, inventory=on_loop)
-            decision = route.decide(request, context)
+            if request.resource.resource in SELECTING:
+                with turn_of(budget, on_loop=on_loop):
+                    decision = route.decide(request, context)
+            else:
+                decision = route.decide(request, context)
             return Outcome(route.path, request, decision, decision.code, encode_response(request, decision))
         except OutOfTurn:
             raise

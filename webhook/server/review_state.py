@@ -111,6 +111,11 @@ class ReviewState:
         patches = self.slice_patches()
         return patches is not None and bool(patches.patches)
 
+    def match_filters(self) -> bool:
+        """Goes on a little with what questions about filters have left; returns whether there was anything."""
+        memo, inventory = self.patches().memo, None if self.sight is None else self.sight().inventory
+        return memo is not None and inventory is not None and memo.step(inventory.pools)
+
     def context(
         self,
         now: datetime,

@@ -15,6 +15,7 @@ from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.freshness import doubt
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import InventorySettings
+from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
 from webhook.inventory.filter_memo import FilterMemo
 from webhook.inventory.patch_reach import KnownPatches
 from webhook.inventory.slice_patches import SlicePatches
@@ -108,10 +109,13 @@ class PatchesInForce:
         raise AssertionError("reflectors do not return")
 
     async def _match(self, sight: Callable[[], Sight]) -> NoReturn:
+        timeslice = TimeSlice(REVIEW_SECONDS)
         while True:
             inventory = sight().inventory
-            more = inventory is not None and self._memo.step(inventory.pools)
-            await asyncio.sleep(0 if more else _IDLE_SECONDS)
+            if inventory is not None and self._memo.step(inventory.pools):
+                await timeslice.pause()
+            else:
+                await asyncio.sleep(_IDLE_SECONDS)
 
     def _changed(self, _old: object, _new: object) -> None:
         self._for_slices = None

@@ -1,0 +1,68 @@
+"""Reviews with CEL selectors: what takes long is compiled in the lane, and asked about devices in small steps."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from webhook.admission.context import OutOfTime
+from webhook.admission.patch_guard import REACH_SECONDS
+from webhook.expressions.selectors.selector import Compiling, compile_selector
+from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from webhook.admission.context import Budget
+    from webhook.server.review_state import ReviewState
+
+SELECTING: Final = frozenset({"devicetaintrules", "resourceslicepatches"})
+"""Resources whose reviews compile selectors, and ask them about devices."""
+_STRETCH_SECONDS: Final = 0.02
+"""How long such a review may hold the loop by that in the end. Nothing else is answered meanwhile."""
+
+
+def turn_of(budget: Budget, *, on_loop: bool) -> Compiling:
+    """In which a review compiles. Ends with OutOfTime or OutOfTurn when it is time for that."""
+    selectors = budget.selectors = budget.selectors or Compiling()
+    if not on_loop:
+        return selectors.turn(partial(budget.check, "selectors"))
+    go_on = budget.lasting(_STRETCH_SECONDS)
+
+    def look() -> None:
+        if not go_on():
+            raise OutOfTime("selectors")
+
+    return selectors.turn(look)
+
+
+def patience(budget: Budget) -> Callable[[], bool]:
+    """Says whether a review may still wait for what is done in small steps; it is in no hurry after that."""
+    budget.hurried = False
+    patient = budget.lasting(REACH_SECONDS)
+    budget.stretch_seconds = _STRETCH_SECONDS
+    return patient
+
+
+async def work_ahead(
+    budget: Budget,
+    state: ReviewState,
+    in_lane: Callable[[Callable[[], None]], Awaitable[None]],
+    patient: Callable[[], bool],
+) -> bool:
+    """Does what has ended a turn, beside the loop or in small steps; returns whether there was anything."""
+    expression = "" if budget.selectors is None else budget.selectors.expression
+    if expression:
+
+        def work() -> None:
+            with contextlib.suppress(OutOfTime), turn_of(budget, on_loop=False):
+                compile_selector(expression)
+
+        await in_lane(work)
+        return True
+    timeslice, more = TimeSlice(REVIEW_SECONDS), False
+    while patient() and state.match_filters():
+        more = True
+        await timeslice.pause()
+    return more
