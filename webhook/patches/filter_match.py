@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.expressions.drivers import drivers_of
+from webhook.expressions.selectors.selector import Compiling
 from webhook.inventory.device_filter import (
     CannotFilterError,
     FailedSelectorError,
@@ -52,9 +53,11 @@ class FilterMatch:
 
     def compile(self, classes: Mapping[str, DeviceClassSelectors]) -> bool:
         """Reads the class and the selectors; returns whether something else may be selected than before."""
-        before = self.unusable, self._expressions
+        before, known = (self.unusable, self._expressions), {each.expression: each.test for each in self._tests}
         try:
-            self._tests, self.unusable = tests_of(self.selector, classes, self._compiles), ""
+            with Compiling().turn():
+                tests = tests_of(self.selector, classes, lambda text: known.get(text) or self._compiles(text))
+            self._tests, self.unusable = tests, ""
         except CannotFilterError as error:
             self._tests, self.unusable = (), str(error)
         if self.version and before == (self.unusable, self._expressions):

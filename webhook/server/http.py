@@ -314,7 +314,7 @@ class Reviews:
         try:
             context = self._state.context(now, budget, names, caller_trusted=route.caller_trusted, inventory=on_loop)
             if request.resource.resource in SELECTING:
-                with turn_of(budget, on_loop=on_loop):
+                with turn_of(budget, request.resource.resource, on_loop=on_loop):
                     decision = route.decide(request, context)
             else:
                 decision = route.decide(request, context)

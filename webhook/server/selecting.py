@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import OutOfTime
 from webhook.admission.patch_guard import REACH_SECONDS
-from webhook.expressions.selectors.selector import Compiling, compile_selector
+from webhook.expressions.selectors.selector import COMPILE_STEPS, Compiling, compile_selector
 from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
 
 if TYPE_CHECKING:
@@ -17,17 +18,20 @@ if TYPE_CHECKING:
     from webhook.admission.context import Budget
     from webhook.server.review_state import ReviewState
 
-SELECTING: Final = frozenset({"devicetaintrules", "resourceslicepatches"})
+SLICES: Final = "resourceslices"
+SELECTING: Final = frozenset({"devicetaintrules", "resourceslicepatches", SLICES})
 """Resources whose reviews compile selectors, and ask them about devices."""
 _STRETCH_SECONDS: Final = 0.02
 """How long such a review may hold the loop by that in the end. Nothing else is answered meanwhile."""
 
 
-def turn_of(budget: Budget, *, on_loop: bool) -> Compiling:
+def turn_of(budget: Budget, resource: str, *, on_loop: bool) -> Compiling:
     """In which a review compiles. Ends with OutOfTime or OutOfTurn when it is time for that."""
     selectors = budget.selectors = budget.selectors or Compiling()
     if not on_loop:
-        return selectors.turn(partial(budget.check, "selectors"))
+        # Those of a slice are of all patches that are stored.
+        steps = math.inf if resource == SLICES else COMPILE_STEPS
+        return selectors.turn(partial(budget.check, "selectors"), steps)
     go_on = budget.lasting(_STRETCH_SECONDS)
 
     def look() -> None:
@@ -56,7 +60,7 @@ async def work_ahead(
     if expression:
 
         def work() -> None:
-            with contextlib.suppress(OutOfTime), turn_of(budget, on_loop=False):
+            with contextlib.suppress(OutOfTime), turn_of(budget, "", on_loop=False):
                 compile_selector(expression)
 
         await in_lane(work)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
@@ -19,13 +18,15 @@ PARTS_MAX: Final = 128
 class CelType:
     """A type. `kind` is its sort, `name` tells those of one sort apart, `of` are its parameters.
 
-    There is one object of each: types are equal if they are the same. `parts` counts it and all types within; `is_open`
-    says whether a parameter that is not known yet is among them. Raises, when it is made: SelectorError, for more than
-    PARTS_MAX parts.
+    There is one object of each, so that equal types are compared at once. `parts` counts it and all types within,
+    `is_open` says whether a parameter that is not known yet is among them.
+
+    Raises, when it is made: SelectorError, for more than PARTS_MAX parts.
     """
 
-    __slots__ = ("__weakref__", "is_open", "kind", "name", "of", "parts")
+    __slots__ = ("__weakref__", "_hash", "is_open", "kind", "name", "of", "parts")
 
+    _hash: int
     kind: str
     name: str
     of: tuple[CelType, ...]
@@ -43,8 +44,19 @@ class CelType:
         made = super().__new__(cls)
         made.kind, made.name, made.of, made.parts = kind, name, of, parts
         made.is_open = kind == "parameter" or any(each.is_open for each in of)
-        with _MAKING:
-            return _KNOWN.setdefault(key, made)
+        made._hash = hash(key)
+        return _KNOWN.setdefault(key, made)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        # Two threads may have made one each.
+        if not isinstance(other, CelType) or self._hash != other._hash:
+            return False
+        return (self.kind, self.name, self.of) == (other.kind, other.name, other.of)
 
     def __repr__(self) -> str:
         return f"CelType({self})"
@@ -64,7 +76,6 @@ class CelType:
 
 
 _KNOWN: Final[MutableMapping[tuple[Any, ...], CelType]] = WeakValueDictionary()
-_MAKING: Final = Lock()
 OPTIONAL_NAME: Final = "optional_type"
 BOOL: Final = CelType("bool", "bool")
 INT: Final = CelType("int", "int")

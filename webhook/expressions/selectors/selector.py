@@ -15,7 +15,7 @@ from webhook.expressions.selectors.builder import built
 from webhook.expressions.selectors.checker import check
 from webhook.expressions.selectors.cost import MAX_COST, worst_cost
 from webhook.expressions.selectors.faults import FaultKind, SelectorError, SelectorFault
-from webhook.expressions.selectors.frame import CostExceededError, Frame, StepBudget
+from webhook.expressions.selectors.frame import CostExceededError, Frame, StepBudget, unwatched
 from webhook.expressions.selectors.kinds import BOOL, DYN, INT, SEMVER, STRING
 from webhook.expressions.selectors.native import native
 from webhook.expressions.selectors.reader import read_selector
@@ -117,20 +117,19 @@ def derived_cost(expression: str) -> int | SelectorFault:
 class Compiling:
     """What is compiled for one asker, such as a review, wherever the call is: a turn is a `with` block.
 
-    It takes at most COMPILE_STEPS in a turn; what it has compiled before takes none. While a selector is being compiled
-    `expression` has it, and also when a turn was ended by that.
+    What it has compiled before takes no steps. While a selector is being compiled `expression` has it, and also when a
+    turn was ended by that.
     """
 
-    __slots__ = ("_budget", "_found", "_token", "expression")
+    __slots__ = ("_found", "_left", "_look", "_token", "expression")
 
     def __init__(self) -> None:
         self._found: dict[str, Selector | SelectorFault] = {}
         self.expression = ""
 
-    def turn(self, look: Callable[[], None]) -> Self:
-        """Begins one. `look` is called now and then, and may raise to end it."""
-        self._budget = StepBudget(COMPILE_STEPS, look)
-        self.expression = ""
+    def turn(self, look: Callable[[], None] = unwatched, steps: float = COMPILE_STEPS) -> Self:
+        """Begins one, in which all selectors together take so many steps. `look` may raise to end it."""
+        self._look, self._left, self.expression = look, steps, ""
         return self
 
     def __enter__(self) -> None:
@@ -144,7 +143,10 @@ class Compiling:
         found = self._found.get(expression)
         if found is None:
             self.expression = expression
-            found = self._found[expression] = _selector(expression, self._budget)
+            budget = StepBudget(int(max(min(COMPILE_STEPS, self._left), 0)), self._look)
+            allowed = budget.left
+            found = self._found[expression] = _selector(expression, budget)
+            self._left -= allowed - budget.left
             self.expression = ""
         return found
 
@@ -152,11 +154,18 @@ class Compiling:
 _ASKER: Final[ContextVar[Compiling | None]] = ContextVar("asker", default=None)
 
 
+def _too_long() -> SelectorError:
+    return SelectorError.unsupported("takes too long to check; use fewer selectors, or simpler ones")
+
+
 def _selector(expression: str, budget: StepBudget) -> Selector | SelectorFault:
     known = _remembered(expression) if len(expression) <= REMEMBERED_MAX_CHARACTERS else None
     if known is None:
         return _measured(expression, budget)
-    budget.charge(known[1])
+    try:
+        budget.charge(known[1])
+    except CostExceededError:
+        return _too_long().fault
     return known[0]
 
 
@@ -208,7 +217,7 @@ def _checked(expression: str, is_right: Callable[[CelType], bool], wanted: str, 
     except RecursionError:
         raise SelectorError.unsupported("nested too deep for the stack") from None
     except CostExceededError:
-        raise SelectorError.unsupported("takes too long to check; use a shorter selector, or a simpler one") from None
+        raise _too_long() from None
 
 
 def _built(node: Node) -> Step | SelectorError:

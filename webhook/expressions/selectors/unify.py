@@ -59,7 +59,7 @@ class Substitutions:
 
     def _fit(self, one: CelType, other: CelType) -> bool:  # noqa: PLR0911 -- one case a sort of type
         self._charge(1)
-        if one is other:
+        if one == other:
             return True
         if other.kind == "parameter":
             valid, known = self._stands_for(one, other)
@@ -98,7 +98,7 @@ class Substitutions:
         self._charge(1)
         if not within.is_open:
             return True
-        if parameter is within:
+        if parameter == within:
             return False
         if within.kind == "parameter":
             return within not in self._found or self._absent(parameter, self._found[within])
@@ -118,7 +118,7 @@ def most_general(one: CelType, other: CelType) -> CelType:
 
 
 def _says_less(one: CelType, other: CelType) -> bool:
-    if one is other or one.is_dynamic or one.kind == "parameter":
+    if one == other or one.is_dynamic or one.kind == "parameter":
         return True
     if other.is_dynamic or other.kind == "parameter" or one.kind != other.kind:
         return False

@@ -1,0 +1,340 @@
+"""Selectors cost no more than they are charged for, whatever they are made of: when they are compiled and evaluated."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.selectors.hostile import hostile, instance, value
+from webhook.expressions.selectors import library
+from webhook.expressions.selectors import selector as selectors
+from webhook.expressions.selectors.declarations import functions
+from webhook.expressions.selectors.device import SelectedDevice
+from webhook.expressions.selectors.faults import FaultKind, SelectorError
+from webhook.expressions.selectors.frame import BETWEEN_LOOKS, CostExceededError, Frame, StepBudget
+from webhook.expressions.selectors.kinds import PARTS_MAX, CelType, list_of, map_of, named
+from webhook.expressions.selectors.selector import COMPILE_STEPS, Compiling, Selector, SelectorFault, compile_selector
+from webhook.expressions.selectors.texts import compiled_pattern, instructions
+from webhook.expressions.values import EvaluationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+SEEDS: Final = 300
+STEPS: Final = 2000
+CALLS_A_STEP: Final = 30
+"""Functions that are called for one step: reading is dearest."""
+CHARACTERS_A_STEP: Final = 40
+DEVICE: Final = SelectedDevice("gpu.example.com", {"model": {"string": "a100"}, "tags": {"strings": ["a", "b"]}})
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many functions are called, in Python and in C."""
+    count = 0
+
+    def note(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def size_of(found: Any) -> int:
+    """Characters and entries of a value, not of those within."""
+    return len(found) if isinstance(found, str | bytes | list | dict) else 1
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all values that functions of the library make."""
+    sizes: list[int] = []
+
+    def watched(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            found = function(*arguments)
+            sizes.append(size_of(found))
+            return found
+
+        return run
+
+    for name, function in list(library.LIBRARY.items()):
+        monkeypatch.setitem(library.LIBRARY, name, watched(function))
+    selectors._remembered.cache_clear()
+    return sizes
+
+
+def compiled(text: str, budget: StepBudget) -> Selector | SelectorFault:
+    return selectors._measured(text, budget)
+
+
+def test_hostile_selectors_cost_no_more_than_they_are_charged_for(made: list[int]) -> None:
+    kinds: dict[str, int] = {}
+    for seed in range(SEEDS):
+        text, budget = hostile(seed), StepBudget(COMPILE_STEPS)
+        assert len(text) <= selectors.MAX_BYTES
+        found: list[Selector | SelectorFault] = []
+        calls = calls_of(lambda: found.append(compiled(text, budget)))  # noqa: B023 -- called at once
+        charged = COMPILE_STEPS - budget.left
+        assert calls <= CALLS_A_STEP * charged, text
+        [selector] = found
+        kinds[type(selector).__name__] = kinds.get(type(selector).__name__, 0) + 1
+        if isinstance(selector, SelectorFault):
+            assert len(selector.detail) < 1200
+            continue
+        made.clear()
+        budget = StepBudget(STEPS)
+        calls = calls_of(lambda: evaluated(selector, budget))  # noqa: B023 -- called at once
+        charged = STEPS - max(budget.left, 0) + 1
+        assert calls <= CALLS_A_STEP * charged, text
+        assert sum(made) <= CHARACTERS_A_STEP * charged, text
+    assert min(kinds.values()) >= SEEDS / 10, "some are refused, and some are not"
+
+
+def evaluated(selector: Selector, budget: StepBudget) -> bool | None:
+    try:
+        return selector.interpreted(DEVICE, budget)
+    except EvaluationError:
+        return None
+
+
+OVERLOADS: Final = sorted(each for each in functions().by_id if each in library.LIBRARY)
+
+
+def charged_for(overload: str, size: int, made: list[int]) -> tuple[int, int, int]:
+    """The steps, the calls, and the size of the result, of a call with arguments of a size."""
+    known = functions().by_id[overload]
+    # The value of an optional value is not made again.
+    stand_ins = dict.fromkeys(known.parameters, named("int" if overload == "optional_value" else "string"))
+    kinds = [instance(each, stand_ins) for each in known.arguments]
+    values = [value(kind, size) for kind in kinds]
+    function, counted = library.dispatched([overload], kinds), library.is_counted([overload])
+    frame = Frame({}, StepBudget(10**9))
+
+    def run() -> None:
+        for each in values:
+            frame.charge_for(each)
+        try:
+            made.append(size_of(function(frame.charge, *values) if counted else function(*values)))
+        except EvaluationError:
+            made.append(0)
+
+    calls = calls_of(run)
+    return 10**9 - frame.budget.left, calls, made[-1]
+
+
+@pytest.mark.parametrize("overload", OVERLOADS)
+def test_no_function_is_free(overload: str) -> None:
+    """What it takes grows with what it is given, and bounds what it does and makes."""
+    few, many = charged_for(overload, 20, []), charged_for(overload, 400, [])
+    kinds = functions().by_id[overload].arguments
+    if any(kind.kind in {"list", "map", "string", "bytes", "parameter"} or "Semver" in kind.name for kind in kinds):
+        # A tenth of a step a character or an entry is the least.
+        assert many[0] >= few[0] + 30
+    for steps, calls, size in (few, many):
+        assert calls <= CALLS_A_STEP * (steps + 1)
+        assert size <= CHARACTERS_A_STEP * (steps + 1)
+
+
+def test_every_function_can_be_part_of_a_hostile_selector() -> None:
+    texts = "".join(map(hostile, range(SEEDS)))
+    names = {
+        name for name, overloads in functions().by_name.items() if any(each.id in library.LIBRARY for each in overloads)
+    }
+    spelt = {name: f"{name}(" for name in names if name[0].isalpha() and "@" not in name}
+    assert [name for name, start in spelt.items() if start not in texts] == []
+
+
+# --- types ------------------------------------------------------------------------------------------
+
+
+def bomb(levels: int) -> str:
+    """Each value is of a type that is twice as large as the one before."""
+    start = "".join(f"cel.bind(v{at}, {{v{at - 1}: v{at - 1}}}, " if at else "cel.bind(v0, 1, " for at in range(levels))
+    return f"{start}v{levels - 1} == v{levels - 1}{')' * levels}"
+
+
+def test_a_type_of_too_many_parts_is_unsupported() -> None:
+    assert isinstance(compile_selector(bomb(6)), Selector)
+    for levels in (8, 16, 22):
+        assert compile_selector(bomb(levels)) == SelectorFault(
+            FaultKind.UNSUPPORTED, "not supported here: a type of more than 128 parts; nest fewer lists and maps"
+        )
+
+
+def test_what_a_type_bomb_takes_does_not_double_with_each_level() -> None:
+    def calls(levels: int) -> int:
+        return calls_of(lambda: compiled(bomb(levels), StepBudget(COMPILE_STEPS)))
+
+    assert calls(20) < 4 * calls(10)
+
+
+def test_equal_types_are_one_object_while_they_are_used() -> None:
+    one, other = (map_of(list_of(CelType("int", "int")), named("list(list(string))")) for _ in range(2))
+    assert one is other
+    assert hash(one) == hash(other)
+
+
+def test_a_type_counts_its_parts_as_often_as_they_stand_there() -> None:
+    kind = named("int")
+    while 2 * kind.parts + 1 <= PARTS_MAX:
+        kind = map_of(kind, kind)
+    assert kind.parts == 2**7 - 1
+    with pytest.raises(SelectorError, match="a type of more than 128 parts"):
+        map_of(kind, kind)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[" * 40 + "]" * 40 + " == []", id="lists of nothing"),
+        pytest.param(
+            "".join(f"cel.bind(v{at}, [{f'v{at - 1}' if at else ''}, []], " for at in range(20))
+            + "v19 == v19"
+            + ")" * 20,
+            id="lists of what was a list of nothing",
+        ),
+        pytest.param(
+            "".join(f"cel.bind(v{at}, [], " for at in range(40))
+            + " + ".join(f"v{at}" for at in range(40))
+            + " == []"
+            + ")" * 40,
+            id="parameters that stand for each other",
+        ),
+        pytest.param("{" * 1 + ", ".join(f"{at}: []" for at in range(900)) + "} == {}", id="many parameters"),
+        pytest.param("(" * 45 + "{1: " * 1 + "1}" + ")" * 45 + " == {}", id="parentheses"),
+        pytest.param("{1:" * 40 + "1" + "}" * 40 + " == {}", id="maps"),
+        pytest.param("dyn(" * 40 + "[" + ", ".join(["1"] * 3000) + "]" + ")" * 40 + " == 1", id="conversions"),
+        pytest.param("1 in [" + ", ".join(["1"] * 3000) + "]", id="a long list"),
+        pytest.param(" || ".join(["optional.of(1).optMap(x, x).hasValue()"] * 45), id="copies"),
+        pytest.param("a." * 45 + "a" + " && a" * 900, id="names"),
+        pytest.param(f"double('{'1' * 9000}x') == 1.0", id="digits"),
+        pytest.param(f"double('0x{'a' * 9000}x') == 1.0", id="digits of hexadecimal numbers"),
+        pytest.param(f"int('{'0' * 9000}x') == 1", id="zeros"),
+        pytest.param("'" + "\\\\" * 4000 + "'.matches('a')", id="backslashes"),
+        pytest.param("!" * 9000 + "true", id="exclamation marks"),
+        pytest.param("-" * 9000 + "1 == 1", id="minus signs"),
+    ],
+)
+def test_what_repeats_itself_is_checked_in_proportion_to_its_length(text: str) -> None:
+    budget = StepBudget(COMPILE_STEPS)
+    assert calls_of(lambda: compiled(text, budget)) <= CALLS_A_STEP * (COMPILE_STEPS - budget.left)
+    assert COMPILE_STEPS - budget.left <= 40 * len(text) + 1000
+
+
+def test_a_name_and_a_type_are_cut_in_messages() -> None:
+    fault = compile_selector("a" * 9000)
+    assert isinstance(fault, SelectorFault)
+    assert len(fault.detail) == 1024 + len("...")
+    found = compile_selector(f"int('{'7' * 100}' + '{'x' * 3000}') == 1")
+    assert isinstance(found, Selector)
+    with pytest.raises(EvaluationError) as raised:
+        found.matches(DEVICE)
+    assert len(str(raised.value)) == 1024 + len("...")
+
+
+# --- patterns ---------------------------------------------------------------------------------------
+
+PATTERNS: Final = (
+    *("abc", "(a?){1,90}", "(?:(?:a?){30}){30}", "[a-zé]{30}", "(?i)kelvins{20}", "\\pL{9}", "[\\pL\\pN]{4}", "\\PN"),
+    *("[^a]{30}", "(.{9}){9}", "\\w+\\s?\\D*", "[[:^alpha:]x]{7}", "a|b|cd|é", "x{,3}", "(((a{3}){3}){3}){3}", "^$"),
+    *(
+        "é{300}",
+        "[\u03b1-\u03c9]{20}",
+        ".{100}",
+        "(?s).{100}",
+        "\\p{Greek}{30}",
+        "\\x{10FFFF}{9}",
+        "[[:word:]]{50}",
+        "a{0}",
+    ),
+)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_program_is_no_larger_than_it_was_taken_for(pattern: str) -> None:
+    assert compiled_pattern(pattern).programsize <= instructions(pattern)
+
+
+def test_many_patterns_are_not_compiled() -> None:
+    text = " || ".join(f"'a'.matches('(a?){{1,{at}}}')" for at in range(100, 400))
+    before = compiled_pattern.cache_info().misses
+    budget = StepBudget(COMPILE_STEPS)
+    assert compiled(text, budget) == SelectorFault(
+        FaultKind.UNSUPPORTED, "not supported here: takes too long to check; use fewer selectors, or simpler ones"
+    )
+    assert compiled_pattern.cache_info().misses - before < 100
+
+
+def test_a_selector_keeps_the_programs_of_its_patterns() -> None:
+    """Others push them out of the cache; to compile them again is not what an evaluation is charged for."""
+    found = compile_selector(" && ".join(f"!device.driver.matches('x{at}$')" for at in range(40)))
+    assert isinstance(found, Selector)
+    assert found.matches(DEVICE)
+    before = compiled_pattern.cache_info().misses
+    assert found.matches(DEVICE)
+    assert compiled_pattern.cache_info().misses == before
+
+
+def test_a_pattern_that_is_computed_is_charged_for_each_time() -> None:
+    found = compile_selector("device.driver.matches('gpu' + '')")
+    assert isinstance(found, Selector)
+    for _ in range(2):
+        with pytest.raises(CostExceededError):
+            found.matches(DEVICE, StepBudget(STEPS))
+
+
+# --- looks ------------------------------------------------------------------------------------------
+
+
+class Enough(Exception):  # noqa: N818 -- it says when to stop
+    """Raised by a look."""
+
+
+def after(looks: int) -> Callable[[], None]:
+    left = iter(range(looks))
+
+    def look() -> None:
+        if next(left, None) is None:
+            raise Enough
+
+    return look
+
+
+def test_a_look_at_the_clock_comes_at_least_every_256_steps() -> None:
+    found = compile_selector("lists.range(200).all(x, lists.range(200).all(y, x + y >= 0))")
+    assert isinstance(found, Selector)
+    budget = StepBudget(10**6, after(10))
+    with pytest.raises(Enough):
+        found.matches(DEVICE, budget)
+    assert 10**6 - budget.left <= 11 * BETWEEN_LOOKS + 400
+
+
+def test_a_look_ends_the_compiling_of_a_selector() -> None:
+    compiling = Compiling()
+    text = " || ".join(["1 < 2"] * 900)
+    with pytest.raises(Enough), compiling.turn(after(3)):
+        compile_selector(text)
+    assert compiling.expression == text
+    with compiling.turn():
+        assert isinstance(compile_selector(text), Selector)
+    assert compiling.expression == ""
+    with compiling.turn(after(0)):
+        assert isinstance(compile_selector(text), Selector), "what was compiled before takes nothing"
+
+
+def test_selectors_of_a_turn_share_its_steps() -> None:
+    text = " || ".join(["1 < 2"] * 900)
+    with Compiling().turn():
+        found = [compile_selector(f"{text} || {at} == 0") for at in range(8)]
+    faults = [each.detail for each in found if isinstance(each, SelectorFault)]
+    assert 0 < len(faults) < 8
+    assert set(faults) == {"not supported here: takes too long to check; use fewer selectors, or simpler ones"}
