@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.expressions.selectors.declarations import functions
 from webhook.expressions.selectors.kinds import CelType, named
+from webhook.expressions.selectors.library import LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,13 +37,14 @@ _PATTERNS: Final = ("(a?){1,90}", "((a*b*)*c)*", "(?i)[^a-z]{50}", "\\\\\\\\pL{3
 
 
 def hostile(seed: int) -> str:
-    """A selector of at most 10 KiB."""
+    """A selector of at most 10 KiB. Most of those with an even seed can be evaluated."""
     rng = random.Random(seed)
-    overloads = list(functions().by_id.values())
     names = {each.id: name for name, known in functions().by_name.items() for each in known}
+    evaluated = [each for each in functions().by_id.values() if each.id in LIBRARY]
+    overloads = list(functions().by_id.values()) if seed % 2 else evaluated
     values: list[tuple[CelType, str]] = []
     text, room = "", 10_000
-    while len(values) < VALUES:
+    while len(values) < (VALUES if seed % 2 else VALUES // 2):
         overload = rng.choice(overloads)
         made = _call(overload, names[overload.id], values, rng)
         if made is None or len(made[1]) > room // 3:
