@@ -1,7 +1,8 @@
-"""What small claims wait for while others send claims of 2 MB: `make benchmark-stalls`.
+"""What small claims wait for while others send claims of 2 MB, or hostile selectors: `make benchmark-stalls`.
 
 One client asks small forbidden claims in turn, first alone, then beside sixteen that are connected and send large ones
-as fast as they are answered. Every small claim has to be refused within its timeout of 3 s.
+as fast as they are answered, then beside sixteen with CEL selectors that are made to take long. Every small claim has
+to be refused within its timeout of 3 s, and `/livez` beside the selectors has to answer within a second.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.policies import MANY_RULES, write
 from benchmarks.servers import HOST, Certificates, Server, ours
-from tests.builders import encoded, make_claim, make_request, make_review, make_toleration
+from tests.builders import encoded, make_claim, make_patch, make_request, make_review, make_taint, make_toleration
+from tests.selectors.hostile import slowest
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
     from multiprocessing.sharedctypes import Synchronized
     from multiprocessing.synchronize import Barrier
 
@@ -31,6 +34,8 @@ _SMALL: Final = 2000
 _LOWER: Final = 10
 """By how much clients with large claims are nicer than the one that is timed."""
 _TIMEOUT_SECONDS: Final = 3
+_PROBED: Final = 20
+"""Small claims from one probe to the next."""
 _TIMES_IDLE: Final = 5
 """p99 beside large claims may be so many times p99 alone."""
 _PATH: Final = f"/validate?timeout={_TIMEOUT_SECONDS}s"
@@ -54,6 +59,12 @@ def _large() -> bytes:
 def _small() -> bytes:
     """Forbidden, whatever the policy: seventeen tolerations."""
     return encoded(make_review(make_claim(requests=[make_request(tolerations=[make_toleration()] * 17)])))
+
+
+def _selecting(seed: int) -> bytes:
+    """A patch with two selectors, which take as long to compile as any that were found."""
+    selectors = [{"cel": {"expression": text}} for text in slowest(seed)]
+    return encoded(make_review(make_patch(filter_={"selectors": selectors}, taints=[make_taint(effect="NoSchedule")])))
 
 
 def _connected(port: int, context: ssl.SSLContext) -> http.client.HTTPSConnection:
@@ -100,27 +111,60 @@ def main() -> int:
             for _ in range(_SMALL):
                 _ask(client, small)
             alone = [_ask(client, small) for _ in range(_SMALL)]
-            connected, answered = multiprocessing.Barrier(_LARGE + 1), multiprocessing.Value("i", 0)
-            arguments = (server.port, certificates, _large(), connected, answered)
-            floods = [multiprocessing.Process(target=_flood, args=arguments, daemon=True) for _ in range(_LARGE)]
-            for flood in floods:
-                flood.start()
-            try:
-                connected.wait()
-                start = time.perf_counter()
-                beside = [_ask(client, small) for _ in range(_SMALL)]
-                large_rate = answered.value / (time.perf_counter() - start)
-                if not all(flood.is_alive() for flood in floods):
-                    raise SystemExit("a large claim got no answer in its time")
-            finally:
-                for flood in floods:
-                    flood.terminate()
+            beside, large_rate = _beside(server.port, certificates, client, small, [_large()] * _LARGE)
+            before = server.memory.resident
+            bodies = list(map(_selecting, range(_LARGE)))
+            hostile, rate = _beside(server.port, certificates, client, small, bodies, command.ready)
+            grown = (server.memory.resident - before) / 2**20
     print("| small claims | p50 ms | p99 ms | longest ms |\n|---|---:|---:|---:|")
-    for title, taken in (("alone", alone), (f"beside {_LARGE} of 2 MB", beside)):
+    rows = (
+        ("alone", alone),
+        (f"beside {_LARGE} of 2 MB", beside),
+        (f"beside {_LARGE} with hostile selectors", hostile),
+    )
+    for title, taken in rows:
         figures = " | ".join(f"{figure:.2f}" for figure in (statistics.median(taken), _p99(taken), max(taken)))
         print(f"| {title} | {figures} |")
-    print(f"{large_rate:.0f} large claims a second were answered meanwhile")
+    print(f"{large_rate:.0f} large claims a second were answered meanwhile, and {rate:.1f} patches with such selectors")
+    print(f"The server grew by {grown:.0f} MiB beside the selectors")
     return int(_p99(beside) > _TIMES_IDLE * _p99(alone))
+
+
+def _beside(
+    port: int,
+    certificates: Certificates,
+    client: http.client.HTTPSConnection,
+    small: bytes,
+    bodies: list[bytes],
+    probed: Callable[[], bool] = lambda: True,
+) -> tuple[list[float], float]:
+    """How long small claims took beside clients that each send a body without a pause, and how many of those a second.
+
+    `probed` asks the port for probes, now and then, and has to say yes within a second.
+    """
+    connected, answered = multiprocessing.Barrier(len(bodies) + 1), multiprocessing.Value("i", 0)
+    floods = [
+        multiprocessing.Process(target=_flood, args=(port, certificates, body, connected, answered), daemon=True)
+        for body in bodies
+    ]
+    for flood in floods:
+        flood.start()
+    try:
+        connected.wait()
+        start = time.perf_counter()
+        taken = []
+        for number in range(_SMALL):
+            taken.append(_ask(client, small))
+            asked = time.perf_counter()
+            if not number % _PROBED and not (probed() and time.perf_counter() - asked < 1):
+                raise SystemExit("a probe got no answer within a second")
+        rate = answered.value / (time.perf_counter() - start)
+        if not all(flood.is_alive() for flood in floods):
+            raise SystemExit("a client beside the small claims got no answer in its time")
+    finally:
+        for flood in floods:
+            flood.terminate()
+    return taken, rate
 
 
 if __name__ == "__main__":

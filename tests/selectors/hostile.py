@@ -58,6 +58,11 @@ def hostile(seed: int) -> str:
     return f"{text}{' || '.join(ends)}{')' * len(values)}"
 
 
+def slowest(seed: int) -> tuple[str, str]:
+    """Two selectors of which the first takes as long to compile as any that was found, and the second is refused."""
+    return f"{' || '.join(['1 < 2'] * 1100)} || {seed} < 0", "1"
+
+
 def _call(
     overload: Overload, name: str, values: list[tuple[CelType, str]], rng: random.Random
 ) -> tuple[CelType, str] | None:
