@@ -51,11 +51,14 @@ class FilterMatch:
         self._selected: dict[PoolId, DeviceNameSet] = {}
         self._faults: dict[PoolId, tuple[SelectorFaults, ...]] = {}
 
-    def compile(self, classes: Mapping[str, DeviceClassSelectors]) -> bool:
-        """Reads the class and the selectors; returns whether something else may be selected than before."""
+    def compile(self, classes: Mapping[str, DeviceClassSelectors], compiling: Compiling | None = None) -> bool:
+        """Reads the class and the selectors; returns whether something else may be selected than before.
+
+        `compiling` has what other filters share with this one.
+        """
         before, known = (self.unusable, self._expressions), {each.expression: each.test for each in self._tests}
         try:
-            with Compiling().turn():
+            with (compiling or Compiling()).turn():
                 tests = tests_of(self.selector, classes, lambda text: known.get(text) or self._compiles(text))
             self._tests, self.unusable = tests, ""
         except CannotFilterError as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from msgspec import structs
 
 from webhook.api.rules import DeviceSelector
+from webhook.expressions.selectors.selector import Compiling
 from webhook.inventory.originals import ORIGINALS
 from webhook.inventory.pools import Pool, Pools
 from webhook.inventory.published import published_devices
@@ -144,8 +145,9 @@ class PatchIndex:
         self._classes.pop(name, None)
         if new is not None:
             self._classes[name] = new
+        compiling = Compiling()
         for match in self._matches.values():
-            if match.selector.device_class_name == name and match.compile(self._classes):
+            if match.selector.device_class_name == name and match.compile(self._classes, compiling):
                 self._changed |= match.patches
                 self._to_rematch[match.selector] = None
 

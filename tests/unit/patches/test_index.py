@@ -12,6 +12,7 @@ from tests.unit.inventory.patched import CREATED, DRIVER, class_of, patch_of, sl
 from tests.unit.patches.indexed import ByNumber, drained, index_of
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.taints import DeviceTaint
+from webhook.expressions.selectors import selector as selectors
 from webhook.inventory.device_selectors import SharedSelectors
 from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.inventory.pools import Pool
@@ -383,3 +384,25 @@ def _overridden(was: int) -> Any:
     kept = {"d0": {Setting("attributes", "n"): Overridden({"int": was}, {"int": 0})}}
     value = numbered(0)
     return structs.replace(value, meta=structs.replace(value.meta, annotations={ORIGINALS: annotation_of(kept)}))
+
+
+def test_selectors_of_a_class_are_compiled_once_for_all_filters_that_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those of a filter are not compiled again when its class changes."""
+    compiled: list[str] = []
+    measured = selectors._measured
+
+    def watched(expression: str, budget: Any) -> object:
+        compiled.append(expression)
+        return measured(expression, budget)
+
+    monkeypatch.setattr(selectors, "_measured", watched)
+    long = " || ".join(["1 < 2"] * 300)
+    index = PatchIndex(SharedSelectors())
+    for number in range(3):
+        own = f"{long} || {number} < 0"
+        index.apply_patch(str(number), patch_of(str(number), cel=[own], device_class_name="c"))
+    for number in range(2):
+        compiled.clear()
+        index.apply_class("c", class_of("c", f"{long} && {number} < 9")["c"])
+        assert [text for text in compiled if "&&" in text] == [f"{long} && {number} < 9"]
+    assert len(compiled) == 1
