@@ -28,7 +28,7 @@ FILTERS_MOST: Final = 1000
 """Filters that are remembered; the one that was asked about longest ago is forgotten first."""
 POOLS_MOST: Final = 128_000
 """Pools that are remembered, counted for each filter: 64 filters of 2,000 pools each, some 60 MB."""
-DEVICES_AT_ONCE: Final = 8
+DEVICES_AT_ONCE: Final = 4
 """Usual selectors take some 50 microseconds for a device, with all that is made for it, and none more than a
 millisecond or two. A filter with several counts the device as often."""
 CHARACTERS_MOST: Final = 64 * 1024

@@ -34,7 +34,7 @@ from webhook.server.lane import ANSWERS, Lane, Reason, Shed
 from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
 from webhook.server.review_log import Outcome, Unjudged, log_review
 from webhook.server.review_state import Misses, ReviewState
-from webhook.server.selecting import SELECTING, patience, turn_of, work_ahead
+from webhook.server.selecting import SELECTING, STRETCH_SECONDS, turn_of, work_ahead
 from webhook.server.trace_context import TRACEPARENT
 from webhook.telemetry.policy import WOULD_DENY
 from webhook.validation.kinds import KINDS
@@ -263,16 +263,14 @@ class Reviews:
             if outcome.decision is None:
                 return outcome
             route = route._replace(decide=partial(validate, ruled=ruled))
-        hurried, patient = budget.hurried, patience(budget)
-        while hurried and patient():
-            budget.hurried = True
+        while budget.hurried and not budget.spent:
             try:
                 return await self._decide_here(route, request, budget)
             except OutOfTurn:
                 budget.hurried = await work_ahead(
-                    budget, self._state, lambda work: _run_in(self._lane, work, body, budget), patient
+                    budget, self._state, lambda work: _run_in(self._lane, work, body, budget)
                 )
-            hurried, budget.hurried = budget.hurried, False
+        budget.hurried, budget.stretch_seconds = False, STRETCH_SECONDS
         return await self._decide_here(route, request, budget)
 
     async def _decide_apart(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from webhook.admission.context import OutOfTime
+from webhook.admission.context import OutOfTime, OutOfTurn
 from webhook.admission.patch_guard import REACH_SECONDS
 from webhook.expressions.selectors.selector import COMPILE_STEPS, Compiling, compile_selector
 from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
     from webhook.admission.context import Budget
     from webhook.server.review_state import ReviewState
 
+_LOOKS_MOST: Final = 4
+"""A thousand steps, or about a millisecond: what takes more is compiled in the lane, since many may come at a time."""
 SLICES: Final = "resourceslices"
 SELECTING: Final = frozenset({"devicetaintrules", "resourceslicepatches", SLICES})
 """Resources whose reviews compile selectors, and ask them about devices."""
-_STRETCH_SECONDS: Final = 0.02
+STRETCH_SECONDS: Final = 0.02
 """How long such a review may hold the loop by that in the end. Nothing else is answered meanwhile."""
 
 
@@ -32,30 +35,23 @@ def turn_of(budget: Budget, resource: str, *, on_loop: bool) -> Compiling:
         # Those of a slice are of all patches that are stored.
         steps = math.inf if resource == SLICES else COMPILE_STEPS
         return selectors.turn(partial(budget.check, "selectors"), steps)
-    go_on = budget.lasting(_STRETCH_SECONDS)
+    go_on, looks = budget.lasting(STRETCH_SECONDS), count(1)
 
     def look() -> None:
+        if budget.hurried and next(looks) > _LOOKS_MOST:
+            raise OutOfTurn
         if not go_on():
             raise OutOfTime("selectors")
 
     return selectors.turn(look)
 
 
-def patience(budget: Budget) -> Callable[[], bool]:
-    """Says whether a review may still wait for what is done in small steps; it is in no hurry after that."""
-    budget.hurried = False
-    patient = budget.lasting(REACH_SECONDS)
-    budget.stretch_seconds = _STRETCH_SECONDS
-    return patient
-
-
 async def work_ahead(
     budget: Budget,
     state: ReviewState,
     in_lane: Callable[[Callable[[], None]], Awaitable[None]],
-    patient: Callable[[], bool],
 ) -> bool:
-    """Does what has ended a turn, beside the loop or in small steps; returns whether there was anything."""
+    """Does what has ended a turn, beside the loop or in small steps; returns whether another turn may come further."""
     expression = "" if budget.selectors is None else budget.selectors.expression
     if expression:
 
@@ -65,8 +61,12 @@ async def work_ahead(
 
         await in_lane(work)
         return True
-    timeslice, more = TimeSlice(REVIEW_SECONDS), False
-    while patient() and state.match_filters():
-        more = True
-        await timeslice.pause()
-    return more
+    budget.hurried = False
+    patient = budget.lasting(REACH_SECONDS)
+    timeslice, more = TimeSlice(REVIEW_SECONDS), state.matching.locked()
+    # What is found is for all who ask, so one of them at a time is enough.
+    async with state.matching:
+        while patient() and state.match_filters():
+            more = True
+            await timeslice.pause()
+    return more and patient()

@@ -26,7 +26,7 @@ def unwatched() -> None:
 class StepBudget:
     """The steps that evaluations may take together; `left` is negative when they are used up.
 
-    `look` is called at least every BETWEEN_LOOKS steps, and may raise to end the work.
+    `look` is called every BETWEEN_LOOKS steps, and may raise to end the work.
     """
 
     __slots__ = ("_look", "left", "mark")
@@ -42,11 +42,12 @@ class StepBudget:
         """When `left` falls below it, `pass_mark` has to be called."""
 
     def pass_mark(self) -> None:
-        """Looks, and sets the next mark. Raises: CostExceededError, and what `look` raises."""
+        """Looks, once for each BETWEEN_LOOKS steps. Raises: CostExceededError, and what `look` raises."""
         if self.left < 0:
             raise CostExceededError("operation cancelled: actual cost limit exceeded")
-        self.mark = max(self.left - BETWEEN_LOOKS, 0)
-        self._look()
+        while self.left < self.mark:
+            self.mark = max(self.mark - BETWEEN_LOOKS, 0)
+            self._look()
 
     def charge(self, steps: int) -> None:
         """Take some steps, before what they are for.
