@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 EVALUATION_STEPS: Final = 2000
-"""Of one selector for one device: a millisecond or two at most. Usual ones take ten. An API server allows 1,000,000, but
-for the devices of one node. The limit is for each evaluation by itself, so that a filter selects the same devices
+"""Of one selector for one device: a millisecond or two at most. Usual ones take ten. An API server allows 1,000,000,
+but for the devices of one node. The limit is for each evaluation by itself, so that a filter selects the same devices
 whatever was evaluated before."""
 
 
