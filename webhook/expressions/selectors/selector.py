@@ -128,7 +128,7 @@ class Compiling:
         self.expression = ""
 
     def turn(self, look: Callable[[], None] = unwatched, steps: float = COMPILE_STEPS) -> Self:
-        """Begins one, in which all selectors together take so many steps. `look` may raise to end it."""
+        """Begins one, of at most `steps` for all selectors together. `look` may raise to end it."""
         self._look, self._left, self.expression = look, steps, ""
         return self
 

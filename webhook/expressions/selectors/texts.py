@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 _MEMORY_BYTES: Final = 1 << 16
 _INSTRUCTION_BYTES: Final = 32
 _MEMORY_MAX_BYTES: Final = 1 << 20
-_PATTERN_STEPS: Final = 2500
-"""To compile any pattern, which then takes 64 KiB. An instruction takes one more, and 32 bytes."""
+_PATTERN_STEPS: Final = 1500
+"""To compile a pattern that a selector keeps, which takes 64 KiB. An instruction takes one more, and 32 bytes."""
+_COMPUTED_STEPS: Final = 100
+"""The same for a pattern that is computed, and not kept by a selector."""
 _INSTRUCTIONS_MAX: Final = 1 << 16
 _FOUND_STEPS: Final = 10
 """For each place that is found."""
@@ -83,10 +85,10 @@ def instructions(pattern: str) -> int:
     return min(sum(groups) + 8, _INSTRUCTIONS_MAX)
 
 
-def charge_pattern(charge: Charge, pattern: str) -> None:
+def charge_pattern(charge: Charge, pattern: str, steps: int = _PATTERN_STEPS) -> None:
     """For a pattern that will be compiled."""
     charge(len(pattern))
-    charge(_PATTERN_STEPS + instructions(pattern))
+    charge(steps + instructions(pattern))
 
 
 @lru_cache(maxsize=16)
@@ -104,7 +106,7 @@ def _program(charge: Charge, pattern: Any) -> Any:
     """That of a text that is a pattern; a program stands for itself."""
     if not isinstance(pattern, str):
         return pattern
-    charge_pattern(charge, pattern)
+    charge_pattern(charge, pattern, _COMPUTED_STEPS)
     program = compiled_pattern(pattern)
     if program is PatternFault.TOO_LARGE:
         raise EvaluationError(f"not supported here: {program.value}")
