@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 FILTER: Final = DEVICES.child("filter")
 PATCH_TAINTS: Final = DEVICES.child("taints")
-REACH_SECONDS: Final = 1.0
-"""How long filters may be evaluated in a review."""
+_NOTHING_NOW: Final = "taints no device now: the filter selects none, or other patches take precedence on all of them"
+_HIDDEN: Final = "other patches hide some of what it taints, and that counts: nothing is asked when they go"
 _ALSO_EVICTED: Final = "that is within the limits, but our worker adds the pods that it has evicted for the patch"
 _CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
 

@@ -40,7 +40,6 @@ class FilterMemo:
 
     def __init__(self) -> None:
         self._filters: OrderedDict[tuple[DeviceSelector, tuple[str, ...]], _Matched] = OrderedDict()
-        self._characters = 0
         self._pools = 0
         """That are remembered of all filters together."""
         self._characters = 0

@@ -9,9 +9,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import OutOfTime, OutOfTurn
-from webhook.admission.patch_guard import REACH_SECONDS
 from webhook.expressions.selectors.selector import COMPILE_STEPS, Compiling, compile_selector
 from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
+from webhook.inventory.patch_reach import REACH_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
