@@ -1,13 +1,11 @@
-"""explain, diff, bundle and completion against a real cluster, beside a worker at work; also as a viewer."""
+"""explain, diff and completion against a real cluster, beside a worker at work; also as a viewer."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
-import tarfile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
@@ -17,7 +15,6 @@ from tests.apiserver.evicting import DRIVER, GENTLE, Ward
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-from webhook.commands.bundle import command as bundle
 from webhook.commands.diff import command as diff
 from webhook.commands.explain import command as explain
 from webhook.commands.verbs import VERBS
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
-MARK: Final = "MARKED7secret7MARKED"
 REFUSING: Final = """
 - name: short-waits
   action: deny
@@ -149,76 +145,6 @@ def test_diff_compares_a_file_with_the_live_policy(
     same.write_text(GENTLE)
     assert diff.run(["live", str(same), *words]) == 0
     assert "no difference" in capsys.readouterr().out
-
-
-# --- bundle -------------------------------------------------------------------------------------
-
-
-def plant_secrets(drained: Drained) -> None:
-    """Marked secrets wherever one can be."""
-    client, name = drained.plane.client, drained.ward.name
-    secret = {"metadata": {"name": "key"}, "stringData": {"key": MARK}}
-    _ = client.create(path("v1", "secrets", namespace=name), secret).object
-    config_map = {"metadata": {"name": "other", "annotations": {"example.com/a": MARK}}, "data": {"password": MARK}}
-    _ = client.create(path("v1", "configmaps", namespace=name), config_map).object
-    container = {
-        "name": "c",
-        "image": "none",
-        "env": [{"name": "PASSWORD", "value": MARK}, {"name": "ANY", "value": MARK}],
-        "args": ["serve", f"--token={MARK}", "--password", MARK],
-    }
-    pod = {
-        "metadata": {"name": "ours", "annotations": {"example.com/token": MARK}},
-        "spec": {"containers": [container]},
-    }
-    _ = client.create(path("v1", "pods", namespace=name), pod).object
-    event = {
-        "metadata": {"name": "leak"},
-        "involvedObject": {"kind": "Pod", "namespace": name, "name": "ours"},
-        "message": f"request failed: Authorization: Bearer {MARK}",
-    }
-    _ = client.create(path("v1", "events", namespace=name), event).object
-    annotations = {"devicetaint.io/confirm-impact": f"v1.1.1.1.1.1.{MARK}", "devicetaint.io/data": f'{{"k": "{MARK}"}}'}
-    rule = path("resource.k8s.io/v1", "devicetaintrules")
-    _ = client.patch(f"{rule}/{drained.rule}", {"metadata": {"annotations": annotations}}).object
-
-
-def bundled(drained: Drained, kubeconfig: Path, file: Path, *words: str) -> dict[str, str]:
-    code = bundle.run(["--kubeconfig", str(kubeconfig), "-n", drained.ward.name, "-o", str(file), *words])
-    assert code == 1, "no pod here has a log"
-    with tarfile.open(fileobj=io.BytesIO(file.read_bytes())) as tar:
-        return {
-            member.name.partition("/")[2]: (tar.extractfile(member) or io.BytesIO()).read().decode()
-            for member in tar.getmembers()
-        }
-
-
-def test_bundle_has_the_installation_and_no_marked_secret(drained: Drained, tmp_path: Path) -> None:
-    plant_secrets(drained)
-    files = bundled(drained, drained.plane.kubeconfig, tmp_path / "b.tar.gz")
-    for name, content in files.items():
-        assert MARK not in content, name
-    assert '"gitVersion": "v1.37.0"' in files["versions.json"]
-    assert '"name": "ours"' in files["workloads/pods.json"]
-    assert drained.rule in files["devices/devicetaintrules.json"]
-    assert '"later"' in files["devices/resourceclaims.json"]
-    assert json.loads(files["doctor.json"])["status"] == "fail", "nothing is installed in this namespace"
-    assert "the log of guarded/c" in files["errors.txt"]
-
-
-def test_bundle_of_a_service_account_without_rights_has_errors_and_not_its_token(
-    drained: Drained, tmp_path: Path
-) -> None:
-    account = path("v1", "serviceaccounts", namespace=drained.ward.name)
-    _ = drained.plane.client.create(account, {"metadata": {"name": "reader"}}).object
-    kubeconfig = drained.plane.kubeconfig_of_account(drained.ward.name, "reader")
-    token = json.loads(kubeconfig.read_text())["users"][0]["user"]["token"]
-    files = bundled(drained, kubeconfig, tmp_path / "b.tar.gz", "--no-doctor", "--redact")
-    everything = "\n".join(files.values())
-    assert token not in everything
-    assert "pods in namespace" in files["errors.txt"]
-    assert "403" in files["errors.txt"]
-    assert json.loads(files["versions.json"])["apiServer"]["gitVersion"] == "v1.37.0"
 
 
 # --- completion ---------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from webhook.commands.verbs import VERBS, command_line_of
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "webhook"
 AVOIDED = re.compile(r"\b(anew|nobody|so\s+many|somebody|told|whoever)\b", re.IGNORECASE)
@@ -31,6 +33,18 @@ def test_docstrings_and_messages_use_plain_words() -> None:
 )
 def test_texts_that_users_read_use_plain_words(path: Path) -> None:
     assert AVOIDED.findall(path.read_text()) == []
+
+
+GONE = re.compile(r"(?:`|webhook[ -]|dtaint )bundle\b|\bbundle\.md|support (?:archive|bundle)|--redact", re.IGNORECASE)
+"""Names of features that were taken out: people would look for them."""
+
+
+def test_no_page_manifest_or_help_names_a_feature_that_is_gone() -> None:
+    pages = [ROOT / "README.md", ROOT / "SECURITY.md", *ROOT.glob("docs/*"), *ROOT.glob("manifests/**/*")]
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in pages if path.is_file()}
+    texts |= {verb: f"`{verb}` {VERBS[verb]} {command_line_of(verb).format_help()}" for verb in VERBS}
+    found = {place: sorted(set(GONE.findall(text))) for place, text in texts.items() if GONE.search(text)}
+    assert found == {}
 
 
 COMMENTED = sorted([*ROOT.glob("manifests/**/*.yaml"), *ROOT.glob("certs/**/*.yaml"), ROOT / "Dockerfile"])

@@ -20,7 +20,6 @@ Usage: device-taint-webhook VERB [FLAGS]
 
 Verbs:
   audit      list stored claims and templates that the policy would refuse today
-  bundle     write an archive for a support case, without secrets
   check      review manifests in files as the webhook would
   diff       show which objects two policies judge differently
   doctor     check whether an installation is healthy

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 VERBS: Final = {
     "audit": "list stored claims and templates that the policy would refuse today",
-    "bundle": "write an archive for a support case, without secrets",
     "check": "review manifests in files as the webhook would",
     "diff": "show which objects two policies judge differently",
     "doctor": "check whether an installation is healthy",
