@@ -19,7 +19,6 @@ from webhook.patches.status import REASONS
 from webhook.telemetry.audit import AuditMetrics
 from webhook.telemetry.fallback import FallbackMetrics
 from webhook.telemetry.metrics import Metrics
-from webhook.telemetry.notifications import NotificationMetrics
 from webhook.telemetry.patches import PatchMetrics
 from webhook.telemetry.reactions import ReactionMetrics
 from webhook.telemetry.reports import ReportMetrics
@@ -58,7 +57,6 @@ def _series() -> set[str]:
     patches.watch_slices(lambda: 0)
     ReactionMetrics(metrics.registry)
     ReportMetrics(metrics.registry)
-    NotificationMetrics(metrics.registry)
     # As text: families without a sample yet have their names there too.
     exposition = metrics.exposition("")[0].decode() + generate_latest(World(Mode.OBSERVE).registry).decode()
     names = set()

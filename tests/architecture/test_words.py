@@ -35,7 +35,11 @@ def test_texts_that_users_read_use_plain_words(path: Path) -> None:
     assert AVOIDED.findall(path.read_text()) == []
 
 
-GONE = re.compile(r"(?:`|webhook[ -]|dtaint )bundle\b|\bbundle\.md|support (?:archive|bundle)|--redact", re.IGNORECASE)
+GONE = re.compile(
+    r"(?:`|webhook[ -]|dtaint )bundle\b|\bbundle\.md|support (?:archive|bundle)|--redact"
+    r"|notif(?:y|ication)|cloud-?event",
+    re.IGNORECASE,
+)
 """Names of features that were taken out: people would look for them."""
 
 

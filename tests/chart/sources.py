@@ -270,21 +270,7 @@ type: Opaque
         "evict/network-policy.yaml",
         f"{_COMPONENTS}/evict/network-policy.yaml",
         f"and {_EVICT} {_POLICED}",
-        (
-            Edit(
-                _EGRESS.old,
-                _EGRESS.new
-                + """\
-  {{- with $.Values.evict.notifications.ports }}
-  - ports:
-    {{- range . }}
-    - port: {{ . | int }}
-      protocol: TCP
-    {{- end }}
-  {{- end }}
-""",
-            ),
-        ),
+        (_EGRESS,),
     ),
     Template("evict/reports.yaml", f"{_COMPONENTS}/reports/access.yaml", f"and {_EVICT} $.Values.evict.openReports"),
     Template(

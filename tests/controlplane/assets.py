@@ -171,12 +171,6 @@ def slice_publisher() -> GoProgram:
     return GoProgram(f"slicepublisher-{_pinned(module, 'k8s.io/dynamic-resource-allocation')}", module)
 
 
-def alertmanager() -> GoProgram:
-    """Prometheus' Alertmanager, without its user interface: that needs a build of its own."""
-    module, name = _HERE / "alertmanager", "github.com/prometheus/alertmanager"
-    return GoProgram(f"alertmanager-{_pinned(module, name)}", module, package=f"{name}/cmd/alertmanager")
-
-
 def helm() -> GoProgram:
     """Helm, which renders and installs the chart."""
     module = _HERE / "helm"

@@ -13,7 +13,6 @@ from webhook.config.flags import ConfigError
 from webhook.config.serve import parse_serve
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.settings import WorkerSettings
-from webhook.notifications.settings import NotificationSettings, ReceiverSettings
 
 
 def parsed(*arguments: str, **environment: str) -> EvictSettings:
@@ -91,17 +90,6 @@ def test_last_of_two_values_holds_as_overlays_add_flags_to_those_of_a_deployment
             ["--open-reports", "--audit-interval=0"],
             "--audit-interval: Invalid value: 0: may not be 0 with --open-reports",
         ),
-        (["--notify-cloudevents=receiver:80"], "--notify-cloudevents: Invalid value: "),
-        (["--notify-alertmanager=http://a,"], "--notify-alertmanager: Invalid value: "),
-        (["--notify-alertmanager=http://a:x"], "--notify-alertmanager: Invalid value: "),
-        (
-            ["--notify-alertmanager-ca-file=f"],
-            "--notify-alertmanager: Required value: must come with --notify-alertmanager-ca-file",
-        ),
-        (
-            ["--notify-cloudevents-token-file=f", "--notify-alertmanager=http://a"],
-            "--notify-cloudevents: Required value: must come with --notify-cloudevents-token-file",
-        ),
         (["--nonsense"], "unknown flag --nonsense"),
     ],
 )
@@ -111,28 +99,8 @@ def test_what_makes_no_sense_is_said(arguments: list[str], expected: str) -> Non
     assert str(caught.value).startswith(expected)
 
 
-def test_nothing_is_reported_or_sent_unless_asked_for() -> None:
-    settings = parsed()
-    assert not settings.open_reports
-    assert not settings.notifications.wanted
-
-
-def test_receivers_of_notices_are_read_with_their_files() -> None:
-    settings = parsed(
-        "--notify-alertmanager=https://a.example.com, https://b.example.com:9093/am",
-        "--notify-alertmanager-ca-file=ca.pem",
-        "--notify-cluster=prod",
-        DEVICE_TAINT_WEBHOOK_NOTIFY_CLOUDEVENTS="http://[::1]:8080/events?x=1",
-        DEVICE_TAINT_WEBHOOK_NOTIFY_CLOUDEVENTS_TOKEN_FILE="token",
-    ).notifications
-    assert settings == NotificationSettings(
-        alertmanager=ReceiverSettings(
-            urls=("https://a.example.com", "https://b.example.com:9093/am"), ca_file=Path("ca.pem")
-        ),
-        cloud_events=ReceiverSettings(urls=("http://[::1]:8080/events?x=1",), token_file=Path("token")),
-        cluster="prod",
-    )
-    assert settings.wanted
+def test_nothing_is_reported_unless_asked_for() -> None:
+    assert not parsed().open_reports
 
 
 def test_variables_that_nothing_reads_are_found() -> None:

@@ -20,7 +20,6 @@ from webhook.config.flags import (
     value_of,
 )
 from webhook.config.namespace import key_secret
-from webhook.config.notifications import NOTIFY, notification_settings
 from webhook.config.shared import (
     CLUSTER,
     LOG_FORMAT,
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path as FilePath
 
-    from webhook.notifications.settings import NotificationSettings
     from webhook.server.settings import Address
     from webhook.telemetry.logs import LogFormat
 
@@ -122,7 +120,6 @@ _EVICT_FLAGS: Final = (
         as_switch,
         "false",
     ),
-    *NOTIFY,
     *PROBES,
     LOG_FORMAT,
     Flag("verbose", "log at level debug", as_switch, "false", short="-v"),
@@ -158,7 +155,6 @@ class EvictSettings:
     """None: never."""
     open_reports: bool
     """Needs an audit."""
-    notifications: NotificationSettings
     health_address: Address | None
     metrics_address: Address | None
     log_format: LogFormat
@@ -182,7 +178,6 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
     errors: list[FieldError] = []
     values = {flag.name: value_of(flag, given[flag.name], environment, errors) for flag in _EVICT_FLAGS}
     _check(values, errors)
-    notifications = notification_settings(values, errors)
     if errors:
         raise ConfigError(errors)
     namespace = namespace_of(values, environment)
@@ -209,7 +204,6 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
             namespace=namespace,
         ),
         open_reports=values["open-reports"],
-        notifications=notifications,
         health_address=values["health-probe-bind-address"],
         metrics_address=values["metrics-bind-address"],
         log_format=values["log-format"],

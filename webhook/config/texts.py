@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path as FilePath
 from typing import Final
-from urllib.parse import urlsplit
 
 from webhook.api.meta import NamespacedName, parse_time
 from webhook.certificates.settings import CIPHER_SUITES, TLS13_CIPHER_SUITES
@@ -91,20 +90,6 @@ def as_names(text: str) -> tuple[str, ...]:
     if not all(names):
         raise ValueError("must be names, separated by commas")
     return names
-
-
-def as_urls(text: str) -> tuple[str, ...]:
-    """URLs of HTTP servers, separated by commas."""
-    urls = tuple(url.strip() for url in text.split(","))
-    for url in urls:
-        try:
-            parts = urlsplit(url)
-            usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
-        except ValueError:
-            usable = False
-        if not usable:
-            raise ValueError('must be URLs such as "https://alertmanager.example.com", separated by commas')
-    return urls
 
 
 def as_cipher_suites(text: str) -> tuple[str, ...]:

@@ -37,7 +37,6 @@ from webhook.daemons.confirmation_key import CodeKey
 from webhook.daemons.eviction_policy import EvictionPolicy
 from webhook.daemons.fallback import FallbackSync, fallback_sync
 from webhook.daemons.input_files import faults_of
-from webhook.daemons.notifier import Notifier
 from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit
 from webhook.daemons.policy_loader import PolicyLoader
 from webhook.daemons.report_keeper import ReportSources
@@ -145,7 +144,6 @@ class Worker:
         self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)
         self._policy = EvictionPolicy(self._policies, on_change=self._replan_all)
         self._beside = self._work_beside(credentials)
-        self._notifier = Notifier(settings.notifications, self._metrics.registry, self._leads, self._clock.now, chance)
         self._key = CodeKey(settings, self._cluster, self._replan_all, chance)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         self._checks, self._in_tree, self._totals_at = Checks(), InTree.UNKNOWN, 0.0
@@ -257,7 +255,6 @@ class Worker:
         controller = self._controller = Controller(deps, in_tree)
         self._stale_reporter = StaleReporter(deps)
         self._cache.subscribe(controller.observe)
-        self._notifier.begin(self._cache)
         controller.watch_metrics()
         self._eviction_metrics.set_leader(leads=True)
         runtime.settle_memory()
@@ -276,12 +273,10 @@ class Worker:
             group.create_task(self._claims_horizon.run())
             for beside in self._beside:
                 group.create_task(beside.run())
-            group.create_task(self._notifier.run())
 
     async def _end(self) -> None:
         if self._controller is not None:
             await self._controller.stop()
-            await self._notifier.finish()
         self._eviction_metrics.set_leader(leads=False)
 
     async def _flush_events(self) -> None:

@@ -99,14 +99,6 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 - name: DEVICE_TAINT_WEBHOOK_SYNC_ADMISSION_POLICIES
   value: {{ .syncAdmissionPolicies }}
 {{- end }}
-{{- with .notifications.alertmanagers }}
-- name: DEVICE_TAINT_WEBHOOK_NOTIFY_ALERTMANAGER
-  value: {{ join "," . }}
-{{- end }}
-{{- with .notifications.cloudEvents }}
-- name: DEVICE_TAINT_WEBHOOK_NOTIFY_CLOUDEVENTS
-  value: {{ join "," . }}
-{{- end }}
 {{- end }}
 {{- end }}
 

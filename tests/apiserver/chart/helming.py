@@ -62,18 +62,6 @@ COMPONENT_VALUES: Final[Mapping[str, tuple[tuple[str, ...], Json]]] = {
     "lifted": ((), {"lifted": True}),
     "monitoring": ((), _MONITORING),
     "patch-controller": (("patches",), _PATCH),
-    "notifications": (
-        ("evict",),
-        {
-            "evict": {
-                "enabled": True,
-                "notifications": {
-                    "alertmanagers": ["http://alertmanager-operated.monitoring.svc:9093"],
-                    "ports": [9093],
-                },
-            }
-        },
-    ),
     "patches": ((), {"patches": {"enabled": True}}),
     "reports": (("evict",), {"evict": {"enabled": True, "openReports": True}}),
     "slice-attributes": (

@@ -51,7 +51,6 @@ _COMPONENTS: Final = (
     "host-network",
     "watch-pods",
     "reports",
-    "notifications",
 )
 _SET_BY_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -146,17 +145,13 @@ def _sorted(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("mode", ["evict", "evict-delegated"])
-def test_reports_and_notifications_are_added_to_each_worker(assets: Assets, tmp_path: Path, mode: str) -> None:
-    more = [CERTIFICATES[0], f"components/{mode}", "components/reports", "components/notifications"]
+def test_reports_are_added_to_each_worker(assets: Assets, tmp_path: Path, mode: str) -> None:
+    more = [CERTIFICATES[0], f"components/{mode}", "components/reports"]
     documents = rendered(assets, overlay_of(tmp_path / "mine", components=more))
     worker = _one(documents, "Deployment", "device-taint-webhook-evict")
     (container,) = worker["spec"]["template"]["spec"]["containers"]
     settings = parse_evict("x", container["args"][1:], environment_of(worker, container))
     assert settings.open_reports
-    (url,) = settings.notifications.alertmanager.urls
-    policy = _one(documents, "NetworkPolicy", "device-taint-webhook-evict")
-    ports = {each["port"] for rule in policy["spec"]["egress"] for each in rule["ports"]}
-    assert {urlsplit(url).port, 443, 6443, 53} <= ports
     rights = {(right.group, right.verb) for right in rights_of(documents, "device-taint-webhook-evict")}
     assert {("openreports.io", verb) for verb in ("list", "create", "patch", "delete")} <= rights
 
