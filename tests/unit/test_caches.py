@@ -54,7 +54,7 @@ LONG: Final = 12_000
 """Characters: more than any text that is kept, and more than any limit on a text."""
 _DOORS: Final[dict[str, Callable[[Any], Callable[[Any], Any]]]] = {
     "KnownSpecs._read": lambda cached: cached.__wrapped__.__self__.get,
-    "_selector": lambda _: compile_selector,
+    "_remembered": lambda _: compile_selector,
 }
 """Cached functions behind one that looks at the length itself."""
 _OTHERS: Final = 100

@@ -5,6 +5,7 @@ Everything a client can do wrong before there is a review is answered here; noth
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from datetime import UTC, datetime
@@ -88,6 +89,7 @@ class Reviews:
         self._in_flight = 0
         self._lane = Lane("large-reviews", settings.buffered_limit_bytes)
         self._documents = Lane("policy-documents", settings.documents_limit_bytes)
+        self._matching = asyncio.Lock()
         self._bodies = Bodies(settings)
         metrics.reviews_in_flight.set_function(lambda: self._in_flight)
         self._clock = time.monotonic
@@ -268,7 +270,7 @@ class Reviews:
                 return await self._decide_here(route, request, budget)
             except OutOfTurn:
                 budget.hurried = await work_ahead(
-                    budget, self._state, lambda work: _run_in(self._lane, work, body, budget)
+                    budget, self._state, self._matching, lambda work: _run_in(self._lane, work, body, budget)
                 )
         budget.hurried, budget.stretch_seconds = False, STRETCH_SECONDS
         return await self._decide_here(route, request, budget)

@@ -5,7 +5,6 @@ Watches and loaders update it; each review takes one snapshot, an `AdmissionCont
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -92,8 +91,6 @@ class ReviewState:
     """Why no eviction worker acts on `/evict` now, as far as that is known; empty if one does."""
     slice_patches: Callable[[], SlicePatches | None] = lambda: None
     """The patches that change slices, as far as they are known now; None where that was not asked for."""
-    matching: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by who goes on with filters."""
     recent_taints: RecentTaints = field(default_factory=lambda: RecentTaints(time.monotonic))
     """Taints that slices had until a moment ago."""
 

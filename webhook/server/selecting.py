@@ -14,6 +14,7 @@ from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
 from webhook.inventory.patch_reach import REACH_SECONDS
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable
 
     from webhook.admission.context import Budget
@@ -49,9 +50,13 @@ def turn_of(budget: Budget, resource: str, *, on_loop: bool) -> Compiling:
 async def work_ahead(
     budget: Budget,
     state: ReviewState,
+    matching: asyncio.Lock,
     in_lane: Callable[[Callable[[], None]], Awaitable[None]],
 ) -> bool:
-    """Does what has ended a turn, beside the loop or in small steps; returns whether another turn may come further."""
+    """Does what has ended a turn, beside the loop or in small steps; returns whether another turn may come further.
+
+    `matching` is held by who goes on with filters.
+    """
     expression = "" if budget.selectors is None else budget.selectors.expression
     if expression:
 
@@ -63,9 +68,9 @@ async def work_ahead(
         return True
     budget.hurried = False
     patient = budget.lasting(REACH_SECONDS)
-    timeslice, more = TimeSlice(REVIEW_SECONDS), state.matching.locked()
+    timeslice, more = TimeSlice(REVIEW_SECONDS), matching.locked()
     # What is found is for all who ask, so one of them at a time is enough.
-    async with state.matching:
+    async with matching:
         while patient() and state.match_filters():
             more = True
             await timeslice.pause()

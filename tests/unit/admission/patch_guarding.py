@@ -45,6 +45,7 @@ def racks(nodes: int = 4, namespace_of: Callable[[int], str] = lambda _: "ml", p
             slice_of(
                 *[{"name": f"gpu-{place}", "attributes": {"place": {"int": place}}} for place in range(2)],
                 pool=f"node-{number}",
+                nodeName=f"node-{number}",
             )
             for number in range(nodes)
         ],

@@ -31,7 +31,7 @@ SETTINGS = SelfManagedSettings(
 """A caBundle settles in five minutes."""
 
 
-_certificates_in = functools.lru_cache(certificates_in)
+_certificates_in = functools.cache(lambda bundle: certificates_in(bundle))  # noqa: PLW0108 -- a cache of the tests, not of the product
 
 
 class Turn:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from webhook.api.remembered import remembered
 from webhook.expressions.selectors.values import CHARACTERS, no_overload
 from webhook.expressions.values import EvaluationError, PatternError, compiled
 
@@ -92,7 +92,7 @@ def charge_pattern(charge: Charge, pattern: str, steps: int = _PATTERN_STEPS) ->
     charge(steps + instructions(pattern))
 
 
-@lru_cache(maxsize=16)
+@remembered(16, 10 * 1024)
 def compiled_pattern(pattern: str) -> Any:
     """RE2's program for a pattern, or a PatternFault. Selectors keep the programs of their own patterns."""
     if _ANY_BYTE.search(pattern):

@@ -236,5 +236,5 @@ def test_what_does_not_fit_on_the_screen_is_counted() -> None:
 
 @pytest.mark.usefixtures("api_server")
 def test_watching_ends_when_the_reader_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "write_more", lambda _: 0)
+    monkeypatch.setattr(watching, "write_more", lambda _, **__: 0)
     assert status.run([*ASK, "--watch"]) == 0
