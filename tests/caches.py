@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import inspect
 import pkgutil
 import re
 import sys
@@ -78,7 +79,8 @@ def size_bytes(root: object) -> int:
 
 def door_of(cached: Any) -> Callable[..., Any]:
     """The function by which a cached function is called: the one that `remembered` makes, or itself."""
+    computes, kept = inspect.unwrap(cached), cached.__wrapped__
     for each in gc.get_objects():
-        if isinstance(each, FunctionType) and each.__dict__.get("__wrapped__") is cached.__wrapped__:
+        if isinstance(each, FunctionType) and each is not kept and each.__dict__.get("__wrapped__") is computes:
             return each
     return cached  # type: ignore[no-any-return]

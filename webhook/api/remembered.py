@@ -14,15 +14,27 @@ TEXT_MAX: Final = 320
 """Characters of the texts of a call together: the key of a taint has 317 at most."""
 
 
+class _TooLongError(Exception):
+    """An exception is no answer, so it is not kept."""
+
+
 def remembered(most: int, longest: int = TEXT_MAX) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
     """Keeps the `most` answers that were used last. Calls with more than `longest` characters are always computed."""
 
     def decorate(compute: Callable[..., _T]) -> Callable[..., _T]:
-        kept = lru_cache(maxsize=most)(compute)
+        @lru_cache(maxsize=most)
+        @wraps(compute)
+        def kept(*texts: str) -> _T:
+            if sum(map(len, texts)) > longest:  # asked of new texts alone: it takes longer than to look one up
+                raise _TooLongError
+            return compute(*texts)
 
         @wraps(compute)
         def look_up(*texts: str) -> _T:
-            return kept(*texts) if sum(map(len, texts)) <= longest else compute(*texts)
+            try:
+                return kept(*texts)
+            except _TooLongError:
+                return compute(*texts)
 
         return look_up
 
