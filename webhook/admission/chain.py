@@ -154,8 +154,10 @@ def _guarded(subject: ReviewSubject, request: AdmissionRequest, context: Admissi
             return guard_written(subject.new, subject.old, request, context)
         marks = guard_marks(subject.new, subject.old, request, context)
         found = guard(subject.new, subject.old, request, context)
+        if not marks:
+            return found
         assumed = None if denied(marks) else found.assumed
-        return found._replace(findings=(*marks, *found.findings), assumed=assumed) if marks else found
+        return found._replace(findings=(*marks, *found.findings), assumed=assumed)
     if isinstance(subject.new, ResourceSlicePatch):
         return guard_patch(subject.new, subject.old, request, context)
     if isinstance(subject.new, ResourceSlice):

@@ -102,16 +102,18 @@ def guard_marks(
     Marks that an update leaves alone are not judged again. Raises OutOfTime.
     """
     mode, origin, account = context.policy.mode, new.origin, context.patch_account
-    if mode is PolicyMode.OFF or (account and request.username == account):
+    reasons = new.meta.annotations.get(REASONS)
+    owned = origin.patch or origin.rule or origin.of_patch or origin.hardware_of
+    marked = owned or reasons or origin.of_reaction
+    if not marked or mode is PolicyMode.OFF or (account and request.username == account):
         return ()
     was = RuleOrigin() if old is None else old.origin
     findings: list[Finding] = []
-    owned = origin.patch or origin.rule or origin.of_patch or origin.hardware_of
     fault = next(_faults_of_marks(new, old, context), "") if owned and origin != was else ""
     if fault:
         marks = f"labels {PATCH_LABEL} and {HARDWARE_LABEL}, and the owner reference that controls it"
         findings.append(deny(_OWNERS, f"the patch controller would not write this rule: {fault}; leave out {marks}"))
-    reasons, before = (each and each.meta.annotations.get(REASONS) for each in (new, old))
+    before = None if old is None else old.meta.annotations.get(REASONS)
     noted = (reasons and reasons != before) or (origin.of_reaction and not was.of_reaction)
     if noted and written_by_reaction(new) is None:
         text = "a reaction would not write this rule: its name, taint or selector is another one; leave out"
