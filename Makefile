@@ -35,7 +35,7 @@ setup: $(INSTALLED) ## install the Python packages into .venv
 .PHONY: controlplane
 controlplane: setup ## build the test control planes (once; 15 to 30 minutes), or find KUBEBUILDER_ASSETS
 	@$(BIN)/python -m tests.controlplane.assets --kwok --cert-manager --example-driver --helm
-	@test -n "$$KUBEBUILDER_ASSETS" || $(BIN)/python -m tests.controlplane.assets --version 1.37.2
+	@test -n "$${KUBEBUILDER_ASSETS:-}" || $(BIN)/python -m tests.controlplane.assets --version 1.37.2
 
 # --- inner loop ---------------------------------------------------------------------------------
 
