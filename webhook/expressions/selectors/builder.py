@@ -1,6 +1,7 @@
 """A checked selector as a function of a device. Source: cel-go interpreter/.
 
-Every part becomes a closure. An error is an exception, until a loop or `&&` and `||` settle the matter without it.
+Every part becomes a closure, which takes a step before it looks at its operands, as those may fail. An error is an
+exception, until a loop or `&&` and `||` settle the matter without it.
 """
 
 from __future__ import annotations
@@ -92,12 +93,11 @@ def _field(node: Field) -> Step:
         value = TypeName(node.type.of[0].name)
         return lambda _: value
     operand, name = built(node.operand), node.name
-    if node.test:
-        return lambda frame: present(operand(frame), name)
+    find: Callable[[Any, str], Any] = present if node.test else entry_of
 
     def run(frame: Frame) -> Any:
         frame.charge(1)
-        return entry_of(operand(frame), name)
+        return find(operand(frame), name)
 
     return run
 
@@ -144,7 +144,8 @@ def _measure(node: Invocation, operands: Sequence[Node]) -> Step:
     except EvaluationError as error:
         failed = str(error)
 
-        def fail(_: Frame) -> Any:
+        def fail(frame: Frame) -> Any:
+            frame.charge(1)
             raise EvaluationError(failed)
 
         return fail
@@ -166,8 +167,8 @@ def _appends(node: Invocation) -> bool:
 
 def _appended(so_far: Step, entries: Step) -> Step:
     def run(frame: Frame) -> Any:
-        found = so_far(frame)
         frame.charge(1)
+        found = so_far(frame)
         found.extend(entries(frame))
         return found
 
@@ -180,6 +181,7 @@ def _applied(function: Callable[..., Any], steps: Sequence[Step], *, counted: bo
         [one] = steps
 
         def run_unary(frame: Frame) -> Any:
+            frame.charge(1)
             value = one(frame)
             frame.charge_for(value)
             return function(value)
@@ -187,6 +189,7 @@ def _applied(function: Callable[..., Any], steps: Sequence[Step], *, counted: bo
         return run_unary
 
     def run(frame: Frame) -> Any:
+        frame.charge(1)
         values = [step(frame) for step in steps]
         for value in values:
             frame.charge_for(value)
@@ -199,6 +202,7 @@ def _fatal(function: Callable[..., Any], steps: Sequence[Step]) -> Step:
     """A call that the API server cannot price when an operand fails or is no list: its evaluation ends there."""
 
     def run(frame: Frame) -> Any:
+        frame.charge(1)
         try:
             values = [step(frame) for step in steps]
         except EvaluationError as error:
@@ -220,6 +224,7 @@ def _logical(stop: bool) -> Callable[[Sequence[Step]], Step]:  # noqa: FBT001 --
         def run(frame: Frame) -> bool:
             failed: EvaluationError | None = None
             for step in steps:
+                frame.charge(1)
                 try:
                     value = step(frame)
                 except AbortedError:
@@ -244,6 +249,7 @@ def _conditional(steps: Sequence[Step]) -> Step:
     condition, then, otherwise = steps
 
     def run(frame: Frame) -> Any:
+        frame.charge(1)
         chosen = condition(frame)
         if not isinstance(chosen, bool):
             raise no_overload(chosen)
@@ -272,8 +278,8 @@ def _compared(compare: Callable[[Any, Any, Charge], bool]) -> Callable[[Sequence
         one, other = steps
 
         def run(frame: Frame) -> bool:
-            left, right = one(frame), other(frame)
             frame.charge(1)
+            left, right = one(frame), other(frame)
             return compare(left, right, frame.charge)
 
         return run
@@ -292,14 +298,6 @@ def _indexed(find: Callable[[Any, Any], Any]) -> Callable[[Sequence[Step]], Step
         return run
 
     return make
-
-
-def _or(steps: Sequence[Step]) -> Step:
-    return _first_present(steps, lambda optional: optional)
-
-
-def _or_value(steps: Sequence[Step]) -> Step:
-    return _first_present(steps, lambda optional: optional.value)
 
 
 def _first_present(steps: Sequence[Step], result: Callable[[Optional], Any]) -> Step:
@@ -325,8 +323,8 @@ _SPECIAL: Final[dict[str, Callable[[Sequence[Step]], Step]]] = {
     "_[_]": _indexed(entry_of),
     "_[?_]": _indexed(optional_entry_of),
     "_?._": _indexed(optional_entry_of),
-    "or": _or,
-    "orValue": _or_value,
+    "or": partial(_first_present, result=lambda optional: optional),
+    "orValue": partial(_first_present, result=lambda optional: optional.value),
 }
 
 
@@ -340,7 +338,7 @@ def _list(node: ListOf) -> Step:
         return lambda _: entries
 
     def run(frame: Frame) -> list[Any]:
-        frame.charge(len(steps))
+        frame.charge(1 + len(steps))
         found = []
         for step, optional in steps:
             value = step(frame)
@@ -360,7 +358,7 @@ def _map(node: MapOf) -> Step:
     _ = folded(node)  # which may be what the API server cannot make
 
     def run(frame: Frame) -> dict[Any, Any]:
-        frame.charge(len(steps))
+        frame.charge(1 + len(steps))
         found: dict[Any, Any] = {}
         for key_step, value_step, optional in steps:
             key, value = literal_key(key_step(frame)), value_step(frame)
@@ -377,7 +375,12 @@ def _map(node: MapOf) -> Step:
 def _bind(node: Fold) -> Step:
     start, result, name = built(node.start), built(node.result), node.accumulator
     _ = built(node.step)  # the variable; it is never evaluated, but may be what cannot be built
-    return lambda frame: result(frame.inner({name: Later(start, frame)}))
+
+    def run(frame: Frame) -> Any:
+        frame.charge(1)
+        return result(frame.inner({name: Later(start, frame)}))
+
+    return run
 
 
 def _fold(node: Fold) -> Step:
@@ -385,6 +388,7 @@ def _fold(node: Fold) -> Step:
     accumulator, variable, second = node.accumulator, node.variable, node.second
 
     def run(frame: Frame) -> Any:
+        frame.charge(1)
         whole = items(frame)
         first_value = start(frame)
         state: dict[str, Any] = {accumulator: [] if first_value == [] else first_value}

@@ -100,6 +100,30 @@ def test_hostile_selectors_cost_no_more_than_they_are_charged_for(made: list[int
     assert evaluated >= SEEDS / 5
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lists.range(490).all(i, " + "&&".join(["true"] * 1600) + ")",
+        "lists.range(490).all(i, " + "&&".join(["(true?true:true)"] * 500) + ")",
+        "lists.range(490).all(i, " + "&&".join(["bool('true')"] * 700) + ")",
+        "lists.range(490).all(i, " + "&&".join(["[].all(x, true)"] * 600) + ")",
+        "lists.range(490).all(i, " + "&&".join(["{}=={}"] * 900) + ")",
+        "lists.range(490).all(i, " + "&&".join(["!(1 in [])"] * 700) + ")",
+        "lists.range(490).all(i, " + "&&".join(["has(device.attributes['x'].a)"] * 300) + ")",
+        "lists.range(100).all(i, " + "||".join(["!(" * 38 + "semver('').major()==1" + ")" * 38] * 60) + ")",
+        "lists.range(100).all(i, cel.bind(e, [1][i + 5], " + "||".join(["!(" * 38 + "e==1" + ")" * 38] * 60) + "))",
+    ],
+    ids=lambda text: text[24:50],
+)
+def test_what_fails_or_says_nothing_is_charged_for(text: str) -> None:
+    runs: list[Step] = []
+    built(text, StepBudget(10**9), runs)
+    [run] = runs
+    budget = StepBudget(STEPS)
+    calls = calls_of(lambda: evaluate(run, budget))
+    assert calls <= CALLS_A_STEP * (STEPS - max(budget.left, 0) + 1)
+
+
 def built(text: str, budget: StepBudget, runs: list[Step]) -> None:
     """Adds what evaluates a selector, however much it may cost, if there is no other fault in it."""
     with contextlib.suppress(SelectorError):
