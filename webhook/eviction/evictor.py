@@ -167,7 +167,7 @@ class PodEvictor:
         self._core.ceilings.begin_request(plan)
         if step.delete:
             return await writer.delete(pod, step.grace_period_seconds, disruption_of(self._core.deps.mode))
-        if self._core.gate.limit_of(plan) is not None:
+        if plan.was_read:
             pod.version = ""  # a conflict would come after the budget has granted the disruption
         return await writer.evict(pod, step.grace_period_seconds)
 
@@ -186,7 +186,8 @@ class PodEvictor:
             try:
                 if not await writer.prepare(pod, delete=step.delete, unsure=plan.doubt is not None):
                     return _evicted_before(Attempt(plan))
-                outcome = None if step.delete or self._core.gate.limit_of(plan) is None else await writer.read(pod)
+                plan.was_read = not step.delete and self._core.gate.limit_of(plan) is not None
+                outcome = await writer.read(pod) if plan.was_read else None
             finally:
                 self._preparing.discard(turn)
         if outcome is None:

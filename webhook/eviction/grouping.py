@@ -34,6 +34,6 @@ class Grouping:
 def owner_of(pod: Pod) -> str:
     """The owner at the top, by uid or by name; empty for a pod without one."""
     if pod.owner is not None and not pod.labels:
-        return pod.owner.uid  # as for most pods
+        return intern(f"{pod.meta.namespace}/{pod.owner.uid}")  # as for most pods
     root = root_owner(pod)
     return "" if root is None else root.key

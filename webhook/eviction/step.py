@@ -142,6 +142,8 @@ def request_to_send(core: Core, plan: PodPlan, sent: Evict | None = None) -> Evi
         pod = core.deps.inventory.pods.get(plan.key)
         if not planned or pod is None or pod.meta.uid != plan.uid:
             return None
+        if plan.along and not core.plans.companions.goes_with_all(pod):
+            return None
         # past the deadline all go by DELETE, although the budget may allow more now
         step = next_step(structs.replace(facts_of(core, structs.replace(plan, pod=pod)), overdue=sent.delete), now)
     return step if isinstance(step, Evict) else None

@@ -123,7 +123,8 @@ def root_owner(pod: Pod) -> RootOwner | None:
     if found is not None:
         return found
     if pod.owner is not None:
-        return RootOwner(pod.owner.kind, pod.owner.name, pod.owner.uid)
+        # Anybody may name the owner of another namespace.
+        return RootOwner(pod.owner.kind, pod.owner.name, f"{pod.meta.namespace}/{pod.owner.uid}")
     return _named(pod, POD_GROUP, pod.pod_group) if pod.pod_group else None
 
 

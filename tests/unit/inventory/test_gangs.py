@@ -103,9 +103,9 @@ def test_gang_says_what_it_is() -> None:
     [
         pytest.param(pod(), None, id="a bare pod"),
         pytest.param(pod({"app": "web"}), None, id="a bare pod with labels"),
-        pytest.param(pod(owner=JOB), RootOwner("Job", "train", "uid-train"), id="its controller"),
+        pytest.param(pod(owner=JOB), RootOwner("Job", "train", "ml/uid-train"), id="its controller"),
         pytest.param(
-            pod(owner=JOB, pod_group="crew"), RootOwner("Job", "train", "uid-train"), id="before its PodGroup"
+            pod(owner=JOB, pod_group="crew"), RootOwner("Job", "train", "ml/uid-train"), id="before its PodGroup"
         ),
         pytest.param(pod(pod_group="crew"), RootOwner("PodGroup", "crew", "PodGroup/ml/crew"), id="PodGroup"),
         pytest.param(
@@ -127,21 +127,23 @@ def test_gang_says_what_it_is() -> None:
             id="Deployment",
         ),
         pytest.param(
-            pod(HASH, owner=Owner("ReplicaSet", "web", "u")), RootOwner("ReplicaSet", "web", "u"), id="another name"
+            pod(HASH, owner=Owner("ReplicaSet", "web", "u")), RootOwner("ReplicaSet", "web", "ml/u"), id="another name"
         ),
         pytest.param(
-            pod(HASH, owner=Owner("ReplicaSet", "-6d5f", "u")), RootOwner("ReplicaSet", "-6d5f", "u"), id="no name left"
+            pod(HASH, owner=Owner("ReplicaSet", "-6d5f", "u")),
+            RootOwner("ReplicaSet", "-6d5f", "ml/u"),
+            id="no name left",
         ),
         pytest.param(
-            pod(owner=Owner("ReplicaSet", "web-6d5f", "u")), RootOwner("ReplicaSet", "web-6d5f", "u"), id="no hash"
+            pod(owner=Owner("ReplicaSet", "web-6d5f", "u")), RootOwner("ReplicaSet", "web-6d5f", "ml/u"), id="no hash"
         ),
         pytest.param(
             pod({"pod-template-hash": ""}, owner=Owner("ReplicaSet", "web-", "u")),
-            RootOwner("ReplicaSet", "web-", "u"),
+            RootOwner("ReplicaSet", "web-", "ml/u"),
             id="an empty hash",
         ),
         pytest.param(
-            pod(HASH, owner=Owner("Job", "web-6d5f", "u")), RootOwner("Job", "web-6d5f", "u"), id="another kind"
+            pod(HASH, owner=Owner("Job", "web-6d5f", "u")), RootOwner("Job", "web-6d5f", "ml/u"), id="another kind"
         ),
         pytest.param(pod(HASH), None, id="a hash without an owner"),
     ],

@@ -11,7 +11,7 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
-from webhook.api.pod_groups import ALL, PodGroup
+from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.api.pods import PodClaim
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
@@ -37,6 +37,23 @@ def ring(*profiles: EvictionProfile) -> World:
     world = World(Mode.REPLACEMENT, *(profiles or (FREE,)))
     world.add(GROUP)
     return world
+
+
+CHANGED: dict[str, Callable[[World], None]] = {
+    "becomes single": lambda world: world.change(GROUP, structs.replace(GROUP, disruption_mode=SINGLE)),
+    "is gone": lambda world: world.remove(GROUP),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
+def test_companions_stay_once_their_group_no_longer_goes_as_a_whole(change: Callable[[World], None]) -> None:
+    world = ring()
+    world.cluster.lingering = True
+    world.add(claim("a"), pod("a", pod_group="ring"), companion("y"), companion("z"))
+    world.cluster.while_connecting.extend([lambda: None, lambda: change(world)])
+    world.add(rule())
+    world.advance(2)
+    assert world.evicted == ["a"]
 
 
 STAYING = {

@@ -231,6 +231,27 @@ def test_pod_whose_status_was_newer_goes_as_soon_as_the_watch_shows_it(profile: 
         assert len(world.cluster.requests) == 2
 
 
+def seen(name: str, version: int) -> Pod:
+    found = pod(name, gang="g")
+    return structs.replace(found, meta=structs.replace(found.meta, resource_version=str(version)))
+
+
+def test_hold_counts_although_a_budget_comes_after_the_pod_was_prepared() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    for name in ("a", "b"):
+        world.add(claim(name), seen(name, 1))
+
+    def hold_and_budget() -> None:
+        world.cluster.ahead["a"] = structs.replace(seen("a", 2), hold="debugging")
+        world.budgets.append(Budget(selects="a", allows_at=0.0, status=9))
+        world.worker.observe_budgets("ml")
+
+    world.cluster.meanwhile.extend([lambda: None, hold_and_budget])
+    world.add(rule())
+    world.advance(1)
+    assert "a" not in world.evicted
+
+
 def test_pod_that_changes_all_the_time_goes_in_the_end() -> None:
     world = World(Mode.REPLACEMENT, FREE)
     for number in range(2, 22):
