@@ -15,7 +15,7 @@ from webhook.admission.confirmation import NOTHING, Numbers
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Impact, Taint, impact_on_devices, impact_on_users
-from webhook.inventory.patch_reach import REACH_SECONDS, nominal_rules, patch_reach
+from webhook.inventory.patch_reach import REACH_SECONDS, TOO_LONG, nominal_rules, patch_reach
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, narrower
 from webhook.inventory.steps import in_steps, unchecked
 from webhook.policy.impact_limits import resolve_limit
@@ -130,10 +130,13 @@ def _hidden(inventory: Inventory, context: AdmissionContext, since: datetime) ->
         ):
             continue
         go_on = context.budget.lasting(REACH_SECONDS)
-        if (reach := reach_of(patch, context.patches, go_on=go_on)).won is not None:
+        reach = reach_of(patch, context.patches, go_on=go_on)
+        if reach.won is not None:
             unpublished = tuple(inventory.usage.unpublished(inventory.pools))
             most = reach_of(patch, context.patches, go_on=go_on, judged=since, unpublished=unpublished)
-            yield from most.rules if most.rules != reach.rules else ()
+            yield from (acting if most.unknown == TOO_LONG else most.rules) if most.rules != reach.rules else ()
+        elif reach.unknown == TOO_LONG:
+            yield from acting  # it counts for all that has its names
 
 
 def _evicts_since(taint: Taint, since: datetime) -> bool:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from webhook.inventory.steps import Check
 
 _NOTHING: Final[frozenset[str]] = frozenset()
-_TOO_LONG: Final = "to evaluate its filter takes longer than a review may"
+TOO_LONG: Final = "to evaluate its filter takes longer than a review may"
 REACH_SECONDS: Final = 1.0
 """How long filters may be evaluated in a review. Nothing else is answered meanwhile."""
 
@@ -115,7 +115,7 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
             for identity, names in theirs.items():
                 taken.setdefault(origin, {}).setdefault(identity, set()).update(names)
     if selected is None:
-        return PatchReach(unknown=_TOO_LONG)
+        return PatchReach(unknown=TOO_LONG)
     return _reach(patch, pools, selected, taken, unpublished)
 
 

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import structs
 
 from webhook.api.rules import ACTING_ANNOTATIONS
+from webhook.inventory.published import DeviceId
 from webhook.inventory.steps import in_steps, unchecked
 from webhook.patches.reaction_outcomes import OutcomeCounts, ReactionOutcome
 from webhook.patches.reasons import RETURNS_MAX, ReactionReason, ReactionRule, is_named_for, noted_on
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
     from webhook.api.taints import DeviceTaint
     from webhook.inventory.pools import Pools
-    from webhook.inventory.published import DeviceId
     from webhook.inventory.steps import Check
     from webhook.patches.reasons import ReasonId
     from webhook.patches.signals import Signal, Signals
@@ -97,7 +97,8 @@ def react(
     noted = [each for rule in named.values() if (each := noted_on(rule)) is not None]
     # One that stays comes first, and a rule for a device that no slice shows neither counts nor is kept.
     noted.sort(key=lambda each: (each.address, named[each.name].deleting, each.number))
-    known = {each.address: each for each in reversed(noted) if _is_shown(pools, each.address)}
+    shown = _shown_beside(pools, noted, check)
+    known = {each.address: each for each in reversed(noted) if each.address in shown}
     passing = _Pass(pools, reactions, signals_in(pools, reactions, check), now, known)
     for each in in_steps(reversed(known.values()), check):
         passing.go_on(each)
@@ -115,11 +116,14 @@ def react(
     )
 
 
-def _is_shown(pools: Pools, address: DeviceId) -> bool:
-    """Whether any slice of the pool lists the device, also one of a generation that is being replaced."""
-    pool = pools.get((address.driver, address.pool))
-    slices = () if pool is None else pool.slices.values()
-    return any(device.name == address.device for value in slices for device in value.devices)
+def _shown_beside(pools: Pools, rules: Iterable[ReactionRule], check: Check) -> set[DeviceId]:
+    """What the slices of their pools list, also those of a generation that is being replaced."""
+    found: set[DeviceId] = set()
+    for driver, name in {(each.address.driver, each.address.pool) for each in rules}:
+        pool = pools.get((driver, name))
+        for value in in_steps(() if pool is None else pool.slices.values(), check):
+            found.update([DeviceId(driver, name, device.name) for device in value.devices])
+    return found
 
 
 def _placed(rule: ReactionRule, named: Mapping[str, DeviceTaintRule]) -> ReactionRule:

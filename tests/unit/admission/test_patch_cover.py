@@ -130,6 +130,15 @@ def test_patches_that_are_hidden_count_in_the_window() -> None:
     assert over(ask(tainting(node(1)), patches=stored, impact=allowing(pods=1))) == ["window:pods"]
 
 
+def test_patch_that_is_hidden_counts_in_the_window_although_its_filter_takes_too_long() -> None:
+    shield = before(evicting(value="v"))
+    stored = patching(cel(FIRST, driver=DRIVER), name="p")
+    patches = [shield, {**stored, "metadata": {**stored["metadata"], "uid": "u"}}]
+    for memo in (None, SlowMemo()):
+        decision = ask(tainting(node(1)), cluster=racks(), patches=known(patches, memo=memo), impact=allowing(pods=1))
+        assert over(decision) == ["window:pods"]
+
+
 @pytest.mark.parametrize(
     ("patches", "chosen", "why"),
     [
