@@ -41,7 +41,7 @@ def test_pod_that_gets_another_owner_counts_for_that_one() -> None:
         world.change(before, after)
         owners = world.worker.plans.owners
         sizes.append(
-            [(owners.place_count(f"uid-{name}"), owners.unavailable(f"uid-{name}")) for name in ("old", "new")]
+            [(owners.place_count(f"ml/uid-{name}"), owners.unavailable(f"ml/uid-{name}")) for name in ("old", "new")]
         )
     assert sizes == [[(0, 0), (0, 0)], [(1, 1), (0, 0)], [(0, 0), (1, 1)], [(0, 0), (0, 0)]]
 
@@ -53,7 +53,7 @@ def test_plan_has_the_pod_as_it_is_now() -> None:
     world.add(claim("pod"), before, rule())
     world.change(before, after)
     [plan] = world.worker.plans.scheduled.values()
-    assert (plan.pod, plan.owner, str(plan.ref), plan.key) == (after, "uid-job", "ml/pod", "ml/pod")
+    assert (plan.pod, plan.owner, str(plan.ref), plan.key) == (after, "ml/uid-job", "ml/pod", "ml/pod")
 
 
 def test_taint_on_most_claims_plans_who_has_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,7 +212,7 @@ def test_gangs_of_one_unit_count_as_gangs_for_their_owner() -> None:
     world.settle()
     owners = world.worker.plans.owners
     assert sorted(world.evicted) == ["a", "b"]
-    assert owners.unavailable("uid-job") == 2
+    assert owners.unavailable("ml/uid-job") == 2
     assert taken(world) == (1, 1)
 
 
@@ -223,7 +223,7 @@ def test_pods_without_a_gang_take_one_place_of_their_owner_with_what_they_go_wit
     world.add(rule())
     world.settle()
     assert sorted(world.evicted) == ["a", "b"]
-    assert world.worker.plans.owners.unavailable("uid-job") == 1
+    assert world.worker.plans.owners.unavailable("ml/uid-job") == 1
 
 
 def test_pod_that_was_refused_takes_the_place_of_its_owner_that_others_of_its_unit_still_take() -> None:
@@ -268,8 +268,8 @@ def test_gangs_that_labels_of_the_namespace_make_take_one_place_each_of_their_ow
     if not labels_first:
         world.relabel("ml", kind="train")
     owners = world.worker.plans.owners
-    assert {owner: owners.place_count(owner) for owner in owners._pods} == {"uid-rs-ml": 8, "uid-rs-ml-2": 16}
-    assert (owners.unavailable("uid-rs-ml"), owners.unavailable("uid-rs-ml-2")) == (3, 6)
+    assert {owner: owners.place_count(owner) for owner in owners._pods} == {"ml/uid-rs-ml": 8, "ml-2/uid-rs-ml-2": 16}
+    assert (owners.unavailable("ml/uid-rs-ml"), owners.unavailable("ml-2/uid-rs-ml-2")) == (3, 6)
 
 
 @pytest.mark.parametrize("labels_first", [True, False])

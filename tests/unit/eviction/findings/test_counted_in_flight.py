@@ -175,7 +175,7 @@ def test_limits_count_a_pod_that_was_evicted_without_an_answer(*, lingering: boo
     [first] = world.evicted
     if lingering:
         world.remove(world.pod(first))
-    assert world.worker.plans.owners.unavailable("uid-rs") == 1
+    assert world.worker.plans.owners.unavailable("ml/uid-rs") == 1
     world.advance(58)
     assert world.evicted == [first]
 
