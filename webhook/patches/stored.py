@@ -81,12 +81,14 @@ class StoredRule(msgspec.Struct, frozen=True):
 
     @property
     def owner_uids(self) -> tuple[str, ...]:
-        """The uid of the patch or rule for which it was written, if label, owner reference and name say the same.
+        """The uid of the patch or rule for which it was written, if label, name and any owner reference say the same.
 
         Anyone who may write rules can set labels and references; the name of a rule never changes.
         """
-        owner = self.controller
-        if owner is None or self.labels.get(owner.label) != owner.uid or not is_named_for(owner.name, self.rule):
+        owner, own = self.controller, tuple(self.labels.values())
+        if owner is None:  # whoever took the reference out left the name, which begins with that of its owner
+            return own if len(own) == 1 and is_named_for(self.meta.name.rpartition("-")[0], self.rule) else ()
+        if self.labels.get(owner.label) != owner.uid or not is_named_for(owner.name, self.rule):
             return ()
         return (owner.uid,)
 

@@ -362,7 +362,7 @@ def test_rules_of_reactions_are_judged_like_those_of_any_account(guarded: Stage)
 
             wait_until(lambda: bool(refusals()), "the log says so")
             wait_until(lambda: len(guarded.client.get(RULES).items) == 5, "five devices are closed")
-            assert "the limit is 5 pods" in refusals()[0]
+            assert "is forbidden: spec.deviceSelector" in refusals()[0]
     finally:
         _ = guarded.write_policy(yaml.safe_dump(POLICY)).object
         guarded.wait_policy(hash_of(POLICY))

@@ -33,7 +33,8 @@ def test_rule_with_both_labels_belongs_to_the_owner_that_controls_it(other: str)
         pytest.param({"labels": {}}, id="no label"),
         pytest.param({"labels": {PATCH_LABEL: "w"}}, id="label of another"),
         pytest.param({"labels": {HARDWARE_LABEL: "u"}}, id="label of another sort"),
-        pytest.param({"controller": None}, id="no controller"),
+        pytest.param({"controller": None, "rule": RULE}, id="no controller, and a name of its own"),
+        pytest.param({"controller": None, "labels": {}}, id="no controller, and no label"),
         pytest.param({"controller": RuleOwner("ResourceSlicePatch", "one", "w")}, id="another controller"),
         pytest.param({"controller": RuleOwner("ResourceSlicePatch", "two", "u")}, id="a controller of another name"),
         pytest.param({"rule": RULE}, id="a name of its own"),
@@ -50,6 +51,11 @@ def test_rule_with_both_labels_belongs_to_the_owner_that_controls_it(other: str)
 )
 def test_rule_that_only_claims_an_owner_has_none(fields: dict[str, object]) -> None:
     assert structs.replace(made(RULE, OWNER), **fields).owner_uids == ()
+
+
+def test_rule_that_lost_its_controller_is_known_by_label_and_name() -> None:
+    """The garbage collector does not know it any more."""
+    assert structs.replace(made(RULE, OWNER), controller=None).owner_uids == ("u",)
 
 
 @pytest.mark.parametrize(("suffix", "own"), [("", True), ("-2", True), ("-17", True), ("-", False), ("-x", False)])
