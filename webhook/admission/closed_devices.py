@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from webhook.admission.recent_impact import PHASE, POOLS_BETWEEN_CHECKS, recent_rules, window_start
 from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.fates import DeviceNames
+from webhook.inventory.pools import ShareUse
 from webhook.inventory.scope import can_judge
 from webhook.inventory.steps import in_steps
 from webhook.policy.impact_limits import limit_on_devices
@@ -81,9 +82,12 @@ def closed_together_with_recent(
         used.add(names_of(stored.selector))
         if can_judge(stored.selector) and not stored.deleting:
             standing.add(names_of(stored.selector))
-    for each in _recent_in_slices(drivers, pools, since, check):
-        used.add(each)
-        standing.add(each)
+    for driver in drivers:
+        use = None if driver is None else ShareUse(pools, driver)
+        for each in _recent_in_slices(driver, pools, since, check):
+            standing.add(each)
+            if use is None or (each.pool is not None and use.add(each.pool)):
+                used.add(each)
     for each in (*own, *beside):
         used.add(each)
     further = [
@@ -142,14 +146,11 @@ def _worst(
     return worst
 
 
-def _recent_in_slices(
-    drivers: Iterable[str | None], pools: Pools, since: datetime, check: Check
-) -> Iterator[DeviceNames]:
-    """The devices that their drivers closed within the window."""
-    for driver in drivers:
-        for number, ((name, pool), each) in enumerate(pools.selected(driver, None)):
-            if number % POOLS_BETWEEN_CHECKS == 0 or each.closed:
-                check()
-            for device, added in each.closed.items():
-                if added >= since:
-                    yield DeviceNames(name, pool, device)
+def _recent_in_slices(driver: str | None, pools: Pools, since: datetime, check: Check) -> Iterator[DeviceNames]:
+    """The devices that a driver, or any, closed within the window."""
+    for number, ((name, pool), each) in enumerate(pools.selected(driver, None)):
+        if number % POOLS_BETWEEN_CHECKS == 0 or each.closed:
+            check()
+        for device, added in each.closed.items():
+            if added >= since:
+                yield DeviceNames(name, pool, device)

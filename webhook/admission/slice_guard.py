@@ -40,7 +40,8 @@ def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: Admissio
     known = evicting([old] if old is not None else [])
     if inventory is not None:
         pool = inventory.pools.get((new.driver, new.pool))
-        known |= evicting(pool.slices.values() if pool is not None else ())
+        beside = pool.slices.values() if pool is not None else ()
+        known |= evicting([each for each in beside if each.node_name == new.node_name])
     fresh = [
         (device, taint)
         for device, taint in _fresh(new, known)

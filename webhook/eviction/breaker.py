@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from webhook.eviction.limits import BreakerLimit
 from webhook.eviction.profiles import max_unavailable
+from webhook.inventory.pools import ShareUse
+from webhook.policy.model import Share
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,13 +150,16 @@ class Breaker:
                 device: at for device, at in known.tainted.items() if now - timedelta(seconds=seconds - at) > until
             }
         before = now - timedelta(seconds=settings.window_seconds)
-        most = max_unavailable(settings.devices, self._inventory.pools.counted_devices(driver, before))
-        if most is None or len(known.tainted) <= most:
+        pools = self._inventory.pools
+        most = max_unavailable(settings.devices, pools.counted_devices(driver, before))
+        share = isinstance(settings.devices, Share)
+        tainted = ShareUse(pools, driver, [pool for pool, _ in known.tainted]).devices if share else len(known.tainted)
+        if most is None or tainted <= most:
             return
         known.tripped_at = now
         log.error(
             "breaker tripped: too many devices were tainted, so taints in slices of this driver evict no pod",
-            extra={"driver": driver, "devices": len(known.tainted), "most": most},
+            extra={"driver": driver, "devices": tainted, "most": most},
         )
         self._on_trip(driver, known.last_at + settings.calm_seconds - seconds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +11,7 @@ from webhook.inventory.matching import keeps_from_allocation
 from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from webhook.api.slices import ResourceSlice
     from webhook.inventory.steps import Check
@@ -25,7 +26,7 @@ _NO_TAINTS: Final[tuple[DeviceTaint, ...]] = ()
 class Pool:
     """The slices of one pool. What follows from them is worked out when it is asked for, and kept until one changes."""
 
-    __slots__ = ("_closed", "_devices", "_evicting", "_keys", "slices")
+    __slots__ = ("_closed", "_devices", "_evicting", "_keys", "_own", "slices")
 
     def __init__(self) -> None:
         self.slices: dict[str, ResourceSlice] = {}
@@ -33,27 +34,38 @@ class Pool:
         self._evicting: dict[str, tuple[DeviceTaint, ...]] | None = None
         self._closed: dict[str, datetime] | None = None
         self._keys: frozenset[str] | None = None
+        self._own: list[ResourceSlice] | None = None
 
     def put(self, value: ResourceSlice) -> None:
         """Adds a slice, or replaces the one of its name."""
         self.slices[value.meta.name] = value
-        self._devices = self._evicting = self._closed = self._keys = None
+        self._devices = self._evicting = self._closed = self._keys = self._own = None
 
     def remove(self, name: str) -> None:
         """Takes a slice away; the generation below may become the newest by it."""
         self.slices.pop(name, None)
-        self._devices = self._evicting = self._closed = self._keys = None
+        self._devices = self._evicting = self._closed = self._keys = self._own = None
 
     @property
-    def generation(self) -> int:
-        """The newest generation of any slice; 0 without slices."""
-        return max((value.pool_generation for value in self.slices.values()), default=0)
+    def own(self) -> list[ResourceSlice]:
+        """The slices that count, by name: a node says what it likes about its own devices, and nothing about others'.
+
+        Of slices that name several nodes, those without a node, which no node may write; then those of the node that
+        has the pool's name; then those of the node that was the first here.
+        """
+        if self._own is None:
+            self._own = [value for _, value in sorted(self.slices.items())]
+            if len({value.node_name for value in self._own}) > 1:
+                node = min(self._own, key=_precedence).node_name
+                self._own = [value for value in self._own if value.node_name == node]
+        return self._own
 
     @property
     def newest(self) -> list[ResourceSlice]:
         """The slices of the newest generation, by name."""
-        newest = self.generation
-        return [value for _, value in sorted(self.slices.items()) if value.pool_generation == newest]
+        own = self.own
+        newest = max((value.pool_generation for value in own), default=0)
+        return [value for value in own if value.pool_generation == newest]
 
     @property
     def complete(self) -> bool:
@@ -129,6 +141,11 @@ class Pool:
         return self.devices.get(device, _NO_TAINTS)
 
 
+def _precedence(value: ResourceSlice) -> tuple[bool, bool, datetime, int]:
+    node = value.node_name
+    return bool(node), node != value.pool, value.created or _FIRST, -value.pool_generation
+
+
 class Pools:
     """All pools, by driver and name."""
 
@@ -136,8 +153,8 @@ class Pools:
         self._pools: dict[PoolId, Pool] = {}
         self._names: dict[str, dict[str, Pool]] = {}
         self._device_count: dict[str | None, int] = {}
-        self._counted: dict[str, list[tuple[datetime, int]]] = {}
-        """By driver, since when a pool of each node has been there, and its devices."""
+        self._counted: dict[str, dict[str, tuple[datetime, int]]] = {}
+        """By driver and node, since when its oldest pool has been there, and how many devices that has."""
         self._keys: frozenset[str] | None = None
         self._changed: set[PoolId] = set()
         self._incomplete: set[PoolId] = set()
@@ -228,17 +245,27 @@ class Pools:
     def counted_devices(self, driver: str, before: datetime, check: Check = unchecked) -> int:
         """How many devices of a driver a share is of: no node can add many at once. `check` as by `device_count`.
 
-        Those of pools whose slices all name one node and were there before that time, and of each node the oldest pool.
+        Those of pools of one node that were there before that time, and of each node the oldest pool.
         """
+        counted = self._count_of_nodes(driver, check).values()
+        return sum([devices for since, devices in counted if since <= before])
+
+    def of_node(self, driver: str, pool: str) -> tuple[str, int] | None:
+        """The node that speaks for a pool, and how many of its devices shares are of; None: the pool is of no node."""
+        found = self._pools.get((driver, pool))
+        node = found.own[0].node_name if found is not None else None
+        return (node, self._count_of_nodes(driver)[node][1]) if node else None
+
+    def _count_of_nodes(self, driver: str, check: Check = unchecked) -> Mapping[str, tuple[datetime, int]]:
         if driver not in self._counted:
             oldest: dict[str, tuple[datetime, int]] = {}
             for _, pool in in_steps(self.selected(driver, None), check):
-                node, *others = {value.node_name for value in pool.slices.values()}
-                if node and not others:
-                    found = max([value.created or _FIRST for value in pool.slices.values()]), len(pool.devices)
+                own = pool.own
+                if node := own[0].node_name:
+                    found = max([value.created or _FIRST for value in own]), len(pool.devices)
                     oldest[node] = min(found, oldest.get(node, found))
-            self._counted[driver] = list(oldest.values())
-        return sum([devices for since, devices in self._counted[driver] if since <= before])
+            self._counted[driver] = oldest
+        return self._counted[driver]
 
     @property
     def taint_keys(self) -> frozenset[str]:
@@ -246,3 +273,29 @@ class Pools:
         if self._keys is None:
             self._keys = frozenset().union(*[pool.taint_keys for pool in self._pools.values()])
         return self._keys
+
+
+class ShareUse:
+    """How many devices of a driver use up a share of its devices: of a node no more than shares are of."""
+
+    def __init__(self, pools: Pools, driver: str, of_pools: Iterable[str] = ()) -> None:
+        """Begins with devices, each given by its pool."""
+        self._pools = pools
+        self._driver = driver
+        self._of_node: Counter[str] = Counter()
+        self.devices = 0
+        for pool in of_pools:
+            self.add(pool)
+
+    def takes(self, pool: str) -> int:
+        """How many more there would be with one more device of that pool, 0 or 1."""
+        found = self._pools.of_node(self._driver, pool)
+        return int(found is None or self._of_node[found[0]] < found[1])
+
+    def add(self, pool: str) -> int:
+        """One more device of that pool; the same answer."""
+        more = self.takes(pool)
+        self.devices += more
+        if more and (found := self._pools.of_node(self._driver, pool)) is not None:
+            self._of_node[found[0]] += 1
+        return more

@@ -143,7 +143,7 @@ def new_taints(inventory: Inventory, value: ResourceSlice) -> dict[str, tuple[De
 def outdated(inventory: Inventory, value: ResourceSlice) -> bool:
     """Whether a newer generation of the pool is published, so that the slice is ignored (E-2)."""
     pool = inventory.pools.get((value.driver, value.pool))
-    return pool is not None and pool.generation > value.pool_generation
+    return pool is not None and any(each.pool_generation > value.pool_generation for each in pool.own)
 
 
 def _taints_in(value: ResourceSlice) -> Iterator[tuple[str, DeviceTaint]]:

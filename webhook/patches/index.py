@@ -309,13 +309,12 @@ def _view(pool: Pool) -> tuple[ResourceSlice, ...]:
     newest = pool.newest
     if pool.complete:
         return tuple(newest)
-    older = [each for each in pool.slices.values() if each.pool_generation < pool.generation]
+    generation = newest[0].pool_generation
+    older = [each for each in pool.own if each.pool_generation < generation]
     last = max([each.pool_generation for each in older], default=0)
     # Where both have a device the newer one counts, which comes later by its name.
     kept = [
-        structs.replace(
-            each, meta=structs.replace(each.meta, name=f"-{each.meta.name}"), pool_generation=pool.generation
-        )
+        structs.replace(each, meta=structs.replace(each.meta, name=f"-{each.meta.name}"), pool_generation=generation)
         for each in older
         if each.pool_generation == last
     ]

@@ -20,12 +20,14 @@ import msgspec
 from msgspec import structs
 
 from webhook.api.rules import ACTING_ANNOTATIONS
+from webhook.inventory.pools import ShareUse
 from webhook.inventory.published import DeviceId
 from webhook.inventory.steps import in_steps, unchecked
 from webhook.patches.reaction_outcomes import OutcomeCounts, ReactionOutcome
 from webhook.patches.reasons import RETURNS_MAX, ReactionReason, ReactionRule, is_named_for, noted_on
 from webhook.patches.signals import SignalMatcher, signals_in
 from webhook.policy.impact_limits import limit_on_devices
+from webhook.policy.model import Share
 from webhook.policy.reactions import level_of
 
 if TYPE_CHECKING:
@@ -121,7 +123,7 @@ def _shown_beside(pools: Pools, rules: Iterable[ReactionRule], check: Check) -> 
     found: set[DeviceId] = set()
     for driver, name in {(each.address.driver, each.address.pool) for each in rules}:
         pool = pools.get((driver, name))
-        for value in in_steps(() if pool is None else pool.slices.values(), check):
+        for value in in_steps(() if pool is None else pool.own, check):
             found.update([DeviceId(driver, name, device.name) for device in value.devices])
     return found
 
@@ -183,6 +185,10 @@ class _Pass:
         self._noted = noted
         self._devices: dict[str, int] = Counter([address.driver for address in self._noted])
         """Devices with rules of reactions by driver: those that were there, whatever becomes of them, and new ones."""
+        self._uses = {
+            driver: ShareUse(pools, driver, [each.pool for each in noted if each.driver == driver])
+            for driver in {reaction.driver for reaction in reactions}
+        }
         self._counts: dict[str, OutcomeCounts] = defaultdict(OutcomeCounts)
         self.rules: dict[DeviceId, ReactionRule] = {}
         self.left_alone: list[ReactionRule] = []
@@ -226,6 +232,7 @@ class _Pass:
             rule = self._settled(address, [], None, due)
             if rule is not None:
                 self._devices[address.driver] += 1
+                self._uses[address.driver].add(address.pool)
                 self.rules[address] = rule
 
     def outcome_of(self, reaction: Reaction) -> ReactionOutcome:
@@ -318,7 +325,10 @@ class _Pass:
         """
         reaction = self._reactions[reason.id.reaction]
         wanted, limit = level_of(reaction), self._limit(reaction)
-        devices = self._devices.get(reaction.driver, 0) + (address not in self._noted)
+        fresh, use = address not in self._noted, self._uses[reaction.driver]
+        devices = self._devices.get(reaction.driver, 0) + fresh
+        if isinstance(reaction.max_devices, Share):
+            devices = use.devices + (fresh and use.takes(address.pool))
         if limit is None or devices <= limit or (reached is not None and wanted <= reached):
             return wanted
         self._counts[reaction.name].hold_back(address)

@@ -43,7 +43,7 @@ def node(name: str, devices: int = 2, **fields: Any) -> ResourceSlice:
     [
         pytest.param([node("a"), node("b")], 4, id="two nodes"),
         pytest.param([node("a"), node("b", node="")], 2, id="a pool of no node"),
-        pytest.param([node("a"), node("a", slice="x", node="b", count=2)], 0, id="a pool of two nodes"),
+        pytest.param([node("a"), node("a", slice="x", node="b", count=2)], 2, id="a pool of two nodes"),
         pytest.param([node("a"), node("a", slice="x", node="", count=2)], 0, id="a pool in part of no node"),
         pytest.param([node("a"), node("b", 128, node="a", created=NOW)], 2, id="a younger pool of the same node"),
         pytest.param([node("b", 128, node="a", created=NOW), node("a")], 2, id="the same in another order"),

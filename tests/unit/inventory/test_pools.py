@@ -102,7 +102,7 @@ def test_pool_whose_slices_disagree_on_their_number_is_incomplete() -> None:
 
 def test_pool_without_slices_has_nothing_and_is_not_complete() -> None:
     pool = Pool()
-    assert (pool.generation, pool.newest, pool.complete, pool.devices) == (0, [], False, {})
+    assert (pool.newest, pool.complete, pool.devices) == ([], False, {})
 
 
 def test_pool_that_was_never_asked_for_leaves_nothing_behind() -> None:
