@@ -130,7 +130,7 @@ def test_class_of_a_filter_is_compiled_in_the_lane(following: Server, compiled: 
 
 def test_filter_that_takes_long_is_asked_in_small_steps_until_there_is_an_answer(following: Server) -> None:
     """As long as the loop is not held; each of these takes as many steps as an evaluation may."""
-    inventory, memo = racks(10), FilterMemo()
+    inventory, memo = racks(2), FilterMemo()
     following.state.sight = lambda: Sight(inventory)
     following.state.patches = lambda: known(memo=memo)
     slow = "lists.range(40).all(x, lists.range(9).all(y, x + y >= 0))"

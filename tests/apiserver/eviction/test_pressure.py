@@ -213,7 +213,8 @@ def pause_in_the_middle_loses_no_pod_and_doubles_none(stage: Stage) -> Iterator[
     assert PAUSED // 4 <= len(begun) < PAUSED
     assert {each.code for each in begun} == {201}
     time.sleep(3.0)
-    assert len(ground.asked()) == len(begun)
+    # The audit log may tell late of what was asked for in time.
+    assert [each for each in ground.asked() if each.at - written_at > STILL] == []
     stage.process.set_policy(json.dumps(POLICY))
     ground.wait_gone(PAUSED, seconds=120)
     ground.wait_message("Completed", f"{PAUSED} pods evicted")

@@ -146,4 +146,6 @@ def test_a_thousand_pods_are_evicted_once_each(audited: ControlPlane, sort: str,
     assert crowd.marked() == crowd.uids
     assert all(each.code < 300 for each in ours)
     of_pods = {what: count for what, count in made.items() if "pods" in what and count}
-    assert of_pods == {"delete pods": PODS, "patch pods/status": PODS}
+    marks = of_pods.pop("patch pods/status")
+    assert of_pods == {"delete pods": PODS}
+    assert PODS <= marks <= PODS * 1.1  # a mark whose deletion was not wanted any more, as trust was lost, comes again
