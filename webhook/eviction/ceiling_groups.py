@@ -72,6 +72,10 @@ class CeilingGroups:
         """The count of a rule; as it was written, if the rule is gone meanwhile."""
         return self._tallies.get(rule.meta.uid) or Tally(rule)
 
+    def group_of(self, uid: str) -> str:
+        """The uid of the patch or rule with which a rule, by uid, was judged; its own if it was judged by itself."""
+        return self._group_of.get(uid, uid)
+
     def stopped(self, rule: DeviceTaintRule) -> str:
         """Why no pod is evicted for a rule; empty if pods are."""
         group = self._group_of.get(rule.meta.uid)

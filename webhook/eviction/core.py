@@ -124,8 +124,14 @@ class Core:
             on_trip=lambda driver, seconds: queue.add_after(BreakerLimit(driver), seconds),
             on_later=lambda uid, seconds: queue.add_after(WorkItem(ItemKind.POD, uid), seconds),
         )
+        ceilings = CeilingGroups(deps, plans.hits)
         limiter = RateLimiter(
-            plans, deps.inventory.rules, lambda position: deps.profiles().all[position], gate, breaker
+            plans,
+            deps.inventory.rules,
+            lambda position: deps.profiles().all[position],
+            gate,
+            breaker,
+            ceilings.group_of,
         )
         return cls(
             deps=deps,
@@ -134,7 +140,7 @@ class Core:
             evictions=evictions,
             backlog=Backlog(TimeSlice(clock=seconds)),
             plans=plans,
-            ceilings=CeilingGroups(deps, plans.hits),
+            ceilings=ceilings,
             returns=returns,
             gate=gate,
             breaker=breaker,

@@ -126,6 +126,7 @@ class Planner:
     def observe_patch(self, old: ResourceSlicePatch | None, patch: ResourceSlicePatch) -> bool:
         """A patch is known now, or has changed. Returns whether planning is complete."""
         self._resume(self._core.ceilings.observe_patch(old, patch))
+        self._core.limiter.forget_groups()  # its rules share a rate from now on
         self.follow_ceilings()
         return self.begin()
 

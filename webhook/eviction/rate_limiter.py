@@ -135,7 +135,6 @@ class BucketKey(NamedTuple):
     """Identifies a token bucket: the taint, whatever changes on its rule (N-17), and the source of the rate."""
 
     taint: Hashable
-    rule: str
     own_rate: float | None
     profile: int
 
@@ -176,12 +175,15 @@ class RateLimiter:
         profile_at: Callable[[int], Profile],
         gate: BudgetGate,
         breaker: Breaker,
+        group_of: Callable[[str], str],
     ) -> None:
+        """`group_of` names what a rule, by uid, was judged with: a patch has a rule for each of its devices."""
         self._plans = plans
         self._gate = gate
         self._breaker = breaker
         self._rules = rules
         self._profile_at = profile_at
+        self._group_of = group_of
         self._buckets = Buckets()
         self._minutes: dict[int, SlidingMinute] = {}
         self._reserved: dict[str, Reservation] = {}
@@ -240,12 +242,14 @@ class RateLimiter:
         if reason.rule:
             rule = self._rules.get(reason.rule)
             own = own_rate(rule) if rule is not None else None
+            of_patch = rule is not None and rule.origin.patch
+            bucket = (self._group_of(reason.rule_uid), *((taint.key, taint.effect) if of_patch else ()))
             # a rule with its own rate has one bucket, whatever the profiles of its pods
-            return BucketKey(reason.rule_uid, reason.rule, own, -1 if own is not None else profile.position)
+            return BucketKey(bucket, own, -1 if own is not None else profile.position)
         extras = taint.extras
         own = float(extras.evictions_per_second) if extras is not None and extras.evictions_per_second else None
         # One rate for what a driver says of all its devices, whenever it tainted each of them.
-        return BucketKey((reason.driver, taint.key), "", own, -1 if own is not None else profile.position)
+        return BucketKey((reason.driver, taint.key), own, -1 if own is not None else profile.position)
 
     def _rates(self, group: RateGroup) -> list[tuple[Hashable, Rate]]:
         settings = self._profile_at(group.profile).settings
