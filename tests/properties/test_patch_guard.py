@@ -22,21 +22,27 @@ from tests.unit.admission.patch_guarding import (
     racks,
 )
 from tests.unit.admission.test_written_rules import judged, owner
+from tests.unit.inventory.patched import slice_of
+from tests.unit.inventory.values import claim, inventory_of, on
+from tests.unit.patches.indexed import drained
 from webhook.api.decode import Reader
-from webhook.api.meta import format_time
+from webhook.api.meta import ObjectMeta, format_time
 from webhook.api.patches import decode_patch
-from webhook.api.rules import PATCH_LABEL, decode_rule
+from webhook.api.rules import PATCH_LABEL, DeviceTaintRule, decode_rule
+from webhook.inventory.device_selectors import SharedSelectors
 from webhook.inventory.extent import names_of
+from webhook.inventory.matching import selects
 from webhook.inventory.patch_reach import KnownPatches, patch_reach
+from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import EFFECT_RANK
+from webhook.patches.index import PatchIndex
+from webhook.patches.standing import standing_of
 from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, Share, TaintMatch
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from hypothesis.strategies import SearchStrategy
-
-    from webhook.api.rules import DeviceTaintRule
 
 CLUSTER: Final = racks(4, lambda number: f"ns-{number % 2}")
 KEYS: Final = ("a.example.com/x", "b.example.com/y")
@@ -166,6 +172,47 @@ def test_rules_of_an_admitted_patch_pass_and_no_others_do(
         if rule.selector is not None and rule.selector.driver is not None and not for_all_drivers:
             wide = structs.replace(rule, selector=structs.replace(rule.selector, driver="another.example.com"))
             assert not judged(as_manifest(wide, **marks), cluster=CLUSTER, patches=patches).allowed
+
+
+devices: SearchStrategy[set[tuple[int, int]]] = st.sets(st.tuples(st.integers(0, 2), st.integers(0, 1)))
+
+
+@given(
+    filters.filter(lambda chosen: bool(chosen) and not {"deviceClassName", "selectors"}.isdisjoint(chosen)),
+    devices,
+    devices,
+    devices,
+    st.integers(0, 4),
+)
+def test_no_rule_for_a_filter_with_a_class_or_cel_reaches_a_device_in_use_that_it_does_not_select(
+    chosen: Any, published: set[tuple[int, int]], used: set[tuple[int, int]], gone: set[tuple[int, int]], ceiling: int
+) -> None:
+    """Before and after drivers take devices back, whatever the controller's ceiling is."""
+    claims = [claim(f"c-{pool}-{place}", on(f"gpu-{place}", pool=f"node-{pool}"), users=["u"]) for pool, place in used]
+    patch = decode_patch(Reader.of(patching(chosen, make_taint(), uid="uid-of-patch", created=CREATED_TEXT), []))
+    patches = KnownPatches({"firmware": patch}, known([], CLASSES).classes)
+    marks = {"labels": {PATCH_LABEL: "uid-of-patch"}, "ownerReferences": [owner()]}
+    for shown in (published, published - gone):
+        places = [(pool, [place for of, place in sorted(shown) if of == pool]) for pool in range(3)]
+        slices = [
+            slice_of(*[{"name": f"gpu-{n}", "attributes": {"place": {"int": n}}} for n in own], pool=f"node-{pool}")
+            for pool, own in places
+        ]
+        cluster, index = inventory_of(*slices, *claims), PatchIndex(SharedSelectors())
+        for name, value in patches.classes.items():
+            index.apply_class(name, value)
+        for each in slices:
+            index.apply_slice(None, each)
+        index.apply_patch("firmware", patch)
+        drained(index)
+        reach = patch_reach(patch, patches, cluster.pools)
+        assert reach.won is not None
+        won = {each for found in reach.won.values() for each in found}
+        for rule in standing_of(index, "firmware", ceiling).rules:
+            stored = DeviceTaintRule(ObjectMeta(rule.name), rule.selector, rule.taint)
+            if judged(as_manifest(stored, **marks), cluster=cluster, patches=patches).allowed:
+                in_use = {DeviceId(DRIVER, f"node-{pool}", f"gpu-{place}") for pool, place in used}
+                assert {each for each in in_use if selects(rule.selector, *each)} <= won
 
 
 @given(filters, filters, lists, others, limits)

@@ -29,6 +29,7 @@ from webhook.api.rules import (
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.expansion import is_named_for, is_same_taint
 from webhook.inventory.hardware import devices_beside
+from webhook.inventory.matching import selects
 from webhook.inventory.patch_reach import REACH_SECONDS, nominal_rules, patch_reach
 from webhook.inventory.patching import Origin
 from webhook.inventory.published import DeviceId
@@ -212,6 +213,12 @@ class _Written:
             yield deny(SELECTOR, text)
         elif not selected and not inside:
             yield deny(SELECTOR, f"selects no published device, and is not within the names of patch {name}")
+        elif not inside and None in (selector.driver, selector.pool, selector.device):
+            in_use = self._inventory.usage.unpublished(self._inventory.pools, self._check)
+            hidden = next((DeviceId(*each) for each in in_use if selects(selector, *each)), None)
+            if hidden is not None:
+                text = f"device {hidden} is in use and no slice shows it, so patch {name} does not select it"
+                yield deny(SELECTOR, f"{text}; narrow the filter, so that rules for single devices will do")
 
     def _selected(self, selector: DeviceSelector) -> Iterator[DeviceId]:
         """The published devices that the rule selects."""

@@ -1,5 +1,7 @@
 """The fewest selectors that select given devices of a driver and no other published device.
 
+Devices that are not published now may have the names as well, so single devices come first while they are few enough.
+
 A selector names the driver, and a pool, a device or both. Laid out as a table, with a row for each pool and a column
 for each device name, selectors are rows, columns and single cells. A row or column may be used if all of it is wanted.
 Where it has a cell that nothing but itself or a single selector covers, using it is never worse. What is left are cells
@@ -75,6 +77,11 @@ class Cover(NamedTuple):
         for pool, names in self.rest:
             for device in sorted(names):
                 yield DeviceSelector(self.driver, pool, device)
+
+
+def each_of(driver: str, wanted: Mapping[str, DeviceNameSet]) -> Cover:
+    """A selector for each device, given by pool: these select nothing else, whatever is published later."""
+    return Cover(driver, everything=False, rest=tuple(sorted(wanted.items())))
 
 
 def cover_of(

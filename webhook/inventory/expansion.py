@@ -64,17 +64,23 @@ def expansion(
     """The rules of each patch by its name, for what `effective_devices` found in these pools for these patches.
 
     A patch whose filter has only names becomes one rule a taint with that very selector, so it holds for devices that
-    are yet to be published as well. Where another patch takes precedence on some of the devices, and for filters with
-    a class or CEL, there are the fewest rules that select the devices where the taint is the patch's.
+    are yet to be published as well. Where another patch takes precedence on some of the devices there are the fewest
+    rules that select those where the taint is the patch's. With a class or CEL each device has a rule of its own, which
+    selects nothing that is published later; the fewest are for patches that would need more than the ceiling.
     """
     known = {patch.meta.name: patch for patch in patches}
     won = _won_by(effective)
     found: dict[str, PatchExpansion] = {}
     for name in sorted(known):
         applies = name not in effective.inapplicable
-        rules = tuple(_rules(pools, known[name], effective.selected[name], won)) if applies else ()
+        rules = tuple(_rules(pools, known[name], effective.selected[name], won, ceiling)) if applies else ()
         found[name] = PatchExpansion(rules if len(rules) <= ceiling else (), len(rules))
     return found
+
+
+def has_only_names(selector: DeviceSelector) -> bool:
+    """Whether a filter selects whatever has its names, published or not."""
+    return selector.device_class_name is None and not selector.selectors
 
 
 def _won_by(effective: EffectiveDevices) -> dict[tuple[str, Origin], list[DeviceId]]:
@@ -91,14 +97,18 @@ def _rules(
     patch: ResourceSlicePatch,
     selected: tuple[DeviceId, ...],
     won: Mapping[tuple[str, Origin], list[DeviceId]],
+    ceiling: int,
 ) -> Iterator[ExpandedRule]:
-    selector = patch.filter or DeviceSelector()
-    plain = selector.device_class_name is None and not selector.selectors
+    selector, taints = patch.filter or DeviceSelector(), taints_of_patch(patch)
+    plain = has_only_names(selector)
+    by_taint = [tuple(won.get((patch.meta.name, Origin("taint", each.key, each.effect)), ())) for each in taints]
+    singly = not plain and sum(map(len, by_taint)) <= ceiling
     covers: dict[tuple[DeviceId, ...], tuple[DeviceSelector, ...]] = {}
-    for taint in taints_of_patch(patch):
-        devices = tuple(won.get((patch.meta.name, Origin("taint", taint.key, taint.effect)), ()))
+    for taint, devices in zip(taints, by_taint, strict=True):
         if plain and len(devices) == len(selected):
             selectors: tuple[DeviceSelector, ...] = (selector,)
+        elif singly:
+            selectors = tuple([DeviceSelector(*each) for each in devices])
         else:
             if devices not in covers:
                 covers[devices] = covering_selectors(pools, devices)

@@ -16,7 +16,7 @@ from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.covering import covering_selectors
 from webhook.inventory.device_filter import CannotFilterError
-from webhook.inventory.expansion import rules_of_taint
+from webhook.inventory.expansion import RULES_MAX, has_only_names, rules_of_taint
 from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.filter_memo import FilterMemo
 from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
@@ -180,34 +180,33 @@ def _reach(
 ) -> PatchReach:
     """The rules for what is left of the devices where other patches take theirs.
 
-    If they take any, so do the unpublished ones count that the patch's rules select once the others are gone.
+    If they take any, so do the unpublished ones count that have the names in its filter, if it has nothing else.
     """
     own = (patch.filter or DeviceSelector(),)
-    every = [DeviceId(*identity, name) for identity, names in sorted(selected.items()) for name in sorted(names)]
-    alone = own if _has_only_names(patch) or not unpublished else covering_selectors(pools, every)
-    reached = Extent(map(names_of, alone))
-    gone = tuple([DeviceId(*each) for each in unpublished if reached.holds(*each)])
+    plain, taints = _has_only_names(patch), taints_of_patch(patch)
+    every = tuple([DeviceId(*identity, name) for identity, names in sorted(selected.items()) for name in sorted(names)])
+    reached = Extent(map(names_of, own))
+    gone = [DeviceId(*each) for each in unpublished if plain and reached.holds(*each)]
     won: dict[Origin, tuple[DeviceId, ...]] = {}
-    selectors: list[tuple[DeviceTaint, tuple[DeviceSelector, ...]]] = []
-    for taint in taints_of_patch(patch):
+    for taint in taints:
         origin = Origin("taint", taint.key, taint.effect)
         lost = taken.get(origin, {})
         left, beside = (
             [each for each in some if each.device not in lost.get((each.driver, each.pool), _NOTHING)]
             for some in (every, gone)
         )
-        won[origin] = tuple(left) if len(left) == len(every) else (*left, *beside)
-        whole = _has_only_names(patch) and len(left) == len(every)
-        selectors.append((taint, own if whole else _covering(pools, won[origin])))
-    return PatchReach(_rules(patch, selectors), won)
+        won[origin] = every if len(left) == len(every) else (*left, *beside)
+    singly = not plain and sum(map(len, won.values())) <= RULES_MAX
+    selectors = [own if plain and each is every else _covering(pools, each, singly=singly) for each in won.values()]
+    return PatchReach(_rules(patch, zip(taints, selectors, strict=True)), won)
 
 
-def _covering(pools: Pools, devices: Iterable[DeviceId]) -> tuple[DeviceSelector, ...]:
-    """The fewest selectors for those that are published, and one for each other."""
+def _covering(pools: Pools, devices: Iterable[DeviceId], *, singly: bool) -> tuple[DeviceSelector, ...]:
+    """The fewest selectors for those that are published, if not `singly`, and one for each other."""
     known, others = list[DeviceId](), list[DeviceId]()
     for each in devices:
         pool = pools.get((each.driver, each.pool))
-        (others if pool is None or each.device not in pool.devices else known).append(each)
+        (others if singly or pool is None or each.device not in pool.devices else known).append(each)
     return (*covering_selectors(pools, known), *[DeviceSelector(*each) for each in others])
 
 
@@ -240,7 +239,8 @@ def added_rules(
             continue
         known = Extent([names_of(each.selector) for each in like])
         fresh = [address for address in reach.won[origin] if not known.holds(*address)]
-        found += [structs.replace(rules[0], selector=each) for each in _covering(pools, fresh)]
+        singly = not _has_only_names(new) and len(fresh) <= RULES_MAX
+        found += [structs.replace(rules[0], selector=each) for each in _covering(pools, fresh, singly=singly)]
     return tuple(found)
 
 
@@ -304,7 +304,7 @@ def _has_unknown_fields(patch: ResourceSlicePatch) -> bool:
 
 
 def _has_only_names(patch: ResourceSlicePatch) -> bool:
-    return patch.filter is None or (patch.filter.device_class_name is None and not patch.filter.selectors)
+    return patch.filter is None or has_only_names(patch.filter)
 
 
 def _may_win(other: ResourceSlicePatch, patch: ResourceSlicePatch) -> bool:

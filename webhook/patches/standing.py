@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from webhook.inventory.covering import each_of
 from webhook.inventory.expansion import rules_of_taint
 from webhook.inventory.patching import Origin, taints_of_patch
 from webhook.patches.fleet import NO_DEVICES
@@ -46,13 +47,13 @@ def standing_of(index: PatchIndex, name: str, ceiling: int) -> Standing:
     selected = sum([len(names) for _, names in match.selected(index.fleet)])
     if match.unusable:
         return Standing((), 0, 0, 0, (), match.unusable)
-    covers = _Covers(index, match)
+    taints = taints_of_patch(patch)
+    lost = [index.left_of(Origin("taint", taint.key, taint.effect), name) for taint in taints]
+    won = sum([_tainted(index, match, selected, [each]) for each in lost])
+    covers = _Covers(index, match, singly=not match.plain and won <= ceiling)
     plans: list[tuple[DeviceTaint, Iterable[DeviceSelector]]] = []
     needed = 0
-    lost: list[Mapping[PoolId, DeviceNameSet]] = []
-    for taint in taints_of_patch(patch):
-        left = index.left_of(Origin("taint", taint.key, taint.effect), name)
-        lost.append(left)
+    for taint, left in zip(taints, lost, strict=True):
         if match.plain and not left:
             plans.append((taint, (match.selector,)))
             needed += 1
@@ -75,9 +76,10 @@ def _rules(
 class _Covers:
     """Covers for what a filter selects. Taints that lose the same have the same; most lose nothing."""
 
-    def __init__(self, index: PatchIndex, match: FilterMatch) -> None:
+    def __init__(self, index: PatchIndex, match: FilterMatch, *, singly: bool) -> None:
         self._index = index
         self._match = match
+        self._cover = each_of if singly else index.fleet.cover
         self._known: dict[frozenset[tuple[PoolId, DeviceNameSet]], list[Cover]] = {}
 
     def of(self, left: Mapping[PoolId, DeviceNameSet]) -> list[Cover]:
@@ -89,7 +91,7 @@ class _Covers:
                 own = left.get(pool, names)
                 if own:
                     wanted[pool[0]][pool[1]] = own
-            self._known[key] = [self._index.fleet.cover(driver, wanted[driver]) for driver in sorted(wanted)]
+            self._known[key] = [self._cover(driver, wanted[driver]) for driver in sorted(wanted)]
         return self._known[key]
 
 

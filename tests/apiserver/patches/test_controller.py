@@ -27,7 +27,7 @@ def test_class_with_cel_is_tainted_as_the_scheduler_allocates_it(fleet: ClosingF
     fleet.wait_expanded(stored)
     assert fleet.closed(stored["metadata"]["uid"]) == given
     status = fleet.status("closed")
-    assert (status["selectedDevices"], status["taintedDevices"], status["rules"]) == (4, 4, 2)
+    assert (status["selectedDevices"], status["taintedDevices"], status["rules"]) == (4, 4, 4)
     waiting = fleet.pod(FAKE_NODES[0])
     fleet.wait_unschedulable(waiting)
     assert fleet.wait_for_devices(fleet.pod(FAKE_NODES[0], tolerates=True)) <= given

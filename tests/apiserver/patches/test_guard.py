@@ -316,9 +316,9 @@ def test_controller_writes_what_the_guard_has_admitted(expanding: Stage) -> None
     """A patch that is confirmed, and one that is softened: no rule of them is refused, also when devices come."""
     code = code_in(of(expanding).create(COLLECTION, make_patch(USED)))
     confirmed = of(expanding).create(COLLECTION, make_patch(USED, code=code)).object["metadata"]["uid"]
-    wait_until(lambda: len(_rules(expanding, confirmed)) == 1, "the rule is there")
-    [rule] = _rules(expanding, confirmed)
-    assert rule["deviceSelector"] == {"driver": DRIVER, "device": "gpu-0"}
+    wait_until(lambda: len(_rules(expanding, confirmed)) == NODES, "the rules are there")
+    selected = [each["deviceSelector"] for each in _rules(expanding, confirmed)]
+    assert all(each in selected for each in [{**node(number), "device": "gpu-0"} for number in range(NODES)])
     taints = [{"key": "gpu.example.com/slow", "effect": "NoExecute"}]
     reply = of(expanding, OPERATOR).create(COLLECTION, make_patch({"driver": DRIVER}, "soft", taints=taints))
     assert reply.ok, reply.message

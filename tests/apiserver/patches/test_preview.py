@@ -104,10 +104,10 @@ def test_class_and_cel_select_devices_of_the_cluster(
 def test_rules_of_a_patch_are_accepted_and_keep_what_servers_drop(
     fleet: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """P-22, N-12: the fewest rules, here a pool and a name in all pools, or two names."""
+    """P-22, N-12: a rule for each device."""
     devices = {"filter": {"selectors": [{"cel": {"expression": IS_HIGH}}]}, "taints": [{**TAINT, **EXTRAS}]}
     rules = previewed(fleet, tmp_path, patch(devices, "asked"), capsys)["patch"]["rules"]
-    assert len(rules) == 2
+    assert len(rules) == 3
     version = f"{versions.GROUP}/{versions.rule_versions(fleet.server_version)[0]}"
     for rule in rules:
         names = {name: rule[name] for name in ("driver", "pool", "device") if rule[name] is not None}

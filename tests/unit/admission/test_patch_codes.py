@@ -11,6 +11,7 @@ from tests.builders import DRIVER, KEY, NOW, make_taint
 from tests.unit.admission.guarding import UNKNOWN, allowing, code_in, over, refusals
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, ask_patch, cel, evicting, known, patching, racks
 from webhook.api.field import Severity
+from webhook.inventory.extent import names_of
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact
 from webhook.policy.model import ImpactLimits, ImpactSettings, RequesterMatch
@@ -121,10 +122,9 @@ def test_patch_is_remembered_as_one() -> None:
     assumed = decision.assumed
     assert assumed is not None
     assert assumed.impact.pods == {f"u-{number}" for number in range(4)}
-    assert assumed.names == (DeviceNames(DRIVER, None, "gpu-0"),)
-    [rule] = assumed.rules
-    assert (rule.selector, rule.taint.key) == (rule.selector, KEY)
-    assert rule.meta.name.startswith("firmware-")
+    assert assumed.names == tuple([DeviceNames(DRIVER, f"node-{number}", "gpu-0") for number in range(4)])
+    assert [names_of(rule.selector) for rule in assumed.rules] == [*assumed.names]
+    assert {(rule.taint.key, rule.meta.name.rpartition("-")[0]) for rule in assumed.rules} == {(KEY, "firmware")}
 
 
 def test_rules_that_are_there_already_are_not_remembered_again() -> None:

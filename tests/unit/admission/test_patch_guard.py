@@ -275,7 +275,7 @@ def test_evaluation_that_lasts_too_long_goes_on_where_it_ended() -> None:
 
     answers: list[Decision] = []
     while not answers or (refusals(answers[-1]) and len(answers) < 9):
-        budget = Budget(4.0, clock)
+        budget = Budget(40.0, clock)
         answers.append(ask_patch(patch, cluster=cluster, patches=known(memo=memo), budget=budget))
     assert refusals(answers[0]) == [TOO_LONG]
     assert 1 < len(answers) < 9

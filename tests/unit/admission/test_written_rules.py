@@ -9,6 +9,8 @@ import pytest
 from tests.builders import DRIVER, KEY, make_admission_request, make_context, make_patch, make_rule, make_taint
 from tests.unit.admission.guarding import SECRET, UNKNOWN, allowing, told
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, cel, evicting, known, patching, racks
+from tests.unit.inventory.patched import slice_of
+from tests.unit.inventory.values import claim, inventory_of, on
 from webhook.admission.chain import mutate, policy_part, validate
 from webhook.api.rules import (
     CONFIRM_IMPACT,
@@ -115,6 +117,34 @@ def test_part_of_a_patch_is_admitted_whatever_it_hits_and_is_not_counted_again()
 )
 def test_parts_of_a_patch(rule: Any) -> None:
     assert faults(rule) == []
+
+
+@pytest.mark.parametrize(
+    ("selector", "patch", "right"),
+    [
+        pytest.param(GPU_0, stored_patch(), False, id="a name in all pools"),
+        pytest.param({"driver": DRIVER}, stored_patch(cel("true")), False, id="a driver"),
+        pytest.param({"driver": DRIVER, "pool": "node-1"}, stored_patch(cel("true")), False, id="a pool"),
+        pytest.param({"driver": DRIVER, "pool": "node-0"}, stored_patch(cel("true")), True, id="another pool"),
+        pytest.param({**GPU_0, "pool": "node-1"}, stored_patch(), True, id="a device"),
+        pytest.param({"driver": DRIVER}, stored_patch({"driver": DRIVER}), True, id="by names"),
+    ],
+)
+def test_wide_rule_reaches_no_device_in_use_that_nobody_publishes(selector: Any, patch: Any, right: bool) -> None:  # noqa: FBT001 -- pytest fills it
+    """Nobody has counted its pods for the patch: its filter selects what is published, unless it has only names."""
+    cluster = inventory_of(
+        *[slice_of({"name": "gpu-0", "attributes": {"place": {"int": 0}}}, pool=f"node-{at}") for at in range(2)],
+        claim("shown", on(pool="node-0"), users=["u-0"]),
+        claim("gone", on("gpu-7", pool="node-1"), users=["u-7"]),
+        claim("gone too", on(pool="node-9"), users=["u-9"]),
+    )
+    device = "gpu-0" if "device" in selector else "gpu-7"
+    pool = "node-9" if "device" in selector else "node-1"
+    text = (
+        f"spec.deviceSelector: device {DRIVER}/{pool}/{device} is in use and no slice shows it, so patch firmware does"
+        " not select it; narrow the filter, so that rules for single devices will do"
+    )
+    assert faults(written(selector), patch=patch, cluster=cluster) == ([] if right else [text])
 
 
 NOT_THERE = "metadata.ownerReferences: there is no ResourceSlicePatch firmware with that UID"

@@ -20,8 +20,8 @@ from webhook.patches.stored import RuleOwner
 BIG: Final = 'device.attributes["gpu.example.com"].memory > 40'
 
 
-def two_pools() -> FakeCluster:
-    cluster = FakeCluster()
+def two_pools(ceiling: int = 3) -> FakeCluster:
+    cluster = FakeCluster(ceiling)
     cluster.slices(
         slice_of(gpu("a"), gpu("b", 20), pool="p"),
         slice_of(gpu("a"), gpu("b", 20), gpu("c"), pool="q"),
@@ -55,9 +55,9 @@ def test_rules_follow_slices_and_classes() -> None:
     cluster.patch("one", device_class_name="big", taints=[CLOSED])
     play(
         cluster,
-        lambda: _expect(cluster, (None, "a"), (None, "c")),
+        lambda: _expect(cluster, ("p", "a"), ("q", "a"), ("q", "c")),
         lambda: cluster.slices(slice_of(gpu("a", 20), gpu("b", 20), pool="p", generation=2, name=f"{DRIVER}-p-1")),
-        lambda: _expect(cluster, ("q", "a"), (None, "c")),
+        lambda: _expect(cluster, ("q", "a"), ("q", "c")),
         lambda: cluster.classes(class_of("big", "false")),
         lambda: _expect(cluster),
         lambda: cluster.classes(class_of("big", "true")),
@@ -70,8 +70,8 @@ def _expect(cluster: FakeCluster, *places: tuple[str | None, str | None]) -> Non
 
 
 def test_new_shape_comes_before_the_old_one_goes_and_keeps_the_time() -> None:
-    """One device moves from a wide rule to a narrow one; it is never without the taint, nor since a later time."""
-    cluster = two_pools()
+    """Devices move from wide rules to narrow ones; they are never without the taint, nor since a later time."""
+    cluster = two_pools(2)
     cluster.patch("one", cel=[BIG], taints=[CLOSED])
 
     def later() -> None:
@@ -80,7 +80,7 @@ def test_new_shape_comes_before_the_old_one_goes_and_keeps_the_time() -> None:
         cluster.slices(slice_of(gpu("a", 20), gpu("b", 20), pool="p", generation=2, name=f"{DRIVER}-p-1"))
 
     play(cluster, later)
-    assert [line.split()[0] for line in cluster.log] == ["create", "delete", "status"]
+    assert [line.split()[0] for line in cluster.log] == ["create", "create", "delete", "delete", "status"]
     assert {each.rule.taint.time_added for each in cluster.rules.values()} == {START}
 
 
@@ -232,8 +232,8 @@ def test_nothing_is_written_twice_while_the_watch_lags_behind() -> None:
     cluster.lags = True
     cluster.patch("one", cel=[BIG], taints=[CLOSED])
     play(cluster, lambda: cluster.patch("one", cel=[BIG], taints=[CLOSED], priority=1), cluster.catch_up)
-    assert [line for line in cluster.log if line.startswith("create")] == list(dict.fromkeys(cluster.log))[:2]
-    assert len([line for line in cluster.log if not line.startswith("status")]) == 2
+    assert [line for line in cluster.log if line.startswith("create")] == list(dict.fromkeys(cluster.log))[:3]
+    assert len([line for line in cluster.log if not line.startswith("status")]) == 3
 
 
 def test_watch_may_be_faster_than_the_answer_to_a_write() -> None:
@@ -356,32 +356,32 @@ def test_pool_that_is_being_published_loses_no_rules_before_it_is_complete() -> 
     cluster.patch("one", cel=[BIG], taints=[CLOSED])
 
     def begun() -> None:
-        assert cluster.selectors() == {(DRIVER, None, "a", ""), (DRIVER, None, "b", "")}
+        assert cluster.selectors() == {(DRIVER, "p", "a", ""), (DRIVER, "p", "b", "")}
         cluster.log.clear()
         cluster.slices(structs.replace(first, slice_count=2, pool_generation=2))
 
     def still_there() -> None:
-        assert (DRIVER, None, "b", "") in cluster.selectors()
+        assert (DRIVER, "p", "b", "") in cluster.selectors()
         cluster.slices(structs.replace(other, slice_count=2, pool_generation=2))
 
     play(cluster, begun, still_there)
-    assert cluster.selectors() == {(DRIVER, None, "a", ""), (DRIVER, None, "b", "")}
+    assert cluster.selectors() == {(DRIVER, "p", "a", ""), (DRIVER, "p", "b", "")}
     assert not [line for line in cluster.log if line.startswith(("create", "delete"))]
 
 
 def test_deletions_stop_when_something_changes_and_are_looked_at_again() -> None:
-    """Of two rules that are too much one is wanted again before its turn comes."""
+    """Of three rules that are too much two are wanted again before their turn comes."""
     cluster = two_pools()
     cluster.patch("one", cel=[BIG], taints=[CLOSED])
 
     def none_left() -> None:
-        assert len(cluster.rules) == 2
+        assert len(cluster.rules) == 3
         cluster.log.clear()
         cluster.after_delete = lambda _: cluster.patch("one", cel=[BIG], taints=[CLOSED], priority=1)
         cluster.patch("one", cel=["false"], taints=[CLOSED])
 
     play(cluster, none_left)
-    assert len(cluster.rules) == 2
+    assert len(cluster.rules) == 3
     verbs = [line.split()[0] for line in cluster.log if not line.startswith("status")]
     assert verbs == ["delete", "create"]
 

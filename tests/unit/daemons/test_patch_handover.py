@@ -106,13 +106,13 @@ def test_nothing_is_deleted_for_a_change_whose_other_half_comes_in_the_next_roun
 
 
 def test_start_in_the_middle_of_a_generation_leaves_rules_as_they_are() -> None:
-    """Else devices of slices that are still to come would be opened, and others of these closed by a wide rule."""
+    """Else devices of slices that are still to come would be opened."""
     cluster = FakeCluster()
     first = structs.replace(slice_of(gpu("a"), pool="p", name="s1"), slice_count=2)
     other = structs.replace(slice_of(gpu("b"), gpu("c", 20), pool="p", name="s2"), slice_count=2)
     cluster.slices(first, other)
     cluster.patch("one", cel=[BIG], taints=[CLOSED])
-    both = {(DRIVER, None, "a", ""), (DRIVER, None, "b", "")}
+    both = {(DRIVER, "p", "a", ""), (DRIVER, "p", "b", "")}
 
     def begun() -> None:
         assert cluster.selectors() == both

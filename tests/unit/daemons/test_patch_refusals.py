@@ -16,14 +16,14 @@ def test_refusal_is_a_condition_and_nothing_is_deleted() -> None:
     def refuse() -> None:
         cluster.refuses = lambda write: 'admission webhook "x" denied the request: too many' if write.creates else ""
         cluster.log.clear()
-        cluster.slices(slice_of(gpu("a", 20), gpu("b", 20), pool="p", generation=2, name=f"{DRIVER}-p-1"))
+        cluster.slices(slice_of(gpu("a", 20), gpu("b"), pool="p", generation=2, name=f"{DRIVER}-p-1"))
 
     play(cluster, refuse)
     assert cluster.log == ["status one"]
     expanded = cluster.conditions("one")["Expanded"]
     assert expanded == ("False", "RuleRefused", 'admission webhook "x" denied the request: too many')
     assert cluster.patches["one"].status.tainted_devices == 0
-    assert cluster.patches["one"].status.rules == 2
+    assert cluster.patches["one"].status.rules == 3
 
 
 def test_failure_is_tried_again() -> None:

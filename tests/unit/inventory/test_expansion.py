@@ -33,6 +33,9 @@ FLEET = pools_of(
     slice_of("fpga-0", driver="fpga.example.com"),
 )
 PLAIN = taint("NoSchedule")
+FIRST, SECOND, THIRD = (
+    DeviceSelector(DRIVER, *each) for each in (("node-0", "gpu-0"), ("node-0", "gpu-1"), ("node-1", "gpu-0"))
+)
 
 
 def expanded(*patches: ResourceSlicePatch, ceiling: int = RULES_MAX, classes: Any = None) -> dict[str, PatchExpansion]:
@@ -81,23 +84,37 @@ def test_each_taint_has_rules_of_its_own() -> None:
     ("filter_", "expected"),
     [
         pytest.param({"cel": ["n > 5"]}, [], id="no device"),
-        pytest.param({"cel": ["n > -1"], "driver": DRIVER}, [DeviceSelector(DRIVER)], id="all of a driver"),
-        pytest.param(
-            {"cel": ["n > 0"], "driver": DRIVER},
-            [DeviceSelector(DRIVER, "node-1"), DeviceSelector(DRIVER, device="gpu-1")],
-            id="some",
-        ),
-        pytest.param(
-            {"device_class_name": "high", "pool": "node-1"}, [DeviceSelector(DRIVER, "node-1")], id="of a class"
-        ),
+        pytest.param({"cel": ["n > -1"], "driver": DRIVER}, [FIRST, SECOND, THIRD], id="all of a driver"),
+        pytest.param({"cel": ["n > 0"], "driver": DRIVER}, [SECOND, THIRD], id="some"),
+        pytest.param({"device_class_name": "high", "pool": "node-1"}, [THIRD], id="of a class"),
         pytest.param({"device_class_name": "missing"}, [], id="a class that is missing"),
         pytest.param({"unknown": (("all", "true"),)}, [], id="a filter that cannot be judged"),
         pytest.param({"device_class_name": ""}, [], id="a class without a name, which validation refuses"),
         pytest.param({"cel": ["n"], "driver": DRIVER}, [], id="a selector that does not compile"),
     ],
 )
-def test_class_and_cel_filters_become_the_fewest_rules(filter_: Any, expected: list[DeviceSelector]) -> None:
+def test_class_and_cel_filters_become_a_rule_for_each_device(filter_: Any, expected: list[DeviceSelector]) -> None:
     assert selectors(patch_of(taints=[PLAIN], **filter_), classes=class_of("high", "n > 0")) == expected
+
+
+@pytest.mark.parametrize(("ceiling", "selected"), [(5, [DeviceSelector(DRIVER)]), (6, [FIRST, SECOND, THIRD])])
+def test_where_these_are_more_than_the_ceiling_there_are_the_fewest_rules(ceiling: int, selected: Any) -> None:
+    """They count together, of all taints."""
+    patch = patch_of(driver=DRIVER, cel=["n > -1"], taints=[PLAIN, taint("NoExecute")])
+    assert [rule.selector for rule in expanded(patch, ceiling=ceiling)["patch"].rules] == selected * 2
+
+
+@pytest.mark.parametrize("left", [1, 2, 3], ids=["alone", "beside another pool", "beside all"])
+def test_rule_for_one_device_selects_no_other_whatever_is_published_no_longer(left: int) -> None:
+    """A driver restarts, or a newer generation of the other pools is empty."""
+    slices = [
+        slice_of({"name": "gpu-0", "attributes": {"n": {"int": at == 0}}}, pool=f"node-{at}") for at in range(left)
+    ]
+    pools = pools_of(*slices)
+    for filter_ in ({"cel": ["n > 0"]}, {"device_class_name": "high"}):
+        patch = patch_of(driver=DRIVER, taints=[PLAIN], **filter_)
+        found = expansion(pools, [patch], effective(pools, patch, classes=class_of("high", "n > 0")))
+        assert [rule.selector for rule in found["patch"].rules] == [FIRST]
 
 
 def test_patch_without_taints_needs_no_rule() -> None:

@@ -33,6 +33,7 @@ POOLS = pools_of(slice_of("gpu-0", "gpu-1"), slice_of("gpu-0", pool="node-1"), s
 KEY = taint().key
 RATES = (10.0,)
 EVERY_0 = 'device.driver == "gpu.example.com"'
+EACH_0 = [(DRIVER, "node-0", "gpu-0"), (DRIVER, "node-0", "gpu-1"), (DRIVER, "node-1", "gpu-0")]
 
 
 def reach(patch: ResourceSlicePatch, *others: ResourceSlicePatch, classes: Any = None) -> PatchReach:
@@ -149,11 +150,22 @@ def test_each_taint_is_won_by_itself() -> None:
     ]
 
 
-def test_filters_with_a_class_or_cel_become_covers() -> None:
-    assert selectors(reach(a_patch(cel=[EVERY_0])).rules) == [(DRIVER, None, None)]
+def test_filters_with_a_class_or_cel_become_single_devices() -> None:
+    assert selectors(reach(a_patch(cel=[EVERY_0])).rules) == EACH_0
     by_class = a_patch(device_class_name="c", pool="node-0")
-    assert selectors(reach(by_class, classes=class_of("c", EVERY_0)).rules) == [(DRIVER, "node-0", None)]
+    assert selectors(reach(by_class, classes=class_of("c", EVERY_0)).rules) == EACH_0[:2]
     assert reach(a_patch(cel=["false"])).rules == ()
+
+
+@pytest.mark.parametrize(("devices", "widths"), [(50, {3}), (51, {1})])
+def test_more_rules_than_a_patch_may_have_become_covers(devices: int, widths: set[int]) -> None:
+    """They count together, of all taints; and so do those that an update adds."""
+    pools = pools_of(slice_of(*[f"gpu-{at}" for at in range(devices)]))
+    new, old = a_patch("patch", taint(), taint(key="k"), cel=[EVERY_0]), a_patch(cel=["false"])
+    found, before = (patch_reach(each, KnownPatches(), pools) for each in (new, old))
+    assert {sum(name is not None for name in each) for each in selectors(found.rules)} == widths
+    added = added_rules(new, found, before, pools, RATES)
+    assert len(added) == 2 * devices, "each taint adds no more than a patch may have"
 
 
 def test_what_is_not_known() -> None:
@@ -235,7 +247,7 @@ def added(new: ResourceSlicePatch, old: ResourceSlicePatch) -> list[tuple[str | 
 def test_wider_filter_of_names_counts_as_a_whole() -> None:
     assert added(a_patch(), a_patch(pool="node-0")) == [(DRIVER, None, None)]
     assert added(a_patch(pool="node-0"), a_patch()) == []
-    assert added(a_patch(), a_patch(cel=[EVERY_0])) == [], "it is the rule that there was"
+    assert added(a_patch(), a_patch(cel=[EVERY_0])) == [(DRIVER, None, None)], "it holds for more than those rules"
     assert added(a_patch(), a_patch(cel=[EVERY_0], pool="node-0")) == [(DRIVER, None, None)]
 
 
@@ -262,10 +274,10 @@ def test_each_taint_of_a_wider_filter_counts() -> None:
 
 
 def test_of_other_filters_only_new_devices_count() -> None:
-    assert added(a_patch(cel=[EVERY_0]), a_patch(cel=[EVERY_0], pool="node-0")) == [(DRIVER, "node-1", None)]
-    assert added(a_patch(cel=[EVERY_0]), a_patch(pool="node-1")) == [(DRIVER, "node-0", None)]
+    assert added(a_patch(cel=[EVERY_0]), a_patch(cel=[EVERY_0], pool="node-0")) == EACH_0[2:]
+    assert added(a_patch(cel=[EVERY_0]), a_patch(pool="node-1")) == EACH_0[:2]
     assert added(a_patch(cel=[EVERY_0]), a_patch()) == []
-    assert added(a_patch(cel=[EVERY_0]), a_patch(device_class_name="gone")) == [(DRIVER, None, None)]
+    assert added(a_patch(cel=[EVERY_0]), a_patch(device_class_name="gone")) == EACH_0
 
 
 def test_taints_that_do_nothing_add_nothing() -> None:
@@ -274,7 +286,7 @@ def test_taints_that_do_nothing_add_nothing() -> None:
 
 
 def test_other_value_is_another_taint() -> None:
-    assert added(a_patch("patch", taint(value="v"), cel=[EVERY_0]), a_patch(cel=[EVERY_0])) == [(DRIVER, None, None)]
+    assert added(a_patch("patch", taint(value="v"), cel=[EVERY_0]), a_patch(cel=[EVERY_0])) == EACH_0
 
 
 # --- what was judged as a whole -------------------------------------------------------------------

@@ -46,12 +46,12 @@ def places(index: PatchIndex, name: str = "low") -> list[str]:
 
 def test_device_that_another_patch_begins_to_select_is_lost_and_comes_back() -> None:
     index = index_of([numbered(0, 0, 0)], low(), high())
-    assert places(index) == ["*/*"]
+    assert places(index) == ["p/d0", "p/d1", "p/d2"]
     index.apply_slice(None, numbered(0, 1, 0, generation=2))
-    assert (places(index), places(index, "high")) == (["*/d0", "*/d2"], ["*/d1"])
+    assert (places(index), places(index, "high")) == (["p/d0", "p/d2"], ["p/d1"])
     assert standing(index).tainted == 2
     index.apply_slice(None, numbered(0, 0, 0, generation=3))
-    assert (places(index), places(index, "high")) == (["*/*"], [])
+    assert (places(index), places(index, "high")) == (["p/d0", "p/d1", "p/d2"], [])
 
 
 def test_names_lose_to_a_filter_and_the_other_way_round() -> None:
@@ -59,11 +59,11 @@ def test_names_lose_to_a_filter_and_the_other_way_round() -> None:
     index = index_of([numbered(0, 1), numbered(1, 1, pool="q")], plain, high())
     assert places(index) == ["p/d0"]
     index.apply_patch("high", high(priority=-1))
-    assert (places(index), places(index, "high")) == (["p/*"], ["q/*"])
+    assert (places(index), places(index, "high")) == (["p/*"], ["q/d0", "q/d1"])
     index.apply_slice(None, numbered(0, 1, 1, generation=2))
     assert (places(index), standing(index).tainted) == (["p/*"], 3)
     index.apply_patch("low", None)
-    assert places(index, "high") == ["q/*", "*/d1", "*/d2"]
+    assert places(index, "high") == ["p/d1", "p/d2", "q/d0", "q/d1"]
 
 
 def test_two_patches_of_names() -> None:
@@ -79,21 +79,21 @@ def test_taint_that_a_patch_sets_no_longer_is_the_others() -> None:
     index = index_of([numbered(1, 1)], low(), high())
     assert places(index) == []
     index.apply_patch("high", high(OTHER))
-    assert places(index) == ["*/*"]
+    assert places(index) == ["p/d0", "p/d1"]
     index.apply_patch("high", high(WINNING, OTHER))
     assert places(index) == []
     index.apply_patch("high", high(structs.replace(WINNING, effect="NoExecute")))
-    assert places(index) == ["*/*"]
+    assert places(index) == ["p/d0", "p/d1"]
 
 
 def test_patch_that_is_gone_leaves_its_devices_to_the_next() -> None:
     middle = patch_of("middle", priority=0, created=CREATED.replace(year=2020), cel=["n > 0"], taints=[TAINT])
     index = index_of([numbered(0, 1, 2)], low(), middle, high(cel=["n > 1"]))
-    assert (places(index), places(index, "middle"), places(index, "high")) == (["*/d0"], ["*/d1"], ["*/d2"])
+    assert (places(index), places(index, "middle"), places(index, "high")) == (["p/d0"], ["p/d1"], ["p/d2"])
     index.apply_patch("high", None)
-    assert (places(index), places(index, "middle")) == (["*/d0"], ["*/d1", "*/d2"])
+    assert (places(index), places(index, "middle")) == (["p/d0"], ["p/d1", "p/d2"])
     index.apply_patch("middle", None)
-    assert places(index) == ["*/*"]
+    assert places(index) == ["p/d0", "p/d1", "p/d2"]
 
 
 def test_tainted_are_devices_that_have_any_of_its_taints() -> None:
@@ -115,9 +115,9 @@ def test_tainted_are_devices_that_have_any_of_its_taints() -> None:
 
 def test_taints_that_lose_the_same_have_the_same_rules() -> None:
     index = index_of([numbered(0, 1, 1)], low(TAINT, OTHER), high(WINNING, structs.replace(OTHER, value="high")))
-    assert places(index) == ["*/d0", "*/d0"]
+    assert places(index) == ["p/d0", "p/d0"]
     index.apply_patch("high", high())
-    assert places(index) == ["*/d0", "*/*"]
+    assert places(index) == ["p/d0", "p/d0", "p/d1", "p/d2"]
 
 
 def test_lone_patch_is_no_contest() -> None:

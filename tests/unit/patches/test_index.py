@@ -38,8 +38,8 @@ def numbered(*numbers: int | None, pool: str = "p", generation: int = 1, count: 
     return structs.replace(value, slice_count=count)
 
 
-def places(index: PatchIndex, name: str = "patch") -> list[tuple[str | None, str | None]]:
-    found = standing_of(index, name, 100).rules
+def places(index: PatchIndex, name: str = "patch", ceiling: int = 100) -> list[tuple[str | None, str | None]]:
+    found = standing_of(index, name, ceiling).rules
     return [(each.selector.pool, each.selector.device) for each in found]
 
 
@@ -95,7 +95,7 @@ def test_driver_that_the_first_selector_rules_out_is_not_matched() -> None:
     index.apply_patch("patch", patch_of(cel=cel, taints=[TAINT]))
     assert index.pending == 1
     drained(index)
-    assert places(index) == [(None, "d1")]
+    assert places(index) == [("p", "d1")]
     assert standing_of(index, "patch", 100).faults == ()
 
 
@@ -107,19 +107,19 @@ def test_driver_that_a_later_selector_rules_out_is_asked_by_the_first() -> None:
     cel = [f'device.attributes["{DRIVER}"].n > 1', f'device.driver == "{DRIVER}"']
     index.apply_patch("patch", patch_of(cel=cel, taints=[TAINT]))
     drained(index)
-    assert places(index) == [(None, "d1")]
+    assert places(index) == [("p", "d1")]
     [fault] = standing_of(index, "patch", 100).faults
     assert (fault.where, [each.device.driver for each in fault.examples]) == ("selector #0", ["b.example"])
 
 
 def test_new_devices_concern_patches_for_their_driver_alone() -> None:
     """Other names make other covers, also of a pool that stays as it is."""
-    index = index_of([numbered(1)], patch_of("x", driver=DRIVER, cel=["n > 0"], taints=[TAINT]))
-    assert places(index, "x") == [(None, None)]
+    index = index_of([numbered(1, 1)], patch_of("x", driver=DRIVER, cel=["n > 0"], taints=[TAINT]))
+    assert places(index, "x", 1) == [(None, None)]
     index.take_changed()
     index.apply_slice(None, numbered(0, pool="q"))
     drained(index)
-    assert (index.take_changed(), places(index, "x")) == ({"x"}, [("p", None)])
+    assert (index.take_changed(), places(index, "x", 1)) == ({"x"}, [("p", None)])
     index.apply_slice(None, slice_of("a", driver="b.example"))
     drained(index)
     assert index.take_changed() == set()
@@ -130,11 +130,11 @@ def test_patches_with_the_same_filter_share_the_work() -> None:
     index = index_of(slices, patch_of("x", cel=["n > 0"], taints=[TAINT]))
     index.apply_patch("y", patch_of("y", cel=["n > 0"], taints=[OTHER]))
     assert index.pending == 0
-    assert places(index, "y") == places(index, "x") == [(None, "d1")]
+    assert places(index, "y") == places(index, "x") == [(f"p{at}", "d1") for at in range(3)]
     index.apply_patch("x", None)
     index.apply_slice(None, numbered(1, 1, pool="p0", generation=2))
     drained(index)
-    assert places(index, "y") == [("p0", None), (None, "d1")]
+    assert places(index, "y") == [("p0", "d0"), ("p0", "d1"), ("p1", "d1"), ("p2", "d1")]
     index.apply_patch("y", None)
     index.apply_slice(None, numbered(0, 1, pool="p0", generation=3))
     assert drained(index) == 1, "no filter is left"
@@ -160,7 +160,7 @@ def test_change_in_the_middle_of_a_match_counts(steps: int) -> None:
         index.step()
     index.apply_slice(None, numbered(1, *[0] * 39, generation=3))
     drained(index)
-    assert places(index) == [(None, "d0")]
+    assert places(index) == [("p", "d0")]
 
 
 def test_class_that_changes_in_the_middle_of_a_match_counts() -> None:
@@ -170,13 +170,13 @@ def test_class_that_changes_in_the_middle_of_a_match_counts() -> None:
     index.step()
     index.apply_class("c", class_of("c", "n > 0")["c"])
     drained(index)
-    assert places(index) == [(None, "d1")]
+    assert places(index) == [("p", "d1")]
     index.apply_class("c", None)
     drained(index)
     assert standing_of(index, "patch", 100).unusable == "device class c does not exist"
     index.apply_class("c", class_of("c", "n > 0")["c"])
     drained(index)
-    assert places(index) == [(None, "d1")]
+    assert places(index) == [("p", "d1")]
 
 
 def test_filter_without_its_class_asks_no_device() -> None:
@@ -273,22 +273,22 @@ def test_class_that_says_the_same_is_no_work() -> None:
 def test_pool_that_is_being_published_counts_as_it_was() -> None:
     first, second = numbered(1, 0, name="s1", count=2), slice_of("x", pool="p", name="s2")
     index = index_of([first, structs.replace(second, slice_count=2)], patch_of(cel=["n > 0"], taints=[TAINT]))
-    assert places(index) == [(None, "d0")]
+    assert places(index) == [("p", "d0")]
     index.apply_slice(first, numbered(1, 1, name="s1", count=2, generation=2))
     drained(index)
-    assert places(index) == [(None, "d0")]
+    assert places(index) == [("p", "d0")]
     index.apply_patch("new", patch_of("new", cel=["n > -1"], taints=[OTHER]))
     drained(index)
-    assert places(index, "new") == [(None, "d0"), (None, "d1")], "of the generation that was there in full"
+    assert places(index, "new") == [("p", "d0"), ("p", "d1")], "of the generation that was there in full"
     index.apply_slice(second, structs.replace(second, slice_count=2, pool_generation=2))
     drained(index)
-    assert places(index) == [(None, "d0"), (None, "d1")]
+    assert places(index) == [("p", "d0"), ("p", "d1")]
     assert [each.meta.name for each in index.slices_of((DRIVER, "p"))] == ["s1", "s2"]
 
 
 def test_pool_that_was_never_there_in_full_counts_as_far_as_it_is() -> None:
     index = index_of([numbered(1, 0, count=2)], patch_of(cel=["n > 0"], taints=[TAINT]))
-    assert places(index) == [(None, "d0")]
+    assert places(index) == [("p", "d0")]
 
 
 def test_generation_before_counts_beside_one_that_was_never_there_in_full() -> None:
@@ -297,7 +297,7 @@ def test_generation_before_counts_beside_one_that_was_never_there_in_full() -> N
     older = numbered(1, 1, 0, name="z", count=2, generation=2)
     newer = numbered(1, 0, name="a", count=2, generation=3)
     index = index_of([oldest, older, newer], patch_of(cel=["n > 0"], taints=[TAINT]))
-    assert places(index) == [(None, "d0")], "d1 is in both, and d2 in the older one"
+    assert places(index) == [("p", "d0")], "d1 is in both, and d2 in the older one"
     assert index.fleet.of((DRIVER, "p")) == {"d0", "d1", "d2"}
     index.apply_slice(older, numbered(1, pool="p", name="z", count=2, generation=3))
     drained(index)
@@ -322,6 +322,12 @@ def test_ceiling_is_the_most_that_there_may_be() -> None:
     assert (over.rules, over.needed, over.selected, over.tainted) == ((), 2, 2, 2)
 
 
+@pytest.mark.parametrize(("ceiling", "selected"), [(3, [(None, None)] * 2), (4, [("p", "d0"), ("p", "d1")] * 2)])
+def test_single_devices_of_all_taints_count_against_the_ceiling(ceiling: int, selected: Any) -> None:
+    index = index_of([numbered(1, 1)], patch_of(driver=DRIVER, cel=["n > 0"], taints=[TAINT, OTHER]))
+    assert places(index, ceiling=ceiling) == selected
+
+
 def test_pool_is_read_once_for_all_filters() -> None:
     selectors = ByNumber()
     index = PatchIndex(selectors)
@@ -334,7 +340,7 @@ def test_pool_is_read_once_for_all_filters() -> None:
     index.apply_slice(None, numbered(1, 1, pool="q", generation=2))
     drained(index)
     assert selectors.forgotten == 3
-    assert places(index, "x0") == [("q", None), (None, "d1")]
+    assert places(index, "x0") == [("p", "d1"), ("q", "d0"), ("q", "d1")]
 
 
 @pytest.mark.parametrize(("devices", "pauses"), [(7, 0), (8, 1), (15, 1), (16, 2)])
@@ -377,7 +383,7 @@ def test_driver_s_own_value_that_changes_under_an_override_counts() -> None:
     assert places(index) == []
     index.apply_slice(_overridden(1), _overridden(2))
     drained(index)
-    assert places(index) == [(None, None)]
+    assert places(index) == [("p", "d0")]
 
 
 def _overridden(was: int) -> Any:
