@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 POD_GROUPS: Final = ("scheduling.k8s.io", "podgroups")
 """API group and resource of PodGroups."""
 _BUILT_IN: Final = {"DaemonSet": "apps/v1", "Job": "batch/v1", "Pod": "v1", "ReplicaSet": "apps/v1"}
-"""Kinds that mean something here, with the apiVersion in which their controllers write references."""
+"""Kinds that mean something here, with the apiVersion that their controllers write into references."""
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):

@@ -30,7 +30,7 @@ _DOUBT_SECONDS: Final = 60.0
 """How long a request without an answer may take effect: the default --request-timeout of an API server."""
 
 _CONFLICTS_MOST: Final = 5
-"""After so many in a row the pod is read, and goes in whatever version: something may write to it for ever."""
+"""After this many in a row the pod is read, and goes in whatever version: something may write to it for ever."""
 
 
 class Attempt(NamedTuple):
