@@ -7,7 +7,7 @@ v1beta1. All read into the same values; `DeviceRequest.flat` remembers what was 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import structs
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from webhook.api.decode import Reader
+    from webhook.api.owners import Owner
 
 
 EXTENDED_RESOURCE: Final = "resource.kubernetes.io/extended-resource-claim"
@@ -134,18 +135,7 @@ def decode_stored_claim(reader: Reader) -> ResourceClaim:
     return structs.replace(claim, extended_resource=made_for_extended_resource(claim, owner))
 
 
-class _Controller(Protocol):
-    """The owner that controls an object."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
-
-
-def made_for_extended_resource(claim: ResourceClaim, owner: _Controller | None) -> bool:
+def made_for_extended_resource(claim: ResourceClaim, owner: Owner | None) -> bool:
     """Whether the scheduler made the claim for the extended resources of the pod that controls it, `owner`.
 
     The annotation alone proves nothing: anyone who may edit a claim can set it, and a template can bring it. In-tree
@@ -159,7 +149,7 @@ def made_for_extended_resource(claim: ResourceClaim, owner: _Controller | None) 
     )
 
 
-def has_scheduler_shape(claim: ResourceClaim, owner: _Controller | None) -> bool:
+def has_scheduler_shape(claim: ResourceClaim, owner: Owner | None) -> bool:
     """Whether a claim looks, apart from its annotations, as the scheduler of 1.37 makes it for a pod.
 
     Its name and the names of its requests are generated and cannot be changed later; it has no tolerations and no

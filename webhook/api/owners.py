@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 
 POD_GROUPS: Final = ("scheduling.k8s.io", "podgroups")
 """API group and resource of PodGroups."""
+_BUILT_IN: Final = {"DaemonSet": "apps/v1", "Job": "batch/v1", "Pod": "v1", "ReplicaSet": "apps/v1"}
+"""Kinds that mean something here, with the apiVersion that their controllers write into references."""
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
-    """The controller of an object."""
+    """The controller of an object; `kind` as `kind_of` says it."""
 
     kind: str
     name: str
@@ -27,7 +29,20 @@ def decode_owner(reader: Reader) -> Owner | None:
     reference = _controller(reader)
     if reference is None:
         return None
-    return Owner(reference.text("kind"), reference.text("name"), reference.text("uid"))
+    return Owner(
+        kind_of(reference.text("apiVersion"), reference.text("kind")), reference.text("name"), reference.text("uid")
+    )
+
+
+def kind_of(api_version: str, kind: str) -> str:
+    """The kind of an owner; `Kind.group` if it only has the name of a built-in one. Files may leave the version out.
+
+    The version counts: the garbage collector never deletes the pods of an owner in a version that is not served.
+    """
+    if api_version in ("", _BUILT_IN.get(kind, api_version)):
+        return kind
+    group, _, version = api_version.rpartition("/")
+    return f"{kind}.{group or version}"
 
 
 def decode_owning_pod_group(reader: Reader) -> str:

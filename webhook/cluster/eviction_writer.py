@@ -146,7 +146,8 @@ class EvictionWriter:
         """Sets condition DisruptionTarget, then deletes the pod. A retry sends the same condition, time included.
 
         The PATCH names the version that was seen, and the DELETE that of the pod with the condition. So both are
-        refused if anything has happened to the pod since, such as a hold that the watch does not show yet.
+        refused if anything has happened to the pod since, such as a hold that the watch does not show yet; unless the
+        pod is `live`.
         """
         condition = {
             "type": "DisruptionTarget",
@@ -180,7 +181,7 @@ class EvictionWriter:
             return _HELD
         if not pod.wanted():
             raise NotSent("not deleted, because it is not to go any more")
-        options = _delete_options(pod, grace_period_seconds, marked.metadata.resource_version)
+        options = _delete_options(pod, grace_period_seconds, "" if pod.live else marked.metadata.resource_version)
         return _granted(await self._cluster.delete(_path_of(pod), options, reserved=True, wanted=pod.wanted))
 
     def _targeted_at(self, pod: PodRef, disruption: Disruption) -> str:

@@ -55,8 +55,9 @@ class PatchWriter:
 
     async def apply_rule(self, write: RuleApply) -> WriteAnswer:
         """Creates or changes a rule."""
-        make = _replacement if write.surplus else _rule
-        return await self.put_rule(write.name, lambda version: make(write, version), merge=write.surplus)
+        merge = write.surplus or write.foreign
+        make = _replacement if merge else _rule
+        return await self.put_rule(write.name, lambda version: make(write, version), merge=merge)
 
     async def put_rule(self, name: str, make: Callable[[str], dict[str, Any]], *, merge: bool) -> WriteAnswer:
         """Sends what `make` returns for the served version: a rule to apply, or with `merge` a merge patch."""
@@ -173,6 +174,7 @@ def _replacement(write: RuleApply, version: str) -> dict[str, Any]:
         "metadata": {
             "labels": {**others, **metadata["labels"]},
             "annotations": {**no_annotations, **metadata["annotations"]},
+            "finalizers": None,
             "ownerReferences": metadata["ownerReferences"],
         },
         "spec": {

@@ -29,8 +29,9 @@ class ReactionWriter:
 
     async def write_reaction(self, write: ReactionWrite) -> WriteAnswer:
         """Creates or changes the rule of a device."""
-        make = _replacement if write.surplus else _rule
-        return await self._rules.put_rule(write.rule.name, partial(make, write), merge=write.surplus)
+        merge = write.surplus or write.foreign
+        make = _replacement if merge else _rule
+        return await self._rules.put_rule(write.rule.name, partial(make, write), merge=merge)
 
     async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
         """As `PatchWriter.delete_rule`."""
@@ -70,6 +71,8 @@ def _replacement(write: ReactionWrite, version: str) -> dict[str, Any]:
         "metadata": {
             "labels": metadata["labels"],
             "annotations": {**dict.fromkeys((EVICT, *write.retired)), **metadata["annotations"]},
+            "finalizers": None,
+            "ownerReferences": None,
         },
         "spec": {
             "deviceSelector": {**retired, **spec["deviceSelector"]},

@@ -29,6 +29,9 @@ _UNTRUSTED_POLL_SECONDS: Final = 0.2
 _DOUBT_SECONDS: Final = 60.0
 """How long a request without an answer may take effect: the default --request-timeout of an API server."""
 
+_CONFLICTS_MOST: Final = 5
+"""After this many in a row the pod is read, and goes in whatever version: something may write to it for ever."""
+
 
 class Attempt(NamedTuple):
     """Result of one attempt to evict a pod."""
@@ -150,6 +153,7 @@ class PodEvictor:
             core.returns.end(plan.pod, evicted=False)
             return Attempt(plan)
         plan.outdated = pod.version if outcome.changed else ""
+        plan.conflicts = plan.conflicts + 1 if outcome.changed else 0
         if outcome.changed:
             core.plans.units.dissolve(plan)  # those that were not sent yet wait as well
         if outcome.evicted:
@@ -165,10 +169,10 @@ class PodEvictor:
     async def _send(self, plan: PodPlan, pod: PodRef, step: Evict) -> EvictionOutcome:
         writer = self._core.deps.writer
         self._core.ceilings.begin_request(plan)
+        if plan.was_read:
+            pod.version, pod.live = "", True  # a conflict would come after the budget has granted the disruption
         if step.delete:
             return await writer.delete(pod, step.grace_period_seconds, disruption_of(self._core.deps.mode))
-        if plan.was_read:
-            pod.version = ""  # a conflict would come after the budget has granted the disruption
         return await writer.evict(pod, step.grace_period_seconds)
 
     def _seen(self, plan: PodPlan, step: Evict) -> PodRef:
@@ -186,7 +190,8 @@ class PodEvictor:
             try:
                 if not await writer.prepare(pod, delete=step.delete, unsure=plan.doubt is not None):
                     return _evicted_before(Attempt(plan))
-                plan.was_read = not step.delete and self._core.gate.limit_of(plan) is not None
+                budgeted = not step.delete and self._core.gate.limit_of(plan) is not None
+                plan.was_read = budgeted or plan.conflicts >= _CONFLICTS_MOST
                 outcome = await writer.read(pod) if plan.was_read else None
             finally:
                 self._preparing.discard(turn)

@@ -49,8 +49,10 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
     """Whether a disruption budget refused the last attempt."""
     outdated: str = ""
     """The version of the pod that the API server does not have any more; while the watch shows it, the pod waits."""
+    conflicts: int = 0
+    """How many requests in a row have failed because the pod had changed."""
     was_read: bool = False
-    """Whether its metadata were read for the attempt that is under way, as it is under a budget."""
+    """Whether its metadata were read for the attempt under way: it is under a budget, or changes all the time."""
     along: bool = False
     """Whether it goes only because of others of its PodGroup: no taint evicts it itself."""
     doubt: Doubt | None = None

@@ -24,11 +24,13 @@ _TO_CONFIRM: Final = (
 class PodRef(NamedTuple("PodRef", [("namespace", str), ("name", str), ("uid", str)])):  # noqa: SLOT002 -- it has more
     """One pod; the uid tells it from later pods of the same name. In requests it has what was decided about it.
 
-    `version`: the resourceVersion that it must still have, empty for any; `held`: whether it was on hold, for too long;
+    `version`: the resourceVersion that it must still have, empty for any; `live`: any, as it was read just now, also
+    after a PATCH; `held`: whether it was on hold, for too long;
     `wanted`: whether it is still to go, which is asked as each request is written.
     """
 
     version: str = ""
+    live: bool = False
     held: bool = False
     wanted: Callable[[], bool] = staticmethod(lambda: True)
 

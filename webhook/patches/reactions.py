@@ -55,14 +55,15 @@ class ReactionWrite(NamedTuple):
     """A rule to create or to change.
 
     `taint` is that of the rule, with the time that it has already, or now. `surplus`: the stored rule has something
-    that server-side apply would leave alone; a patch that sets the rest to null takes it away, `retired` annotations
-    of another author among it.
+    that server-side apply would leave alone; a patch that sets the rest to null takes it away. So it does where the
+    rule is `foreign`, of another author: `retired` annotations, finalizers and owners go as well.
     """
 
     rule: ReactionRule
     taint: DeviceTaint
     creates: bool
     surplus: bool = False
+    foreign: bool = False
     retired: tuple[str, ...] = ()
 
 
@@ -145,8 +146,8 @@ def _writes(
             yield ReactionWrite(rule, _timed(rule, None, now), creates=True)
         elif noted_on(stored) is None:
             retired = tuple([name for name in ACTING_ANNOTATIONS if name in stored.meta.annotations])
-            surplus = rule.has_surplus_in(stored) or bool(retired)
-            yield ReactionWrite(rule, _timed(rule, None, now), creates=False, surplus=surplus, retired=retired)
+            taint, surplus = _timed(rule, None, now), rule.has_surplus_in(stored)
+            yield ReactionWrite(rule, taint, creates=False, surplus=surplus, foreign=True, retired=retired)
         elif not rule.is_stored_as(stored):
             taint = _timed(rule, stored.taint.time_added, now)
             yield ReactionWrite(rule, taint, creates=False, surplus=rule.has_surplus_in(stored))

@@ -46,7 +46,8 @@ class RuleApply(NamedTuple):
     """A rule to create or to change.
 
     `surplus`: the stored rule has fields of the selector, a value or annotations that it should not have. Server-side
-    apply leaves alone what another manager added, so such a rule is written by a patch that removes them.
+    apply leaves alone what another manager added, so such a rule is written by a patch that removes them. So is one
+    that is `foreign`, of another author: finalizers and further owners, which are not read, may be on it.
     """
 
     owner: RuleOwner
@@ -56,6 +57,7 @@ class RuleApply(NamedTuple):
     annotations: Mapping[str, str]
     creates: bool
     surplus: bool = False
+    foreign: bool = False
     retired: tuple[str, ...] = ()
     """Annotations that such a patch removes beside those of `own_annotations`."""
 
@@ -97,7 +99,8 @@ def writes_for(
             applies.append(wanted)
         elif not _is_as(known, wanted):
             retired = tuple([name for name in _compared(known, wanted) if name not in wanted.annotations])
-            applies.append(wanted._replace(creates=False, surplus=_has_surplus(known, wanted), retired=retired))
+            foreign, surplus = owner.uid not in known.owner_uids, _has_surplus(known, wanted)
+            applies.append(wanted._replace(creates=False, surplus=surplus, foreign=foreign, retired=retired))
     applies.sort(key=lambda each: (not each.creates, each.name))
     deletes = [each for each in owned if each.meta.name not in names and not each.rule.deleting]
     return RuleWrites(tuple(applies), tuple(sorted(deletes, key=lambda each: each.meta.name)))

@@ -190,6 +190,7 @@ _MARK = {EXTENDED_RESOURCE: "true"}
         {"ownerReferences": [{**_POD, "controller": False}]},
         {"ownerReferences": [{**_POD, "controller": True, "uid": "another"}]},
         {"ownerReferences": [{**_POD, "controller": True, "kind": "Job"}]},
+        {"ownerReferences": [{**_POD, "controller": True, "apiVersion": "example.com/v1"}]},
         {"consumers": [make_consumer("other")]},
         {"consumers": [make_consumer("train"), make_consumer("other")]},
     ],

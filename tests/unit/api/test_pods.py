@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.builders import make_pod
@@ -12,6 +13,7 @@ from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
 from webhook.api.owners import Owner
 from webhook.api.pods import GANG, HOLD, MIRROR, Pod, PodClaim, decode_pod, to_labels
+from webhook.cluster.cache.pods import PodWire
 
 
 def read(manifest: Any) -> Pod:
@@ -112,6 +114,28 @@ def test_pod_completes_if_its_containers_are_not_always_restarted(policy: str, k
     manifest = make_pod("p", restartPolicy=policy)
     manifest["metadata"]["ownerReferences"] = owners
     assert read(manifest).completes is completes
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "known_as"),
+    [
+        pytest.param("apps/v1", "DaemonSet", "DaemonSet", id="built in"),
+        pytest.param("batch/v1", "Job", "Job", id="built in, of another group"),
+        pytest.param("", "DaemonSet", "DaemonSet", id="in a file that does not say"),
+        pytest.param("example.com/v1", "DaemonSet", "DaemonSet.example.com", id="of another group"),
+        pytest.param("apps/v99", "DaemonSet", "DaemonSet.apps", id="of a version that is served nowhere"),
+        pytest.param("v1", "DaemonSet", "DaemonSet.v1", id="of the core group"),
+        pytest.param("apps", "ReplicaSet", "ReplicaSet.apps", id="of a group without a version"),
+        pytest.param("batch.volcano.sh/v1alpha1", "Job", "Job.batch.volcano.sh", id="whose pods may go on for ever"),
+        pytest.param("kubeflow.org/v1", "PyTorchJob", "PyTorchJob", id="that nothing built in is called"),
+    ],
+)
+def test_owner_of_another_api_has_no_kind_that_is_built_in(version: str, kind: str, known_as: str) -> None:
+    manifest = make_pod("p", "gpu", owner=f"{kind}/o", restartPolicy="Always")
+    manifest["metadata"]["ownerReferences"][0]["apiVersion"] = version
+    pod, wire = read(manifest), msgspec.convert(manifest, PodWire).to_value()
+    assert [each.owner for each in (pod, wire)] == [Owner(known_as, "o", "uid-of-o")] * 2
+    assert pod.completes is wire.completes is (known_as == "Job")
 
 
 def test_labels_of_a_pod_are_in_the_order_of_their_keys() -> None:

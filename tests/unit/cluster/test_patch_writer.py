@@ -105,8 +105,10 @@ def test_rule_for_a_sibling_is_owned_by_a_rule_in_the_version_that_is_served() -
     assert request.json["spec"]["taint"]["value"] == "v"
 
 
-def test_what_apply_would_leave_is_taken_away_by_a_merge_patch() -> None:
-    _, [request] = asked(lambda writer: writer.apply_rule(WRITE._replace(surplus=True)), Answer(STORED))
+@pytest.mark.parametrize("taken", ["surplus", "foreign"])
+def test_what_apply_would_leave_is_taken_away_by_a_merge_patch(taken: str) -> None:
+    write = WRITE._replace(surplus=taken == "surplus", foreign=taken == "foreign")
+    _, [request] = asked(lambda writer: writer.apply_rule(write), Answer(STORED))
     assert (request.path, request.query) == (
         f"{RULES_PATH}/firmware-1", {"fieldManager": "device-taint-webhook-patch"},
     )  # fmt: skip
@@ -119,6 +121,7 @@ def test_what_apply_would_leave_is_taken_away_by_a_merge_patch() -> None:
                 "devicetaint.io/description": None,
                 "devicetaint.io/evictions-per-second": None,
             },
+            "finalizers": None,
             "ownerReferences": [REFERENCE],
         },
         "spec": {

@@ -56,6 +56,18 @@ def test_deletion_says_why_first_and_both_name_the_very_pod() -> None:
     run(test())
 
 
+def test_pod_that_was_read_is_deleted_in_whatever_version() -> None:
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            peer.answers.extend([marked(), Answer(TERMINATING)])
+            pod = POD._replace()
+            pod.live = True
+            assert await writer(cluster).delete(pod, 0, DISRUPTION) == EvictionOutcome(EvictionResult.EVICTED)
+            assert peer.requests[1].json["preconditions"] == {"uid": "u1"}
+
+    run(test())
+
+
 def test_pod_that_is_gone_is_not_deleted() -> None:
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:

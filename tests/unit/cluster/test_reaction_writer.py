@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
 from tests.builders import NOW, NOW_TEXT
 from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
 from tests.unit.cluster.peer import Answer, Peer, Reply, run, status
@@ -74,16 +76,19 @@ def test_rule_is_applied_without_an_owner_and_read_back() -> None:
     assert answer.stored.labels == {}
 
 
-def test_what_apply_would_leave_is_taken_away_by_a_merge_patch() -> None:
+@pytest.mark.parametrize("taken", ["surplus", "foreign"])
+def test_what_apply_would_leave_is_taken_away_by_a_merge_patch(taken: str) -> None:
     def sent(level: ReactionLevel) -> Any:
-        write = ReactionWrite(rule_of(level), TAINT, creates=False, surplus=True)
+        surplus = taken == "surplus"
+        write = ReactionWrite(rule_of(level), TAINT, creates=False, surplus=surplus, foreign=not surplus)
         _, [request] = asked(lambda writer: writer.write_reaction(write), Answer({}))
         assert request.headers["content-type"] == "application/merge-patch+json"
         assert request.query == {"fieldManager": "device-taint-webhook-patch"}
         return request.json
 
     body = sent(ReactionLevel.CLOSE)
-    assert body["metadata"].keys() == {"labels", "annotations"}
+    assert body["metadata"].keys() == {"labels", "annotations", "finalizers", "ownerReferences"}
+    assert (body["metadata"]["finalizers"], body["metadata"]["ownerReferences"]) == (None, None)
     assert body["metadata"]["annotations"] == {**rule_of().annotations, "devicetaint.io/evict": None}
     names = {"driver": GPU.driver, "pool": GPU.pool, "device": GPU.device}
     assert body["spec"] == {

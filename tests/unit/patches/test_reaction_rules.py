@@ -167,7 +167,7 @@ def test_a_softened_rule_that_is_to_do_less_has_a_surplus() -> None:
     cluster.publish(make_slice({"gpu-0": (make_signal(value="63"),)}))
     assert [write.surplus for write in cluster.look().write] == [False]
     cluster.reactions = (make_reaction(),)
-    assert [write.surplus for write in cluster.look().write] == [True]
+    assert [(write.surplus, write.foreign) for write in cluster.look().write] == [(True, False)]
 
 
 @pytest.mark.parametrize(
@@ -294,6 +294,7 @@ def test_rule_that_has_the_name_of_a_real_one_is_taken_over_or_worked_around() -
         cluster.rules = {rule.meta.name: rule}
         (write,) = cluster.look().write
         assert (write.rule, write.creates, write.taint.time_added) == (wanted, False, NOW)
+        assert write.foreign, "its finalizers and owners go as well"
         assert {"devicetaint.io/not-before", "devicetaint.io/expires-at"} & rule.meta.annotations.keys() <= set(
             write.retired
         )

@@ -119,6 +119,23 @@ def test_rule_of_somebody_else_under_the_name_keeps_nothing_that_changes_what_it
     assert "example.com/note" not in write.retired
 
 
+@pytest.mark.parametrize(
+    ("fields", "foreign"),
+    [
+        ({"labels": {}, "controller": None}, True),
+        ({"labels": {PATCH_LABEL: "w"}}, True),
+        ({"taint": structs.replace(TAINT, effect="None", time_added=WHOLE)}, True),
+        ({"controller": None}, False),
+        ({"annotations": {DATA: "{}"}}, False),
+    ],
+    ids=str,
+)
+def test_rule_of_somebody_else_is_foreign_even_without_a_surplus(fields: dict[str, Any], *, foreign: bool) -> None:
+    """Its finalizers and owners are not known here, so the writer takes them away whatever else it has."""
+    [write] = writes([wanted()], stored(**fields)).applies
+    assert (write.creates, write.foreign) == (False, foreign)
+
+
 def test_annotations_of_users_stay_on_a_rule_of_the_owner() -> None:
     assert not writes([wanted()], stored(annotations=ACTING))
 

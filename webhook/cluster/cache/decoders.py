@@ -29,7 +29,7 @@ from webhook.api.owners import pod_group_of
 from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint, decode_slice
 from webhook.api.taints import DeviceTaint, DeviceToleration, decode_taints, decode_tolerations
-from webhook.cluster.cache.object_meta import OwnerReference, controller_of, object_meta
+from webhook.cluster.cache.object_meta import OwnerReference, controller_of, object_meta, owner_of
 from webhook.cluster.cache.shared_lists import REMEMBERED_ENTRIES, SharedLists
 from webhook.cluster.cache.wire import ObjectIdentity
 from webhook.inventory.originals import ORIGINALS
@@ -169,7 +169,7 @@ class ClaimWire(msgspec.Struct, frozen=True, gc=False):
             controller_uid=owner_uid,
             pod_group=intern(pod_group_of(owner.api_version, owner.kind, owner.name)) if owner else "",
         )
-        if annotations is None or not annotations.say_extended or not has_scheduler_shape(claim, owner):
+        if annotations is None or not annotations.say_extended or not has_scheduler_shape(claim, owner_of(owner)):
             return claim
         return msgspec.structs.replace(claim, extended_resource=True)
 

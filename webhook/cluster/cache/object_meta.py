@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from webhook.api.meta import ObjectMeta
+from webhook.api.owners import Owner, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,3 +43,11 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 def controller_of(references: tuple[OwnerReference, ...] | None) -> OwnerReference | None:
     """The one that controls the object."""
     return next((each for each in references or () if each.controller), None)
+
+
+def owner_of(controller: OwnerReference | None) -> Owner | None:
+    """The same as `api.owners.decode_owner` returns it."""
+    if controller is None:
+        return None
+    kind = kind_of(controller.api_version, controller.kind)
+    return Owner(intern(kind), intern(controller.name), intern(controller.uid))

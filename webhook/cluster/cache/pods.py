@@ -12,10 +12,9 @@ import msgspec
 
 from webhook.api.decode import Reader
 from webhook.api.meta import parse_time
-from webhook.api.owners import Owner
 from webhook.api.pod_groups import PodGroup, decode_pod_group
 from webhook.api.pods import GANG, HOLD, MIRROR, READY, Labels, Pod, PodClaim, to_labels, will_complete
-from webhook.cluster.cache.object_meta import OwnerReference, controller_of, object_meta
+from webhook.cluster.cache.object_meta import OwnerReference, controller_of, object_meta, owner_of
 from webhook.cluster.cache.shared_lists import REMEMBERED_ENTRIES, SharedLists
 from webhook.cluster.cache.wire import ObjectIdentity
 
@@ -32,10 +31,6 @@ def _read_labels(value: Any) -> Labels:
 
 
 _labels: Final = SharedLists(_read_labels)
-
-
-def _owner_of(owner: OwnerReference | None) -> Owner | None:
-    return Owner(intern(owner.kind), intern(owner.name), intern(owner.uid)) if owner else None
 
 
 class _PodAnnotations(msgspec.Struct, frozen=True, gc=False):
@@ -97,7 +92,7 @@ class PodWire(msgspec.Struct, frozen=True, gc=False):
         """As `api.pods.decode_pod` returns it, without annotations and generateName."""
         metadata, spec, status = self.metadata, self.spec, self.status
         extended = status.extended_resource_claim_status
-        owner = _owner_of(controller_of(metadata.owner_references))
+        owner = owner_of(controller_of(metadata.owner_references))
         return Pod(
             meta=object_meta(metadata),
             node_name=intern(spec.node_name),
@@ -145,5 +140,5 @@ class PodGroupWire(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(
             decode_pod_group(Reader({"spec": self.spec}, [])),
             meta=object_meta(self.metadata),
-            owner=_owner_of(controller_of(self.metadata.owner_references)),
+            owner=owner_of(controller_of(self.metadata.owner_references)),
         )

@@ -1,12 +1,14 @@
-"""How long the place of an evicted pod counts as empty for its owner."""
+"""How long the place of an evicted pod counts as empty for its owner, and which owners exempt a pod."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, owned, rule, tolerates
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, World
+from webhook.api.decode import Reader
+from webhook.api.owners import decode_owner
 from webhook.eviction.modes import Mode
 
 
@@ -39,3 +41,23 @@ def test_each_evicted_pod_counts_as_missing_for_five_seconds() -> None:
     world.advance(30)
     times = [seconds for _, _, seconds in world.cluster.calls]
     assert times == pytest.approx([0, 4, 5, 9], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "evicted"),
+    [
+        pytest.param({}, 0, id="the DaemonSet of apps"),
+        pytest.param({"apiVersion": "example.com/v1"}, 1, id="another group"),
+        pytest.param({"apiVersion": "apps/v99"}, 1, id="a version that no garbage collector finds"),
+        pytest.param({"controller": False}, 1, id="no controller"),
+        pytest.param({"controller": None}, 1, id="nothing said about control"),
+    ],
+)
+def test_only_the_controller_of_a_daemon_set_of_apps_exempts(changes: dict[str, object], evicted: int) -> None:
+    """S1: whoever may create pods can write any owner reference."""
+    reference = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "made-up", "controller": True}
+    owner = decode_owner(Reader({"metadata": {"ownerReferences": [{**reference, **changes}]}}, []))
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(claim("agent"), pod("agent", owner=owner), rule())
+    world.advance(20)
+    assert len(world.evicted) == evicted
