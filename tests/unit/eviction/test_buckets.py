@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, pod, slice_of, taint
+from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint
+from tests.unit.eviction.patched import PATCH, fill, part, patch
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
 from webhook.api.taints import TaintExtras
 from webhook.eviction.modes import Mode
 
 if TYPE_CHECKING:
+    from webhook.api.rules import DeviceTaintRule
     from webhook.policy.model import EvictionProfile
 
 OWN_RATE = structs.replace(taint(), extras=TaintExtras(evictions_per_second=1))
@@ -48,3 +50,26 @@ def test_rate_that_a_driver_asks_for_is_one_for_the_pods_of_all_profiles() -> No
     world = cluster(structs.replace(FREE, priority_at_most=0), FREE)
     world.settle()
     assert (evicted(world, "own"), evicted(world, "usual")) == (10, PODS)
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        pytest.param([part(number) for number in range(6)], [2, 3, 4], id="of a patch"),
+        pytest.param(
+            [part(number, key=f"example.com/{number % 2}") for number in range(6)], [4, 6, 6], id="two taints"
+        ),
+        pytest.param([part(number, patch=f"p-{number % 2}") for number in range(6)], [4, 6, 6], id="of two patches"),
+        pytest.param([rule(f"r-{at}", selector=part(at).selector) for at in range(6)], [6, 6, 6], id="of nobody"),
+    ],
+)
+def test_rules_of_a_patch_share_one_rate_for_each_taint(rules: list[DeviceTaintRule], expected: list[int]) -> None:
+    """Else a patch that has a rule for each device would evict from all of them at once."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1, burst=2))
+    fill(world, *range(6), pods=1)
+    for name in (PATCH, "p-0", "p-1"):
+        world.set_patch(patch(name))
+    world.add(*rules)
+    for seconds, gone in enumerate(expected):
+        world.advance(min(seconds, 1))
+        assert len(world.evicted) == gone

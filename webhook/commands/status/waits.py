@@ -58,7 +58,7 @@ class DueWaits:
         self._objects = objects
         self._plans = plans
         self._gate = gate
-        self._limiter = RateLimiter(plans, objects.inventory.rules, profile_at, gate, breaker)
+        self._limiter = RateLimiter(plans, objects.inventory.rules, profile_at, gate, breaker, str)
         self._short_units: dict[int, _Short | None] = {}
         """By id() of the unit."""
         self._missing: dict[str, tuple[str, ...]] = {}
