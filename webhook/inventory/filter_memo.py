@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from webhook.expressions.drivers import drivers_of
 from webhook.inventory.device_filter import FailedSelectorError, placed_expressions, satisfies, tests_of
 from webhook.inventory.device_selectors import SharedSelectors
-from webhook.inventory.published import published_devices
+from webhook.inventory.published import published_by_slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -136,21 +136,20 @@ class _Matched:
             version, known = pool.version, self._pools.get(identity)
             if known is not None and known[0] is version:
                 continue
-            yield True
             names: set[str] = set()
             asked = 0
-            for device in published_devices(identity, pool):
-                if self._selector.device not in (None, device.address.device):
-                    continue
-                for test in self._tests:
-                    asked += 1
-                    if not asked % DEVICES_AT_ONCE:
-                        yield True
-                    if not _selects(test, device):
-                        break
-                else:
-                    names.add(device.address.device)
-            self._forget()
+            for devices in published_by_slice(identity, pool):
+                yield True
+                for device in [each for each in devices if self._selector.device in (None, each.address.device)]:
+                    for test in self._tests:
+                        asked += 1
+                        if not asked % DEVICES_AT_ONCE:
+                            yield True
+                        if not _selects(test, device):
+                            break
+                    else:
+                        names.add(device.address.device)
+                self._forget()
             self._pools[identity] = version, frozenset(names)
             self.remembered += _counted(names) - (0 if known is None else _counted(known[1]))
         self.complete = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,9 +13,10 @@ from msgspec import structs
 from tests.caches import held
 from tests.unit.inventory.patched import DRIVER, class_of, pools_of, slice_of
 from webhook.api.rules import CELSelector, DeviceSelector
-from webhook.inventory import filter_memo
+from webhook.inventory import filter_memo, published
 from webhook.inventory.device_filter import CannotFilterError
 from webhook.inventory.filter_memo import DEVICES_AT_ONCE, FilterMemo
+from webhook.inventory.originals import written_devices
 
 if TYPE_CHECKING:
     from webhook.inventory.pools import Pools
@@ -241,3 +243,27 @@ def test_pool_of_many_devices_is_remembered_for_fewer_filters(monkeypatch: pytes
         found(small, select(f"{number} >= 0"), pools_of(rack()))
         found(large, select(f"{number} >= 0"), pools_of(rack(devices=100)))
     assert (len(small._filters), len(large._filters)) == (8, 1)
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        pytest.param(select(FIRST), id="each device is asked"),
+        pytest.param(select("true", device="gpu-0"), id="one device is asked"),
+        pytest.param(select(device_class_name="every"), id="none is asked"),
+    ],
+)
+def test_no_step_reads_more_than_a_slice(selector: DeviceSelector, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(
+        published, "written_devices", lambda value: read.append(value.meta.name) or written_devices(value)
+    )
+    pools, memo, most = pools_of(*[slice_of(f"gpu-{at}", name=f"s-{at}") for at in range(9)]), FilterMemo(), [0]
+
+    def go_on() -> bool:
+        most.append(len(read))
+        return True
+
+    assert memo.selected(selector, class_of("every"), pools, go_on) is not None
+    assert len(read) == 9
+    assert max(after - before for before, after in pairwise(most)) == 1

@@ -12,7 +12,8 @@ from webhook.api.decode import Reader
 from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import CELSelector
-from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
+from webhook.inventory import published as module
+from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of, written_devices
 from webhook.inventory.published import PublishedDevice, published_devices
 
 
@@ -129,3 +130,23 @@ def test_address_is_written_with_all_names() -> None:
 def test_device_class_is_read(spec: Any, selectors: Any) -> None:
     manifest = {"metadata": {"name": "gpu"}, "spec": spec}
     assert decode_device_class(Reader.of(manifest, [])) == DeviceClassSelectors("gpu", selectors)
+
+
+def test_slices_of_a_pool_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr(module, "written_devices", lambda value: read.append(value.meta.name) or written_devices(value))
+    [(identity, pool)] = pools_of(*[slice_of(f"gpu-{at}", name=f"s-{at}") for at in range(9)]).items()
+    for number, _ in enumerate(published_devices(identity, pool)):
+        assert len(read) == number + 1
+    assert read == [f"s-{at}" for at in range(9)]
+
+
+def test_device_that_two_slices_have_is_as_the_last_one_says() -> None:
+    one, two = ({"name": "gpu-0", "attributes": {"n": {"int": number}}} for number in (1, 2))
+    found = published(slice_of(one, "gpu-1", name="a"), slice_of(two, "gpu-2", name="b"))
+    assert {each.address.device: each.attributes for each in found} == {
+        "gpu-0": {f"{DRIVER}/n": {"int": 2}},
+        "gpu-1": {},
+        "gpu-2": {},
+    }
+    assert len(found) == 3
