@@ -184,7 +184,7 @@ def test_time_that_runs_out_ends_the_look() -> None:
 def test_time_that_runs_out_ends_the_look_at_what_a_server_would_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """With many patches that make devices invalid each device is looked at for each of them."""
     looks: list[Any] = []
-    monkeypatch.setattr(slice_attributes, "device_faults", lambda _: lambda device: looks.append(device) or ())
+    monkeypatch.setattr(slice_attributes, "device_faults", lambda _: lambda device: looks.append(device) or ())  # type: ignore[func-returns-value,redundant-expr]
     context = structs.replace(context_of(REMOVES), budget=Budget(1.0, lambda: float(len(looks))))
     with pytest.raises(OutOfTime):
         mutate(make_admission_request(make_slice([make_device(f"gpu-{number}") for number in range(9)])), context)

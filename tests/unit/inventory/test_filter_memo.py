@@ -11,12 +11,11 @@ import pytest
 from msgspec import structs
 
 from tests.caches import held
-from tests.unit.inventory.patched import DRIVER, class_of, pools_of, slice_of
+from tests.unit.inventory.patched import DRIVER, class_of, pools_of, slice_of, slices_read
 from webhook.api.rules import CELSelector, DeviceSelector
-from webhook.inventory import filter_memo, published
+from webhook.inventory import filter_memo
 from webhook.inventory.device_filter import CannotFilterError
 from webhook.inventory.filter_memo import DEVICES_AT_ONCE, FilterMemo
-from webhook.inventory.originals import written_devices
 
 if TYPE_CHECKING:
     from webhook.inventory.pools import Pools
@@ -254,10 +253,7 @@ def test_pool_of_many_devices_is_remembered_for_fewer_filters(monkeypatch: pytes
     ],
 )
 def test_no_step_reads_more_than_a_slice(selector: DeviceSelector, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    monkeypatch.setattr(
-        published, "written_devices", lambda value: read.append(value.meta.name) or written_devices(value)
-    )
+    read = slices_read(monkeypatch)
     pools, memo, most = pools_of(*[slice_of(f"gpu-{at}", name=f"s-{at}") for at in range(9)]), FilterMemo(), [0]
 
     def go_on() -> bool:

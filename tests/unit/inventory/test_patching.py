@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import permutations
+from itertools import pairwise, permutations
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,12 +19,11 @@ from tests.unit.inventory.patched import (
     patch_of,
     pools_of,
     slice_of,
+    slices_read,
 )
 from tests.unit.inventory.values import taint
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import PatchedAttribute, ResourceSlicePatch
-from webhook.inventory import published
-from webhook.inventory.originals import written_devices
 from webhook.inventory.patching import (
     EffectiveDevices,
     Origin,
@@ -369,7 +368,9 @@ def test_check_is_called_before_each_selector_is_asked() -> None:
     checks: list[int] = []
     asked: list[int] = []
 
-    def compiles(_: str) -> DeviceTest:
+    def compiles(expression: str) -> DeviceTest:
+        assert expression
+
         def test(_: PublishedDevice) -> bool:
             asked.append(len(checks))
             return len(asked) % 2 == 1
@@ -383,8 +384,8 @@ def test_check_is_called_before_each_selector_is_asked() -> None:
 
 def test_check_is_called_while_devices_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     checks: list[int] = []
-    read: list[int] = []
-    monkeypatch.setattr(published, "written_devices", lambda value: read.append(len(checks)) or written_devices(value))
+    read = slices_read(monkeypatch)
     slices = [slice_of(*[f"gpu-{at}-{number}" for number in range(128)], name=f"s-{at}") for at in range(9)]
-    effective_devices(pools_of(*slices), [patch_of(device="gpu-0-0")], {}, by_number, lambda: checks.append(0))
-    assert len(read) == len(set(read)) == 9
+    effective_devices(pools_of(*slices), [patch_of(device="gpu-0-0")], {}, by_number, lambda: checks.append(len(read)))
+    assert len(read) == 9
+    assert max(after - before for before, after in pairwise(checks)) == 1

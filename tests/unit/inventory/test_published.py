@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.patched import DRIVER, at, pools_of, slice_of
+from tests.unit.inventory.patched import DRIVER, at, pools_of, slice_of, slices_read
 from webhook.api.decode import Reader
 from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import CELSelector
-from webhook.inventory import published as module
-from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of, written_devices
+from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.inventory.published import PublishedDevice, published_devices
 
 
@@ -133,8 +132,7 @@ def test_device_class_is_read(spec: Any, selectors: Any) -> None:
 
 
 def test_slices_of_a_pool_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    monkeypatch.setattr(module, "written_devices", lambda value: read.append(value.meta.name) or written_devices(value))
+    read = slices_read(monkeypatch)
     [(identity, pool)] = pools_of(*[slice_of(f"gpu-{at}", name=f"s-{at}") for at in range(9)]).items()
     for number, _ in enumerate(published_devices(identity, pool)):
         assert len(read) == number + 1

@@ -9,12 +9,11 @@ import pytest
 from msgspec import structs
 
 from tests.costs import calls_of
-from tests.unit.inventory.patched import CREATED, DRIVER, class_of, patch_of, slice_of
+from tests.unit.inventory.patched import CREATED, DRIVER, class_of, patch_of, slice_of, slices_read
 from tests.unit.patches.indexed import ByNumber, drained, index_of
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.taints import DeviceTaint
 from webhook.expressions.selectors import selector as selectors
-from webhook.inventory import published
 from webhook.inventory.device_selectors import SharedSelectors
 from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.inventory.pools import Pool
@@ -412,8 +411,7 @@ def test_selectors_of_a_class_are_compiled_once_for_all_filters_that_name_it(mon
 
 def test_no_step_reads_more_than_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node may publish a pool of hundreds of slices."""
-    read: list[str] = []
-    monkeypatch.setattr(published, "written_devices", lambda value: read.append(value.meta.name) or [])
+    read = slices_read(monkeypatch)
     index, most = PatchIndex(SharedSelectors()), [0]
     for at in range(9):
         index.apply_slice(None, numbered(1, name=f"s-{at}", count=9))
