@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from webhook.admission.context import AdmissionContext
     from webhook.admission.defaulting import Edit
     from webhook.admission.review import AdmissionRequest
+    from webhook.api.field import JSON
     from webhook.api.slices import ResourceSlice
 
 REVIEW_STEPS: Final = 2_000_000
@@ -46,8 +47,14 @@ def attribute_edits(
         return  # the API server will say so
     same_spec = old is not None and request.object.get("spec") == request.old_object.get("spec")
     found = arrived(new, old, context.now, same_spec=same_spec)
-    overrides = patches.overrides(found, DeviceSelectors(REVIEW_STEPS), partial(context.budget.check, "patches"))
-    result = overridden(found, overrides, patches.ranking, context.now, device_faults(request.object["spec"]))
+    check, faults_of = partial(context.budget.check, "patches"), device_faults(request.object["spec"])
+    overrides = patches.overrides(found, DeviceSelectors(REVIEW_STEPS), check)
+
+    def faults(device: dict[str, JSON]) -> list[str]:
+        check()
+        return faults_of(device)
+
+    result = overridden(found, overrides, patches.ranking, context.now, faults)
     devices = written_devices(new)
     for position, setting, value in changed_settings(new, result):
         below = (BASIC,) if content_of(devices[position][1]) is not devices[position][1] else ()

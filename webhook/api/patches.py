@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 SOFTENED_KEYS: Final = f"{OWN_GROUP}/softened-keys"
 """Annotation of a patch: keys, comma-separated. Its NoSchedule taints with these keys evict pods through our worker, as
 rules with `/evict` do: `/mutate` writes it where it makes NoSchedule of NoExecute."""
+ATTRIBUTES_AND_CAPACITIES_MAX: Final = 32
 ATTRIBUTE_KINDS: Final = ("int", "bool", "string", "version", "null")
+_SETTINGS: Final = ("attributes", "capacity")
 
 
 class PatchedAttribute(msgspec.Struct, frozen=True, gc=False):
@@ -54,6 +57,8 @@ class ResourceSlicePatch(msgspec.Struct, frozen=True, gc=False):
     created: datetime | None = None
     first_revision: bool = False
     deleting: bool = False
+    left_out: int = 0
+    """Attributes and capacities that are not read, as there are more than a patch may have."""
 
     @property
     def softened_keys(self) -> frozenset[str]:
@@ -75,15 +80,17 @@ def decode_patch(reader: Reader) -> ResourceSlicePatch:
     devices = reader.child_or_empty("spec").child_or_empty("devices")
     selector = devices.child("filter")
     metadata = reader.child("metadata")
+    most = ATTRIBUTES_AND_CAPACITIES_MAX + 1
     return ResourceSlicePatch(
         reader.meta(),
         None if selector is None else decode_selector(selector),
         devices.integer("priority") or 0,
-        tuple([_decode_attribute(name, each) for name, each in devices.entries("attributes")]),
-        tuple([_decode_capacity(name, each) for name, each in devices.entries("capacity")]),
+        tuple([_decode_attribute(name, each) for name, each in islice(devices.entries("attributes"), most)]),
+        tuple([_decode_capacity(name, each) for name, each in islice(devices.entries("capacity"), most)]),
         decode_taints(devices),
         None if metadata is None else metadata.time("creationTimestamp"),
         deleting=metadata is not None and metadata.has("deletionTimestamp"),
+        left_out=sum([max(0, len(each) - most) for each in map(devices.raw.get, _SETTINGS) if isinstance(each, dict)]),
     )
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import marshal
 from datetime import UTC, datetime
+from hashlib import sha256
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -54,6 +57,8 @@ NEVER: Final = datetime.max.replace(tzinfo=UTC)
 OWN_RATE_BURST: Final = 10
 """Burst of a taint with a rate of its own (N-13)."""
 _RATE_DIGITS: Final = 9
+UNKNOWN_FIELDS_MAX: Final = 32
+"""Unknown fields of a selector that are kept."""
 _SELECTOR_FIELDS: Final = frozenset({"driver", "pool", "device", "deviceClassName", "selectors"})
 
 
@@ -67,8 +72,9 @@ class DeviceSelector(msgspec.Struct, frozen=True, gc=False):
     """Which devices: all that is set must hold; an empty selector selects every device.
 
     `unknown` holds fields that this code does not know, by name, each with its value as canonical JSON. What they
-    select cannot be judged, alone or beside known fields, and must never be taken for "nothing". Class and CEL
-    selectors exist in 1.33 and 1.34, and in ResourceSlicePatch.
+    select cannot be judged, alone or beside known fields, and must never be taken for "nothing". Of more than
+    UNKNOWN_FIELDS_MAX of them the last entry stands for all that are not listed. Class and CEL selectors exist in 1.33
+    and 1.34, and in ResourceSlicePatch.
     """
 
     driver: str | None = None
@@ -186,11 +192,11 @@ def _decode_origin(raw: dict[str, JSON]) -> RuleOrigin:
     if "labels" not in raw and "ownerReferences" not in raw:
         return _NO_ORIGIN
     metadata = Reader(raw, [])  # its faults are the API server's to report
-    labels = metadata.text_map("labels")
+    labels = metadata.child_or_empty("labels")
     found = RuleOrigin(
-        of_patch=labels.get(PATCH_LABEL, ""),
-        hardware_of=labels.get(HARDWARE_LABEL, ""),
-        of_reaction=labels.get(REACTION) == "true",
+        of_patch=labels.text(PATCH_LABEL),
+        hardware_of=labels.text(HARDWARE_LABEL),
+        of_reaction=labels.text(REACTION) == "true",
     )
     owner = next((each for each in metadata.each("ownerReferences") if each.boolean("controller")), None)
     if owner is None:
@@ -220,8 +226,13 @@ def decode_selector(reader: Reader) -> DeviceSelector:
 def _unknown_fields(reader: Reader) -> tuple[tuple[str, str], ...]:
     if reader.raw.keys() <= _SELECTOR_FIELDS:
         return ()
-    unknown = reader.raw.keys() - _SELECTOR_FIELDS
-    return tuple(sorted([(name, _canonical(reader.raw[name])) for name in unknown if reader.has(name)]))
+    unknown = (name for name, value in reader.raw.items() if name not in _SELECTOR_FIELDS and value is not None)
+    names = list(islice(unknown, UNKNOWN_FIELDS_MAX + 1))
+    if len(names) <= UNKNOWN_FIELDS_MAX:
+        return tuple([(name, _canonical(reader.raw[name])) for name in sorted(names)])
+    listed = [(name, _canonical(reader.raw[name])) for name in sorted(names[: UNKNOWN_FIELDS_MAX - 1])]
+    # To sort them all, or to write them as JSON, takes long. What came in another order may count as something else.
+    return *listed, ("further fields", sha256(marshal.dumps(reader.raw, 0)).hexdigest())
 
 
 def _canonical(value: JSON) -> str:

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.expressions.drivers import drivers_of
 from webhook.inventory.device_filter import FailedSelectorError, placed_expressions, satisfies, tests_of
-from webhook.inventory.device_selectors import DeviceSelectors, SeenDevices
-from webhook.inventory.published import published_devices
+from webhook.inventory.device_selectors import SharedSelectors
+from webhook.inventory.published import published_by_slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.rules import DeviceSelector
-    from webhook.api.slices import ResourceSlice
     from webhook.inventory.device_filter import PlacedTest
     from webhook.inventory.pools import Pool, PoolId, Pools
     from webhook.inventory.published import PublishedDevice
@@ -27,7 +26,9 @@ if TYPE_CHECKING:
 FILTERS_MOST: Final = 1000
 """Filters that are remembered; the one that was asked about longest ago is forgotten first."""
 POOLS_MOST: Final = 128_000
-"""Pools that are remembered, counted for each filter: 64 filters of 2,000 pools each, some 60 MB."""
+"""Pools that are remembered, counted for each filter: 64 filters of 2,000 pools each, some 60 MB. A pool counts once
+more for every DEVICES_OF_POOL devices that are selected of it."""
+DEVICES_OF_POOL: Final = 16
 DEVICES_AT_ONCE: Final = 4
 """Usual selectors take some 50 microseconds for a device, with all that is made for it, and none more than a
 millisecond or two. A filter with several counts the device as often."""
@@ -40,10 +41,9 @@ class FilterMemo:
 
     def __init__(self) -> None:
         self._filters: OrderedDict[tuple[DeviceSelector, tuple[str, ...]], _Matched] = OrderedDict()
-        self._pools = 0
-        """That are remembered of all filters together."""
-        self._characters = 0
-        """Likewise, of their selectors."""
+        self._selectors = SharedSelectors()
+        self._rest: Iterator[bool] | None = None
+        """What `step` is at."""
 
     def selected(
         self,
@@ -60,12 +60,11 @@ class FilterMemo:
         key = selector, tuple([each for _, each in placed_expressions(selector, classes)])
         matched = self._filters.get(key)
         if matched is None:
-            seen = SeenDevices()
-            matched = _Matched(selector, tests_of(selector, classes, DeviceSelectors(seen=seen)), seen)
+            matched = _Matched(selector, tests_of(selector, classes, self._selectors.make()), self._selectors.forget)
             self._filters[key] = matched
-            self._characters += sum(map(len, key[1]))
         self._filters.move_to_end(key)
-        self._pools -= matched.remembered
+        self._rest = None
+        self._selectors.forget()  # of a pool that `step` was at, and that may be another by now
         work = matched.work(pools, wanted)
         try:
             while go_on():
@@ -73,59 +72,50 @@ class FilterMemo:
                     return matched.found(wanted)
             return None
         finally:
-            self._pools += matched.remembered
+            self._selectors.forget()
             self._forget()
 
     def _forget(self) -> None:
         """Only so much is remembered, but always what was asked about last."""
+        pools = sum([each.remembered for each in self._filters.values()])
+        characters = sum([len(text) for _, expressions in self._filters for text in expressions])
         while len(self._filters) > 1 and (
-            len(self._filters) > FILTERS_MOST or self._pools > POOLS_MOST or self._characters > CHARACTERS_MOST
+            len(self._filters) > FILTERS_MOST or pools > POOLS_MOST or characters > CHARACTERS_MOST
         ):
             (_, expressions), oldest = self._filters.popitem(last=False)
-            self._pools -= oldest.remembered
-            self._characters -= sum(map(len, expressions))
+            pools -= oldest.remembered
+            characters -= sum(map(len, expressions))
 
     def step(self, pools: Pools) -> bool:
         """Goes on a little with what the last question has left, or another; returns whether there was anything."""
-        for matched in reversed(self._filters.values()):
-            if not matched.complete:
-                self._pools -= matched.remembered
-                more = matched.step(pools)
-                self._pools += matched.remembered
-                return more
-        return False
+        if self._rest is None:
+            matched = next((each for each in reversed(self._filters.values()) if not each.complete), None)
+            if matched is None:
+                return False
+            self._rest = matched.work(pools, None)
+        if next(self._rest, None) is None:
+            self._rest = None
+        return True
 
 
 class _Matched:
     """One filter. `complete`: nothing is left to do."""
 
-    def __init__(self, selector: DeviceSelector, tests: tuple[PlacedTest, ...], seen: SeenDevices) -> None:
+    def __init__(self, selector: DeviceSelector, tests: tuple[PlacedTest, ...], forget: Callable[[], None]) -> None:
         self._selector = selector
         self._tests = tests
-        self._seen = seen
+        self._forget = forget
         # Where the first selector rules a driver out, it is false for its devices.
         self._drivers = drivers_of([tests[0].expression]) if tests else None
-        self._pools: dict[PoolId, tuple[list[ResourceSlice], frozenset[str]]] = {}
-        self._rest: Iterator[bool] | None = None
+        self._pools: dict[PoolId, tuple[object, frozenset[str]]] = {}
+        self.remembered = 0
+        """Pools, as POOLS_MOST counts them."""
         self.complete = False
-
-    @property
-    def remembered(self) -> int:
-        """How many pools."""
-        return len(self._pools)
 
     def found(self, wanted: Collection[PoolId] | None) -> Mapping[PoolId, frozenset[str]]:
         """What it selects in these pools."""
         known = self._pools if wanted is None else [each for each in wanted if each in self._pools]
         return {identity: names for identity in known if (names := self._pools[identity][1])}
-
-    def step(self, pools: Pools) -> bool:
-        """As `FilterMemo.step`."""
-        if self._rest is None:
-            self._rest = self.work(pools, None)
-        if next(self._rest, None) is None:
-            self._rest = None
-        return True
 
     def work(self, pools: Pools, wanted: Collection[PoolId] | None) -> Iterator[bool]:
         """Asks every device of the pools that are not known as they are; a little at each step, until it ends.
@@ -138,30 +128,30 @@ class _Matched:
                 each for each in pools.selected(self._selector.driver, self._selector.pool) if self._concerns(*each)
             ]
             for identity in self._pools.keys() - {identity for identity, _ in there}:
-                del self._pools[identity]
+                self.remembered -= _counted(self._pools.pop(identity)[1])
         else:
             named = [(each, pool) for each in wanted if self._names(each) and (pool := pools.get(each)) is not None]
             there = [each for each in named if self._concerns(*each)]
         for identity, pool in there:
-            newest, known = pool.newest, self._pools.get(identity)
-            if known is not None and len(known[0]) == len(newest) and all(map(_is, known[0], newest)):
+            version, known = pool.version, self._pools.get(identity)
+            if known is not None and known[0] is version:
                 continue
-            yield True
             names: set[str] = set()
             asked = 0
-            for device in published_devices(identity, pool):
-                if self._selector.device not in (None, device.address.device):
-                    continue
-                for test in self._tests:
-                    asked += 1
-                    if not asked % DEVICES_AT_ONCE:
-                        yield True
-                    if not _selects(test, device):
-                        break
-                else:
-                    names.add(device.address.device)
-            self._seen.forget()
-            self._pools[identity] = newest, frozenset(names)
+            for devices in published_by_slice(identity, pool):
+                yield True
+                for device in [each for each in devices if self._selector.device in (None, each.address.device)]:
+                    for test in self._tests:
+                        asked += 1
+                        if not asked % DEVICES_AT_ONCE:
+                            yield True
+                        if not _selects(test, device):
+                            break
+                    else:
+                        names.add(device.address.device)
+                self._forget()
+            self._pools[identity] = version, frozenset(names)
+            self.remembered += _counted(names) - (0 if known is None else _counted(known[1]))
         self.complete = True
 
     def _names(self, identity: PoolId) -> bool:
@@ -180,5 +170,5 @@ def _selects(test: PlacedTest, device: PublishedDevice) -> bool:
         return False
 
 
-def _is(one: ResourceSlice, other: ResourceSlice) -> bool:
-    return one is other
+def _counted(names: Collection[str]) -> int:
+    return 1 + len(names) // DEVICES_OF_POOL

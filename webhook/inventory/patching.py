@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from webhook.inventory.steps import Check
 
 NULL: Final = "null"
+DEVICES_READ_AT_ONCE: Final = 100
 _YOUNGEST: Final = datetime.max.replace(tzinfo=UTC)
 _NO_FILTER: Final = DeviceSelector()
 
@@ -109,7 +110,7 @@ def effective_devices(
     Of two patches with the same name the last counts.
     """
     ranked = by_precedence({patch.meta.name: patch for patch in patches}.values())
-    matching = _Matching(pools, classes, compiles)
+    matching = _Matching(pools, classes, compiles, check)
     overlays: dict[DeviceId, _Overlay] = {}
     selected: dict[str, tuple[DeviceId, ...]] = {}
     for patch in ranked:
@@ -181,12 +182,15 @@ class _Overlay:
 class _Matching:
     """Which devices patches select; keeps the devices of each pool, as many patches look at the same."""
 
-    def __init__(self, pools: Pools, classes: Mapping[str, DeviceClassSelectors], compiles: CompilesSelectors) -> None:
+    def __init__(
+        self, pools: Pools, classes: Mapping[str, DeviceClassSelectors], compiles: CompilesSelectors, check: Check
+    ) -> None:
         self.faults: list[PatchFault] = []
         self.inapplicable: dict[str, str] = {}
         self._pools = pools
         self._classes = classes
         self._compiles = compiles
+        self._check = check
         self._tests: dict[str, DeviceTest] = {}
         self._published: dict[PoolId, dict[str, PublishedDevice]] = {}
 
@@ -200,7 +204,7 @@ class _Matching:
             return
         for device in self._named(selector):
             try:
-                if satisfies(device, tests):
+                if all(satisfies(device, (test,)) for test in in_steps(tests, self._check, size=1)):
                     yield device
             except FailedSelectorError as error:
                 self.faults.append(PatchFault(patch.meta.name, device.address, error.where, error.detail))
@@ -210,7 +214,7 @@ class _Matching:
             if selector.device is not None and selector.device not in pool.devices:
                 continue
             if identity not in self._published:
-                found = published_devices(identity, pool)
+                found = in_steps(published_devices(identity, pool), self._check, DEVICES_READ_AT_ONCE)
                 self._published[identity] = {device.address.device: device for device in found}
             known = self._published[identity]
             yield from known.values() if selector.device is None else (known[selector.device],)

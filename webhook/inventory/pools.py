@@ -26,10 +26,12 @@ _NO_TAINTS: Final[tuple[DeviceTaint, ...]] = ()
 class Pool:
     """The slices of one pool. What follows from them is worked out when it is asked for, and kept until one changes."""
 
-    __slots__ = ("_closed", "_devices", "_evicting", "_keys", "_own", "slices")
+    __slots__ = ("_closed", "_devices", "_evicting", "_keys", "_own", "slices", "version")
 
     def __init__(self) -> None:
         self.slices: dict[str, ResourceSlice] = {}
+        self.version = object()
+        """Another one after each change."""
         self._devices: dict[str, tuple[DeviceTaint, ...]] | None = None
         self._evicting: dict[str, tuple[DeviceTaint, ...]] | None = None
         self._closed: dict[str, datetime] | None = None
@@ -39,11 +41,13 @@ class Pool:
     def put(self, value: ResourceSlice) -> None:
         """Adds a slice, or replaces the one of its name."""
         self.slices[value.meta.name] = value
+        self.version = object()
         self._devices = self._evicting = self._closed = self._keys = self._own = None
 
     def remove(self, name: str) -> None:
         """Takes a slice away; the generation below may become the newest by it."""
         self.slices.pop(name, None)
+        self.version = object()
         self._devices = self._evicting = self._closed = self._keys = self._own = None
 
     @property

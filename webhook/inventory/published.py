@@ -6,6 +6,7 @@ Source: resource.k8s.io/v1 Device; `semantics.md` P-4, P-15.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -61,17 +62,26 @@ def published_devices(identity: PoolId, pool: Pool) -> Iterator[PublishedDevice]
 
     What patches override in the slices themselves is not published (P-15): there the driver's own values count.
     """
+    return chain.from_iterable(published_by_slice(identity, pool))
+
+
+def published_by_slice(identity: PoolId, pool: Pool) -> Iterator[list[PublishedDevice]]:
+    """Likewise, slice by slice: none is read before it is asked for, which may take some milliseconds for each."""
     driver, name = identity
-    raw = {device: content for value in pool.newest for device, content in _contents(value)}
-    for device, taints in pool.devices.items():
-        content = raw.get(device, {})
-        yield PublishedDevice(
-            DeviceId(driver, name, device),
-            _qualified(driver, _entries(content, ATTRIBUTES)),
-            _qualified(driver, [(name, _capacity(value)) for name, value in _entries(content, CAPACITY)]),
-            taints,
-            content.get("allowMultipleAllocations") is True,
-        )
+    newest, taints = pool.newest, pool.devices
+    last = {device.name: value for value in newest for device in value.devices}
+    for value in newest:
+        yield [
+            PublishedDevice(
+                DeviceId(driver, name, device),
+                _qualified(driver, _entries(content, ATTRIBUTES)),
+                _qualified(driver, [(name, _capacity(value)) for name, value in _entries(content, CAPACITY)]),
+                taints[device],
+                content.get("allowMultipleAllocations") is True,
+            )
+            for device, content in dict(_contents(value)).items()
+            if last[device] is value
+        ]
 
 
 def _contents(value: ResourceSlice) -> Iterator[tuple[str, dict[str, JSON]]]:

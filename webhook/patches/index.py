@@ -19,7 +19,7 @@ from webhook.api.rules import DeviceSelector
 from webhook.expressions.selectors.selector import Compiling
 from webhook.inventory.originals import ORIGINALS
 from webhook.inventory.pools import Pool, Pools
-from webhook.inventory.published import published_devices
+from webhook.inventory.published import published_by_slice
 from webhook.patches.contests import Contests, origins_of
 from webhook.patches.faults import FaultTally
 from webhook.patches.filter_match import FilterMatch
@@ -265,7 +265,7 @@ class PatchIndex:
             return
         tally = FaultTally()
         wanted = not match.unusable and match.concerns(identity)
-        steps = match.matched(self._devices(identity), tally) if wanted else iter((NO_DEVICES,))
+        steps = self._matched(match, identity, tally) if wanted else iter((NO_DEVICES,))
         self._go_on(_Pass(match, match.version, identity, tally, steps))
 
     def _go_on(self, current: _Pass) -> None:
@@ -286,15 +286,20 @@ class PatchIndex:
         if other or other_faults:
             self._changed |= match.patches
 
-    def _devices(self, identity: PoolId) -> Mapping[str, PublishedDevice]:
+    def _matched(self, match: FilterMatch, identity: PoolId, tally: FaultTally) -> Iterator[DeviceNameSet | None]:
+        """As `FilterMatch.matched`, once the slices of the pool are read, one at each step."""
         if self._open is None or self._open[0] != identity:
             self._selectors.forget()
             pool = Pool()
             for each in self._views.get(identity, ()):
                 pool.put(each)
-            found = published_devices(identity, pool)
-            self._open = identity, {device.address.device: device for device in found}
-        return self._open[1]
+            found: dict[str, PublishedDevice] = {}
+            for devices in published_by_slice(identity, pool):
+                found.update({device.address.device: device for device in devices})
+                if len(pool.slices) > 1:
+                    yield None
+            self._open = identity, found
+        yield from match.matched(self._open[1], tally)
 
     def _mark(self, match: FilterMatch, pool: PoolId) -> None:
         for name in match.patches:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from webhook.api.field import FieldError, Path, invalid, required, too_long
+from webhook.api.patches import ATTRIBUTES_AND_CAPACITIES_MAX
 from webhook.api.quantities import parse_quantity
 from webhook.validation.formats import c_identifier, dns1123_subdomain, each_invalid, semantic_version
 from webhook.validation.meta import object_meta_errors
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from webhook.validation.releases import Release
 
 DEVICES: Final = Path.root().child("spec", "devices")
-ATTRIBUTES_AND_CAPACITIES_MAX: Final = 32
 PATCH_TAINTS_MAX: Final = 16
 DOMAIN_MAX_BYTES: Final = 63
 IDENTIFIER_MAX_BYTES: Final = 32
@@ -36,7 +36,7 @@ def patch_errors(new: ResourceSlicePatch, old: ResourceSlicePatch | None, releas
     if new.filter is not None:
         stored = old.filter if old else None
         yield from selector_errors(DEVICES.child("filter"), new.filter, stored, release, evaluated=True)
-    number = len(new.attributes) + len(new.capacity)
+    number = len(new.attributes) + len(new.capacity) + new.left_out
     if number > ATTRIBUTES_AND_CAPACITIES_MAX:
         detail = f"the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"
         yield invalid(DEVICES, number, detail)

@@ -302,7 +302,7 @@ def test_number_of_findings_is_bounded() -> None:
     all_of_them = validated(make_slice([make_device(taints=[{"key": "a"}] * (MAX_FINDINGS - 1))]))
     assert len(all_of_them.errors) == MAX_FINDINGS  # one says that there are too many taints
     assert str(all_of_them.errors[-1]) == "spec.devices[0].taints[998].effect: Required value"
-    advised = validated(make_rule(selector={f"field{number}": 1 for number in range(2 * MAX_FINDINGS)}))
+    advised = validated(make_rule(annotations={f"devicetaint.io/a{number}": "" for number in range(2 * MAX_FINDINGS)}))
     assert len(advised.findings) == MAX_FINDINGS
 
 

@@ -19,6 +19,7 @@ from tests.builders import (
     make_slice,
     make_taint,
 )
+from webhook.admission import slice_attributes
 from webhook.admission.chain import mutate
 from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.jsonpatch import apply_patch
@@ -178,6 +179,16 @@ def test_time_that_runs_out_ends_the_look() -> None:
     manifest = make_slice([make_device(f"gpu-{number}") for number in range(128)])
     with pytest.raises(OutOfTime):
         mutate(make_admission_request(manifest), context)
+
+
+def test_time_that_runs_out_ends_the_look_at_what_a_server_would_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many patches that make devices invalid each device is looked at for each of them."""
+    looks: list[Any] = []
+    monkeypatch.setattr(slice_attributes, "device_faults", lambda _: lambda device: looks.append(device) or ())  # type: ignore[func-returns-value,redundant-expr]
+    context = structs.replace(context_of(REMOVES), budget=Budget(1.0, lambda: float(len(looks))))
+    with pytest.raises(OutOfTime):
+        mutate(make_admission_request(make_slice([make_device(f"gpu-{number}") for number in range(9)])), context)
+    assert len(looks) == 2
 
 
 def test_malformed_slices_are_left_to_the_server() -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from tests.builders import DRIVER, EARLIER_TEXT, KEY, decoded, make_condition, make_rule, make_taint
+from tests.costs import calls_of
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta, parse_time
 from webhook.api.rules import (
@@ -271,3 +273,41 @@ def test_marks_of_wrong_types_are_no_errors_of_the_rule() -> None:
     """The server has refused them, or `check` says so of the metadata."""
     rule, errors = decoded(make_rule(meta={"name": "r", "labels": {PATCH_LABEL: 1}, "ownerReferences": [{"uid": 1}]}))
     assert (rule.origin, errors) == (RuleOrigin(), [])
+
+
+def selector_of(fields: Any) -> Any:
+    rule, errors = decoded(make_rule(selector=fields))
+    assert errors == []
+    return rule.selector
+
+
+def test_only_so_many_unknown_fields_are_kept() -> None:
+    few, many = ({f"f{number:02}": number for number in range(most)} for most in (32, 33))
+    assert selector_of(few).unknown == tuple((name, str(number)) for name, number in few.items())
+    found = selector_of(many).unknown
+    assert found[:31] == tuple((f"f{number:02}", str(number)) for number in range(31))
+    assert [name for name, _ in found[31:]] == ["further fields"]
+    others = ({**many, "f32": 0}, {**many, "f99": 1}, {**many, "f31": {"\ud800": 1}}, {**many, "driver": DRIVER})
+    assert len({selector_of(each) for each in (many, *others)}) == 5
+
+
+def test_unknown_fields_are_read_in_as_many_steps_however_many_there_are() -> None:
+    def steps(most: int) -> int:
+        manifest = make_rule(selector={f"f{number}": [number] for number in range(most)})
+        return calls_of(decode_rule, lambda: Reader.of(manifest, []))
+
+    assert steps(10_000) == steps(100)
+
+
+def test_labels_of_a_rule_are_read_in_as_many_steps_however_many_there_are() -> None:
+    def bytes_made(most: int) -> int:
+        manifest = make_rule(meta={"name": "r", "labels": {f"l{number}": "v" for number in range(most)}})
+        decode_rule(Reader.of(manifest, []))
+        tracemalloc.start()
+        try:
+            decode_rule(Reader.of(manifest, []))
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert bytes_made(20_000) < 2 * bytes_made(20)

@@ -11,13 +11,17 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.patches import PatchedAttribute, PatchedCapacity, ResourceSlicePatch
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.slices import ResourceSlice, decode_slice
+from webhook.inventory import published
 from webhook.inventory.device_filter import CannotCompileError, CannotMatchError
+from webhook.inventory.originals import written_devices
 from webhook.inventory.patching import EffectiveDevices, effective_devices
 from webhook.inventory.pools import Pools
 from webhook.inventory.published import DeviceId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import pytest
 
     from webhook.api.taints import DeviceTaint
     from webhook.inventory.device_filter import DeviceTest
@@ -44,6 +48,18 @@ def slice_of(
         },
     }
     return decode_slice(Reader.of(manifest, []))
+
+
+def slices_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the slices of which devices are read from now on, in order."""
+    read: list[str] = []
+
+    def note(value: ResourceSlice) -> list[tuple[str, dict[str, Any]]]:
+        read.append(value.meta.name)
+        return written_devices(value)
+
+    monkeypatch.setattr(published, "written_devices", note)
+    return read
 
 
 def pools_of(*slices: ResourceSlice) -> Pools:

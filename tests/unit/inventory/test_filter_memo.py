@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
+from msgspec import structs
 
-from tests.unit.inventory.patched import DRIVER, class_of, pools_of, slice_of
+from tests.caches import held
+from tests.unit.inventory.patched import DRIVER, class_of, pools_of, slice_of, slices_read
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.inventory import filter_memo
 from webhook.inventory.device_filter import CannotFilterError
@@ -179,3 +184,82 @@ def test_only_pools_in_question_are_asked() -> None:
     assert memo.selected(select(FIRST, driver=DRIVER), {}, pools, lambda: True, {(DRIVER, "node-2")}) == {
         (DRIVER, "node-2"): frozenset({"gpu-0"})
     }
+
+
+def test_slices_that_were_replaced_are_not_kept() -> None:
+    """Anyone who may ask about filters could keep each version of the slices that a node publishes."""
+    pools, memo, old = pools_of(rack()), FilterMemo(), rack()
+    for number in range(3):
+        found(memo, select(f"{number} < 0"), pools)
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            new = structs.replace(rack(), raw_devices=b"[%99999d]" % number)
+            pools.apply(old, new)
+            assert found(memo, select(f"{number} >= 0"), pools) is not None
+            old = new
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(memo._filters) == 23
+    assert kept < 5 * 100_000
+
+
+def test_devices_of_a_pool_that_was_left_halfway_are_asked_as_they_are_now() -> None:
+    pools, memo, few = pools_of(rack(devices=20)), FilterMemo(), iter([True] * 3)
+    assert memo.selected(select(FIRST), {}, pools, lambda: next(few, False)) is None
+    pools.apply(rack(), rack(devices=20, first=-1))
+    assert found(memo, select(FIRST), pools) == {"node-0": ["gpu-1"]}
+    few = iter([True] * 3)
+    pools.apply(rack(), rack(devices=20, first=-2))
+    assert memo.selected(select(FIRST), {}, pools, lambda: next(few, False)) is None
+    assert memo.step(pools)
+    assert memo.step(pools)
+    pools.apply(rack(), rack(devices=20, first=-3))
+    assert found(memo, select(FIRST), pools) == {"node-0": ["gpu-3"]}
+
+
+def test_what_selectors_saw_of_devices_is_not_kept_for_filters_that_were_left_halfway() -> None:
+    long = [{"name": f"gpu-{number}", "attributes": {"n": {"string": f"{number}" * 9000}}} for number in range(9)]
+    value = slice_of(*long)
+    pools, memo = pools_of(structs.replace(value, raw_devices=msgspec.json.encode(long))), FilterMemo()
+    few: list[bool] = []
+    for number in range(20):
+        few.extend([True] * 3)
+        wide = select(f'device.attributes["{DRIVER}"].n == "{number}"')
+        assert memo.selected(wide, {}, pools, lambda: bool(few) and few.pop()) is None
+        memo.step(pools)
+        memo.step(pools)
+    held_text = {id(each): len(each) for each in held(memo) if each.__class__ is str and len(each) > 8000}
+    assert sum(held_text.values()) <= 9 * 9000 * 2
+
+
+def test_pool_of_many_devices_is_remembered_for_fewer_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names of its devices are kept by each filter that selects them."""
+    monkeypatch.setattr(filter_memo, "POOLS_MOST", 8)
+    small, large = FilterMemo(), FilterMemo()
+    for number in range(10):
+        found(small, select(f"{number} >= 0"), pools_of(rack()))
+        found(large, select(f"{number} >= 0"), pools_of(rack(devices=100)))
+    assert (len(small._filters), len(large._filters)) == (8, 1)
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        pytest.param(select(FIRST), id="each device is asked"),
+        pytest.param(select("true", device="gpu-0"), id="one device is asked"),
+        pytest.param(select(device_class_name="every"), id="none is asked"),
+    ],
+)
+def test_no_step_reads_more_than_a_slice(selector: DeviceSelector, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = slices_read(monkeypatch)
+    pools, memo, most = pools_of(*[slice_of(f"gpu-{at}", name=f"s-{at}") for at in range(9)]), FilterMemo(), [0]
+
+    def go_on() -> bool:
+        most.append(len(read))
+        return True
+
+    assert memo.selected(selector, class_of("every"), pools, go_on) is not None
+    assert len(read) == 9
+    assert max(after - before for before, after in pairwise(most)) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import permutations
+from itertools import pairwise, permutations
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +19,7 @@ from tests.unit.inventory.patched import (
     patch_of,
     pools_of,
     slice_of,
+    slices_read,
 )
 from tests.unit.inventory.values import taint
 from webhook.api.meta import ObjectMeta
@@ -35,7 +36,7 @@ from webhook.inventory.patching import (
 if TYPE_CHECKING:
     from webhook.inventory.device_filter import DeviceTest
     from webhook.inventory.pools import Pools
-    from webhook.inventory.published import DeviceId
+    from webhook.inventory.published import DeviceId, PublishedDevice
 
 N = f"{DRIVER}/n"
 LATER = CREATED + timedelta(seconds=1)
@@ -360,3 +361,31 @@ def test_patches_for_single_devices_cost_no_look_at_the_others() -> None:
         return calls_of(lambda pools: effective(pools, *patches), fleet)
 
     assert calls(100) == calls(4)
+
+
+def test_check_is_called_before_each_selector_is_asked() -> None:
+    """One alone may take milliseconds, whether it selects the device or not."""
+    checks: list[int] = []
+    asked: list[int] = []
+
+    def compiles(expression: str) -> DeviceTest:
+        assert expression
+
+        def test(_: PublishedDevice) -> bool:
+            asked.append(len(checks))
+            return len(asked) % 2 == 1
+
+        return test
+
+    value = slice_of(*[f"gpu-{number}" for number in range(20)])
+    effective_devices(pools_of(value), [patch_of(cel=["a", "b"])], {}, compiles, lambda: checks.append(0))
+    assert len(asked) == len(set(asked)) == 40
+
+
+def test_check_is_called_while_devices_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks: list[int] = []
+    read = slices_read(monkeypatch)
+    slices = [slice_of(*[f"gpu-{at}-{number}" for number in range(128)], name=f"s-{at}") for at in range(9)]
+    effective_devices(pools_of(*slices), [patch_of(device="gpu-0-0")], {}, by_number, lambda: checks.append(len(read)))
+    assert len(read) == 9
+    assert max(after - before for before, after in pairwise(checks)) == 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.patched import DRIVER, at, pools_of, slice_of
+from tests.unit.inventory.patched import DRIVER, at, pools_of, slice_of, slices_read
 from webhook.api.decode import Reader
 from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
 from webhook.api.meta import ObjectMeta
@@ -129,3 +129,22 @@ def test_address_is_written_with_all_names() -> None:
 def test_device_class_is_read(spec: Any, selectors: Any) -> None:
     manifest = {"metadata": {"name": "gpu"}, "spec": spec}
     assert decode_device_class(Reader.of(manifest, [])) == DeviceClassSelectors("gpu", selectors)
+
+
+def test_slices_of_a_pool_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = slices_read(monkeypatch)
+    [(identity, pool)] = pools_of(*[slice_of(f"gpu-{at}", name=f"s-{at}") for at in range(9)]).items()
+    for number, _ in enumerate(published_devices(identity, pool)):
+        assert len(read) == number + 1
+    assert read == [f"s-{at}" for at in range(9)]
+
+
+def test_device_that_two_slices_have_is_as_the_last_one_says() -> None:
+    one, two = ({"name": "gpu-0", "attributes": {"n": {"int": number}}} for number in (1, 2))
+    found = published(slice_of(one, "gpu-1", name="a"), slice_of(two, "gpu-2", name="b"))
+    assert {each.address.device: each.attributes for each in found} == {
+        "gpu-0": {f"{DRIVER}/n": {"int": 2}},
+        "gpu-1": {},
+        "gpu-2": {},
+    }
+    assert len(found) == 3

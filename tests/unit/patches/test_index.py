@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Final
 
 import pytest
 from msgspec import structs
 
 from tests.costs import calls_of
-from tests.unit.inventory.patched import CREATED, DRIVER, class_of, patch_of, slice_of
+from tests.unit.inventory.patched import CREATED, DRIVER, class_of, patch_of, slice_of, slices_read
 from tests.unit.patches.indexed import ByNumber, drained, index_of
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.taints import DeviceTaint
@@ -412,3 +413,16 @@ def test_selectors_of_a_class_are_compiled_once_for_all_filters_that_name_it(mon
         index.apply_class("c", class_of("c", f"{long} && {number} < 9")["c"])
         assert [text for text in compiled if "&&" in text] == [f"{long} && {number} < 9"]
     assert len(compiled) == 1
+
+
+def test_no_step_reads_more_than_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node may publish a pool of hundreds of slices."""
+    read = slices_read(monkeypatch)
+    index, most = PatchIndex(SharedSelectors()), [0]
+    for at in range(9):
+        index.apply_slice(None, numbered(1, name=f"s-{at}", count=9))
+    index.apply_patch("x", patch_of("x", cel=["true"], taints=[TAINT]))
+    while index.step():
+        most.append(len(read))
+    assert len(read) == 9
+    assert max(after - before for before, after in pairwise(most)) == 1

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.builders import field_errors, make_meta, make_patch, make_taint
+from tests.costs import calls_of
 from webhook.api.meta import GROUP, OWN_GROUP
 from webhook.validation.formats import c_identifier, dns1123_label, dns1123_subdomain, label_key
 
@@ -221,3 +222,20 @@ def test_what_is_new_is_judged_also_behind_what_is_not() -> None:
         "spec.devices.attributes[a.example.com/y]",
         "spec.devices.capacity[a.example.com/y].value",
     ]
+
+
+def test_patch_that_sets_far_too_much_is_read_in_as_many_steps_however_much_it_is() -> None:
+    def manifest(attributes: int, capacity: int) -> Any:
+        return make_patch(
+            attributes={f"a.example/a{number}": {"int": number} for number in range(attributes)},
+            capacity={f"a.example/c{number}": {"value": "1"} for number in range(capacity)},
+        )
+
+    def steps(most: int) -> int:
+        return calls_of(field_errors, lambda: manifest(most, most))
+
+    for attributes, capacity in ((33, 0), (34, 0), (0, 34), (20_000, 5), (5, 20_000), (20_000, 20_000)):
+        [error] = field_errors(manifest(attributes, capacity))
+        total, text = attributes + capacity, "the total number of attributes and capacities must not exceed 32"
+        assert error == f"spec.devices: Invalid value: {total}: {text}"
+    assert steps(10_000) == steps(100)
