@@ -125,14 +125,8 @@ class Core:
             on_later=lambda uid, seconds: queue.add_after(WorkItem(ItemKind.POD, uid), seconds),
         )
         ceilings = CeilingGroups(deps, plans.hits)
-        limiter = RateLimiter(
-            plans,
-            deps.inventory.rules,
-            lambda position: deps.profiles().all[position],
-            gate,
-            breaker,
-            ceilings.group_of,
-        )
+        rules, profiles = deps.inventory.rules, deps.profiles
+        limiter = RateLimiter(plans, rules, lambda at: profiles().all[at], gate, breaker, ceilings.group_of)
         return cls(
             deps=deps,
             scope=scope,

@@ -67,9 +67,25 @@ class Pool:
     @property
     def newest(self) -> list[ResourceSlice]:
         """The slices of the newest generation, by name."""
-        own = self.own
-        newest = max((value.pool_generation for value in own), default=0)
-        return [value for value in own if value.pool_generation == newest]
+        return _newest(self.own)
+
+    @property
+    def by_node(self) -> Mapping[str | None, list[str]]:
+        """The devices that each node publishes here in its newest generation; one of several only for the first.
+
+        For what a node is asked about itself. Nothing else goes by slices that do not count.
+        """
+        found: dict[str | None, list[str]] = {}
+        known: set[str] = set()
+        rest = sorted([*self.slices.values()], key=_precedence)
+        while rest:
+            node = rest[0].node_name
+            own = [value for value in rest if value.node_name == node]
+            listed = [each.name for value in _newest(own) for each in value.devices]
+            found[node] = [name for name in listed if name not in known]
+            known.update(listed)
+            rest = [value for value in rest if value.node_name != node]
+        return found
 
     @property
     def complete(self) -> bool:
@@ -143,6 +159,11 @@ class Pool:
     def taints_of(self, device: str) -> tuple[DeviceTaint, ...]:
         """The taints of one device in the slices; none if the newest generation does not have it."""
         return self.devices.get(device, _NO_TAINTS)
+
+
+def _newest(slices: list[ResourceSlice]) -> list[ResourceSlice]:
+    newest = max((value.pool_generation for value in slices), default=0)
+    return [value for value in slices if value.pool_generation == newest]
 
 
 def _precedence(value: ResourceSlice) -> tuple[bool, bool, datetime, int]:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec import structs
 
+from tests.builders import DRIVER, KEY
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint
 from tests.unit.eviction.patched import PATCH, fill, part, patch
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
-from webhook.api.taints import TaintExtras
+from webhook.api.rules import DeviceSelector
+from webhook.api.taints import NO_EXECUTE, DeviceTaint, TaintExtras
 from webhook.eviction.modes import Mode
 
 if TYPE_CHECKING:
@@ -67,8 +69,9 @@ def test_rules_of_a_patch_share_one_rate_for_each_taint(rules: list[DeviceTaintR
     """Else a patch that has a rule for each device would evict from all of them at once."""
     world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1, burst=2))
     fill(world, *range(6), pods=1)
+    taints = [DeviceTaint(key, "", NO_EXECUTE) for key in (KEY, "example.com/0", "example.com/1")]
     for name in (PATCH, "p-0", "p-1"):
-        world.set_patch(patch(name))
+        world.set_patch(patch(name, DeviceSelector(DRIVER), *taints))
     world.add(*rules)
     for seconds, gone in enumerate(expected):
         world.advance(min(seconds, 1))

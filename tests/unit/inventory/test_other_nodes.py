@@ -16,6 +16,7 @@ from tests.unit.patches.reacting import Cluster, ago, make_reaction, make_signal
 from webhook.admission.closed_devices import closed_together_with_recent
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
+from webhook.commands.shared.device_reading import addresses_on, node_of_devices
 from webhook.eviction.modes import Mode
 from webhook.inventory.extent import names_of
 from webhook.policy.model import BreakerSettings, Share
@@ -128,3 +129,22 @@ def test_share_of_reactions_is_not_used_up_by_pools_that_one_node_invents() -> N
     cluster = Cluster(*sound, *fake, sick, reactions=(reaction,))
     cluster.go()
     assert "node-9" in str(cluster.closed)
+
+
+def test_each_node_is_named_with_the_devices_that_are_not_of_another_one() -> None:
+    forged = pool_slice("gpu-1", "gpu-9", pool=POOL, name="a", node="mallory", generation=9)
+    for slices in ((HONEST, forged), (forged, HONEST)):
+        inventory = inventory_of(*slices)
+        found = [(str(address), node) for address, node in node_of_devices(inventory).items()]
+        assert sorted(found) == [
+            (f"{DRIVER}/{POOL}/gpu-0", POOL),
+            (f"{DRIVER}/{POOL}/gpu-1", POOL),
+            (f"{DRIVER}/{POOL}/gpu-9", "mallory"),
+        ]
+        for nodes, expected in (
+            ({"mallory"}, ["gpu-9"]),
+            ({POOL}, ["gpu-0", "gpu-1"]),
+            ({POOL, "mallory"}, [""]),
+            ({"node-2"}, []),
+        ):
+            assert [each.device for each in addresses_on(inventory, nodes)] == expected

@@ -97,11 +97,11 @@ async def nodes_with_labels(cluster: Cluster, selector: str) -> frozenset[str]:
 def node_of_devices(inventory: Inventory) -> dict[DeviceAddress, str]:
     """The node of each published device whose slice names one."""
     return {
-        DeviceAddress(driver, pool, device.name): value.node_name
+        DeviceAddress(driver, pool, device): node
         for (driver, pool), found in inventory.pools.items()
-        for value in found.newest
-        if value.node_name
-        for device in value.devices
+        for node, devices in found.by_node.items()
+        if node
+        for device in devices
     }
 
 
@@ -112,9 +112,9 @@ def addresses_on(inventory: Inventory, nodes: Collection[str]) -> tuple[DeviceAd
 
 def _addresses_on(inventory: Inventory, nodes: Collection[str]) -> Iterator[DeviceAddress]:
     for (driver, pool), found in inventory.pools.items():
-        slices = found.newest
-        here = [value for value in slices if value.node_name in nodes]
-        if here and len(here) == len(slices):
+        of_node = found.by_node
+        if all(node in nodes for node in of_node):
             yield DeviceAddress(driver, pool)
         else:
-            yield from (DeviceAddress(driver, pool, device.name) for value in here for device in value.devices)
+            here = [name for node, names in of_node.items() if node in nodes for name in names]
+            yield from [DeviceAddress(driver, pool, device) for device in here]
