@@ -1,4 +1,4 @@
-# device-taint-webhook: `make demo` shows it at work, `make test` runs every test, `make check` is the inner loop.
+# device-taint-webhook: `make demo` shows it at work, `make test` tests every feature, `make check` is the inner loop.
 # Everything needed is installed on first use: Python packages into .venv, the test control plane into a cache
 # outside the tree. `make help` lists the targets.
 
@@ -74,13 +74,23 @@ unit-3.13: setup ## unit tests and tests/https on Debian 13's Python 3.13, the i
 # --- everything ---------------------------------------------------------------------------------
 
 .PHONY: test
-test: setup format-check lint types contracts controlplane ## every test, with coverage; what CI runs
+test: setup format-check lint types contracts controlplane ## every feature once, with coverage; what CI runs
 	@rm -f .coverage .coverage.*
 	@HYPOTHESIS_PROFILE=ci COVERAGE_FILE=$(CURDIR)/.coverage COVERAGE_PROCESS_START=$(CURDIR)/pyproject.toml \
-		$(BIN)/python -m pytest -n $(WORKERS) --durations=25 tests
-	@$(MAKE) --no-print-directory unit-3.13
+		$(BIN)/python -m pytest -n $(WORKERS) --durations=50 -m "not whole" tests
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/python -m tests.coverage_report
+
+.PHONY: test-all
+test-all: test unit-3.13 test-laws test-whole test-matrix ## test, and what takes longer, in parts that run one by one, too
+
+.PHONY: test-laws
+test-laws: setup ## the laws with 250 examples each, the same each time
+	@HYPOTHESIS_PROFILE=laws $(BIN)/python -m pytest -n $(WORKERS) tests/properties
+
+.PHONY: test-whole
+test-whole: setup controlplane ## what is marked `whole`: the soak, releases built twice, images under emulation
+	@$(BIN)/python -m pytest -n $(WORKERS) --durations=50 -m whole tests
 
 .PHONY: test-matrix
 test-matrix: setup ## what takes too long for CI: older API servers, managers of gangs, more examples, full scale, a long soak

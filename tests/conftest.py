@@ -40,8 +40,9 @@ _UNTIMED = [HealthCheck.too_slow]
 
 settings.register_profile("dev", max_examples=20, deadline=None, suppress_health_check=_UNTIMED)
 settings.register_profile(
-    "ci", max_examples=250, deadline=None, suppress_health_check=_UNTIMED, derandomize=True, database=None
+    "ci", max_examples=50, deadline=None, suppress_health_check=_UNTIMED, derandomize=True, database=None
 )
+settings.register_profile("laws", settings.get_profile("ci"), max_examples=250)
 settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=_UNTIMED)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "dev")
 

@@ -40,7 +40,10 @@ def files(shop: Workshop, digest: str) -> Path:
     return shop.mount("first")
 
 
-@pytest.fixture(scope="package", params=ARCHITECTURES)
+@pytest.fixture(
+    scope="package",
+    params=[pytest.param(each, marks=() if each == native() else pytest.mark.whole) for each in ARCHITECTURES],
+)
 def root(shop: Workshop, request: pytest.FixtureRequest) -> Path:
     """The files of the image for each processor."""
     if request.param == native():

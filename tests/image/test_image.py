@@ -47,6 +47,7 @@ def _distributions(files: Path) -> dict[str, Path]:
     return {re.sub(r"[-_.]+", "-", name).lower(): path for path, name in named}
 
 
+@pytest.mark.whole
 def test_same_sources_make_the_same_image(shop: Workshop, digest: str, tmp_path: Path) -> None:
     assert shop.build("second") == digest
     archives = [tmp_path / name for name in ("first", "second")]

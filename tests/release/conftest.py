@@ -1,4 +1,4 @@
-"""A release, built twice, for all tests of this folder."""
+"""A release, built once or twice, for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -34,10 +34,17 @@ _ELSEWHERE = Surroundings(
 
 
 @pytest.fixture(scope="package")
-def releases(assets: Assets) -> Iterator[tuple[Path, Path]]:
-    """The files of one release that was built in two folders, one after the other. Large, so not kept."""
+def files(assets: Assets) -> Iterator[Path]:
+    """The folder with the files of a release. Large, so not kept."""
     with tempfile.TemporaryDirectory(prefix="release-") as made:
-        yield _built(assets, Path(made, "here"), _HERE), _built(assets, Path(made, "some/where/else"), _ELSEWHERE)
+        yield _built(assets, Path(made, "here"), _HERE)
+
+
+@pytest.fixture(scope="package")
+def releases(files: Path, assets: Assets) -> Iterator[tuple[Path, Path]]:
+    """The same, and those of the same release that was built in another folder."""
+    with tempfile.TemporaryDirectory(prefix="release-") as made:
+        yield files, _built(assets, Path(made, "some/where/else"), _ELSEWHERE)
 
 
 def _built(assets: Assets, top: Path, surroundings: Surroundings) -> Path:
@@ -49,9 +56,3 @@ def _built(assets: Assets, top: Path, surroundings: Surroundings) -> Path:
     folder = top / "out" / f"v{__version__}"
     assert done.stdout == f"{folder}\n"
     return folder
-
-
-@pytest.fixture(scope="package")
-def files(releases: tuple[Path, Path]) -> Path:
-    """The folder with the files of a release."""
-    return releases[0]

@@ -6,6 +6,8 @@ import hashlib
 import subprocess
 from typing import TYPE_CHECKING
 
+import pytest
+
 from release.wheels import PLATFORMS
 from tests.release.releasing import CACHE_ELSEWHERE, EPOCH, ROOT
 from webhook import __version__
@@ -20,6 +22,7 @@ def _digests(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
 
+@pytest.mark.whole
 def test_two_builds_in_different_folders_umasks_zones_and_locales_are_the_same_bytes(
     releases: tuple[Path, Path],
 ) -> None:
@@ -53,6 +56,7 @@ def test_the_sums_are_of_all_files_and_right(files: Path) -> None:
     }
 
 
+@pytest.mark.whole
 def test_files_can_be_read_by_everyone_and_hold_no_path_and_no_time_of_the_build(releases: tuple[Path, Path]) -> None:
     for folder in releases:
         for path in folder.iterdir():
