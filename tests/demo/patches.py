@@ -8,7 +8,7 @@ _BUG = (
     "Firmware before 1.1.0 corrupts the memory of large GPUs. A DeviceTaintRule selects devices by name only. A "
     "ResourceSlicePatch selects them by device class and CEL."
 )
-_FOUND = ("3 in 2 pools", "evicted   3 pods", "2 DeviceTaintRules", "cards-1/gpu-0", "cards-2/gpu-0", "cards-2/gpu-1")
+_FOUND = ("3 in 2 pools", "evicted   3 pods", "3 DeviceTaintRules", "cards-1/gpu-0", "cards-2/gpu-0", "cards-2/gpu-1")
 _NOT_FOUND = ("cards-1/gpu-1", "gpu-2")
 _BUG_REMARK = "`preview` changes nothing. It prints each device before and after, and each pod that would be evicted."
 _APPLIED = (
@@ -19,7 +19,7 @@ _HITS = "selects 3 devices in 2 pools; evicts 3 pods in 1 namespace"
 _COUNTS = "old-firmware   large                       3          3 "
 _RULES = "kubectl get devicetaintrules -l devicetaint.io/patch"
 _SELECTORS = f"{_RULES} -o custom-columns=POOL:..pool,DEVICE:..device,EFFECT:..effect"
-_SELECTED = ("<none>    gpu-0    NoExecute", "cards-2   gpu-1    NoExecute")
+_SELECTED = ("cards-1   gpu-0    NoExecute", "cards-2   gpu-0    NoExecute", "cards-2   gpu-1    NoExecute")
 _READY = "kubectl get statefulset -n ml"
 _PODS = "kubectl get statefulset,pods -n ml"
 _TESTED = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from tests.builders import encoded, make_review, make_rule, make_taint
 from tests.https.serving import post
 from tests.https.test_crowds import READS_ON, TARGET, refusing_beside, response_in
+from tests.selectors.hostile import bomb, long, towers
 from tests.unit.admission.patch_guarding import cel, known, patching, racks
 from tests.unit.policy.documents import judge_of
 from webhook.expressions.selectors import selector as selectors
@@ -24,31 +24,6 @@ if TYPE_CHECKING:
 CROWD: Final = 16
 LANE: Final = "large-reviews"
 CLOSING: Final = make_taint(effect="NoSchedule")
-
-
-def bomb(seed: int) -> str:
-    """Each value is of a type that is twice as large as the one before."""
-    names = [f"s{seed}x{at}" for at in range(16)]
-    start = f"cel.bind({names[0]}, 1, " + "".join(
-        f"cel.bind({name}, {{{before}: {before}}}, " for before, name in pairwise(names)
-    )
-    return f"{start}{names[-1]} == {names[-1]}{')' * len(names)}"
-
-
-def long(seed: int) -> str:
-    """As many parts as 10 KB hold, all of which are right."""
-    text = " || ".join(["1 < 2"] * 1100)
-    return f"{text} || {seed} < 0"
-
-
-def towers(seed: int) -> str:
-    """Two lists of lists of lists, whose entries are a million."""
-    parts = [
-        f"cel.bind({name}{at}, [{', '.join([str(seed) if at == 0 else f'{name}{at - 1}'] * 10)}], "
-        for name in "ab"
-        for at in range(6)
-    ]
-    return f"{''.join(parts)}a5 == b5{')' * 12}"
 
 
 def rule_of(expression: str) -> bytes:

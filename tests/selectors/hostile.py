@@ -6,6 +6,7 @@ The functions are those of `declarations`, so that a new one joins by itself. A 
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.expressions.selectors.declarations import functions
@@ -58,9 +59,34 @@ def hostile(seed: int) -> str:
     return f"{text}{' || '.join(ends)}{')' * len(values)}"
 
 
+def bomb(seed: int) -> str:
+    """Each value is of a type that is twice as large as the one before."""
+    names = [f"s{seed}x{at}" for at in range(16)]
+    start = f"cel.bind({names[0]}, 1, " + "".join(
+        f"cel.bind({name}, {{{before}: {before}}}, " for before, name in pairwise(names)
+    )
+    return f"{start}{names[-1]} == {names[-1]}{')' * len(names)}"
+
+
+def long(seed: int) -> str:
+    """As many parts as 10 KB hold, all of which are right."""
+    text = " || ".join(["1 < 2"] * 1100)
+    return f"{text} || {seed} < 0"
+
+
+def towers(seed: int) -> str:
+    """Two lists of lists of lists, whose entries are a million."""
+    parts = [
+        f"cel.bind({name}{at}, [{', '.join([str(seed) if at == 0 else f'{name}{at - 1}'] * 10)}], "
+        for name in "ab"
+        for at in range(6)
+    ]
+    return f"{''.join(parts)}a5 == b5{')' * 12}"
+
+
 def slowest(seed: int) -> tuple[str, str]:
     """Two selectors of which the first takes as long to compile as any that was found, and the second is refused."""
-    return f"{' || '.join(['1 < 2'] * 1100)} || {seed} < 0", "1"
+    return long(seed), "1"
 
 
 def _call(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,13 +13,14 @@ from tests.apiserver.manifests.installing import OWN_NAMESPACE
 from tests.apiserver.patches.serving import CONTROLLER, code_in, install_patches, judging
 from tests.apiserver.patches.values import COLLECTION, VERSION
 from tests.apiserver.patching import PatchProcess
-from tests.apiserver.policy.stage import Stage, hash_of, make_policy
+from tests.apiserver.policy.stage import Stage, hash_of, health, make_policy
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
+from tests.selectors.hostile import bomb, hostile, long, towers
 from webhook.api.patches import SOFTENED_KEYS
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, PATCH_LABEL, SOFTENED_FROM
 
@@ -168,6 +170,24 @@ def test_patch_over_the_limit_is_refused_and_can_be_confirmed(guarded: Stage) ->
     audited = guarded.audited("patches.validate.devicetaint.io", "create", f"{COLLECTION}/firmware")
     assert "pods=12" in audited["impact"]
     assert audited["impact"].endswith("over=limit:pods confirmed")
+
+
+def test_rules_are_refused_with_figures_beside_hostile_selectors(guarded: Stage) -> None:
+    """The API server asks about all of them at once; each is answered by us, and no probe goes without an answer."""
+    texts = [make(seed) for seed in range(3) for make in (bomb, long, towers, hostile)]
+    hostile_ones = [
+        make_patch({"selectors": [{"cel": {"expression": text}}]}, f"hostile-{number}")
+        for number, text in enumerate(texts)
+    ]
+    with ThreadPoolExecutor(len(texts)) as clients:
+        sent = [clients.submit(of(guarded, "mallory").create, COLLECTION, each) for each in hostile_ones]
+        for _ in range(10):
+            refused = of(guarded).create(RULES, make_rule(None, {"driver": DRIVER}))
+            assert "hits 24 devices, 12 pods in 1 namespace: the limit is 5 pods" in refused.message
+            assert health(guarded.webhook, "livez")[0] == 200
+        replies = [each.result() for each in sent]
+    assert [each.message for each in replies if "failed calling webhook" in each.message] == []
+    assert {each.code for each in replies} <= {201, 403, 422, 504}
 
 
 def test_patch_by_class_hits_what_is_in_the_class(guarded: Stage) -> None:
