@@ -122,18 +122,19 @@ def _impacts(
 
 def _hidden(inventory: Inventory, context: AdmissionContext, since: datetime) -> Iterator[DeviceTaintRule]:
     """What patches of the window say that others hide: nothing is asked when those go, and all of it begins at once."""
-    reach_of = partial(patch_reach, pools=inventory.pools, check=partial(context.budget.check, PHASE))
+    check, go_on = partial(context.budget.check, PHASE), context.budget.lasting(REACH_SECONDS)
+    reach_of = partial(patch_reach, known=context.patches, pools=inventory.pools, check=check, go_on=go_on)
+    in_use: tuple[tuple[str, str, str], ...] | None = None
     for patch in () if context.patches.unknown else context.patches.patches.values():
         acting = [each for each in nominal_rules(patch) if each.effective_effect == NO_EXECUTE]
         if patch.deleting or not any(
             each.taint.time_added is None or each.taint.time_added >= since for each in acting
         ):
             continue
-        go_on = context.budget.lasting(REACH_SECONDS)
-        reach = reach_of(patch, context.patches, go_on=go_on)
+        reach = reach_of(patch)
         if reach.won is not None:
-            unpublished = tuple(inventory.usage.unpublished(inventory.pools))
-            most = reach_of(patch, context.patches, go_on=go_on, judged=since, unpublished=unpublished)
+            in_use = tuple(inventory.usage.unpublished(inventory.pools, check)) if in_use is None else in_use
+            most = reach_of(patch, judged=since, unpublished=in_use)
             yield from (acting if most.unknown == TOO_LONG else most.rules) if most.rules != reach.rules else ()
         elif reach.unknown == TOO_LONG:
             yield from acting  # it counts for all that has its names

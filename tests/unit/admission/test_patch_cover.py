@@ -23,6 +23,7 @@ from tests.unit.admission.patch_guarding import (
 )
 from tests.unit.inventory.values import claim, on
 from webhook.api.meta import format_time
+from webhook.inventory.usage import Usage
 from webhook.policy.model import Action, ImpactLimits, ImpactSettings
 
 CLOSING: Final = make_taint()
@@ -137,6 +138,21 @@ def test_patch_that_is_hidden_counts_in_the_window_although_its_filter_takes_too
     for memo in (None, SlowMemo()):
         decision = ask(tainting(node(1)), cluster=racks(), patches=known(patches, memo=memo), impact=allowing(pods=1))
         assert over(decision) == ["window:pods"]
+
+
+def test_devices_in_use_are_looked_through_once_for_all_patches_of_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    scanned: list[Any] = []
+
+    def unpublished(_: Usage, pools: Any, *_check: Any) -> tuple[()]:
+        scanned.append(pools)
+        return ()
+
+    monkeypatch.setattr(Usage, "unpublished", unpublished)
+    shield = before(evicting(value="v"))
+    each = [patching(cel(FIRST, driver=DRIVER), name=f"p-{number}") for number in range(9)]
+    hidden = [{**one, "metadata": {**one["metadata"], "uid": one["metadata"]["name"]}} for one in each]
+    assert over(ask(tainting(node(1)), cluster=racks(), patches=known([shield, *hidden]), impact=allowing(pods=1)))
+    assert len(scanned) == 1
 
 
 @pytest.mark.parametrize(
