@@ -242,8 +242,11 @@ class RateLimiter:
         if reason.rule:
             rule = self._rules.get(reason.rule)
             own = own_rate(rule) if rule is not None else None
-            of_patch = rule is not None and rule.origin.patch
-            bucket = (self._group_of(reason.rule_uid), *((taint.key, taint.effect) if of_patch else ()))
+            group = self._group_of(reason.rule_uid)
+            of_patch = (
+                rule is not None and rule.origin.patch and group != reason.rule_uid
+            )  # the mark alone proves nothing
+            bucket = (group, taint.key, taint.effect) if of_patch else group
             # a rule with its own rate has one bucket, whatever the profiles of its pods
             return BucketKey(bucket, own, -1 if own is not None else profile.position)
         extras = taint.extras

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.builders import DRIVER, KEY
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint
-from tests.unit.eviction.patched import PATCH, fill, part, patch
+from tests.unit.eviction.patched import PATCH, POOL_0, fill, of_patch, part, patch
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import NO_EXECUTE, DeviceTaint, TaintExtras
@@ -62,7 +62,7 @@ def test_rate_that_a_driver_asks_for_is_one_for_the_pods_of_all_profiles() -> No
             [part(number, key=f"example.com/{number % 2}") for number in range(6)], [4, 6, 6], id="two taints"
         ),
         pytest.param([part(number, patch=f"p-{number % 2}") for number in range(6)], [4, 6, 6], id="of two patches"),
-        pytest.param([rule(f"r-{at}", selector=part(at).selector) for at in range(6)], [6, 6, 6], id="of nobody"),
+        pytest.param([rule(f"r-{at}", selector=part(at).selector) for at in range(6)], [6, 6, 6], id="of no patch"),
     ],
 )
 def test_rules_of_a_patch_share_one_rate_for_each_taint(rules: list[DeviceTaintRule], expected: list[int]) -> None:
@@ -76,3 +76,17 @@ def test_rules_of_a_patch_share_one_rate_for_each_taint(rules: list[DeviceTaintR
     for seconds, gone in enumerate(expected):
         world.advance(min(seconds, 1))
         assert len(world.evicted) == gone
+
+
+def test_rule_that_claims_to_be_of_a_patch_has_no_fresh_burst_for_another_key() -> None:
+    """N-17: whatever changes on a rule; that it names a patch proves nothing."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1, burst=2))
+    fill(world, 0, pods=6)
+    world.set_patch(patch("another"))
+    claimed = of_patch(rule("mine", selector=POOL_0, key="example.com/0"), "another")
+    world.add(claimed)
+    world.advance(0)
+    assert len(world.evicted) == 2
+    world.change(claimed, of_patch(rule("mine", selector=POOL_0, key="example.com/1"), "another"))
+    world.advance(0)
+    assert len(world.evicted) == 2
