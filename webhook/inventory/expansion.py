@@ -79,7 +79,7 @@ def expansion(
 
 
 def has_only_names(selector: DeviceSelector) -> bool:
-    """Whether a filter selects whatever has its names, published or not."""
+    """Says whether a filter selects whatever has its names, published or not."""
     return selector.device_class_name is None and not selector.selectors
 
 

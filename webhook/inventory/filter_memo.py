@@ -43,7 +43,7 @@ class FilterMemo:
         self._filters: OrderedDict[tuple[DeviceSelector, tuple[str, ...]], _Matched] = OrderedDict()
         self._selectors = SharedSelectors()
         self._rest: Iterator[bool] | None = None
-        """What `step` is at."""
+        """The work that `step` goes on with."""
 
     def selected(
         self,

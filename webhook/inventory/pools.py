@@ -71,9 +71,9 @@ class Pool:
 
     @property
     def by_node(self) -> Mapping[str | None, list[str]]:
-        """The devices that each node publishes here in its newest generation; one of several only for the first.
+        """The devices that each node publishes here in its newest generation. Of several nodes the first has a device.
 
-        For what a node is asked about itself. Nothing else goes by slices that do not count.
+        Only questions about a node itself go by this; all others go by the slices that count.
         """
         found: dict[str | None, list[str]] = {}
         known: set[str] = set()

@@ -66,7 +66,7 @@ def published_devices(identity: PoolId, pool: Pool) -> Iterator[PublishedDevice]
 
 
 def published_by_slice(identity: PoolId, pool: Pool) -> Iterator[list[PublishedDevice]]:
-    """Likewise, slice by slice: none is read before it is asked for, which may take some milliseconds for each."""
+    """Yields the same slice by slice. Each is read when it is asked for, which may take some milliseconds."""
     driver, name = identity
     newest, taints = pool.newest, pool.devices
     last = {device.name: value for value in newest for device in value.devices}

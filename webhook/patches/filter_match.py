@@ -12,6 +12,7 @@ from webhook.inventory.device_filter import (
     satisfies,
     tests_of,
 )
+from webhook.inventory.expansion import has_only_names
 from webhook.patches.faults import FaultTally, summed_faults
 from webhook.patches.fleet import NO_DEVICES
 
@@ -43,8 +44,7 @@ class FilterMatch:
         """Why it selects nothing at all; empty if it can be judged."""
         self.version = 0
         """Counts up when the class changes, so that what was found meanwhile is not used."""
-        self.plain = selector.device_class_name is None and not selector.selectors
-        """It has only names, so it selects whatever has them."""
+        self.plain = has_only_names(selector)
         self._compiles = compiles
         self._tests: tuple[PlacedTest, ...] = ()
         self._drivers: frozenset[str] | None = None
