@@ -131,7 +131,7 @@ def test_parts_of_a_patch(rule: Any) -> None:
     ],
 )
 def test_wide_rule_reaches_no_device_in_use_that_nobody_publishes(selector: Any, patch: Any, right: bool) -> None:  # noqa: FBT001 -- pytest fills it
-    """Nobody has counted its pods for the patch: its filter selects what is published, unless it has only names."""
+    """No review has counted its pods for the patch: its filter selects what is published, unless it has only names."""
     cluster = inventory_of(
         *[slice_of({"name": "gpu-0", "attributes": {"place": {"int": 0}}}, pool=f"node-{at}") for at in range(2)],
         claim("shown", on(pool="node-0"), users=["u-0"]),

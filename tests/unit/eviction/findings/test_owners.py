@@ -54,7 +54,7 @@ def test_each_evicted_pod_counts_as_missing_for_five_seconds() -> None:
     ],
 )
 def test_only_the_controller_of_a_daemon_set_of_apps_exempts(changes: dict[str, object], evicted: int) -> None:
-    """S1: whoever may create pods can write any owner reference."""
+    """S1: a user who may create pods can write any owner reference."""
     reference = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "made-up", "controller": True}
     owner = decode_owner(Reader({"metadata": {"ownerReferences": [{**reference, **changes}]}}, []))
     world = World(Mode.REPLACEMENT, FREE)
