@@ -145,6 +145,7 @@ def go_on(load: Load) -> None:
     wait_until(lambda: load.handshakes >= enough, "load goes on")
 
 
+@pytest.mark.whole
 def test_renewals_and_new_cas_under_load_fail_no_call(replicas: Issued) -> None:
     """Renewed by the clock, under a new CA by the clock, and at once by the documented commands."""
     new_ca, new_leaf, forget = documented("### A new CA now")
@@ -186,6 +187,7 @@ def requests_for(replicas: Issued, name: str) -> list[dict[str, Any]]:
     return [each for each in found if each["metadata"]["annotations"]["cert-manager.io/certificate-name"] == name]
 
 
+@pytest.mark.whole
 def test_controllers_killed_in_mid_issue_finish_it_later(replicas: Issued, cert_manager: CertManager) -> None:
     """Between key and signature: there is a request, and nobody to sign it. Replicas go on with what they have."""
     issuer = replicas.client.get(issuer_url("device-taint-webhook")).object

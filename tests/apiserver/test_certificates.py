@@ -105,6 +105,7 @@ def test_rotation_of_leaf_and_ca_under_load_fails_no_call(replicas: SelfManaged)
     print(f"\n{load}, leaves renewed: {renewed}")
 
 
+@pytest.mark.whole
 def test_a_replica_killed_in_mid_rotation_is_not_missed(replicas: SelfManaged) -> None:
     before = replicas.wait(lambda found: found.next is not None, "a successor is made", LIMIT_SECONDS)
     replicas.kill(0)
@@ -117,6 +118,7 @@ def test_a_replica_killed_in_mid_rotation_is_not_missed(replicas: SelfManaged) -
     wait_until(replicas.called, "the webhook is called")
 
 
+@pytest.mark.whole
 def test_all_replicas_killed_in_mid_rotation_are_followed_by_others(replicas: SelfManaged) -> None:
     before = replicas.wait(lambda found: found.next is not None, "a successor is made", LIMIT_SECONDS)
     for _ in range(3):

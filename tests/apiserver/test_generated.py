@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.apiserver.generator import Case
     from tests.controlplane.assets import Assets
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
 
 ENOUGH = 50
 """Objects in which each fact must occur."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.controlplane.client import Client, Reply
     from webhook.admission.context import AdmissionContext
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
 
 BATCH = 500
 THREADS = 4

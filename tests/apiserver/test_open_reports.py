@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.controlplane.client import Client
     from tests.controlplane.plane import ControlPlane
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 
 DEFINITIONS: Final = Path(__file__).parents[1] / "controlplane" / "openreports"
 CRDS: Final = path("apiextensions.k8s.io/v1", "customresourcedefinitions")

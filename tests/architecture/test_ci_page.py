@@ -223,6 +223,7 @@ _AUTHOR = {f"GIT_{who}_{what}": "test@example.com" for who in ("AUTHOR", "COMMIT
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_pre_commit_installs_the_hooks_and_runs_them_as_the_page_has_them(tmp_path: Path) -> None:
     """The environment is made once, by pip: some 20 s of processor time."""
     user = HookUser(tmp_path)

@@ -64,6 +64,7 @@ def test_same_sources_make_the_same_image(shop: Workshop, digest: str, tmp_path:
     }
 
 
+@pytest.mark.whole
 def test_packages_come_through_the_mirror_that_a_build_is_given(shop: Workshop, digest: str) -> None:
     """Behind an air gap: an index with a CA of its own, by build arguments; neither is left in the image."""
     assert digest

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.apiserver.chart.helming import Helm
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 
 Json = dict[str, Any]
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.apiserver.eviction.ledger import Deceived
     from tests.controlplane.assets import Assets
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
 
 LASTS_SECONDS: Final = 60.0 if os.environ.get("EVICTION_SCALE") == "all" else 12.0
 """How long evictions are refused."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.apiserver.eviction.ledger import Deceived
     from tests.controlplane.assets import Assets
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
 
 Json = dict[str, Any]
 

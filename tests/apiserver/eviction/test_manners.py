@@ -298,7 +298,7 @@ def check_returned(ground: Ground, returned: Future[datetime], evicted: int, lef
     """Once nobody was left to evict, and soon then."""
     at = returned.result()
     assert len(ground.present()) == left
-    evictions = ground.granted()
+    evictions = ground.wait_gone(evicted)  # who is gone from the store may not be in the audit log yet
     assert len(evictions) == evicted
     assert evictions[-1].at < at <= evictions[-1].at + timedelta(seconds=2 * SOON_SECONDS)
     assert ground.condition()["reason"] == "Completed"

@@ -65,6 +65,7 @@ def test_scenarios_that_differ_say_why() -> None:
     assert {each.name for each in differ if each.in_tree is not None} == listed
 
 
+@pytest.mark.whole
 @by_name
 def test_in_tree_controller_does_what_the_scenario_says(in_tree: Mapping[str, Outcome], scenario: Scenario) -> None:
     check(in_tree[scenario.name], in_tree=True)
@@ -75,12 +76,14 @@ def test_ours_does_what_the_scenario_says(ours: Mapping[str, Outcome], scenario:
     check(ours[scenario.name], in_tree=False)
 
 
+@pytest.mark.whole
 def test_both_evict_the_same_pods_but_for_the_listed_ones(
     in_tree: Mapping[str, Outcome], ours: Mapping[str, Outcome]
 ) -> None:
     assert differences(in_tree, ours) == DIFFERENCES
 
 
+@pytest.mark.whole
 @groups_by_name
 def test_in_tree_controller_leaves_pods_that_only_their_group_has_claims_for(
     in_tree_without_gate: Mapping[str, Outcome], scenario: Scenario
@@ -88,6 +91,7 @@ def test_in_tree_controller_leaves_pods_that_only_their_group_has_claims_for(
     check(in_tree_without_gate[scenario.name], in_tree=True)
 
 
+@pytest.mark.whole
 @groups_by_name
 def test_ours_evicts_them_whether_the_gate_is_on_or_off(
     ours_without_gate: Mapping[str, Outcome], scenario: Scenario
@@ -95,6 +99,7 @@ def test_ours_evicts_them_whether_the_gate_is_on_or_off(
     check(ours_without_gate[scenario.name], in_tree=False)
 
 
+@pytest.mark.whole
 def test_both_evict_the_same_pods_without_the_gate_but_for_those_of_groups(
     in_tree_without_gate: Mapping[str, Outcome], ours_without_gate: Mapping[str, Outcome]
 ) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.apiserver.eviction.turns import Scenario, Stage
     from tests.apiserver.eviction.witness import Deletion
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
 
 Json = dict[str, Any]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.controlplane.assets import Assets
     from tests.controlplane.client import Client
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
 
 Json = dict[str, Any]
 

@@ -89,6 +89,7 @@ def evictions(witness: Witness, ward: Ward) -> list[datetime]:
     return sorted(each.at for each in witness.deletions() if each.pod[0] == ward.name and each.code < 300)
 
 
+@pytest.mark.whole
 def test_pods_leave_in_windows_alone(plane: ControlPlane) -> None:
     with (
         Ward(plane.client) as soon,

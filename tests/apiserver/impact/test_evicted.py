@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.apiserver.impact.witness import Witness
     from tests.apiserver.policy.stage import Stage
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
+pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
 
 PODS_AT_LEAST: Final = 200
 ROUNDING: Final = timedelta(seconds=1)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.controlplane.egress import EgressProxy
     from tests.controlplane.plane import ControlPlane
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 
 _AMISS: Final = re.compile(r"^(?:warn|fail) +([^:]+):", re.MULTILINE)
 DOCTOR: Final = "kubectl dtaint doctor --wait 300"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.apiserver.pages.fleet import Fleet
     from tests.apiserver.pages.following import Reader
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 
 PAGE: Final = "docs/kubectl.md"
 USER: Final = "dana"

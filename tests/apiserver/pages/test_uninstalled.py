@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.apiserver.pages.following import Reader
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 
 Json = dict[str, Any]
 
