@@ -249,7 +249,7 @@ def test_order_of_objects_is_irrelevant(history: list[Event], reactions: tuple[R
         pools = Pools()
         for value in slices:
             pools.apply(None, value)
-        found = react(pools, rules, policy, world.now)
+        found = react(pools, rules, policy, world.now, world.cluster.sights)
         assert (found.rules, found.write, found.delete) == (expected.rules, expected.write, expected.delete)
         assert found.next_seconds == expected.next_seconds
         world.cluster.carry_out(expected)

@@ -35,6 +35,7 @@ from webhook.daemons.wiring import cluster_credentials, policy_stages, read_poli
 from webhook.flowcontrol.clock import boottime_seconds
 from webhook.flowcontrol.throttle import Throttle
 from webhook.patches.applied import AppliedAttributes
+from webhook.patches.signals import FirstSights
 from webhook.patches.status import REASONS
 from webhook.policy.store import PolicyStore
 from webhook.runtime import Stage, Stages
@@ -215,7 +216,7 @@ class Patcher:
             seconds=boottime_seconds,
             random=chance,
         )
-        keeper = ReactionKeeper(parts, self._controller)
+        keeper = ReactionKeeper(parts, self._controller, FirstSights())
         self._cache.slices.subscribe(lambda _old, _new: keeper.wake())
         self._cache.rules.subscribe(keeper.observe_rule)
         return keeper

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from webhook.daemons.patch_controller import PatchController
     from webhook.patches.reactions import ReactionPass, ReactionWrite
     from webhook.patches.reasons import ReactionRule
+    from webhook.patches.signals import FirstSights
     from webhook.patches.stored import StoredRule
     from webhook.policy.model import Reaction
     from webhook.telemetry.patches import PatchMetrics
@@ -93,11 +94,12 @@ class _Step(NamedTuple):
 class ReactionKeeper:
     """One event loop calls `observe_...` and `wake`, `run` works."""
 
-    def __init__(self, parts: ReactionParts, controller: PatchController) -> None:
+    def __init__(self, parts: ReactionParts, controller: PatchController, sights: FirstSights) -> None:
         """`controller` knows slices and rules, and has to know of each change before the keeper."""
         self._parts = parts
         self._controller = controller
         self._changed = asyncio.Event()
+        self._sights = sights
         self._attempts = WriteAttempts()
         self._backoff = Backoff(_FIRST_RETRY_SECONDS, _MOST_RETRY_SECONDS, parts.random)
         self._pass_seconds = 0.0
@@ -155,7 +157,7 @@ class ReactionKeeper:
             return None
         began = parts.seconds()
         rules = [each.rule for each in self._controller.book.rules.values()]
-        plan = react(self._controller.index.pools, rules, reactions, parts.now())
+        plan = react(self._controller.index.pools, rules, reactions, parts.now(), self._sights)
         self._pass_seconds = parts.seconds() - began
         return plan
 

@@ -1,9 +1,9 @@
 """Which devices have rules from the policy's reactions: slices, rules and the time in, the rules that should be out.
 
-One pass looks at everything and remembers nothing, so events may come in any order and any process may do the next
-pass. What has to outlast a pass is noted on the rules themselves (`reasons`).
+One pass looks at everything, so events may come in any order and any process may do the next pass. What has to outlast
+a process is noted on the rules themselves (`reasons`); when taints were first seen is known to the process alone.
 
-- A rule begins when a taint has lasted as long as the policy says, by its timeAdded.
+- A rule begins when a taint has been seen for as long as the policy says, whatever its timeAdded.
 - A reason ends when its taint has been gone for its quiet time while the pool was published in full. A pool that is
   not says nothing: its rules stay, and the quiet time begins again when it is. A device that no slice shows has none.
 - A taint that returns within the quiet time doubles the next one.
@@ -21,11 +21,10 @@ from msgspec import structs
 
 from webhook.api.rules import ACTING_ANNOTATIONS
 from webhook.inventory.pools import ShareUse
-from webhook.inventory.published import DeviceId
 from webhook.inventory.steps import in_steps, unchecked
 from webhook.patches.reaction_outcomes import OutcomeCounts, ReactionOutcome
 from webhook.patches.reasons import RETURNS_MAX, ReactionReason, ReactionRule, is_named_for, noted_on
-from webhook.patches.signals import SignalMatcher, signals_in
+from webhook.patches.signals import SignalMatcher, shown_in
 from webhook.policy.impact_limits import limit_on_devices
 from webhook.policy.model import Share
 from webhook.policy.reactions import level_of
@@ -36,9 +35,10 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
     from webhook.api.taints import DeviceTaint
     from webhook.inventory.pools import Pools
+    from webhook.inventory.published import DeviceId
     from webhook.inventory.steps import Check
     from webhook.patches.reasons import ReasonId
-    from webhook.patches.signals import Signal, Signals
+    from webhook.patches.signals import FirstSights, Signal, Signals
     from webhook.policy.model import Reaction
     from webhook.policy.reactions import ReactionLevel
 
@@ -88,9 +88,10 @@ def react(
     rules: Iterable[DeviceTaintRule],
     reactions: Sequence[Reaction],
     now: datetime,
+    sights: FirstSights,
     check: Check = unchecked,
 ) -> ReactionPass:
-    """The rules of reactions as they should be at this time.
+    """The rules of reactions as they should be at this time; `sights` are brought up to it.
 
     `rules` may be all rules of the cluster. They have to include what the caller has written and its watch has not
     shown yet; otherwise more than `maxDevices` may come of several passes. `check` is called now and then, and may
@@ -100,9 +101,9 @@ def react(
     noted = [each for rule in named.values() if (each := noted_on(rule)) is not None]
     # One that stays comes first, and a rule for a device that no slice shows neither counts nor is kept.
     noted.sort(key=lambda each: (each.address, named[each.name].deleting, each.number))
-    shown = _shown_beside(pools, noted, check)
+    shown = shown_in(pools, [each.address for each in noted], check)
     known = {each.address: each for each in reversed(noted) if each.address in shown}
-    passing = _Pass(pools, reactions, signals_in(pools, reactions, check), now, known)
+    passing = _Pass(pools, reactions, sights.signals_in(pools, reactions, now, check), now, known)
     for each in in_steps(reversed(known.values()), check):
         passing.go_on(each)
     passing.begin(check)
@@ -117,16 +118,6 @@ def react(
         tuple([passing.outcome_of(reaction) for reaction in reactions]),
         passing.next_seconds,
     )
-
-
-def _shown_beside(pools: Pools, rules: Iterable[ReactionRule], check: Check) -> set[DeviceId]:
-    """What the slices of their pools list, also those of a generation that is being replaced."""
-    found: set[DeviceId] = set()
-    for driver, name in {(each.address.driver, each.address.pool) for each in rules}:
-        pool = pools.get((driver, name))
-        for value in in_steps(() if pool is None else pool.own, check):
-            found.update([DeviceId(driver, name, device.name) for device in value.devices])
-    return found
 
 
 def _placed(rule: ReactionRule, named: Mapping[str, DeviceTaintRule]) -> ReactionRule:
@@ -204,28 +195,30 @@ class _Pass:
         alive = pool is not None and pool.complete
         kept = [each for reason in noted.reasons if (each := self._kept(reason, address, signals, alive=alive))]
         due = self._due(signals, {reason.id for reason in kept})
-        levels = [self._kept_level(reason, noted, there=reason.id in signals) for reason in kept]
+        levels = [self._kept_level(reason, noted, signals.get(reason.id)) for reason in kept]
         rule = self._settled(address, kept, max(levels, default=None), due)
         if rule is not None:
             self.rules[address] = structs.replace(rule, number=noted.number)
         elif not noted.reasons and not alive:
             self.left_alone.append(noted)
 
-    def _kept_level(self, reason: ReactionReason, noted: ReactionRule, *, there: bool) -> ReactionLevel:
+    def _kept_level(self, reason: ReactionReason, noted: ReactionRule, signal: Signal | None) -> ReactionLevel:
         """What a reason that was noted asks for: no more than the rule does, unless its taint is there and has lasted.
 
         What the policy now wants, and its limit forbids, leaves the rule as it is.
         """
         wanted = self._level(reason, noted.address, noted.level) or noted.level
-        overdue = self._overdue(reason)
-        if wanted > noted.level and there and overdue < 0:
+        if wanted <= noted.level or signal is None:
+            return min(wanted, noted.level)
+        overdue = self._overdue(reason.id, signal)
+        if overdue < 0:
             self._again_in(-overdue)
-        return wanted if there and overdue >= 0 else min(wanted, noted.level)
+        return wanted if overdue >= 0 else noted.level
 
     def begin(self, check: Check) -> None:
         """Rules for devices that have none, those whose taints have lasted longest first."""
         fresh = [
-            (max(self._overdue(reason) for reason in due), address, due)
+            (max(self._overdue(reason.id, signals[reason.id]) for reason in due), address, due)
             for address, signals in self._signals.items()
             if address not in self._noted and (due := self._due(signals, set()))
         ]
@@ -258,12 +251,12 @@ class _Pass:
         signal = signals.get(reason.id)
         counts = self._counts[reaction.name]
         if signal is not None:
-            came_back = reason.clear is not None
-            if reason.clear and signal.since and (signal.since - reason.clear).total_seconds() >= quiet:
-                return None  # it had been over by then, even if no process was there to see
             counts.active += 1
+            came_back = reason.clear is not None
+            if not came_back and signal.value == reason.value:
+                return reason
             returns = min(reason.returns + came_back, RETURNS_MAX)
-            return ReactionReason(reason.id, signal.value, signal.since or reason.since, None, returns)
+            return ReactionReason(reason.id, signal.value, signal.second, None, returns)
         if not alive:
             counts.unpublished += 1
             return structs.replace(reason, clear=None)
@@ -278,27 +271,22 @@ class _Pass:
         return structs.replace(reason, clear=clear)
 
     def _due(self, signals: Mapping[ReasonId, Signal], known: set[ReasonId]) -> list[ReactionReason]:
-        """New reasons: taints that have lasted long enough. A taint without a time never has."""
+        """New reasons: taints that have lasted long enough."""
         due = []
         for id_, signal in signals.items():
             if id_ in known:
                 continue
-            counts = self._counts[id_.reaction]
-            if signal.since is None:
-                counts.waiting += 1
-                continue
-            reason = ReactionReason(id_, signal.value, signal.since)
-            overdue = self._overdue(reason)
+            overdue = self._overdue(id_, signal)
             if overdue < 0:
-                counts.waiting += 1
+                self._counts[id_.reaction].waiting += 1
                 self._again_in(-overdue)
             else:
-                due.append(reason)
+                due.append(ReactionReason(id_, signal.value, signal.second))
         return due
 
-    def _overdue(self, reason: ReactionReason) -> float:
+    def _overdue(self, id_: ReasonId, signal: Signal) -> float:
         """Seconds since the taint has lasted long enough; below zero before."""
-        return (self._now - reason.since).total_seconds() - self._reactions[reason.id.reaction].for_seconds
+        return (self._now - signal.since).total_seconds() - self._reactions[id_.reaction].for_seconds
 
     def _again_in(self, seconds: float) -> None:
         self.next_seconds = seconds if self.next_seconds is None else min(self.next_seconds, seconds)

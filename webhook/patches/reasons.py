@@ -48,8 +48,8 @@ class ReasonId(NamedTuple):
 class ReactionReason(msgspec.Struct, frozen=True):
     """Why a device has its rule. Times are UTC, in full seconds.
 
-    `since` is the timeAdded of the taint. `clear` is since when the taint has been gone although its pool is published
-    in full; None while it is there, or while nothing is known of it. `returns` is how often it came back before it had
+    `since` is when the taint was first seen. `clear` is since when it has been gone although its pool is published in
+    full; None while it is there, or while nothing is known of it. `returns` is how often it came back before it had
     been gone for long enough, at most RETURNS_MAX.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import urllib.error
 import urllib.request
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -14,6 +14,7 @@ from tests.apiserver.patches.closing import RULES, VERSION
 from tests.apiserver.patching import PatchProcess
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
+from tests.unit.cluster.acting import now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,12 +51,12 @@ class ReactingDriver:
         self.client = plane.client
         self._generations: dict[str, int] = {}
 
-    def publish(self, pool: str, **sick: bool) -> None:
-        """Devices by name, each with the taint or without."""
+    def publish(self, pool: str, *, since: str | None = None, **sick: bool) -> None:
+        """Devices by name, each with the taint or without; `since` is what the driver says of its age."""
         generation = self._generations[pool] = self._generations.get(pool, 0) + 1
+        taint = {"key": SICK, "effect": "None"} | ({} if since is None else {"timeAdded": since})
         devices = [
-            {"name": name.replace("_", "-"), **({"taints": [{"key": SICK, "effect": "None"}]} if ill else {})}
-            for name, ill in sick.items()
+            {"name": name.replace("_", "-"), **({"taints": [taint]} if ill else {})} for name, ill in sick.items()
         ]
         spec = {
             "driver": DRIVER,
@@ -118,17 +119,18 @@ def driver(defined: ControlPlane) -> Iterator[ReactingDriver]:
 
 
 def test_taint_that_lasts_closes_its_device_until_it_has_been_gone_for_long_enough(driver: ReactingDriver) -> None:
-    """A rule for a device that no slice shows is not kept."""
+    """Whatever age the driver claims. A rule for a device that no slice shows is not kept."""
     driver.policy(reaction())
     driver.publish("a", gpu_0=True, gpu_1=False)
-    driver.publish("b", gpu_0=True)
+    driver.publish("b", gpu_0=True, since="2020-01-01T00:00:00Z")
+    began_at = now()
     with PatchProcess(driver.plane, FLAG) as process:
         process.wait_for("working")
         driver.wait_closed("a/gpu-0", "b/gpu-0")
-        rule = driver.rules()["a/gpu-0"]
-        published = driver.client.get(f"{SLICES}/reacting-a").object["spec"]["devices"][0]["taints"][0]["timeAdded"]
-        created = datetime.fromisoformat(rule["metadata"]["creationTimestamp"])
-        assert (created - datetime.fromisoformat(published)).total_seconds() >= 2
+        rules = driver.rules()
+        rule = rules["a/gpu-0"]
+        made = [datetime.fromisoformat(each["metadata"]["creationTimestamp"]) for each in rules.values()]
+        assert min(made) >= began_at.replace(microsecond=0) + timedelta(seconds=2)
         taint = {name: text for name, text in rule["spec"]["taint"].items() if name != "timeAdded"}
         assert taint == {"key": "devicetaint.io/degraded", "effect": "NoSchedule"}
         assert rule["metadata"]["annotations"]["devicetaint.io/description"] == f"Degraded: sick ({SICK})"

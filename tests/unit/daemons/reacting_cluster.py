@@ -17,6 +17,7 @@ from webhook.api.rules import DESCRIPTION, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.cluster.patch_writer import WriteAnswer
 from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts
+from webhook.patches.signals import FirstSights
 from webhook.patches.status import REASONS
 from webhook.patches.stored import StoredRule
 from webhook.telemetry.patches import PatchMetrics
@@ -67,7 +68,8 @@ class ReactingCluster(FakeCluster):
             seconds=lambda: self.seconds,
             random=lambda: 0.999,
         )
-        self.keeper = ReactionKeeper(parts, self.controller)
+        self.sights = FirstSights()
+        self.keeper = ReactionKeeper(parts, self.controller, self.sights)
 
     async def write_reaction(self, write: ReactionWrite) -> WriteAnswer:
         await asyncio.sleep(0)
@@ -114,9 +116,11 @@ class ReactingCluster(FakeCluster):
         self.keeper.wake()
 
     def publish(self, pool: str = "node-1", count: int = 1, *, since: float | None = 300.0, **fields: Any) -> None:
-        """Devices, with a taint that was added so many seconds before NOW; None: without one."""
-        taint = () if since is None else (DeviceTaint(KEY, "48", "None", NOW - _seconds(since)),)
+        """Devices, with a taint that was first seen so many seconds before NOW; None: without one."""
+        taint = () if since is None else (DeviceTaint(KEY, "48", "None", NOW),)
         self.slices(make_slice({f"gpu-{at}": taint for at in range(count)}, pool, **fields))
+        if since is not None:
+            self.sights.signals_in(self.controller.index.pools, self.reactions or (), NOW - _seconds(since))
         self.keeper.wake()
 
     def policy(self, *reactions: Reaction) -> None:

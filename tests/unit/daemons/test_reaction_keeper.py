@@ -72,9 +72,9 @@ def test_policy_decides_at_once() -> None:
     cluster.publish()
     play(
         cluster,
-        lambda: cluster.policy(make_reaction()),
+        lambda: cluster.policy(make_reaction(for_seconds=0)),
         lambda: _expect(cluster, "gpu-0"),
-        lambda: cluster.policy(make_reaction(effect="NoExecute")),
+        lambda: cluster.policy(make_reaction(for_seconds=0, effect="NoExecute")),
         lambda: _expect(cluster, "gpu-0"),
         cluster.policy,
     )

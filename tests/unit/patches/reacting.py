@@ -14,10 +14,12 @@ from webhook.api.taints import DeviceTaint
 from webhook.inventory.pools import Pools
 from webhook.inventory.published import DeviceId
 from webhook.patches.reactions import ReactionPass, react
+from webhook.patches.signals import FirstSights
 from webhook.policy.model import Reaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
     from webhook.patches.reasons import ReactionRule
 
@@ -69,6 +71,16 @@ def make_reaction(**fields: Any) -> Reaction:
     return Reaction(**{"name": "xid", "driver": DRIVER, "key": KEY, **fields})
 
 
+def _taints_of(value: ResourceSlice) -> list[DeviceTaint]:
+    return [taint for device in value.devices for taint in device.taints] + [each.taint for each in value.slice_taints]
+
+
+def _with_only(value: ResourceSlice, taints: AbstractSet[DeviceTaint]) -> ResourceSlice:
+    devices = [structs.replace(each, taints=tuple(filter(taints.__contains__, each.taints))) for each in value.devices]
+    beside = [each for each in value.slice_taints if each.taint in taints]
+    return structs.replace(value, devices=tuple(devices), slice_taints=tuple(beside))
+
+
 def stored(rule: ReactionRule, taint: DeviceTaint | None = None) -> DeviceTaintRule:
     """The rule as the API server keeps it."""
     meta = ObjectMeta(rule.name, annotations=dict(rule.annotations))
@@ -95,6 +107,8 @@ class Cluster:
         self.slices: dict[str, ResourceSlice] = {}
         self.rules: dict[str, DeviceTaintRule] = {}
         self.reactions = reactions
+        self.sights = FirstSights()
+        self._seen: set[DeviceTaint] = set()
         self.publish(*slices)
 
     def publish(self, *slices: ResourceSlice) -> None:
@@ -112,8 +126,25 @@ class Cluster:
         return pools
 
     def look(self, seconds: float = 0.0) -> ReactionPass:
-        """A pass so long after NOW, of which nothing is carried out."""
-        return react(self.pools, self.rules.values(), self.reactions, NOW + timedelta(seconds=seconds))
+        """A pass so long after NOW, of which nothing is carried out. Each taint was seen as it was added."""
+        now = NOW + timedelta(seconds=seconds)
+        self._see(now)
+        return react(self.pools, self.rules.values(), self.reactions, now, self.sights)
+
+    def _see(self, now: datetime) -> None:
+        """What passes have seen by then."""
+        fresh = {taint for value in self.slices.values() for taint in _taints_of(value)} - self._seen
+        for at in sorted({taint.time_added for taint in fresh if taint.time_added and taint.time_added <= now}):
+            self._seen |= {taint for taint in fresh if taint.time_added == at}
+            pools = Pools()
+            for value in self.slices.values():
+                pools.apply(None, _with_only(value, self._seen))
+            self.sights.signals_in(pools, self.reactions, at)
+
+    def restart(self) -> None:
+        """Another process, which does not know since when the taints are there."""
+        self.sights = FirstSights()
+        self._seen |= {taint for value in self.slices.values() for taint in _taints_of(value)}
 
     def go(self, seconds: float = 0.0) -> ReactionPass:
         """A pass, carried out."""

@@ -140,7 +140,8 @@ def test_a_reaction_above_its_limit_tightens_no_rule(limit: int, level: Reaction
     cluster = Cluster(BOTH, reactions=(make_reaction(),))
     cluster.go()
     cluster.reactions = (make_reaction(), limited(limit, "heat", key=HEAT, evict=True))
-    result = cluster.go()
+    cluster.go()
+    result = cluster.go(MINUTES_5)
     (rule,) = (rule for rule in result.rules if rule.address.device == "gpu-0")
     assert rule.level is level
     held = level is ReactionLevel.CLOSE
@@ -152,7 +153,8 @@ def test_a_reason_that_tightens_nothing_needs_no_room() -> None:
     cluster = Cluster(BOTH, reactions=(make_reaction(evict=True),))
     cluster.go()
     cluster.reactions = (make_reaction(evict=True), limited(1, "heat", key=HEAT, evict=True))
-    result = cluster.go()
+    cluster.go()
+    result = cluster.go(MINUTES_5)
     assert result.outcomes[1].held_back == 0
     assert result.outcomes[1].active == 1
 

@@ -27,6 +27,7 @@ from webhook.api.taints import DeviceTaint, TaintExtras
 from webhook.inventory.published import DeviceId
 from webhook.patches.reactions import react
 from webhook.patches.reasons import ReactionReason, ReactionRule, ReasonId, noted_on
+from webhook.patches.signals import FirstSights
 from webhook.policy.reactions import REACTION_KEY, ReactionLevel, reaction_rule_name
 
 SICK = make_slice({"gpu-0": (make_signal(),), "gpu-1": ()})
@@ -232,7 +233,7 @@ def test_a_rule_that_is_being_deleted_is_left_alone_and_its_device_counts_once()
     cluster = Cluster(SICK, reactions=(make_reaction(evict=True, max_devices=1),))
     (rule,) = written(cluster.go())
     cluster.rules[rule.name] = structs.replace(cluster.rules[rule.name], deleting=True)
-    cluster.publish(make_slice({"gpu-0": (make_signal(),), "gpu-1": (make_signal(),)}))
+    cluster.publish(make_slice({"gpu-0": (make_signal(),), "gpu-1": (make_signal(301),)}))
     result = cluster.go()
     (write,) = result.write
     assert (write.rule.name, write.creates, result.delete) == (f"{rule.name}-2", True, ())
@@ -356,14 +357,14 @@ def test_a_check_is_called_and_may_stop_the_pass() -> None:
 
     cluster = Cluster(SICK)
     with pytest.raises(Stop):
-        react(cluster.pools, (), cluster.reactions, NOW, stop)
+        react(cluster.pools, (), cluster.reactions, NOW, FirstSights(), stop)
 
 
 @pytest.mark.parametrize(("pools", "calls"), [(0, 0), (10, 1), (11, 2)])
 def test_a_check_is_called_between_pools(pools: int, calls: int) -> None:
     called: list[None] = []
     cluster = Cluster(*[make_slice({"gpu-0": ()}, pool=f"node-{number}") for number in range(pools)])
-    react(cluster.pools, (), cluster.reactions, NOW, lambda: called.append(None))
+    react(cluster.pools, (), cluster.reactions, NOW, FirstSights(), lambda: called.append(None))
     assert len(called) == calls
 
 

@@ -34,7 +34,7 @@ XID = ReasonId("xid", KEY)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "lasted"), [(MINUTES_5, True), (MINUTES_5 + 1, True), (MINUTES_5 - 1, False), (-60, False)], ids=str
+    ("seconds", "lasted"), [(MINUTES_5, True), (MINUTES_5 + 1, True), (MINUTES_5 - 1, False), (0, False)], ids=str
 )
 def test_taint_that_lasted_gives_its_device_a_rule(seconds: float, lasted: bool) -> None:  # noqa: FBT001
     cluster = Cluster(make_slice({"gpu-0": (make_signal(seconds),), "gpu-1": ()}))
@@ -78,11 +78,55 @@ def test_the_rule_does_what_the_reaction_says(fields: dict[str, object], level: 
     assert may_come_of_reactions(stored(rule), [reaction])
 
 
-def test_a_taint_without_a_time_never_lasted() -> None:
-    result = Cluster(make_slice({"gpu-0": (make_signal(None),)})).look(10**6)
-    assert result.rules == ()
-    assert result.next_seconds is None
-    assert result.outcomes[0].waiting == 1
+@pytest.mark.parametrize("seconds", [None, 10.0**8, -(10.0**8)], ids=["none", "years ago", "in years"])
+def test_a_taint_lasts_from_when_it_was_first_seen_whatever_its_time_says(seconds: float | None) -> None:
+    cluster = Cluster(make_slice({"gpu-0": (make_signal(seconds),)}))
+    cluster.restart()
+    result = cluster.look()
+    assert (result.rules, result.next_seconds, result.outcomes[0].waiting) == ((), MINUTES_5, 1)
+    assert cluster.look(MINUTES_5 - 1).rules == ()
+    (rule,) = cluster.look(MINUTES_5).rules
+    assert rule.reasons == (ReactionReason(XID, "48", NOW),)
+
+
+def test_a_taint_that_gets_another_time_at_each_publish_lasts_all_the_same() -> None:
+    cluster = Cluster()
+    for seconds in range(0, int(MINUTES_5) + 1, 60):
+        cluster.publish(make_slice({"gpu-0": (make_signal(-seconds),)}))
+        result = cluster.look(seconds)
+    assert [rule.reasons for rule in result.rules] == [(ReactionReason(XID, "48", NOW),)]
+
+
+def test_a_taint_that_was_gone_has_to_last_again() -> None:
+    cluster = Cluster(make_slice({"gpu-0": (make_signal(200),)}))
+    assert cluster.look().next_seconds == 100
+    cluster.publish(WELL)
+    assert cluster.look(10).next_seconds is None
+    cluster.publish(back(20))  # type: ignore[arg-type]
+    assert cluster.look(20).next_seconds == MINUTES_5
+
+
+@pytest.mark.parametrize(("slices", "left"), [(2, 90.0), (1, MINUTES_5)], ids=["in part", "in full"])
+def test_a_taint_is_remembered_while_its_pool_is_published_again(slices: int, left: float) -> None:
+    """A pool of several slices is replaced slice by slice, and its newest generation shows few devices at first."""
+    old = make_slice({"gpu-0": (make_signal(200),)}, name="old", slices=slices)
+    cluster = Cluster(old, make_slice({"gpu-1": ()}, name="other", slices=slices))
+    assert cluster.look().next_seconds == 100
+    cluster.publish(make_slice({"gpu-1": ()}, name="other", slices=slices, generation=2))
+    if slices == 1:
+        cluster.withdraw("old")
+    cluster.look(5)
+    cluster.publish(make_slice({"gpu-0": (make_signal(200),)}, name="old", slices=slices, generation=2))
+    assert cluster.look(10).next_seconds == left
+
+
+def test_another_process_keeps_the_rules_and_waits_for_what_has_none() -> None:
+    cluster = Cluster(SICK)
+    (kept,) = cluster.go().rules
+    cluster.publish(make_slice({"gpu-0": (make_signal(),), "gpu-1": (make_signal(299),)}))
+    cluster.restart()
+    result = cluster.go()
+    assert (result.rules, result.write, result.delete, result.next_seconds) == ((kept,), (), (), MINUTES_5)
 
 
 def test_a_taint_without_a_time_does_not_hide_one_that_lasted() -> None:
@@ -144,7 +188,7 @@ def test_a_device_that_is_not_named_in_full_gets_no_rule(pool: str, device: str)
     assert Cluster(make_slice({device: (make_signal(),)}, pool=pool, name="a")).look().rules == ()
 
 
-def test_of_several_taints_of_one_key_the_first_counts() -> None:
+def test_of_several_taints_of_one_key_the_one_that_was_seen_first_counts() -> None:
     taints = (make_signal(None, "1"), make_signal(10, "2"), make_signal(400, "4"), make_signal(400, "3"))
     for order in (taints, taints[::-1]):
         (rule,) = written(Cluster(make_slice({"gpu-0": order})).look())
@@ -281,18 +325,28 @@ def test_a_taint_that_returns_in_the_quiet_time_keeps_the_rule_and_doubles_it() 
 
 @pytest.mark.parametrize(("added", "kept"), [(299, True), (300, False)])
 def test_a_taint_that_returns_after_the_quiet_time_has_to_last_again(added: float, kept: bool) -> None:  # noqa: FBT001
-    """Also if no process was there in between."""
     cluster = Cluster(SICK)
     cluster.go()
     cluster.publish(WELL)
     cluster.go(0)
+    cluster.go(added)
     cluster.publish(back(added))  # type: ignore[arg-type]
-    result = cluster.go(500)
+    result = cluster.go(added + 200)
     assert bool(result.rules) is kept
     assert (result.outcomes[0].active, result.outcomes[0].waiting) == ((1, 0) if kept else (0, 1))
     if not kept:
         assert result.next_seconds == 100.0
-        assert cluster.go(600).rules != ()
+        assert cluster.go(added + MINUTES_5).rules != ()
+
+
+def test_a_taint_that_returned_while_no_process_was_there_keeps_the_rule() -> None:
+    cluster = Cluster(SICK)
+    cluster.go()
+    cluster.publish(WELL)
+    cluster.go(0)
+    cluster.publish(back(4000))  # type: ignore[arg-type]
+    cluster.restart()
+    assert cluster.go(5000).rules[0].reasons == (ReactionReason(XID, "48", NOW + timedelta(seconds=5000), returns=1),)
 
 
 def test_returns_are_counted_up_to_a_bound() -> None:
