@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import add, ge, gt, le, lt, mul, sub
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import re2
+
 from webhook.expressions.types import MAX_INT, MAX_LIST, MAX_TEXT, MIN_INT, ListType, Scalar
 
 if TYPE_CHECKING:
@@ -207,9 +209,6 @@ def joined_lists(left: Run, right: Run, what: str) -> Run:
 
 def compiled(pattern: str, memory_bytes: int) -> Any:
     """RE2's program for a pattern; with its caches, it takes up to that much memory. Raises: PatternError."""
-    # The RE2 that celpy brings; imported late, as celpy costs 0.3 s and 30 MiB.
-    from celpy.evaluation import re2  # type: ignore[attr-defined] # noqa: PLC0415
-
     options = re2.Options()
     options.max_mem = memory_bytes
     options.log_errors = False
