@@ -181,6 +181,10 @@ class _Pass:
             driver: ShareUse(pools, driver, [each.pool for each in noted if each.driver == driver])
             for driver in {reaction.driver for reaction in reactions}
         }
+        self._limits = {
+            each.name: limit_on_devices(each.max_devices, pools.counted_devices(each.driver, now - _KNOWN_FOR))
+            for each in reactions
+        }
         self._counts: dict[str, OutcomeCounts] = defaultdict(OutcomeCounts)
         self.rules: dict[DeviceId, ReactionRule] = {}
         self.left_alone: list[ReactionRule] = []
@@ -232,7 +236,7 @@ class _Pass:
     def outcome_of(self, reaction: Reaction) -> ReactionOutcome:
         """What one reaction has come to."""
         devices = self._devices.get(reaction.driver, 0)
-        return self._counts[reaction.name].outcome(reaction, devices, self._limit(reaction))
+        return self._counts[reaction.name].outcome(reaction, devices, self._limits[reaction.name])
 
     # --- reasons ----------------------------------------------------------------------------------
 
@@ -313,7 +317,7 @@ class _Pass:
         What the device's rule does already, `reached`, needs no room within the limit.
         """
         reaction = self._reactions[reason.id.reaction]
-        wanted, limit = level_of(reaction), self._limit(reaction)
+        wanted, limit = level_of(reaction), self._limits[reaction.name]
         fresh, use = address not in self._noted, self._uses[reaction.driver]
         devices = self._devices.get(reaction.driver, 0) + fresh
         if isinstance(reaction.max_devices, Share):
@@ -322,7 +326,3 @@ class _Pass:
             return wanted
         self._counts[reaction.name].hold_back(address)
         return None
-
-    def _limit(self, reaction: Reaction) -> int | None:
-        counted = self._pools.counted_devices(reaction.driver, self._now - _KNOWN_FOR)
-        return limit_on_devices(reaction.max_devices, counted)
