@@ -20,6 +20,7 @@ from tests.unit.admission.patch_guarding import (
     known,
     patching,
     racks,
+    standing,
 )
 from tests.unit.admission.test_written_rules import judged, owner
 from tests.unit.inventory.patched import slice_of
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from hypothesis.strategies import SearchStrategy
+
+    from webhook.inventory.state import Inventory
 
 CLUSTER: Final = racks(4, lambda number: f"ns-{number % 2}")
 KEYS: Final = ("a.example.com/x", "b.example.com/y")
@@ -106,9 +109,12 @@ def world(stored: list[Any]) -> KnownPatches:
     return known(patches, CLASSES)
 
 
-def equivalent(patch: Any, patches: KnownPatches, judged: datetime | None = None) -> tuple[DeviceTaintRule, ...]:
+def equivalent(
+    patch: Any, patches: KnownPatches, judged: datetime | None = None, cluster: Inventory = CLUSTER
+) -> tuple[DeviceTaintRule, ...]:
     """The rules that say what the patch says; if `judged`, also where it is hidden by patches that do less."""
-    return patch_reach(decode_patch(Reader.of(patch, [])), patches, CLUSTER.pools, judged=judged).rules
+    stored = cluster.rules.values()
+    return patch_reach(decode_patch(Reader.of(patch, [])), patches, CLUSTER.pools, judged=judged, stored=stored).rules
 
 
 def as_manifest(rule: DeviceTaintRule, **meta: Any) -> Any:
@@ -127,9 +133,10 @@ def test_patch_is_judged_as_the_rules_that_say_the_same(
     chosen: Any, given_taints: list[Any], stored: list[Any], impact: ImpactSettings
 ) -> None:
     patch, patches = patching(chosen, *given_taints), world(stored)
-    decision = ask_patch(patch, cluster=CLUSTER, patches=patches, impact=impact)
-    rules = [rule for rule in equivalent(patch, patches, NOW) if rule.effective_effect in EFFECT_RANK]
-    alone = [ask(as_manifest(rule), cluster=CLUSTER, impact=ImpactSettings(limits=(NO_LIMITS,))) for rule in rules]
+    cluster = standing(CLUSTER, patches)
+    decision = ask_patch(patch, cluster=cluster, patches=patches, impact=impact)
+    rules = [rule for rule in equivalent(patch, patches, NOW, cluster) if rule.effective_effect in EFFECT_RANK]
+    alone = [ask(as_manifest(rule), cluster=cluster, impact=ImpactSettings(limits=(NO_LIMITS,))) for rule in rules]
     refused = False
     for at, rule in enumerate(rules):
         # Each as the last of them: the others were set a moment ago.
@@ -139,7 +146,7 @@ def test_patch_is_judged_as_the_rules_that_say_the_same(
         )
         judged_alone = ask(
             as_manifest(rule),
-            cluster=CLUSTER,
+            cluster=cluster,
             impact=impact,
             assumed=tuple(beside),
             victims=victims,

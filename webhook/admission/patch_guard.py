@@ -30,6 +30,7 @@ from webhook.inventory.patch_reach import (
     nominal_rules,
     patch_reach,
     patch_skips_a_step,
+    stands,
 )
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.policy.model import PolicyMode
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 FILTER: Final = DEVICES.child("filter")
 PATCH_TAINTS: Final = DEVICES.child("taints")
 _NOTHING_NOW: Final = "taints no device now: the filter selects none, or other patches take precedence on all of them"
+_COMING: Final = "a pool is published in part only, so what is in use in it and has not come yet counts"
 _HIDDEN: Final = "other patches hide some of what it taints, and that counts: nothing is asked when they go"
 _ALSO_EVICTED: Final = "that is within the limits, but our worker adds the pods that it has evicted for the patch"
 _CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
@@ -103,9 +105,15 @@ class PatchAddition:
         """What is to be known of other patches' part in it."""
         self._check = partial(context.budget.check, "impact")
         rates = usual_rates(context)
-        if not whole and old is not None and does_no_more(new, old, rates):
+        no_more = not whole and old is not None and does_no_more(new, old, rates)
+        if old is not None and no_more and does_no_more(old, new, rates):
             return
         reach, before = most, most_before = self._reaches(new, old, inventory, context)
+        if old is not None and not self._stands(old, before, inventory):
+            old, before = None, PatchReach()
+        elif no_more:
+            self.unknown = ""
+            return
         if reach.won is not None or before.won is not None:
             most, most_before = self._reaches(new, old, inventory, context, context.now - CLOCK_SKEW)
         if self.unknown or inventory is None:
@@ -119,7 +127,17 @@ class PatchAddition:
                 self.judged += added_rules(new, reach, before, inventory.pools, rates)
             if whole and not self.judged:
                 self.judged = most.rules
-        said = ((_NOTHING_NOW, new.taints and not reach.rules), (_HIDDEN, most.rules != reach.rules))
+        parts = inventory.pools.incomplete
+        coming = [
+            each
+            for each in most.rules
+            if each not in reach.rules and each.selector and (each.selector.driver, each.selector.pool) in parts
+        ]
+        said = (
+            (_NOTHING_NOW, new.taints and not reach.rules),
+            (_COMING, coming),
+            (_HIDDEN, [each for each in most.rules if each not in coming] != list(reach.rules)),
+        )
         self.remarks = tuple([text for text, holds in said if holds])
         known = {(each.meta.name, each.taint, each.effective_effect) for each in before.rules}
         self.stored = tuple(
@@ -130,6 +148,12 @@ class PatchAddition:
                 and (each.meta.name, each.taint, each.effective_effect) not in known
             ]
         )
+
+    def _stands(self, old: ResourceSlicePatch, before: PatchReach, inventory: Inventory | None) -> bool:
+        """Whether rules say what the patch said: one that needs too many has none. True if the cluster is not known."""
+        if self.unknown or inventory is None:
+            return not self.of_filter
+        return not before.unknown and stands(old, before, inventory.rules.values())
 
     def _reaches(
         self,
@@ -150,7 +174,7 @@ class PatchAddition:
             reach_of = partial(patch_reach, pools=inventory.pools, check=self._check, go_on=go_on, judged=judged)
             if judged is not None:
                 unpublished = tuple(inventory.usage.unpublished(inventory.pools, self._check))
-                reach_of = partial(reach_of, unpublished=unpublished)
+                reach_of = partial(reach_of, stored=inventory.rules.values(), unpublished=unpublished)
             reach = reach_of(new, context.patches)
             self.unknown, self.of_filter = reach.unknown, bool(reach.unknown)
             if not reach.unknown and old is not None:

@@ -294,7 +294,7 @@ def taints_set_by(new: Any, old: Any, judge: Judge) -> Iterator[tuple[Path, Plac
                 evict = new.meta.annotations.get(EVICT) == "true"
                 yield _SPEC.child("taint"), Placement.of(new.selector, evict=evict), new.taint, new.meta
         case ResourceSlicePatch():
-            same = isinstance(old, ResourceSlicePatch) and old.filter == new.filter
+            same = isinstance(old, ResourceSlicePatch) and old.filter == new.filter and old.priority >= new.priority
             before = {(_identity(taint), old.is_softened(taint)) for taint in old.taints} if same else set()
             for position, taint in enumerate(new.taints):
                 softened = new.is_softened(taint)

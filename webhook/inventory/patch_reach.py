@@ -5,6 +5,7 @@ The guard asks this during a review, so only patches that can win over the one i
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,7 +17,12 @@ from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.covering import covering_selectors
 from webhook.inventory.device_filter import CannotFilterError
-from webhook.inventory.expansion import RULES_MAX, has_only_names, rules_of_taint
+from webhook.inventory.expansion import (
+    RULES_MAX,
+    has_only_names,
+    is_written_for_patch,
+    rules_of_taint,
+)
 from webhook.inventory.extent import Extent, names_of
 from webhook.inventory.filter_memo import FilterMemo
 from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
@@ -76,15 +82,17 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
     go_on: Callable[[], bool] = always,
     *,
     judged: datetime | None = None,
+    stored: Collection[DeviceTaintRule] = (),
     unpublished: Sequence[tuple[str, str, str]] = (),
     among: DeviceSelector | None = None,
 ) -> PatchReach:
     """What the patch taints in these pools, beside the other known patches. `check` may raise to stop.
 
     `judged`: also what it would taint if patches were gone that do less to the same pods, or do it later, as nothing
-    is asked when they go; and everywhere what evicts and was added before this time. `unpublished`: devices in use that
-    no slice shows, which count then as well. `among`: only pools that have the names in this selector are in question,
-    and no others are looked at.
+    is asked when they go; and everywhere what evicts and was added before this time. A patch counts then only where
+    one of its rules is among those `stored`: it may need more than it may have, and have none. `unpublished`: devices
+    in use that no slice shows, which count then as well. `among`: only pools that have the names in this selector are
+    in question, and no others are looked at.
 
     Not known if `go_on` says no before every device was asked. A filter with fields that are not known here is taken
     for every device, as in a rule. However many rules it takes, they are all there: a controller may have another
@@ -111,9 +119,12 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
         if theirs is None:
             selected = None
             break
+        held = _standing(rival, stored) if judged is not None else {}
         for origin in shared:
+            extent = None if judged is None else Extent(map(names_of, held[origin]))
             for identity, names in theirs.items():
-                taken.setdefault(origin, {}).setdefault(identity, set()).update(names)
+                some = names if extent is None else [name for name in names if extent.holds(*identity, name)]
+                taken.setdefault(origin, {}).setdefault(identity, set()).update(some)
     if selected is None:
         return PatchReach(unknown=TOO_LONG)
     return _reach(patch, pools, selected, taken, unpublished)
@@ -180,22 +191,24 @@ def _reach(
 ) -> PatchReach:
     """The rules for what is left of the devices where other patches take theirs.
 
-    If they take any, so do the unpublished ones count that have the names in its filter, if it has nothing else.
+    If they take any, so do the unpublished ones count that have the names in its filter, if it has nothing else. If it
+    has, those count that a newer generation of their pool does not show yet: the controller goes by the one before.
     """
     own = (patch.filter or DeviceSelector(),)
     plain, taints = _has_only_names(patch), taints_of_patch(patch)
     every = tuple([DeviceId(*identity, name) for identity, names in sorted(selected.items()) for name in sorted(names)])
     reached = Extent(map(names_of, own))
-    gone = [DeviceId(*each) for each in unpublished if plain and reached.holds(*each)]
+    coming = frozenset[tuple[str, str]]() if plain else pools.incomplete
+    gone = [DeviceId(*each) for each in unpublished if reached.holds(*each) and (plain or each[:2] in coming)]
     won: dict[Origin, tuple[DeviceId, ...]] = {}
     for taint in taints:
-        origin = Origin("taint", taint.key, taint.effect)
+        origin = _origin(taint)
         lost = taken.get(origin, {})
         left, beside = (
             [each for each in some if each.device not in lost.get((each.driver, each.pool), _NOTHING)]
             for some in (every, gone)
         )
-        won[origin] = every if len(left) == len(every) else (*left, *beside)
+        won[origin] = every if len(left) == len(every) and (plain or not beside) else (*left, *beside)
     singly = not plain and sum(map(len, won.values())) <= RULES_MAX
     selectors = [own if plain and each is every else _covering(pools, each, singly=singly) for each in won.values()]
     return PatchReach(_rules(patch, zip(taints, selectors, strict=True)), won)
@@ -208,6 +221,25 @@ def _covering(pools: Pools, devices: Iterable[DeviceId], *, singly: bool) -> tup
         pool = pools.get((each.driver, each.pool))
         (others if singly or pool is None or each.device not in pool.devices else known).append(each)
     return (*covering_selectors(pools, known), *[DeviceSelector(*each) for each in others])
+
+
+def stands(patch: ResourceSlicePatch, reach: PatchReach, stored: Iterable[DeviceTaintRule]) -> bool:
+    """Whether rules are stored for all that a patch says; if it needs more than it may have, it has none."""
+    held = _standing(patch, stored)
+    if reach.won is None:
+        return all(any(each.selector == own for own in held[_origin(each.taint)]) for each in reach.rules)
+    extents = {origin: Extent(map(names_of, held[origin])) for origin in reach.won}
+    return all(extents[origin].holds(*each) for origin, devices in reach.won.items() for each in devices)
+
+
+def _standing(patch: ResourceSlicePatch, stored: Iterable[DeviceTaintRule]) -> Mapping[Origin, list[DeviceSelector]]:
+    """What the stored rules of a patch select, by taint. Others may write marks of ours, but not for themselves."""
+    found: dict[Origin, list[DeviceSelector]] = defaultdict(list)
+    for rule in stored:
+        ours = rule.origin.patch and rule.origin.belongs_to == patch.meta.uid != ""
+        if ours and not rule.deleting and is_written_for_patch(rule, patch):
+            found[_origin(rule.taint)].append(rule.selector or DeviceSelector())
+    return found
 
 
 def nominal_rules(patch: ResourceSlicePatch) -> tuple[DeviceTaintRule, ...]:
@@ -295,8 +327,12 @@ def _by_taint(rules: Iterable[DeviceTaintRule]) -> dict[Origin, list[DeviceTaint
     found: dict[Origin, list[DeviceTaintRule]] = {}
     for rule in rules:
         if rule.effective_effect in EFFECT_RANK:
-            found.setdefault(Origin("taint", rule.taint.key, rule.taint.effect), []).append(rule)
+            found.setdefault(_origin(rule.taint), []).append(rule)
     return found
+
+
+def _origin(taint: DeviceTaint) -> Origin:
+    return Origin("taint", taint.key, taint.effect)
 
 
 def _has_unknown_fields(patch: ResourceSlicePatch) -> bool:
@@ -323,7 +359,7 @@ def _contested(other: ResourceSlicePatch, patch: ResourceSlicePatch, judged: dat
     both = [(each, theirs.get((each.key, each.effect))) for each in taints_of_patch(patch)]
     return frozenset(
         [
-            Origin("taint", taint.key, taint.effect)
+            _origin(taint)
             for taint, rival in both
             if rival is not None and (judged is None or _does_as_much(other, rival, patch, taint, judged))
         ]

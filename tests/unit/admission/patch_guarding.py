@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import structs
+
 from tests.builders import DRIVER, NOW, make_admission_request, make_context, make_patch, make_taint
 from tests.unit.admission.guarding import SECRET
 from tests.unit.inventory.patched import CREATED, slice_of
@@ -14,9 +16,9 @@ from webhook.api.decode import Reader
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import format_time
 from webhook.api.patches import SOFTENED_KEYS, decode_patch
-from webhook.api.rules import CONFIRM_IMPACT, CELSelector
+from webhook.api.rules import CONFIRM_IMPACT, CELSelector, RuleOrigin
 from webhook.inventory.filter_memo import FilterMemo
-from webhook.inventory.patch_reach import KnownPatches
+from webhook.inventory.patch_reach import KnownPatches, patch_reach
 from webhook.inventory.state import Inventory, Sight
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.admission.decision import Decision
+    from webhook.api.patches import ResourceSlicePatch
 
 CREATED_TEXT: Final = format_time(CREATED)
 FIRST: Final = f'device.attributes["{DRIVER}"].place == 0'
@@ -95,12 +98,28 @@ def known(
     memo: FilterMemo | None = None,
 ) -> KnownPatches:
     """What the webhook knows of patches and classes: manifests, and CEL by the name of the class."""
-    patches = {each.meta.name: each for each in (decode_patch(Reader.of(value, [])) for value in stored)}
+    patches = {each.meta.name: each for each in map(_stored, stored)}
     found = {
         name: DeviceClassSelectors(name, tuple([CELSelector(each) for each in given]))
         for name, given in (classes or {}).items()
     }
     return KnownPatches(patches, found, unknown, memo)
+
+
+def standing(cluster: Inventory, patches: KnownPatches) -> Inventory:
+    """The cluster long after the patch controller has written its rules."""
+    if not patches.patches:
+        return cluster
+    every = (cluster.slices, cluster.claims, cluster.pods, cluster.pod_groups, cluster.rules)
+    found = inventory_of(*[value for values in every for value in values.values()])
+    for patch in patches.patches.values():
+        uid = patch.meta.uid
+        origin = RuleOrigin(patch.meta.name, uid, patch=True, of_patch=uid)
+        for rule in () if patch.deleting else patch_reach(patch, patches, cluster.pools).rules:
+            found.apply(
+                None, structs.replace(rule, origin=origin, taint=structs.replace(rule.taint, time_added=CREATED))
+            )
+    return found
 
 
 def ask_patch(patch: Any, old: Any = None, *, cluster: Inventory | Sight | None = None, **options: Any) -> Decision:
@@ -122,12 +141,21 @@ def _asked(patch: Any, old: Any, cluster: Any, options: dict[str, Any]) -> tuple
         patch, old = _updated(patch), _updated(old)
     options = dict(options)
     request = {name: options.pop(name) for name in ("user", "groups", "operation", "dryRun") if name in options}
-    found = racks() if cluster is None else cluster
-    sight = Sight(found) if isinstance(found, Inventory) else found
     if "patches" not in options:
         options["patches"] = known([] if old is None else [old])
+    sight = cluster if isinstance(cluster, Sight) else Sight(cluster or racks())
+    written = options.pop("written", True)
+    if sight.inventory is not None and written:
+        before = {} if old is None else {old["metadata"]["name"]: _stored(old)}
+        patches = options["patches"]._replace(patches={**options["patches"].patches, **before}, memo=None)
+        sight = sight._replace(inventory=standing(sight.inventory, patches))
     context = make_context(**{"key": SECRET, "sight": sight, **options})
     return make_admission_request(patch, old, **request), context
+
+
+def _stored(patch: Any) -> ResourceSlicePatch:
+    found = decode_patch(Reader.of(patch, []))
+    return structs.replace(found, meta=structs.replace(found.meta, uid=found.meta.uid or f"uid-of-{found.meta.name}"))
 
 
 def _updated(patch: Any) -> Any:

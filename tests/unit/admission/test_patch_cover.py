@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
+from msgspec import structs
 
 from tests.builders import DRIVER, KEY, NOW, make_taint
 from tests.unit.admission.guarding import allowing, ask, node, over, refusals, tainting, told
@@ -21,6 +22,7 @@ from tests.unit.admission.patch_guarding import (
     patching,
     racks,
 )
+from tests.unit.inventory.patched import slice_of
 from tests.unit.inventory.values import claim, on
 from webhook.api.meta import format_time
 from webhook.inventory.usage import Usage
@@ -61,6 +63,8 @@ def test_patch_that_evicts_counts_although_one_that_only_closes_wins(old: Any) -
 )
 def test_patch_counts_not_where_one_wins_that_does_as_much(new: Any, stored: Any) -> None:
     assert ask_patch(new, patches=known([stored]), impact=allowing(pods=0, devices=0)).allowed
+    without_rules = ask_patch(new, patches=known([stored]), written=False, impact=allowing(pods=0, devices=0))
+    assert "limit:devices" in over(without_rules)[0], "it needs too many"
 
 
 @pytest.mark.parametrize(
@@ -106,6 +110,29 @@ def test_devices_in_use_that_nobody_publishes_count_unless_they_are_hidden(shiel
     assert (figures(decision)["pods"] if "impact" in decision.annotations else 0) == pods
 
 
+@pytest.mark.parametrize(
+    ("filter_", "whole", "pods"),
+    [
+        pytest.param(cel(FIRST), False, 4, id="those that are yet to come may be meant"),
+        pytest.param(cel(FIRST, pool="node-1"), False, 1, id="it names another pool"),
+        pytest.param(cel(FIRST), True, 3, id="the newest generation has all its slices"),
+    ],
+)
+def test_devices_in_use_that_a_newer_generation_does_not_show_yet_count(
+    filter_: Any,
+    whole: bool,  # noqa: FBT001 -- pytest fills it
+    pods: int,
+) -> None:
+    """The controller goes by the generation before for as long."""
+    cluster = racks()
+    newer = slice_of("gpu-1", pool="node-0", generation=2, nodeName="node-0")
+    cluster.apply(None, newer if whole else structs.replace(newer, slice_count=2))
+    decision = ask_patch(patching(filter_), cluster=cluster)
+    assert figures(decision)["pods"] == pods
+    said = [text for _, text in told(decision) if text.startswith("a pool is published in part only")]
+    assert (len(said), ("warn", HIDDEN) in told(decision)) == (int(pods == 4), False)
+
+
 @pytest.mark.parametrize("stored", [[], [before(evicting(time_added=LONG_AGO))]], ids=["alone", "behind another one"])
 def test_backdated_taint_is_over_the_limit_whoever_wins(stored: Any) -> None:
     backdated = patching("default", evicting(time_added=LONG_AGO))
@@ -126,8 +153,8 @@ def test_patches_that_are_hidden_count_in_the_window() -> None:
     shield = before(evicting(value="v"))
     first, second = (patching({"driver": DRIVER, "pool": f"node-{number}"}, name=f"p-{number}") for number in (0, 1))
     stored = known([shield, {**first, "metadata": {**first["metadata"], "uid": "u"}}])
-    assert over(ask_patch(second, patches=stored, impact=allowing(pods=1))) == ["window:pods"]
-    assert ask_patch(second, patches=known([shield]), impact=allowing(pods=1)).allowed
+    assert over(ask_patch(second, patches=stored, impact=allowing(pods=1), written=False)) == ["window:pods"]
+    assert ask_patch(second, patches=known([shield]), impact=allowing(pods=1), written=False).allowed
     assert over(ask(tainting(node(1)), patches=stored, impact=allowing(pods=1))) == ["window:pods"]
 
 

@@ -28,6 +28,7 @@ from tests.unit.admission.patch_guarding import (
     patching,
     racks,
     send_patch,
+    standing,
 )
 from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on, pool_slice
 from webhook.admission.context import Budget, OutOfTime
@@ -370,6 +371,21 @@ def test_what_a_patch_did_before_is_not_judged_again(new: Any, old: Any) -> None
     for options in ({}, {"cluster": UNKNOWN}, {"patches": known(unknown="not read")}):
         decision = ask_patch(new, old, impact=allowing(pods=0), **options)
         assert (told(decision), decision.assumed) == ([], None)
+
+
+@pytest.mark.parametrize("filter_", [{"driver": DRIVER}, cel(FIRST)], ids=["names", "CEL"])
+@pytest.mark.parametrize("written", [0, 1, -1], ids=["no rule", "one rule", "all but one"])
+def test_what_a_patch_has_no_rules_for_counts_when_it_asks_for_less(filter_: Any, written: int) -> None:
+    """It was counted when no pod was there, and needed more rules than it may have."""
+    old = patching(filter_, evicting(), evicting(key="o.example.com/k"), uid="uid-of-patch")
+    new = patching(filter_, evicting())
+    every, cluster = standing(racks(), known([old])), racks()
+    for rule in list(every.rules.values())[:written]:
+        cluster.apply(None, rule)
+    assert over(ask_patch(new, old, cluster=cluster, written=False, impact=allowing(pods=3))) == ["limit:pods"]
+    assert ask_patch(new, old, cluster=every, written=False, impact=allowing(pods=0)).allowed
+    labelled = {**old, "metadata": {**old["metadata"], "labels": {"team": "a"}}}
+    assert ask_patch(labelled, old, cluster=cluster, written=False, impact=allowing(pods=0)).allowed
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,9 @@ def test_taint_that_an_update_leaves_as_it_was_is_not_judged_again(new: Any, old
             make_patch(taints=[TAINT], filter_={"driver": "b"}),
             id="a patch's devices changed",
         ),
+        pytest.param(
+            make_patch(taints=[TAINT], priority=2), make_patch(taints=[TAINT], priority=1), id="it may win over others"
+        ),
     ],
 )
 def test_taint_that_an_update_changes_is_judged(new: Any, old: Any) -> None:

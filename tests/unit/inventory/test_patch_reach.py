@@ -12,7 +12,7 @@ from tests.unit.inventory.patched import CREATED, DRIVER, class_of, patch_of, po
 from tests.unit.inventory.values import taint
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import SOFTENED_KEYS, ResourceSlicePatch
-from webhook.api.rules import EVICT, SOFTENED_FROM, DeviceSelector
+from webhook.api.rules import EVICT, SOFTENED_FROM, DeviceSelector, RuleOrigin
 from webhook.api.taints import TaintExtras
 from webhook.inventory.patch_reach import (
     KnownPatches,
@@ -38,6 +38,12 @@ EACH_0 = [(DRIVER, "node-0", "gpu-0"), (DRIVER, "node-0", "gpu-1"), (DRIVER, "no
 
 def reach(patch: ResourceSlicePatch, *others: ResourceSlicePatch, classes: Any = None) -> PatchReach:
     return patch_reach(patch, KnownPatches({each.meta.name: each for each in others}, classes or {}), POOLS)
+
+
+def rules_of(patch: ResourceSlicePatch) -> list[DeviceTaintRule]:
+    """What the controller has written for a patch."""
+    origin = RuleOrigin(patch.meta.name, patch.meta.uid, patch=True, of_patch=patch.meta.uid)
+    return [structs.replace(rule, origin=origin) for rule in reach(patch).rules]
 
 
 def selectors(rules: tuple[DeviceTaintRule, ...]) -> list[tuple[str | None, str | None, str | None]]:
@@ -66,13 +72,13 @@ def test_patch_that_is_being_deleted_takes_nothing() -> None:
 
 
 def test_taint_that_evicts_is_judged_also_where_one_wins_that_does_not() -> None:
-    soft = ObjectMeta("other", annotations={SOFTENED_KEYS: KEY})
+    soft = ObjectMeta("other", uid="u", annotations={SOFTENED_KEYS: KEY})
     closing = [taint(effect="NoSchedule"), taint(key="k", effect="NoSchedule")]
-    rival = a_patch("other", *closing, priority=1)
+    rival = structs.replace(a_patch("other", *closing, priority=1), meta=ObjectMeta("other", uid="u"))
     patch = structs.replace(a_patch("patch", *closing), meta=structs.replace(soft, name="patch"))
 
     def judged(patch: ResourceSlicePatch, rival: ResourceSlicePatch) -> list[str]:
-        found = patch_reach(patch, KnownPatches({"other": rival}), POOLS, judged=CREATED)
+        found = patch_reach(patch, KnownPatches({"other": rival}), POOLS, judged=CREATED, stored=rules_of(rival))
         return [each.taint.key for each in found.rules]
 
     assert judged(patch, rival) == [KEY]
