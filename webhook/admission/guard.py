@@ -20,7 +20,7 @@ from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, EXPIRES_AT, NOT_BEFORE, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.hardware import NO_SIBLINGS, siblings_of_rule
+from webhook.inventory.hardware import NO_SIBLINGS, siblings_of_rule, written_for_hardware
 from webhook.inventory.impact import Impact
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, only_less, skips_a_step
 from webhook.policy.model import PolicyMode
@@ -121,7 +121,17 @@ class _Guarding:
         return self._answer(findings, annotations, impact)
 
     def _only_less(self) -> bool:
-        return self._old is not None and not self._asks_for_more and only_less(self._new, self._old)
+        """Whether the update can only do less, also with the rules that the patch controller writes for it.
+
+        A rule for hardware with more siblings than may have rules has none for them; if it is narrowed, they come.
+        """
+        new, old, sight = self._new, self._old, self._context.sight
+        if old is None or self._asks_for_more or not only_less(new, old):
+            return False
+        if new.selector == old.selector or sight is None or sight.inventory is None:
+            return True
+        written = written_for_hardware(old, sight.inventory.rules.values())
+        return all(each in written for each in self._check.beside(sight.inventory))
 
     def _answer(
         self, findings: list[Finding], annotations: dict[str, str], impact: Impact | None = None

@@ -185,6 +185,18 @@ def is_written_for_hardware(rule: DeviceTaintRule, owner: DeviceTaintRule, pools
     return pool is None or not pool.complete or device in devices_beside(pools, owner, (driver, name))
 
 
+def written_for_hardware(
+    owner: DeviceTaintRule, rules: Iterable[DeviceTaintRule]
+) -> AbstractSet[DeviceSelector | None]:
+    """What rules select that are there because of `/scope: hardware` on their owner."""
+    uid, name = owner.meta.uid, owner.meta.name
+    return {
+        rule.selector
+        for rule in rules
+        if rule.origin.rule and rule.origin.belongs_to == uid != "" and not rule.deleting and is_named_for(name, rule)
+    }
+
+
 def selectors_in_scope(
     inventory: Inventory, rule: DeviceTaintRule, check: Check = unchecked
 ) -> tuple[DeviceSelector, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from tests.builders import DRIVER, NOW, make_rule, make_taint
 from tests.unit.admission.guarding import allowing, ask, over, tainting, told
@@ -14,7 +15,17 @@ from tests.unit.inventory.patched import slice_of
 from tests.unit.inventory.values import claim, inventory_of, on
 from webhook.api.decode import Reader
 from webhook.api.meta import format_time
-from webhook.api.rules import CONFIRM_IMPACT, EVICT, HARDWARE_LABEL, NOT_BEFORE, SCOPE, DeviceTaintRule, decode_rule
+from webhook.api.rules import (
+    CONFIRM_IMPACT,
+    EVICT,
+    HARDWARE_LABEL,
+    NOT_BEFORE,
+    SCOPE,
+    DeviceSelector,
+    DeviceTaintRule,
+    decode_rule,
+)
+from webhook.inventory.expansion import rule_name
 from webhook.inventory.fates import DeviceNames
 from webhook.policy.model import InTreeEvictor
 
@@ -234,3 +245,21 @@ def test_scope_that_is_added_is_judged() -> None:
     assert ask_card(card_rule(), card_rule(), impact=allowing(pods=1)).allowed
     assert ask_card(card_rule(scope=None), card_rule(), impact=allowing(pods=1)).allowed
     assert ask_card(card_rule(effect="None"), card_rule(scope=None, effect="None"), impact=allowing(pods=1)).allowed
+
+
+@pytest.mark.parametrize("written", [(), ("mig-0",), ("mig-0", "mig-1")], ids=len)
+def test_siblings_without_rules_count_when_the_rule_is_narrowed(written: tuple[str, ...]) -> None:
+    """There were too many for rules when it was admitted, and pods have come since."""
+    old, new = card_rule(device="gpu-0"), card_rule(device="gpu-0", driver=DRIVER)
+    for each in (old, new):
+        each["metadata"] |= {"uid": "uid-of-rule", "resourceVersion": "7"}
+    found = [decode_rule(Reader.of(sibling(device), [])) for device in written]
+    names = [rule_name("bad-card", rule.taint, rule.selector or DeviceSelector()) for rule in found]
+    rules = [
+        structs.replace(rule, meta=structs.replace(rule.meta, name=name))
+        for rule, name in zip(found, names, strict=True)
+    ]
+    cluster = inventory_of(*[each for each in hardware_objects() if not isinstance(each, DeviceTaintRule)], *rules)
+    decision = ask(new, old, cluster=cluster, patch_account=ACCOUNT, impact=allowing(pods=0))
+    assert over(decision) == ([] if len(written) == 2 else ["limit:pods"])
+    assert ask(old, old, cluster=cluster, patch_account=ACCOUNT, impact=allowing(pods=0)).allowed
