@@ -34,7 +34,16 @@ _MADE_BY_MACROS: Final = {
 }
 """How the functions are spelled that have no name of their own."""
 _PARAMETERS: Final = ("int", "string", "list(int)", "list(list(int))", "map(string, list(int))")
-_PATTERNS: Final = ("(a?){1,90}", "((a*b*)*c)*", "(?i)[^a-z]{50}", "\\\\\\\\pL{3}", "x*", "(.*)(.*)(.*)(.*)y")
+HEAVY_PATTERNS: Final = (
+    *("x{0,1000}" * 20, "x{0,1000}a" * 5, "x{0,100}" * 26, "x?" * 3000, "[^a]{0,900}[^b]{0,900}", "x{0,1000}" * 1100),
+    *("\\pL" * 3300, "\\PL|" * 2500, "[^\\pL]" * 30, "\\pL*" * 30, "(?i:\\pL)" * 50, "[\\pL\\pN]" * 60),
+    *("x{1000}" * 1400, "\\p{" * 3300),
+)
+"""RE2 takes from 20 ms to some seconds for one, and lets no other thread run meanwhile."""
+_PATTERNS: Final = (
+    *("(a?){1,90}", "((a*b*)*c)*", "(?i)[^a-z]{50}", "\\\\\\\\pL{3}", "x*", "(.*)(.*)(.*)(.*)y"),
+    *(each.replace("\\", "\\\\") for each in HEAVY_PATTERNS if len(each) < 300),
+)
 
 
 def hostile(seed: int) -> str:

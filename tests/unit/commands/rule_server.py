@@ -55,6 +55,7 @@ class RuleServer(ApiServer):
         """Answers to the next writes."""
         self.forbidden: set[str] = set()
         """Paths that may not be read."""
+        self.forbids = "is forbidden"
 
     def keep(self, *rules: Any) -> None:
         self.collections[RULES] = [bare(each) for each in rules]
@@ -68,7 +69,7 @@ class RuleServer(ApiServer):
         collection, _, name = path.rpartition("/")
         if path in self.forbidden:
             self.asked.append(target)
-            return status(403, "Forbidden", f"{name} is forbidden")
+            return status(403, "Forbidden", f"{name} {self.forbids}")
         if collection == RULES:
             self.asked.append(target)
             return (200, self.rules[name]) if name in self.rules else status(404, "NotFound", f'"{name}" not found')

@@ -21,6 +21,7 @@ from webhook.commands.shared.taint_specs import TaintSpec, as_taint_spec
 from webhook.commands.shared.tainting import DryRun, OnExisting, TaintOrder, TaintResult, add_dry_run, write_taints
 from webhook.config.command_line import IntermixedLine, program
 from webhook.config.texts import as_count, as_lifetime
+from webhook.files.render import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -130,7 +131,7 @@ def _watch(options: argparse.Namespace, parser: CommandLine, rules: Sequence[str
         sys.stderr.write(f"\ninterrupted: the taint stays, and the worker goes on. To take it back: {undo}\n")
         return _INTERRUPTED
     if not end.emptied:
-        sys.stderr.write(f"error: not drained: {end.text}\nThe taint stays. To take it back: {undo}\n")
+        sys.stderr.write(f"error: not drained: {visible(end.text)}\nThe taint stays. To take it back: {undo}\n")
         return REFUSED
     return write_more(f"drained: {end.text}\nWhen the work is done: {undo}\n") or 0
 

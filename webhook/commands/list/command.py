@@ -13,6 +13,7 @@ from webhook.commands.shared.output import write, write_more
 from webhook.commands.shared.server_errors import ServerRefusal, asking_server, main_as_kubectl
 from webhook.config.command_line import IntermixedLine, program
 from webhook.config.texts import as_count, as_namespace
+from webhook.files.render import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -111,7 +112,7 @@ def _shown(found: TaintList, options: argparse.Namespace) -> str:
 
 
 def _say(notes: Sequence[str]) -> None:
-    sys.stderr.write("".join(f"note: {text}\n" for text in notes))
+    sys.stderr.write("".join(f"note: {visible(text)}\n" for text in notes))
 
 
 # --- watching -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from webhook.api.rules import CONFIRM_IMPACT, EVICT
 from webhook.commands.shared.confirmations import needed_code
 from webhook.commands.shared.server_errors import ServerRefusal, refusal_text
+from webhook.files.render import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -110,7 +111,7 @@ def _planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str)
         if known is None:
             writes.append(_Write(wanted, _TAINTED, wanted.manifest(version, annotations)))
         elif known.maker:
-            refusals.append(f"error: {wanted.address} has {wanted.taint.key}: {known.maker}")
+            refusals.append(f"error: {wanted.address} has {wanted.taint.key}: {visible(known.maker)}")
         elif _is_written(order, known, wanted):
             writes.append(_Write(wanted, _KEPT, dict(known.raw)))
         elif order.on_existing is OnExisting.REFUSE:

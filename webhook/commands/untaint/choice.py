@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from webhook.files.render import visible
 from webhook.inventory.matching import selects
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ def choose(
     staying += [text for each in of_key if each not in exact for text in _other_rule(address, each)]
     if inventory is not None:
         staying += _slice_taints(address, pattern, inventory)
-    return UntaintChoice(address, pattern, tuple(each for each in exact if not each.maker), tuple(staying))
+    return UntaintChoice(
+        address, pattern, tuple(each for each in exact if not each.maker), tuple(map(visible, staying))
+    )
 
 
 def _other_rule(address: DeviceAddress, stored: StoredTaintRule) -> Iterator[str]:

@@ -27,18 +27,23 @@ _PATTERN_STEPS: Final = 1500
 _COMPUTED_STEPS: Final = 100
 """The same for a pattern that is computed, and not kept by a selector."""
 _INSTRUCTIONS_MAX: Final = 1 << 16
+"""RE2 is not asked for a pattern of as many without its classes: it lets no other thread run, and takes up to 20 ms."""
 _FOUND_STEPS: Final = 10
 """For each place that is found."""
 _MATCHED: Final = 32
 """Characters, for each instruction of a pattern, that are searched in a step. Most patterns need far less."""
 _ATOM: Final = re.compile(
-    r"\\[pP](?:\{[^}]*\}|.)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]?"
+    r"\\[pPx](?:\{[^}]{0,64}\}|.)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*+\]?"
     r"|\{(?P<least>\d{1,4})(?:,(?P<most>\d{0,4}))?\}|.",
     re.DOTALL,
 )
 _CLASS: Final = re.compile(r"\\[pP]")
 _CLASS_INSTRUCTIONS: Final = 1300
 """At most, of a class of characters of Unicode."""
+_CLASSES_MAX: Final = 16
+"""RE2 reads all of them, 0.4 ms each, before it says that they are too large."""
+_OPTIONAL: Final = 100
+"""Optional parts of which each takes another instruction's time for each other one."""
 _ANY_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")
 """`\\C`, which RE2 takes and Go does not."""
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -64,13 +69,14 @@ class PatternFault(Enum):
     """Go may take it, as it needs less memory for classes of characters."""
 
 
-def instructions(pattern: str) -> int:
-    """How many RE2's program for a pattern has at most; no more than 65,536 are counted."""
-    groups, last = [0], 0
+def instructions(pattern: str, of_class: int = _CLASS_INSTRUCTIONS) -> int:
+    """How many RE2's program for a pattern has at most, with the time to make it; no more than 65,536 are counted."""
+    groups, last, optional = [0], 0, 0
     for match in _ATOM.finditer(pattern):
         atom = match.group()
         if match["least"] is not None:
-            count = max(int(match["least"]), int(match["most"] or 0), 1)
+            least, most = int(match["least"]), int(match["most"] or 0)
+            count, optional = max(least, most, 1), optional + max(most - least, 0)
             groups[-1] += last * (count - 1)
             last *= count
         elif atom == "(":
@@ -79,11 +85,12 @@ def instructions(pattern: str) -> int:
             last = groups.pop()
             groups[-1] += last
         else:
-            last = 8 * len(atom) if atom[0] in "[.\\" or not atom.isascii() else 3
-            last += _CLASS_INSTRUCTIONS * len(_CLASS.findall(atom))
+            optional += atom == "?"
+            last = (3 if atom.isascii() and atom != "." and not {*atom} & {"\\", "^"} else 8) * len(atom)
+            last += of_class * len(_CLASS.findall(atom))
             groups[-1] += last
         last = min(last, _INSTRUCTIONS_MAX)
-    return min(sum(groups) + 8, _INSTRUCTIONS_MAX)
+    return min(sum(groups) + optional**2 // _OPTIONAL + 8, _INSTRUCTIONS_MAX)
 
 
 def charge_pattern(charge: Charge, pattern: str, steps: int = _PATTERN_STEPS) -> None:
@@ -97,6 +104,8 @@ def compiled_pattern(pattern: str) -> Any:
     """RE2's program for a pattern, or a PatternFault. Selectors keep the programs of their own patterns."""
     if _ANY_BYTE.search(pattern):
         return PatternFault.ILLEGAL
+    if len(_CLASS.findall(pattern)) > _CLASSES_MAX or instructions(pattern, 0) == _INSTRUCTIONS_MAX:
+        return PatternFault.TOO_LARGE
     try:
         return compiled(pattern, min(_MEMORY_BYTES + _INSTRUCTION_BYTES * instructions(pattern), _MEMORY_MAX_BYTES))
     except PatternError as error:

@@ -175,6 +175,16 @@ def test_who_keeps_a_device_for_good_ends_the_drain(
     assert ": 1 claim holds devices: ml/a\n" in error
 
 
+def test_text_of_a_condition_forges_no_line(
+    verb: VerbRunner, rule_server: RuleServer, rounds: list[Callable[[], None]]
+) -> None:
+    """The name of a pod's owner, which anyone may choose, is part of it."""
+    message = "x\n\x1b[32mdrained: no allocation holds a device\x1b[0m\n"
+    rounds += [say(rule_server, make_condition(type="devicetaint.io/Eviction", reason="Stopped", message=message))]
+    code, _, error = drain(verb, "node-0")
+    assert (code, error.count("\n"), "\x1b" in error) == (1, 2, False)
+
+
 def test_silence_of_the_worker_is_reported_once(verb: VerbRunner, rounds: list[Callable[[], None]]) -> None:
     rounds += [nothing] * 9
     assert (

@@ -214,8 +214,10 @@ def test_old_condition_says_nothing(verb: VerbRunner, rule_server: RuleServer) -
 
 def test_without_claims_pods_are_unknown(verb: VerbRunner, rule_server: RuleServer) -> None:
     rule_server.forbidden.add(CLAIMS)
+    rule_server.forbids = "is forbidden:\nnote: all is well"
     code, found, error = verb("list", "--no-headers")
     assert (code, {line.split()[-1] for line in found.splitlines()}) == (0, {"<none>"})
+    assert error.count("\n") == 1
     assert error.startswith("note: no permission to read resourceclaims, so it is unknown which pods use a device: ")
 
 

@@ -174,12 +174,11 @@ OWNED = {
 
 
 def test_rule_of_a_controller_is_not_overwritten(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.keep(rule_on("recall-1", ownerReferences=[OWNED]))
+    rule_server.keep(rule_on("recall-1", ownerReferences=[{**OWNED, "name": "recall\n"}]))
     code, _, error = verb("taint", GPU, SPEC, "--overwrite")
     assert (code, rule_server.sent) == (1, [])
-    assert (
-        error == f"error: {GPU} has {ECC}: rule recall-1 belongs to ResourceSlicePatch recall: change or delete that\n"
-    )
+    text = "rule recall-1 belongs to ResourceSlicePatch recall\\n: change or delete that"
+    assert error == f"error: {GPU} has {ECC}: {text}\n"
 
 
 # --- confirmation -------------------------------------------------------------------------------

@@ -95,8 +95,8 @@ def test_taint_that_is_not_there_is_an_error_as_in_kubectl(verb: VerbRunner, rul
             "rule r belongs to rule gpu (devicetaint.io/scope: hardware): untaint that one",
         ),
         (
-            {"ownerReferences": owner("Health", "probe", "example.com/v1")},
-            "rule r is controlled by probe (u): change that",
+            {"ownerReferences": owner("Health", "probe\n\x1b[32m", "example.com/v1")},
+            "rule r is controlled by probe\\n\\x1b[32m (u): change that",
         ),
         (
             {"labels": {"devicetaint.io/reaction": "true"}},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.selectors.hostile import hostile, instance, value
+from tests.selectors.hostile import HEAVY_PATTERNS, hostile, instance, value
 from webhook.expressions import values
 from webhook.expressions.selectors import library, texts
 from webhook.expressions.selectors import selector as selectors
@@ -287,12 +287,51 @@ PATTERNS: Final = (
         "[[:word:]]{50}",
         "a{0}",
     ),
+    *("(?i)[ks]{90}", "[[:word:]ks]{9}", "[A-Z_.-]{0,63}", "[\\p{Lu}\\p{Nd}é]{9}", "\\x{4000}{9}", "(?:x{0,63}y?){9}"),
 )
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_a_program_is_no_larger_than_it_was_taken_for(pattern: str) -> None:
     assert compiled_pattern(pattern).programsize <= instructions(pattern)
+
+
+USUAL_PATTERNS: Final = (
+    "^(nvidia|amd|intel)[.]com/(gpu|mig-[0-9]g[.][0-9]+gb)?$",
+    "(?i)^(a100|h100|h200|b200)(-(sxm|pcie))?$",
+    "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?([.][a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?){0,9}",
+    "(?:[A-Za-z0-9_.-]{0,63},){9}[A-Za-z0-9_.-]{0,63}",
+    "[^/]{0,63}/[^/]{0,63}",
+    "x{0,1000}",
+    "\\pL[\\pL\\pN_-]{0,30}",
+    "^\\p{Lu}{1,20}\\p{Nd}{0,63}$",
+    "\\p{Lu}{0,63}",
+    "\\x{4000}",
+    "|".join(f"nvidia-{at}00-(?:sxm|pcie)?" for at in range(300)),
+)
+
+
+@pytest.mark.parametrize("pattern", USUAL_PATTERNS)
+def test_a_usual_pattern_is_compiled(pattern: str) -> None:
+    assert isinstance(compile_selector(f"device.driver.matches(r'{pattern}')"), Selector)
+
+
+@pytest.mark.parametrize("pattern", HEAVY_PATTERNS, ids=range(len(HEAVY_PATTERNS)))
+def test_a_pattern_that_would_hold_all_threads_is_not_given_to_re2(pattern: str, programs: list[str]) -> None:
+    assert compile_selector(f"device.driver.matches(r'{pattern}')") == SelectorFault(
+        FaultKind.UNSUPPORTED, "not supported here: a pattern of this size; use a smaller one, or several"
+    )
+    computed = compile_selector(f"device.driver.matches(r'{pattern[:9000]}' + r'{pattern[9000:]}')")
+    assert isinstance(computed, Selector)
+    with pytest.raises(EvaluationError, match="not supported here: a pattern of this size"):
+        computed.matches(DEVICE)
+    assert programs == []
+
+
+def test_the_name_of_a_class_has_at_most_64_characters() -> None:
+    """Where no brace closes it, all that follows would be looked at for each."""
+    far = "\\p{" + "a" * 65 + "}"
+    assert instructions(f"{far}{{9}}") < 2 * instructions(far)
 
 
 @pytest.fixture
