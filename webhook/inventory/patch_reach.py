@@ -31,7 +31,7 @@ from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, o
 from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
     from datetime import datetime
 
@@ -89,10 +89,10 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
     """What the patch taints in these pools, beside the other known patches. `check` may raise to stop.
 
     `judged`: also what it would taint if patches were gone that do less to the same pods, or do it later, as nothing
-    is asked when they go; and everywhere what evicts and was added before this time. A patch counts then only where
-    one of its rules is among those `stored`: it may need more than it may have, and have none. `unpublished`: devices
-    in use that no slice shows, which count then as well. `among`: only pools that have the names in this selector are
-    in question, and no others are looked at.
+    is asked when they go; and everywhere what evicts and was added before this time. A patch that needs more than a
+    rule for a taint wins then only where one is `stored`: it may need more than it may have, and have none.
+    `unpublished`: devices in use that no slice shows, which count then as well. `among`: only pools that have the names
+    in this selector are in question, and no others are looked at.
 
     Not known if `go_on` says no before every device was asked. A filter with fields that are not known here is taken
     for every device, as in a rule. However many rules it takes, they are all there: a controller may have another
@@ -100,11 +100,7 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
     """
     if _has_unknown_fields(patch):
         return PatchReach(nominal_rules(patch))
-    rivals = [
-        (other, shared)
-        for other in in_steps(known.patches.values(), check)
-        if (shared := _contested(other, patch, judged)) and _may_win(other, patch)
-    ]
+    rivals = list(_rivals(patch, known, judged, check))
     if _has_only_names(patch) and not rivals:
         return PatchReach(nominal_rules(patch))
     matching = _Matching(known, pools, check, go_on)
@@ -119,15 +115,26 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
         if theirs is None:
             selected = None
             break
-        held = _standing(rival, stored) if judged is not None else {}
+        sure = judged is None or (_has_only_names(rival) and not any(_rivals(rival, known, None, check)))
+        held = {} if sure else _standing(rival, stored)
         for origin in shared:
-            extent = None if judged is None else Extent(map(names_of, held[origin]))
+            extent = None if sure else Extent(map(names_of, held[origin]))
             for identity, names in theirs.items():
                 some = names if extent is None else [name for name in names if extent.holds(*identity, name)]
                 taken.setdefault(origin, {}).setdefault(identity, set()).update(some)
     if selected is None:
         return PatchReach(unknown=TOO_LONG)
     return _reach(patch, pools, selected, taken, unpublished)
+
+
+def _rivals(
+    patch: ResourceSlicePatch, known: KnownPatches, judged: datetime | None, check: Check
+) -> Iterator[tuple[ResourceSlicePatch, frozenset[Origin]]]:
+    """Patches that may win over the patch, with the taints in question."""
+    for other in in_steps(known.patches.values(), check):
+        shared = _contested(other, patch, judged)
+        if shared and _may_win(other, patch):
+            yield other, shared
 
 
 class _Matching:
@@ -224,12 +231,14 @@ def _covering(pools: Pools, devices: Iterable[DeviceId], *, singly: bool) -> tup
 
 
 def stands(patch: ResourceSlicePatch, reach: PatchReach, stored: Iterable[DeviceTaintRule]) -> bool:
-    """Whether rules are stored for all that a patch says; if it needs more than it may have, it has none."""
+    """Whether a patch has rules for all that it says: one for each taint will do, or those are stored.
+
+    If it needs more than it may have, it has none.
+    """
     held = _standing(patch, stored)
-    if reach.won is None:
-        return all(any(each.selector == own for own in held[_origin(each.taint)]) for each in reach.rules)
-    extents = {origin: Extent(map(names_of, held[origin])) for origin in reach.won}
-    return all(extents[origin].holds(*each) for origin, devices in reach.won.items() for each in devices)
+    won = reach.won or {}
+    extents = {origin: Extent(map(names_of, held[origin])) for origin in won}
+    return all(extents[origin].holds(*each) for origin, devices in won.items() for each in devices)
 
 
 def _standing(patch: ResourceSlicePatch, stored: Iterable[DeviceTaintRule]) -> Mapping[Origin, list[DeviceSelector]]:

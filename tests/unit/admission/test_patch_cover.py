@@ -63,7 +63,11 @@ def test_patch_that_evicts_counts_although_one_that_only_closes_wins(old: Any) -
 )
 def test_patch_counts_not_where_one_wins_that_does_as_much(new: Any, stored: Any) -> None:
     assert ask_patch(new, patches=known([stored]), impact=allowing(pods=0, devices=0)).allowed
-    without_rules = ask_patch(new, patches=known([stored]), written=False, impact=allowing(pods=0, devices=0))
+    assert ask_patch(new, patches=known([stored]), written=False, impact=allowing(pods=0, devices=0)).allowed
+    devices = {**stored["spec"]["devices"], "filter": cel("true")}
+    singly = known([{**stored, "spec": {**stored["spec"], "devices": devices}}])
+    assert ask_patch(new, patches=singly, impact=allowing(pods=0, devices=0)).allowed
+    without_rules = ask_patch(new, patches=singly, written=False, impact=allowing(pods=0, devices=0))
     assert "limit:devices" in over(without_rules)[0], "it needs too many"
 
 
