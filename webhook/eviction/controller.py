@@ -329,11 +329,12 @@ class Controller:
             if attempt.because:
                 self._core.recorder.record_pod_event(PodEventKind.BLOCKED, plan, attempt.because)
             self.queue.add(item)
-        elif outcome.evicted:
-            record_evicted(self._core, plan, attempt.evicted_for)
+        elif outcome.gone:
+            if outcome.evicted:
+                record_evicted(self._core, plan, attempt.evicted_for)
             again = WorkItem(ItemKind.EVICTED, f"{plan.key}/{plan.uid}")
             self.queue.add_after(again, self._deps.settings.undeleted_seconds)
-        elif not outcome.gone:
+        else:
             self._retry_refused(plan, outcome)
 
     def _retry_refused(self, plan: PodPlan, outcome: EvictionOutcome) -> None:
