@@ -313,6 +313,9 @@ class Controller:
         if outcome is not None and not outcome.gone:
             plan.refusals += 1
         reservation = self._core.limiter.release(plan, now, outcome)
+        left = self._core.returns.end(plan.pod, evicted=outcome is not None and outcome.evicted)
+        if left:
+            self.planner.retry_left(left)
         self._core.ceilings.end_request(plan.uid, attempt.evicted_for)
         self.ready.wake(reservation.group)
         budget = self._core.gate.limit_of(plan) if plan.blocked else reservation.budget
