@@ -79,6 +79,8 @@ class Planner:
                 members = self._core.deps.inventory.members_of(key_of(group.meta))
                 self._core.plans.regroup(members)
                 self._backlog.pods.add(members)
+                if not isinstance(old, PodGroup) or new is None or old.disruption_mode != group.disruption_mode:
+                    self._form_again(members)  # whether they wait for the last of them may have changed
             case ResourceClaim() as claim:
                 key = key_of(claim.meta)
                 if self._core.returns.observe(key, new if isinstance(new, ResourceClaim) else None):
