@@ -313,6 +313,9 @@ class Controller:
         if outcome is not None and not outcome.gone:
             plan.refusals += 1
         reservation = self._core.limiter.release(plan, now, outcome)
+        left = self._core.returns.end(plan.pod, evicted=outcome is not None and outcome.evicted)
+        if left:
+            self.planner.retry_left(left)
         self._core.ceilings.end_request(plan.uid, attempt.evicted_for)
         self.ready.wake(reservation.group)
         budget = self._core.gate.limit_of(plan) if plan.blocked else reservation.budget
@@ -329,11 +332,12 @@ class Controller:
             if attempt.because:
                 self._core.recorder.record_pod_event(PodEventKind.BLOCKED, plan, attempt.because)
             self.queue.add(item)
-        elif outcome.evicted:
-            record_evicted(self._core, plan, attempt.evicted_for)
+        elif outcome.gone:
+            if outcome.evicted:
+                record_evicted(self._core, plan, attempt.evicted_for)
             again = WorkItem(ItemKind.EVICTED, f"{plan.key}/{plan.uid}")
             self.queue.add_after(again, self._deps.settings.undeleted_seconds)
-        elif not outcome.gone:
+        else:
             self._retry_refused(plan, outcome)
 
     def _retry_refused(self, plan: PodPlan, outcome: EvictionOutcome) -> None:

@@ -150,7 +150,6 @@ class PodEvictor:
             pod, rules = self._seen(plan, step), plan.eviction.rules
             outcome = await self._send(plan, pod, step) if pod.wanted() else None
         if outcome is None or outcome.withdrawn:
-            core.returns.end(plan.pod, evicted=False)
             return Attempt(plan)
         plan.outdated = pod.version if outcome.changed else ""
         plan.conflicts = plan.conflicts + 1 if outcome.changed else 0
@@ -163,7 +162,6 @@ class PodEvictor:
         if outcome.result is EvictionResult.GONE:
             attempt = _evicted_before(attempt)
         plan.doubt = Doubt(rules, core.deps.clock.seconds() + _DOUBT_SECONDS) if outcome.unsure else None
-        core.returns.end(plan.pod, evicted=outcome.evicted)
         return attempt
 
     async def _send(self, plan: PodPlan, pod: PodRef, step: Evict) -> EvictionOutcome:

@@ -79,22 +79,29 @@ class Planner:
                 members = self._core.deps.inventory.members_of(key_of(group.meta))
                 self._core.plans.regroup(members)
                 self._backlog.pods.add(members)
+                if not isinstance(old, PodGroup) or new is None or old.disruption_mode != group.disruption_mode:
+                    self._form_again(members)  # whether they wait for the last of them may have changed
             case ResourceClaim() as claim:
-                self._observe_claim(key_of(claim.meta), new)
+                key = key_of(claim.meta)
+                if self._core.returns.observe(key, new if isinstance(new, ResourceClaim) else None):
+                    self._form_again(self._core.deps.inventory.pods_of(key))  # its next pods have not come back
             case _:
                 pass
         return self.begin()
 
-    def _observe_claim(self, key: str, new: InventoryObject | None) -> None:
-        """A claim was created, changed or removed; once it is free, its next pods have not come back to a device."""
+    def retry_left(self, pods: Iterable[str]) -> None:
+        """These pods, by `namespace/name`, do not come back to a device after all."""
+        self._form_again(pods)
+        self.begin()
+
+    def _form_again(self, pods: Iterable[str]) -> None:
+        """The units of these pods, by `namespace/name`, are formed again, and the pods are queued."""
         core = self._core
-        if core.returns.observe(key, new if isinstance(new, ResourceClaim) else None):
-            pods = core.deps.inventory.pods
-            for name in core.deps.inventory.pods_of(key):
-                plan = core.plans.scheduled.get(pods[name].meta.uid)
-                if plan is not None:
-                    core.plans.units.dissolve(plan)
-                    self._backlog.to_enqueue.add((plan.uid,))
+        for key in pods:
+            plan = core.plans.scheduled.get(core.deps.inventory.pods[key].meta.uid)
+            if plan is not None:
+                core.plans.units.dissolve(plan)
+                self._backlog.to_enqueue.add((plan.uid,))
 
     def _observe_rule(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """A rule was created, changed or removed. Changes of its status alone are the worker's own, or are undone."""

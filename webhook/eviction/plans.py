@@ -233,8 +233,8 @@ class Plans:
             before = self._doubtful.pop(uid, None)
             plan.doubt = None if before is None else before.doubt
         else:
-            fresh = eviction, profile, owner, gang, held_by, pod.priority, pod.hold, eviction is not own
-            same = fresh == (*_planned_by(plan), plan.pod.priority, plan.pod.hold, plan.along)
+            fresh = eviction, profile, owner, gang, held_by, _read_by_steps(pod), eviction is not own
+            same = fresh == (*_planned_by(plan), _read_by_steps(plan.pod), plan.along)
             if same and plan.outdated in ("", pod.meta.resource_version):
                 plan.pod = pod
                 return
@@ -391,3 +391,8 @@ class Plans:
 def _planned_by(plan: PodPlan) -> tuple[Eviction, Profile, str, str, str]:
     """What a plan follows from."""
     return plan.eviction, plan.profile, plan.owner, plan.gang, plan.held_by
+
+
+def _read_by_steps(pod: Pod) -> tuple[object, ...]:
+    """What of a pod its own next step and that of its unit depend on."""
+    return pod.priority, pod.hold, pod.owner, pod.completes

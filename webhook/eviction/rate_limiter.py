@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -18,7 +19,7 @@ from webhook.eviction.ready_queue import ReadyPod
 from webhook.flowcontrol.token_bucket import Rate, TokenBucket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.breaker import Breaker
@@ -144,7 +145,7 @@ class RateGroup(msgspec.Struct, frozen=True, cache_hash=True):
 
     profile: int
     buckets: tuple[BucketKey, ...]
-    parts: tuple[RateGroup, ...] = ()
+    parts: tuple[Hashable, ...] = ()
     """The groups of the pods that go together, if they are several; each of them counts."""
 
 
@@ -193,6 +194,8 @@ class RateLimiter:
         """Pods that go together, by the uid of the one that the ready queue has popped."""
         self._shared: dict[tuple[int, int], _SharedRates] = {}
         """By the id() of the Eviction and the position of the profile."""
+        self._rules_known = 0
+        """How often rules have changed."""
 
     @property
     def any_in_flight(self) -> bool:
@@ -212,10 +215,12 @@ class RateLimiter:
         else:  # as its most valuable pod, and the one that was refused most often
             refusals = max([each.refusals for each in unit.plans])
             order = unit.priority, refusals, unit.due.timestamp(), plan.key
-            parts = {self._shared_of(each).group for each in unit.deciding}
+            known, parts = unit.rates
+            if known != self._rules_known:
+                parts = tuple(sorted({self._shared_of(each).group for each in unit.plans}, key=repr))
+                unit.rates = self._rules_known, parts
             if len(parts) > 1:
-                joint = RateGroup(plan.profile.position, (), tuple(sorted(parts, key=repr)))
-                return ReadyPod(plan.uid, order, joint)
+                return ReadyPod(plan.uid, order, RateGroup(plan.profile.position, (), parts))
         return ReadyPod(plan.uid, order, shared.group)
 
     def _shared_of(self, plan: PodPlan) -> _SharedRates:
@@ -236,6 +241,7 @@ class RateLimiter:
     def forget_groups(self) -> None:
         """Drops cached groups, because a rule and its rate may have changed."""
         self._shared.clear()
+        self._rules_known += 1
 
     def _key(self, reason: EvictionReason, profile: Profile) -> BucketKey:
         taint = reason.taint

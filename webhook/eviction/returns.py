@@ -79,8 +79,9 @@ class Returns:
                 rounds.under_way, rounds.evicted = 0, False
             rounds.under_way += 1
 
-    def end(self, pod: Pod, *, evicted: bool) -> None:
-        """The response to that request is known."""
+    def end(self, pod: Pod, *, evicted: bool) -> list[str]:
+        """The response to that request is known; returns the pods, by `namespace/name`, that were left alone for it."""
+        left = list[str]()
         for key in self._begun.pop(pod.meta.uid, ()):
             rounds = self._rounds.get(key)
             if rounds is None or pod.meta.uid not in rounds.pods:
@@ -88,10 +89,13 @@ class Returns:
             rounds.under_way -= 1
             rounds.evicted |= evicted
             if rounds.under_way <= 0 and not rounds.evicted:
+                pods = self._inventory.pods
+                left += [name for name in self._inventory.pods_of(key) if pods[name].meta.uid not in rounds.pods]
                 rounds.count -= 1
                 rounds.pods = rounds.earlier
                 if not rounds.count:
                     del self._rounds[key]
+        return left
 
     def observe(self, key: str, claim: ResourceClaim | None) -> bool:
         """A claim has changed or is gone; returns whether its pods may be evicted again."""

@@ -7,6 +7,7 @@ asked for, and dissolved when a plan that belongs to them changes.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,8 @@ class Unit(msgspec.Struct, eq=False, gc=False):
     """The pod whose request failed last, if any."""
     retry_at: float = 0.0
     """When that pod is tried again, and the others with it, in monotonic seconds."""
+    rates: tuple[int, tuple[Hashable, ...]] = (-1, ())
+    """The rates of all of its pods, and the state of the rules by which they are known."""
 
     @property
     def place(self) -> str:

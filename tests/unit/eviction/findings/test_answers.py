@@ -128,6 +128,16 @@ def test_pod_that_stays_as_it_is_after_its_eviction_is_evicted_again() -> None:
     assert world.worker.plans.evicted == {"uid-pod"}
 
 
+def test_pod_that_is_there_although_an_answer_said_that_it_is_gone_is_evicted_again() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.cluster.answers.append(EvictionOutcome(EvictionResult.GONE))
+    world.add(claim(), pod(), rule())
+    world.advance(1)
+    assert world.evicted == []
+    world.advance(120)
+    assert world.evicted == ["pod"]
+
+
 def test_pod_that_is_being_deleted_is_not_evicted_again(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Mode.REPLACEMENT, FREE)
     world.cluster.lingering = True

@@ -178,3 +178,16 @@ def test_member_whose_pool_is_not_published_in_full_goes_along_with_one_that_a_r
     world.add(rule())
     world.advance(30)
     assert sorted(world.evicted) == ["a", "b"]
+
+
+def test_pods_wait_for_the_last_of_their_group_although_the_group_is_seen_after_them() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    for name, seconds in (("x", 100), ("y", 600)):
+        world.add(claim(name, tolerates(seconds)), pod(name, pod_group="ring"))
+    world.add(rule())
+    world.advance(1)
+    world.add(GROUP)
+    world.advance(590)
+    assert world.evicted == []
+    world.advance(60)
+    assert world.evicted == ["x", "y"]

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.builders import NOW
+from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, World
+from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.modes import Mode
 from webhook.policy.model import EvictionWindow
 
@@ -101,3 +102,37 @@ def test_pods_on_hold_that_are_due_at_several_times_are_not_tried_before_the_las
     world.advance(2)
     assert sorted(world.evicted) == ["a", "b"]
     assert len(tried) == 1
+
+
+@pytest.mark.parametrize("later", [-1, 0, 1])
+def test_rate_of_each_pod_of_a_unit_holds_although_others_of_it_may_go_faster(later: int) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    for at in range(30):
+        for pool in ("fast", "slow"):
+            world.add(claim(f"{pool}-{at}", pool=pool), pod(f"{pool}-{at}", gang=f"g-{at}"))
+    for pool, rate, added in (("slow", "1", NOW + timedelta(seconds=later)), ("fast", "1000", NOW)):
+        selector = DeviceSelector(DRIVER, pool)
+        world.add(rule(pool, selector=selector, added=added, annotations={EVICTIONS_PER_SECOND: rate}))
+    world.advance(max(later, 0))
+    gone = list[int]()
+    for _ in range(4):
+        gone.append(sum(name.startswith("slow") for name in world.evicted))
+        world.advance(1)
+    assert gone == [10, 11, 12, 13]
+
+
+def test_rate_that_a_rule_is_given_later_holds_for_units_that_wait() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=0.001, burst=1))
+    for at in range(30):
+        for pool in ("fast", "slow"):
+            world.add(claim(f"{pool}-{at}", pool=pool), pod(f"{pool}-{at}", gang=f"g-{at}"))
+    for pool in ("fast", "slow"):
+        world.add(rule(pool, selector=DeviceSelector(DRIVER, pool)))
+    world.advance(1)
+    assert len(world.evicted) == 2
+    for pool, rate in (("fast", "1000"), ("slow", "1")):
+        before = world.inventory.rules[pool]
+        meta = structs.replace(before.meta, annotations={EVICTIONS_PER_SECOND: rate})
+        world.change(before, structs.replace(before, meta=meta))
+    world.advance(4)
+    assert len(world.evicted) == 2 + 2 * 14

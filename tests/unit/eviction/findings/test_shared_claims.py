@@ -18,6 +18,7 @@ from webhook.api.pods import PodClaim
 from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector
 from webhook.eviction.ceiling import Confirmation, ceiling_of
 from webhook.eviction.modes import Mode
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.inventory.impact import Taint, impact_of
 from webhook.policy.model import EvictionProfile, Policy
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from webhook.api.claims import ResourceClaim
     from webhook.api.pods import Pod
     from webhook.api.rules import DeviceTaintRule
-    from webhook.eviction.ports import Ceiling, EvictionOutcome, PodRef
+    from webhook.eviction.ports import Ceiling, PodRef
 
 SHARED = "shared-claim"
 GROUP = Consumer("scheduling.k8s.io", "podgroups", "gang", "uid-gang")
@@ -225,3 +226,21 @@ def test_pod_that_stays_for_its_pod_group_takes_no_other_along() -> None:
     world.add(claim("beside", devices=("gpu-0",)))
     world.advance(60)
     assert world.evicted == ["beside"], "because of its own claim"
+
+
+def test_pod_that_joins_a_claim_during_its_last_round_goes_if_that_round_evicts_nobody() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    first, second, third = replica(1), replica(2), replica(3)
+    world.add(shared(first), first, rule())
+    world.advance(1)
+    reserve(world, second)
+
+    def join() -> None:
+        reserve(world, second, third)
+        world.add(third)
+
+    world.cluster.while_connecting.append(join)
+    world.cluster.answers.append(EvictionOutcome(EvictionResult.FAILED, "internal error"))
+    world.add(second)
+    world.advance(60)
+    assert world.evicted == ["web-1", "web-2", "web-3"]

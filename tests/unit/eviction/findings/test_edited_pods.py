@@ -1,0 +1,85 @@
+"""Edits of a waiting pod after which it is exempt, or is left to complete, and edits that take this back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from msgspec import structs
+
+from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.world import FREE, Budget, World
+from webhook.api.claims import Consumer
+from webhook.api.owners import Owner
+from webhook.api.pods import PodClaim
+from webhook.eviction.modes import Mode
+
+if TYPE_CHECKING:
+    from webhook.policy.model import EvictionProfile
+
+BY_DAEMON_SET: Final = {"owner": Owner("DaemonSet", "rs", "uid-rs")}
+COMPLETES: Final = {"completes": True}
+PATIENT: Final = structs.replace(FREE, wait_for_completion_seconds=100.0)
+
+
+def give_up_if_it_spins(world: World) -> None:
+    tried = list[str]()
+    evict = world.worker.evict
+
+    async def counted(uid: str) -> None:
+        tried.append(uid)
+        assert len(tried) < 5, "tried again and again"
+        await evict(uid)
+
+    world.worker.evict = counted  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("edit", "profile"), [(BY_DAEMON_SET, FREE), (COMPLETES, PATIENT)], ids=["exempt", "completes"]
+)
+def test_pod_goes_that_an_edit_exempted_only_for_a_while(edit: dict[str, Any], profile: EvictionProfile) -> None:
+    world = World(Mode.REPLACEMENT, profile)
+    budget = Budget()
+    world.add(claim("a"), owned("a"))
+    world.add_budget(budget)
+    world.add(rule())
+    world.advance(20)
+    before = world.pod("a")
+    world.change(before, structs.replace(before, **edit))
+    world.advance(10)
+    world.change(world.pod("a"), before)
+    world.advance(10)
+    budget.allows_at = 0
+    world.worker.observe_budget("ml", "0")
+    world.advance(10)
+    assert world.evicted == ["a"]
+
+
+def test_pod_that_an_edit_exempts_keeps_no_other_of_its_claim() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    users = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "ab"])
+    shared = (PodClaim("s-claim"),)
+    world.add(claim("s", consumers=users, owner=""), pod("a", claims=shared), owned("b", claims=shared))
+    world.trusted = False
+    world.add(rule())
+    world.advance(1)
+    world.change(world.pod("b"), structs.replace(world.pod("b"), **BY_DAEMON_SET))
+    world.trusted = True
+    give_up_if_it_spins(world)
+    world.advance(1)
+    assert world.evicted == ["a"]
+
+
+def test_pod_waits_for_one_of_its_gang_that_an_edit_has_complete() -> None:
+    world = World(Mode.REPLACEMENT, PATIENT)
+    world.add(*[each for name in "ab" for each in (claim(name, devices=(f"gpu-{name}",)), pod(name, gang="train"))])
+    world.trusted = False
+    world.add(rule())
+    world.advance(1)
+    world.change(world.pod("b"), structs.replace(world.pod("b"), **COMPLETES))
+    world.trusted = True
+    give_up_if_it_spins(world)
+    world.advance(90)
+    assert world.evicted == []
+    world.advance(20)
+    assert world.evicted == ["a", "b"]
