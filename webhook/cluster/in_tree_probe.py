@@ -12,6 +12,7 @@ from webhook.api.meta import GROUP, parse_time
 from webhook.cluster.cache.in_tree_writes import IN_TREE_MANAGER
 from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable, is_admission_refusal
 from webhook.cluster.client.list_pages import decoded, pages
+from webhook.eviction.conditions import CANARY, IN_TREE
 from webhook.eviction.modes import InTree
 from webhook.flowcontrol.backoff import Backoff
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CANARY: Final = "device-taint-webhook-canary"
 _DRIVER: Final = "canary.devicetaint.io"
 WAIT_SECONDS: Final = 5.0
 """How long the in-tree controller has to write a status; it did within 2 s (seen on 1.37.0)."""
@@ -115,8 +115,11 @@ async def _create(cluster: ThrottledCluster, collection: str, name: str) -> bool
 async def _watch(cluster: ThrottledCluster, path: str, until: float, clock: Callable[[], float]) -> InTree:
     while True:
         rule = decoded(await cluster.get(path), path)
-        managers = [each.get("manager") for each in rule["metadata"].get("managedFields") or ()]
-        if IN_TREE_MANAGER in managers:
+        entries = rule["metadata"].get("managedFields") or ()
+        writers = [each.get("manager") for each in entries if each.get("subresource") == "status"]
+        conditions = (rule.get("status") or {}).get("conditions") or ()
+        # Who may write rules can send any managedFields, and no condition; ours is written on no canary.
+        if IN_TREE_MANAGER in writers and IN_TREE in [each["type"] for each in conditions]:
             return InTree.ACTIVE
         if clock() >= until:
             return InTree.ABSENT

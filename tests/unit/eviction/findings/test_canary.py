@@ -9,9 +9,10 @@ from tests.unit.cluster.peer import Answer, Peer, Reply, Request, run, status
 from webhook.api.meta import GROUP
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.client.errors import ClusterError
-from webhook.cluster.in_tree_probe import CANARY, find_in_tree
+from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.config.evict import parse_evict
 from webhook.daemons.evict import Worker
+from webhook.eviction.conditions import CANARY
 from webhook.eviction.modes import InTree
 
 if TYPE_CHECKING:
