@@ -129,12 +129,12 @@ async def _watch(cluster: ThrottledCluster, path: str, until: float, clock: Call
 async def _remove_left_over(cluster: ThrottledCluster, collection: str, before: datetime) -> None:
     """Deletes canaries that were created before that time. A failure changes nothing else: the next start retries."""
     try:
-        rules = [rule["metadata"] async for page in pages(cluster, collection) for rule in page]
+        rules = [rule["metadata"] async for page in pages(cluster, collection) for rule in page if _is_canary(rule)]
     except ClusterError as error:
         log.info("rules not listed, so no canary of an earlier process is deleted", extra={"error": str(error)})
         return
     for meta in rules:
-        if meta["name"].startswith(f"{CANARY}-") and _created_before(meta, before):
+        if _created_before(meta, before):
             fields = {"rule": meta["name"]}
             try:
                 await cluster.delete(f"{collection}/{meta['name']}", {"preconditions": {"uid": meta["uid"]}})
@@ -142,6 +142,14 @@ async def _remove_left_over(cluster: ThrottledCluster, collection: str, before: 
                 log.info("canary rule of an earlier process not deleted", extra={**fields, "error": str(error)})
             else:
                 log.info("canary rule of an earlier process deleted", extra=fields)
+
+
+def _is_canary(rule: dict[str, Any]) -> bool:
+    """Whether it is what `_create` writes: anyone may name a rule so."""
+    spec = rule.get("spec") or {}
+    selector, taint = spec.get("deviceSelector") or {}, spec.get("taint") or {}
+    named = rule["metadata"]["name"].startswith(f"{CANARY}-")
+    return named and (selector.get("driver"), taint.get("effect")) == (_DRIVER, "None")
 
 
 def _created_before(meta: dict[str, Any], before: datetime) -> bool:

@@ -176,19 +176,23 @@ def test_without_rules_nothing_can_be_told() -> None:
 
 OWN = f"{CANARY}-x"
 OLD = format_time(NOW - timedelta(seconds=61))
+SPEC: Final = {"deviceSelector": {"driver": "canary.devicetaint.io"}, "taint": {"effect": "None"}}
 
 
 class WithOthers(Rules):
     """Beside the canary there are other rules; `troubles` are those of the deletion of the others."""
 
-    def __init__(self, *others: dict[str, str], **fields: Any) -> None:
+    def __init__(self, *others: dict[str, Any], **fields: Any) -> None:
         super().__init__(**fields)
         self.others = others
         self.removed: list[tuple[str, object]] = []
 
     def __call__(self, request: Request) -> Reply:
         if request.method == "GET" and request.path == RULES_PATH:
-            items = [{"metadata": {"uid": f"uid-{each['name']}", **each}} for each in self.others]
+            items = [
+                {"spec": each.get("spec", SPEC), "metadata": {"uid": f"uid-{each['name']}", **each}}
+                for each in self.others
+            ]
             return Answer({"metadata": {"resourceVersion": "1"}, "items": items})
         if request.method == "DELETE" and not request.path.endswith(OWN):
             self.removed.append((request.path, request.json.get("preconditions")))
@@ -210,6 +214,9 @@ def test_only_canaries_of_processes_that_ended_are_cleared_away() -> None:
             {"name": f"{CANARY}-3"},
             {"name": f"{CANARY}s", "creationTimestamp": OLD},
             {"name": "by-hand", "creationTimestamp": OLD},
+            {"name": f"{CANARY}-4", "creationTimestamp": OLD, "spec": SPEC | {"deviceSelector": {"driver": "gpu"}}},
+            {"name": f"{CANARY}-5", "creationTimestamp": OLD, "spec": SPEC | {"deviceSelector": None}},
+            {"name": f"{CANARY}-6", "creationTimestamp": OLD, "spec": SPEC | {"taint": {"effect": "NoExecute"}}},
         )
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.otherwise = rules = WithOthers(*others)

@@ -25,7 +25,8 @@ def with_left_over(request: Request) -> Reply:
     """An API server that has the canary of a process that was killed long ago."""
     if request.method == "GET" and request.path == RULES_PATH:
         meta = {"name": LEFT_OVER, "uid": "u1", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-        return Answer({"metadata": {"resourceVersion": "1"}, "items": [{"metadata": meta}]})
+        spec = {"deviceSelector": {"driver": "canary.devicetaint.io"}, "taint": {"effect": "None"}}
+        return Answer({"metadata": {"resourceVersion": "1"}, "items": [{"metadata": meta, "spec": spec}]})
     return Answer({"metadata": {"name": request.path.rpartition("/")[2], "managedFields": []}})
 
 
