@@ -65,6 +65,8 @@ class CeilingGroups:
         """Rules, by name, whose count has changed although no pod was evicted; the planner empties it."""
         self.to_lift: set[str] = set()
         """Stopped groups that may hit less since one of their rules has changed; the planner empties it."""
+        self.moved: set[str] = set()
+        """Rules, by uid, that were judged with others than before; the planner empties it."""
 
     # --- queries ---------------------------------------------------------------------------------
 
@@ -309,6 +311,7 @@ class CeilingGroups:
             # What a leader before has counted, it has counted against this code; the key was read late.
             known_before = uid not in self._groups and tally.first_code == code_of(rule.meta)
             kept, tally.counting = (kept, 0) if known_before else (0, kept)
+        self.moved.add(uid)
         self._remove(uid)
         tally.counting = kept
         self._add(rule, key)
