@@ -12,6 +12,7 @@ from webhook.api.claims import ResourceClaim
 from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
+from webhook.api.slices import ResourceSlice
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
 from webhook.eviction.evicted import record_evicted
@@ -80,6 +81,9 @@ class Planner:
                 members = self._core.deps.inventory.members_of(key_of(group.meta))
                 self._core.plans.regroup(members)
                 self._backlog.pods.add(members)
+            case ResourceSlice() as changed:
+                self._resume(self._core.ceilings.observe_slice(changed))
+                self.follow_ceilings()
             case ResourceClaim() as claim:
                 self._observe_claim(key_of(claim.meta), new)
             case _:
@@ -155,6 +159,8 @@ class Planner:
             core.queue.add_after(WorkItem(ItemKind.CEILING, group), _LIFT_SECONDS)
         if ceilings.moved:
             self._follow_rates(ceilings.moved)
+        for name in ceilings.moved.values():
+            self.mark_rule(name)
         for each in (ceilings.counted_anew, ceilings.to_lift, ceilings.moved):
             each.clear()
 
