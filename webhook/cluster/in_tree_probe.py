@@ -12,6 +12,7 @@ from webhook.api.meta import GROUP, parse_time
 from webhook.cluster.cache.in_tree_writes import IN_TREE_MANAGER
 from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable, is_admission_refusal
 from webhook.cluster.client.list_pages import decoded, pages
+from webhook.eviction.conditions import CANARY, IN_TREE
 from webhook.eviction.modes import InTree
 from webhook.flowcontrol.backoff import Backoff
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CANARY: Final = "device-taint-webhook-canary"
 _DRIVER: Final = "canary.devicetaint.io"
 WAIT_SECONDS: Final = 5.0
 """How long the in-tree controller has to write a status; it did within 2 s (seen on 1.37.0)."""
@@ -115,8 +115,11 @@ async def _create(cluster: ThrottledCluster, collection: str, name: str) -> bool
 async def _watch(cluster: ThrottledCluster, path: str, until: float, clock: Callable[[], float]) -> InTree:
     while True:
         rule = decoded(await cluster.get(path), path)
-        managers = [each.get("manager") for each in rule["metadata"].get("managedFields") or ()]
-        if IN_TREE_MANAGER in managers:
+        entries = rule["metadata"].get("managedFields") or ()
+        writers = [each.get("manager") for each in entries if each.get("subresource") == "status"]
+        conditions = (rule.get("status") or {}).get("conditions") or ()
+        # Who may write rules can send any managedFields, and no condition; ours is written on no canary.
+        if IN_TREE_MANAGER in writers and IN_TREE in [each["type"] for each in conditions]:
             return InTree.ACTIVE
         if clock() >= until:
             return InTree.ABSENT
@@ -126,12 +129,12 @@ async def _watch(cluster: ThrottledCluster, path: str, until: float, clock: Call
 async def _remove_left_over(cluster: ThrottledCluster, collection: str, before: datetime) -> None:
     """Deletes canaries that were created before that time. A failure changes nothing else: the next start retries."""
     try:
-        rules = [rule["metadata"] async for page in pages(cluster, collection) for rule in page]
+        rules = [rule["metadata"] async for page in pages(cluster, collection) for rule in page if _is_canary(rule)]
     except ClusterError as error:
         log.info("rules not listed, so no canary of an earlier process is deleted", extra={"error": str(error)})
         return
     for meta in rules:
-        if meta["name"].startswith(f"{CANARY}-") and _created_before(meta, before):
+        if _created_before(meta, before):
             fields = {"rule": meta["name"]}
             try:
                 await cluster.delete(f"{collection}/{meta['name']}", {"preconditions": {"uid": meta["uid"]}})
@@ -139,6 +142,14 @@ async def _remove_left_over(cluster: ThrottledCluster, collection: str, before: 
                 log.info("canary rule of an earlier process not deleted", extra={**fields, "error": str(error)})
             else:
                 log.info("canary rule of an earlier process deleted", extra=fields)
+
+
+def _is_canary(rule: dict[str, Any]) -> bool:
+    """Whether it is what `_create` writes: anyone may name a rule so."""
+    spec = rule.get("spec") or {}
+    selector, taint = spec.get("deviceSelector") or {}, spec.get("taint") or {}
+    named = rule["metadata"]["name"].startswith(f"{CANARY}-")
+    return named and (selector.get("driver"), taint.get("effect")) == (_DRIVER, "None")
 
 
 def _created_before(meta: dict[str, Any], before: datetime) -> bool:

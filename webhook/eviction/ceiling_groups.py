@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceTaintRule
+    from webhook.api.slices import ResourceSlice
     from webhook.eviction.dependencies import Dependencies
     from webhook.eviction.hits import RuleHits
     from webhook.eviction.pod_plan import PodPlan
@@ -65,6 +66,8 @@ class CeilingGroups:
         """Rules, by name, whose count has changed although no pod was evicted; the planner empties it."""
         self.to_lift: set[str] = set()
         """Stopped groups that may hit less since one of their rules has changed; the planner empties it."""
+        self.moved: dict[str, str] = {}
+        """Rules, names by uid, that turned out to be judged with others; the planner empties it."""
 
     # --- queries ---------------------------------------------------------------------------------
 
@@ -101,7 +104,7 @@ class CeilingGroups:
         if before is None:
             waited = key == uid and uid in self._groups
             self._add(rule, key)
-            resumed += self._sort_again(uid) if waited else ()
+            resumed += self._sort_again(self._marked_for(uid)) if waited else ()
         elif before != key:
             resumed += [rule] if uid in self._groups[before].held else []
             self._move(rule, key)
@@ -125,7 +128,7 @@ class CeilingGroups:
         """A patch is known now, or has changed. Returns rules that are stopped no longer."""
         if old is not None and _said(old) == _said(patch):
             return []
-        resumed = self._sort_again(patch.meta.uid)
+        resumed = self._sort_again(self._marked_for(patch.meta.uid))
         group = self._groups.get(patch.meta.uid)
         if group is None:
             return resumed
@@ -133,9 +136,18 @@ class CeilingGroups:
         self._follow_patch(group, patch, rejudged=rejudged)
         return [*resumed, *self._lift(group)]
 
-    def _sort_again(self, owner: str) -> list[DeviceTaintRule]:
-        """A patch or rule, by uid, is known now, or has changed. Returns rules that are stopped no longer."""
-        marked = [each for each in self._deps.inventory.rules.values() if each.origin.uid == owner]
+    def observe_slice(self, changed: ResourceSlice) -> list[DeviceTaintRule]:
+        """A slice has changed, and may show what hardware rules are for. Returns rules that are stopped no longer."""
+        rules, pool = self._deps.inventory.rules.values(), changed.pool
+        unproved = [each for each in rules if each.origin.rule and each.meta.uid not in self._proofs]
+        return self._sort_again([each for each in unproved if each.selector and each.selector.pool == pool])
+
+    def _marked_for(self, owner: str) -> list[DeviceTaintRule]:
+        """The rules that name a patch or rule, by uid, as their owner."""
+        return [each for each in self._deps.inventory.rules.values() if each.origin.uid == owner]
+
+    def _sort_again(self, marked: list[DeviceTaintRule]) -> list[DeviceTaintRule]:
+        """What shows where these rules belong has changed. Returns rules that are stopped no longer."""
         moving = [each for each in marked if self._group_of.get(each.meta.uid) not in (None, self._key_of(each))]
         return [rule for each in moving for rule in self.observe(each, each)]
 
@@ -309,6 +321,7 @@ class CeilingGroups:
             # What a leader before has counted, it has counted against this code; the key was read late.
             known_before = uid not in self._groups and tally.first_code == code_of(rule.meta)
             kept, tally.counting = (kept, 0) if known_before else (0, kept)
+        self.moved[uid] = rule.meta.name
         self._remove(uid)
         tally.counting = kept
         self._add(rule, key)

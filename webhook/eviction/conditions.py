@@ -30,6 +30,8 @@ EVICTED_PODS: Final = f"{OWN_GROUP}/EvictedPods"
 COUNTED_PODS: Final = f"{OWN_GROUP}/CountedPods"
 """Set once fewer pods count against the rule's ceiling than were evicted; the message is their number, in digits."""
 IN_TREE: Final = "EvictionInProgress"
+CANARY: Final = "device-taint-webhook-canary"
+"""Begins the names of rules on which only the in-tree controller writes its condition, which shows that it runs."""
 _TRUE: Final = "True"
 _FALSE: Final = "False"
 _MESSAGE_MOST: Final = 32768

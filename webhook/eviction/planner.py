@@ -12,6 +12,7 @@ from webhook.api.claims import ResourceClaim
 from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
+from webhook.api.slices import ResourceSlice
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
 from webhook.eviction.evicted import record_evicted
@@ -60,6 +61,7 @@ class Planner:
         for name, rule in self._core.deps.inventory.rules.items():
             self._core.queue.add(WorkItem(ItemKind.RULE, name))
             self._core.ceilings.observe(None, rule)
+        self.follow_ceilings()
         self._backlog.pods.add(self._core.evictions.everything())
         self._core.breaker.start()
         return self.begin()
@@ -81,6 +83,9 @@ class Planner:
                 self._backlog.pods.add(members)
                 if not isinstance(old, PodGroup) or new is None or old.disruption_mode != group.disruption_mode:
                     self._form_again(members)  # whether they wait for the last of them may have changed
+            case ResourceSlice() as changed:
+                self._resume(self._core.ceilings.observe_slice(changed))
+                self.follow_ceilings()
             case ResourceClaim() as claim:
                 key = key_of(claim.meta)
                 if self._core.returns.observe(key, new if isinstance(new, ResourceClaim) else None):
@@ -124,7 +129,7 @@ class Planner:
         core.queue.add(WorkItem(ItemKind.RULE, new.meta.name))
         core.limiter.forget_groups()
         if known is not None and own_rate(known) != own_rate(new):
-            self._backlog.to_enqueue.add([plan.uid for plan in core.plans.of_rule(new.meta.uid)])
+            self._follow_rates((new.meta.uid,))
         if not is_ours(new, core.scope):
             core.announcements.forget(new.meta.uid)  # if it asks again, that is announced again
         self._resume(core.ceilings.observe(known, new))
@@ -133,7 +138,6 @@ class Planner:
     def observe_patch(self, old: ResourceSlicePatch | None, patch: ResourceSlicePatch) -> bool:
         """A patch is known now, or has changed. Returns whether planning is complete."""
         self._resume(self._core.ceilings.observe_patch(old, patch))
-        self._core.limiter.forget_groups()  # its rules share a rate from now on
         self.follow_ceilings()
         return self.begin()
 
@@ -151,7 +155,7 @@ class Planner:
         self.mark_claims(self._core.evictions.resume(*rules))
 
     def follow_ceilings(self) -> None:
-        """Writes counts that have moved from rule to rule, and checks stopped groups again in a while.
+        """Follows rules to other groups: their rates, their counts, and in a while whether those are still stopped.
 
         A patch changes many rules, one after the other, and each check is a look at all pods of the patch.
         """
@@ -160,8 +164,20 @@ class Planner:
             core.queue.add(WorkItem(ItemKind.RULE, name))
         for group in ceilings.to_lift:
             core.queue.add_after(WorkItem(ItemKind.CEILING, group), _LIFT_SECONDS)
-        ceilings.counted_anew.clear()
-        ceilings.to_lift.clear()
+        if ceilings.moved:
+            self._follow_rates(ceilings.moved)
+        for name in ceilings.moved.values():
+            self.mark_rule(name)
+        for each in (ceilings.counted_anew, ceilings.to_lift, ceilings.moved):
+            each.clear()
+
+    def _follow_rates(self, rules: Iterable[str]) -> None:
+        """The rates of these rules, by uid, have changed, for their pods and for those that go with them."""
+        core = self._core
+        plans = {plan.uid: plan for uid in rules for plan in core.plans.of_rule(uid)}
+        units = {id(unit): unit for unit in map(core.plans.units.of, plans.values()) if unit is not None}
+        core.limiter.forget_groups()
+        self._backlog.to_enqueue.add([*plans, *[each.uid for unit in units.values() for each in unit.plans]])
 
     def replan_all(self) -> bool:
         """Plans all pods again: the policy has changed, and profiles and limits may have changed with it."""

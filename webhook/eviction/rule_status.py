@@ -10,6 +10,7 @@ from msgspec import structs
 from webhook.api.rules import NEVER, NOT_BEFORE
 from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.eviction.conditions import (
+    CANARY,
     COUNTED_PODS,
     EVICTED_PODS,
     EVICTION,
@@ -246,7 +247,7 @@ class RuleStatusUpdater:
         if ours is not None:
             known = condition_of(rule.conditions, EVICTION)
             conditions.append(updated(known, EVICTION, ours, generation, now))
-        if self._deps.mode is Mode.REPLACEMENT:
+        if self._deps.mode is Mode.REPLACEMENT and not rule.meta.name.startswith(CANARY):
             known, state.forecast = condition_of(rule.conditions, IN_TREE), forecast
             evicted = self._ceilings.tally_of(rule).evicted
             theirs = in_tree_condition(rule.taint.effect, progress.pending, progress.namespaces, evicted, forecast)

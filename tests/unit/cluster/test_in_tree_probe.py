@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -16,7 +16,8 @@ from webhook.api.meta import format_time
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.in_tree_writes import IN_TREE_MANAGER
 from webhook.cluster.client.errors import Refused, Unavailable
-from webhook.cluster.in_tree_probe import CANARY, find_in_tree
+from webhook.cluster.in_tree_probe import find_in_tree
+from webhook.eviction.conditions import CANARY
 from webhook.eviction.modes import InTree
 
 if TYPE_CHECKING:
@@ -26,10 +27,19 @@ if TYPE_CHECKING:
 
 
 class Rules:
-    """Answers about one rule, with a status or without; `troubles` come first of all that a DELETE is answered."""
+    """Answers about one rule, with these conditions; `troubles` come first of all that a DELETE is answered."""
 
-    def __init__(self, *managers: str, refusal: int = 0, troubles: Sequence[Reply] = ()) -> None:
-        self.managers = managers
+    def __init__(
+        self,
+        manager: str = "",
+        subresource: str = "",
+        conditions: Sequence[str] = (),
+        *,
+        refusal: int = 0,
+        troubles: Sequence[Reply] = (),
+    ) -> None:
+        self.managed = [{"manager": "device-taint-webhook"}, {"manager": manager, "subresource": subresource}]
+        self.conditions = [{"type": each} for each in conditions]
         self.refusal = refusal
         self.troubles = deque(troubles)
         self.tried = 0
@@ -43,18 +53,24 @@ class Rules:
             if self.troubles:
                 return self.troubles.popleft()
             self.deleted = True
-        managed = [{"manager": manager} for manager in self.managers]
-        return Answer({"metadata": {"name": "canary", "managedFields": managed}})
+        metadata = {"name": "canary", "managedFields": self.managed}
+        return Answer({"metadata": metadata, "status": {"conditions": self.conditions}})
+
+
+WRITTEN: Final = (IN_TREE_MANAGER, "status", ["EvictionInProgress"])
 
 
 @pytest.mark.parametrize(
     ("rules", "expected", "deleted"),
     [
-        (Rules("device-taint-webhook", IN_TREE_MANAGER), InTree.ACTIVE, True),
-        (Rules("device-taint-webhook"), InTree.ABSENT, True),
-        (Rules(refusal=422), InTree.UNKNOWN, False),
+        pytest.param(Rules(*WRITTEN), InTree.ACTIVE, True, id="answered"),
+        pytest.param(Rules(), InTree.ABSENT, True, id="not answered"),
+        pytest.param(Rules(refusal=422), InTree.UNKNOWN, False, id="effect None not known"),
+        pytest.param(Rules(IN_TREE_MANAGER), InTree.ABSENT, True, id="a field manager made up"),
+        pytest.param(Rules(IN_TREE_MANAGER, "status"), InTree.ABSENT, True, id="managedFields made up"),
+        pytest.param(Rules(IN_TREE_MANAGER, "", WRITTEN[2]), InTree.ABSENT, True, id="a condition of another one"),
+        pytest.param(Rules(*WRITTEN[:2], ["Ready"]), InTree.ABSENT, True, id="another condition"),
     ],
-    ids=["answered", "not answered", "effect None not known"],
 )
 def test_canary(rules: Rules, expected: InTree, deleted: bool) -> None:  # noqa: FBT001
     async def test() -> None:
@@ -109,7 +125,7 @@ def test_canary_is_deleted_though_whoever_looks_is_cancelled_again_and_again() -
 
     async def test() -> None:
         async with Peer() as peer, acting_cluster(peer) as cluster:
-            peer.otherwise = rules = Rules(IN_TREE_MANAGER, troubles=[Drop(), Drop()])
+            peer.otherwise = rules = Rules(*WRITTEN, troubles=[Drop(), Drop()])
             looking = asyncio.create_task(find_in_tree(cluster, RULES, "x"))
             for tries in (1, 2):
                 await until(lambda: rules.tried >= tries, "a try")  # noqa: B023 -- called here
@@ -160,19 +176,23 @@ def test_without_rules_nothing_can_be_told() -> None:
 
 OWN = f"{CANARY}-x"
 OLD = format_time(NOW - timedelta(seconds=61))
+SPEC: Final = {"deviceSelector": {"driver": "canary.devicetaint.io"}, "taint": {"effect": "None"}}
 
 
 class WithOthers(Rules):
     """Beside the canary there are other rules; `troubles` are those of the deletion of the others."""
 
-    def __init__(self, *others: dict[str, str], **fields: Any) -> None:
+    def __init__(self, *others: dict[str, Any], **fields: Any) -> None:
         super().__init__(**fields)
         self.others = others
         self.removed: list[tuple[str, object]] = []
 
     def __call__(self, request: Request) -> Reply:
         if request.method == "GET" and request.path == RULES_PATH:
-            items = [{"metadata": {"uid": f"uid-{each['name']}", **each}} for each in self.others]
+            items = [
+                {"spec": each.get("spec", SPEC), "metadata": {"uid": f"uid-{each['name']}", **each}}
+                for each in self.others
+            ]
             return Answer({"metadata": {"resourceVersion": "1"}, "items": items})
         if request.method == "DELETE" and not request.path.endswith(OWN):
             self.removed.append((request.path, request.json.get("preconditions")))
@@ -194,6 +214,9 @@ def test_only_canaries_of_processes_that_ended_are_cleared_away() -> None:
             {"name": f"{CANARY}-3"},
             {"name": f"{CANARY}s", "creationTimestamp": OLD},
             {"name": "by-hand", "creationTimestamp": OLD},
+            {"name": f"{CANARY}-4", "creationTimestamp": OLD, "spec": SPEC | {"deviceSelector": {"driver": "gpu"}}},
+            {"name": f"{CANARY}-5", "creationTimestamp": OLD, "spec": SPEC | {"deviceSelector": None}},
+            {"name": f"{CANARY}-6", "creationTimestamp": OLD, "spec": SPEC | {"taint": {"effect": "NoExecute"}}},
         )
         async with Peer() as peer, acting_cluster(peer) as cluster:
             peer.otherwise = rules = WithOthers(*others)

@@ -78,6 +78,22 @@ def test_rules_of_a_patch_share_one_rate_for_each_taint(rules: list[DeviceTaintR
         assert len(world.evicted) == gone
 
 
+@pytest.mark.parametrize("gangs", [False, True], ids=["of single pods", "of pods with others that they do not hit"])
+def test_rules_seen_before_the_update_of_their_patch_share_its_rate(*, gangs: bool) -> None:
+    """Their pods are queued by then, each with the rate of its own rule."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, priority_at_most=-1), structs.replace(FREE, rate=1, burst=2))
+    world.set_patch(patch(PATCH, DeviceSelector(DRIVER), DeviceTaint(KEY, "", "None")))
+    for number in range(6):
+        world.add(claim(f"of-patch-{number}", pool=f"node-{number}"), pod(f"of-patch-{number}", gang=f"g-{number}"))
+        if gangs:
+            world.add(claim(f"a-{number}", pool="other"), pod(f"a-{number}", gang=f"g-{number}", priority=-1))
+    world.add(rule("other", selector=DeviceSelector(DRIVER, "other")), *[part(number) for number in range(6)])
+    world.set_patch(patch(PATCH, DeviceSelector(DRIVER)))
+    for seconds, gone in enumerate([2, 3, 4]):
+        world.advance(min(seconds, 1))
+        assert evicted(world, "of-patch") == gone
+
+
 def test_rule_that_claims_to_be_of_a_patch_has_no_fresh_burst_for_another_key() -> None:
     """N-17: whatever changes on a rule; that it names a patch proves nothing."""
     world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=1, burst=2))

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from tests.builders import DRIVER, KEY
 from tests.costs import calls_of
-from tests.unit.eviction.objects import claim, pod, rule, tolerates
+from tests.unit.eviction.objects import claim, pod, rule, slice_of, tolerates
 from tests.unit.eviction.patched import (
     PATCH,
     POOL_0,
@@ -31,7 +31,9 @@ from tests.unit.eviction.patched import (
     stopped,
 )
 from tests.unit.eviction.world import FREE, World
-from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector, RuleOrigin
+from webhook.api.rules import CONFIRM_IMPACT, HARDWARE, SCOPE, DeviceSelector, RuleOrigin
+from webhook.api.slices import Device
+from webhook.api.taints import DeviceTaint
 from webhook.eviction.conditions import COUNTED_PODS, EVICTED_PODS
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
@@ -357,6 +359,39 @@ def test_rules_for_the_hardware_of_a_rule_that_is_gone_still_count_together() ->
     assert stopped(world, "s-0").startswith("DeviceTaintRule rule, with the rules for its hardware, hits 4 pods")
     drop(world, "s-0", "s-1")
     assert not world.worker._core.ceilings._groups
+
+
+def test_rule_for_hardware_that_a_slice_shows_later_counts_with_the_one_that_it_is_for() -> None:
+    """Rules and slices come by different watches; the pods are planned by then."""
+    world, names = limited(3), ("gpu-0", "mig-0")
+    shown = structs.replace(slice_of({}), pool="node-0", devices=(Device("gpu-0", (), counter_sets=("a",)),))
+    world.add(shown)
+    for number in range(4):
+        name = f"pod-{number}"
+        world.add(claim(name, tolerates(30), pool="node-0", devices=(names[number % 2],)), pod(name))
+    gpu, mig = (DeviceSelector(DRIVER, "node-0", name) for name in names)
+    late = rule(rule_name("rule", rule().taint, mig), selector=mig)
+    world.add(rule(selector=gpu, annotations={SCOPE: HARDWARE}), for_hardware(late))
+    world.settle()
+    devices = tuple([Device(name, (), counter_sets=("a",)) for name in names])
+    world.change(shown, structs.replace(shown, devices=devices))
+    world.advance(60)
+    assert world.evicted == []
+    assert stopped(world, late.meta.name).startswith("DeviceTaintRule rule, with the rules for its hardware, hits 4")
+
+
+def test_rules_that_turn_out_to_be_of_one_patch_are_checked_together() -> None:
+    world = limited(3)
+    world.set_patch(patch(PATCH, DeviceSelector(DRIVER), DeviceTaint(KEY, "", "None")))
+    for number in range(4):
+        name = f"pod-{number}"
+        world.add(claim(name, tolerates(30), pool=f"node-{number % 2}"), pod(name))
+    world.add(part(0), part(1))
+    world.settle()
+    world.set_patch(patch(PATCH, DeviceSelector(DRIVER)))
+    world.advance(60)
+    assert world.evicted == []
+    assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 4 pods, the limit is 3")
 
 
 # --- costs ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tests.unit.eviction.world import BLUNT, FREE, World
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction import rule_status
-from webhook.eviction.conditions import EVICTED_PODS, EVICTION, IN_TREE, ImpactForecast
+from webhook.eviction.conditions import CANARY, EVICTED_PODS, EVICTION, IN_TREE, ImpactForecast
 from webhook.eviction.expiry import CONTESTED
 from webhook.eviction.modes import Mode
 
@@ -85,6 +85,17 @@ def test_in_tree_condition_is_written_in_no_other_mode() -> None:
         world.add(claim(), pod(), rule(), asking(name="asking"))
         world.advance(30)
         assert written(world, IN_TREE) == []
+
+
+def test_in_tree_condition_is_written_on_no_canary() -> None:
+    """There it shows that the in-tree controller runs."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(rule(f"{CANARY}-x", effect="None"), rule("like-a-canary", effect="None"))
+    world.advance(30)
+    assert {name: len(each.conditions) for name, each in world.inventory.rules.items()} == {
+        f"{CANARY}-x": 0,
+        "like-a-canary": 1,
+    }
 
 
 def test_in_tree_condition_has_the_time_of_its_last_change() -> None:

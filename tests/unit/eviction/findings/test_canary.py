@@ -9,9 +9,10 @@ from tests.unit.cluster.peer import Answer, Peer, Reply, Request, run, status
 from webhook.api.meta import GROUP
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.client.errors import ClusterError
-from webhook.cluster.in_tree_probe import CANARY, find_in_tree
+from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.config.evict import parse_evict
 from webhook.daemons.evict import Worker
+from webhook.eviction.conditions import CANARY
 from webhook.eviction.modes import InTree
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ def with_left_over(request: Request) -> Reply:
     """An API server that has the canary of a process that was killed long ago."""
     if request.method == "GET" and request.path == RULES_PATH:
         meta = {"name": LEFT_OVER, "uid": "u1", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-        return Answer({"metadata": {"resourceVersion": "1"}, "items": [{"metadata": meta}]})
+        spec = {"deviceSelector": {"driver": "canary.devicetaint.io"}, "taint": {"effect": "None"}}
+        return Answer({"metadata": {"resourceVersion": "1"}, "items": [{"metadata": meta, "spec": spec}]})
     return Answer({"metadata": {"name": request.path.rpartition("/")[2], "managedFields": []}})
 
 
