@@ -348,3 +348,9 @@ def test_a_long_text_takes_no_more_memory_than_what_is_looked_at(check: Callable
     finally:
         tracemalloc.stop()
     assert most < 2_000_000
+
+
+@pytest.mark.parametrize("check", [dns1123_subdomain, dns1123_label, label_key, label_value])
+def test_a_text_that_is_wrong_past_what_is_looked_at_is_too_long(check: Callable[[str], Messages]) -> None:
+    (message,) = check("a" * 4096 + "!")
+    assert "must be no more than" in message
