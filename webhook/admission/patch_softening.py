@@ -25,6 +25,7 @@ from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.inventory.patch_reach import does_no_more, patch_skips_a_step
 from webhook.inventory.patching import taints_of_patch
 from webhook.policy.model import PolicyMode, Softening
+from webhook.validation.patches import PATCH_TAINTS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,7 +43,8 @@ def softening_of_patch(
 ) -> SofteningResult:
     """Whether taints of a patch that is created (`old` is None) or updated become NoSchedule. Raises OutOfTime."""
     literal = frozenset([taint.key for taint in new.taints if taint.effect == NO_EXECUTE])
-    if not literal or context.sight is None or context.policy.mode is PolicyMode.OFF:
+    off = context.sight is None or context.policy.mode is PolicyMode.OFF
+    if off or not literal or len(new.taints) > PATCH_TAINTS_MAX:
         return UNTOUCHED
     code = CarriedCode(new, old, code_about(new, context), request, context)
     # A new code allows the patch as it is, or the guard refuses it.

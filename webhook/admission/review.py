@@ -31,6 +31,8 @@ MAX_VALUES: Final = 400_000
 """Values in a review, as its text shows them: a bound on work and memory, far above what a server takes."""
 _FEW_BYTES: Final = 256 * 1024
 """Bodies up to here are not counted: what they can hold is soon read."""
+_AGAIN_BYTES: Final = 4 * 1024 * 1024
+"""Bodies up to here get a second look, which takes no steps: an API server stores less of two objects together."""
 
 _decoder: Final = msgspec.json.Decoder()
 
@@ -40,7 +42,7 @@ class BadReview(Exception):  # noqa: N818 -- named for what was sent, not for wh
 
 
 class TooManyValues(BadReview):
-    """The body has too many values to be read, and is not well-formed, so its uid was not found."""
+    """The body has too much in it to be read, and is not well-formed, so its uid was not found."""
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True):
@@ -287,6 +289,8 @@ def _without_large_parts(body: bytes | bytearray) -> JSON:
 
 
 def _decode_again(body: bytes | bytearray, error: Exception) -> JSON:
+    if len(body) > _AGAIN_BYTES:
+        raise TooManyValues(f"body: Invalid value: not JSON: {error}") from None
     again = salvaged(body)
     if again is not None:
         try:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from webhook.api.decode import Reader
 
 _LIST_ATTRIBUTES: Final = frozenset({"bools", "ints", "strings", "versions"})
+_TAINTS_MAX: Final = 128 * 16
+"""More than these are on too many devices, or too many on one of those devices (S-1, S-2)."""
 _taints_of: Final = attrgetter("taints")
 
 
@@ -79,9 +81,10 @@ def decode_slice(reader: Reader) -> ResourceSlice:
     spec = reader.child_or_empty("spec")
     pool = spec.child_or_empty("pool")
     crowded = len(spec.list("devices")) > FEW_DEVICES
+    unusual: list[DeviceTaint] = []
     devices = tuple(
         [
-            _usual_device(raw, crowded=crowded) or _any_device(spec, at, crowded=crowded)
+            _usual_device(raw, crowded=crowded) or _any_device(spec, at, unusual, crowded=crowded)
             for at, raw in enumerate(spec.list("devices"))
         ]
     )
@@ -137,9 +140,14 @@ def _have_single_values(attributes: JSON) -> bool:
         return False
 
 
-def _any_device(spec: Reader, at: int, *, crowded: bool) -> Device:
+def _any_device(spec: Reader, at: int, unusual: list[DeviceTaint], *, crowded: bool) -> Device:
+    """Any other; `unusual` are the taints of those before it. Once they are too many, only its name is read."""
+    if len(unusual) > _TAINTS_MAX:
+        return Device(spec.entry("devices", at).text("name"))
     read_taints(spec.raw["devices"][at])
-    return _decode_device(spec.entry("devices", at), crowded=crowded)
+    device = _decode_device(spec.entry("devices", at), crowded=crowded)
+    unusual += device.taints
+    return device
 
 
 def devices_as_written(value: ResourceSlice) -> JSON:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from webhook.files.spots import Step, Steps
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
-_CONSTANT: Final = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
+_CONSTANT: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|(-?Infinity|NaN)')
 _MAYBE_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _ESCAPE: Final = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL

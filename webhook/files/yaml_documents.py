@@ -38,11 +38,14 @@ MAX_DEPTH: Final = 100
 """No Kubernetes object nests half as deep."""
 MAX_ALIASED: Final = 100_000
 """How many values (keys too) of one document may come from aliases."""
+_DIRECTIVES_MAX: Final = 16
+"""The C library compares each directive with all before it, in one call."""
 _CORE: Final = "tag:yaml.org,2002:"
 _MERGE: Final = "<<"
 _CANNOT_START: Final = "found character that cannot start any token"
 _MAX_REMARKS: Final = 100
 _OCTAL: Final = re.compile(r"[+-]?0[0-7_]*[1-7][0-7_]*")
+_TAG_DIRECTIVE: Final = re.compile("(?:\\A|[\r\n\x85\u2028\u2029\ufeff])%TAG")
 _HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -71,6 +74,10 @@ def yaml_documents(text: str, first_line: int = 1, parser: Callable[[str], Any] 
 
     Raises Unreadable where the text is no YAML, or YAML that is not allowed in a manifest.
     """
+    for number, directive in enumerate(_TAG_DIRECTIVE.finditer(text)):
+        if number == _DIRECTIVES_MAX:
+            at = Position(first_line + text.count("\n", 0, directive.end()), 1)
+            raise Unreadable(f"not YAML for a manifest: more than {_DIRECTIVES_MAX} lines begin with %TAG", at)
     try:
         yield from _Builder((parser or EVENTS)(text), first_line, text).documents()
     except yaml.MarkedYAMLError as error:

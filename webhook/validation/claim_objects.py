@@ -284,7 +284,7 @@ def _reference_list_errors(holder: Node, names: Names, release: Release) -> Iter
 
 
 def _reference_errors(path: Path, text: str, names: Names) -> Iterator[FieldError]:
-    segments = text.split("/")
+    segments = text.split("/", 2)
     if len(segments) > 2:
         yield invalid(path, text, _NOT_A_REQUEST)
         return

@@ -83,7 +83,7 @@ def dns1123_subdomain(value: str) -> Messages:
     messages: list[str] = []
     if _size(value) > SUBDOMAIN_MAX_BYTES:
         messages.append(f"must be no more than {SUBDOMAIN_MAX_BYTES} bytes")
-    if not _SUBDOMAIN.fullmatch(value):
+    if not _SUBDOMAIN.fullmatch(value, 0, _LOOKED_AT):
         messages.append(_SUBDOMAIN_WRONG)
     return tuple(messages)
 
@@ -95,8 +95,8 @@ def dns1123_label(value: str) -> Messages:
     messages: list[str] = []
     if _size(value) > LABEL_MAX_BYTES:
         messages.append(f"must be no more than {LABEL_MAX_BYTES} bytes")
-    if not _LABEL.fullmatch(value):
-        messages.append("must not contain dots" if _SUBDOMAIN.fullmatch(value) else _LABEL_WRONG)
+    if not _LABEL.fullmatch(value, 0, _LOOKED_AT):
+        messages.append("must not contain dots" if _SUBDOMAIN.fullmatch(value, 0, _LOOKED_AT) else _LABEL_WRONG)
     return tuple(messages)
 
 
@@ -115,7 +115,7 @@ def label_key(value: str) -> Messages:
         messages.append("name part must be non-empty")
     elif _size(name) > LABEL_MAX_BYTES:
         messages.append(f"name part must be no more than {LABEL_MAX_BYTES} bytes")
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name, 0, _LOOKED_AT):
         messages.append(f"name part {_NAME_WRONG}")
     return tuple(messages)
 
@@ -126,7 +126,7 @@ def label_value(value: str) -> Messages:
     messages: list[str] = []
     if _size(value) > LABEL_MAX_BYTES:
         messages.append(f"must be no more than {LABEL_MAX_BYTES} bytes")
-    if value and not _NAME.fullmatch(value):
+    if value and not _NAME.fullmatch(value, 0, _LOOKED_AT):
         messages.append(_VALUE_WRONG)
     return tuple(messages)
 
@@ -147,7 +147,7 @@ def condition_reason(value: str) -> Messages:
 
 def c_identifier(value: str) -> Messages:
     """A C identifier (P-5)."""
-    if _C_IDENTIFIER.fullmatch(value):
+    if _C_IDENTIFIER.fullmatch(value, 0, _LOOKED_AT):
         return ()
     return (
         (
@@ -160,7 +160,9 @@ def c_identifier(value: str) -> Messages:
 
 def semantic_version(value: str) -> Messages:
     """A version by semver.org 2.0.0 (P-7)."""
-    return () if _SEMVER.fullmatch(value) else ("must be a string compatible with semver.org spec 2.0.0",)
+    return (
+        () if _SEMVER.fullmatch(value, 0, _LOOKED_AT) else ("must be a string compatible with semver.org spec 2.0.0",)
+    )
 
 
 def driver_name(path: Path, value: str, *, empty_twice: bool = False) -> Iterator[FieldError]:

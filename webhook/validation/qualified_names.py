@@ -21,7 +21,7 @@ _LOWER: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrs
 
 def qualified_name(path: Path, name: str) -> Iterator[FieldError]:
     """`name` or `domain/name`. A name with two slashes passes, as in the server."""
-    parts = name.split("/")
+    parts = name.split("/", 2)
     if len(parts) > 2:
         return
     if len(parts) == 2:
@@ -42,7 +42,7 @@ def fully_qualified_name(path: Path, name: str, release: Release) -> Iterator[Fi
     if not release.declarative:
         yield from qualified_name(path, name)
         return
-    parts = name.split("/")
+    parts = name.split("/", 2)
     if len(parts) > 2:
         return
     if len(parts) == 2:

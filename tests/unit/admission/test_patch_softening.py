@@ -82,6 +82,15 @@ def test_patch_within_the_limit_stays_as_it_is_and_counts_for_the_next() -> None
     assert untrusted.assumed is None
 
 
+@pytest.mark.parametrize(("number", "softened"), [(16, True), (17, False)])
+def test_a_patch_with_more_taints_than_it_may_have_is_not_measured_to_be_softened(
+    number: int, *, softened: bool
+) -> None:
+    taints = [evicting(key=f"o.example.com/k{at}") for at in range(number)]
+    mutated, judged, _ = sent(patching({"pool": "node-0"}, *taints), impact=ALWAYS)
+    assert (mutated.softened, judged.allowed) == (softened, softened)
+
+
 def test_all_are_softened_where_the_entry_says_always() -> None:
     mutated, judged, stored = sent(patching({"pool": "node-0"}, evicting(), make_taint(key=OTHER)), impact=ALWAYS)
     assert remark(mutated).endswith("; the policy softens every such rule")

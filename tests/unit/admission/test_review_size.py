@@ -56,3 +56,16 @@ def test_what_is_no_json_is_refused_for_its_values_only_beyond_the_limit(values:
     with pytest.raises(BadReview) as raised:
         decode_review(b"[" + b"1," * (values - 1))
     assert type(raised.value) is error
+
+
+def test_what_is_no_strict_json_is_looked_at_again_up_to_4_mib() -> None:
+    """A second look is a few calls that nothing interrupts; beyond, the answer is for the uid in the body's head."""
+    most, frame = 4 * 1024 * 1024, len(framed(object='""'))
+    for size, error in ((most, None), (most + 1, TooManyValues)):
+        body = framed(object='"' + "x" * (size - frame) + '"')[:-4] + b'\xff"}}'
+        assert len(body) == size
+        if error is None:
+            assert decode_review(body).uid == "u"
+        else:
+            with pytest.raises(error):
+                decode_review(body)

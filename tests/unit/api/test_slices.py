@@ -165,3 +165,28 @@ def test_counter_sets_that_a_device_draws_on(written: Any, names: tuple[str, ...
 def test_counter_sets_that_a_slice_publishes() -> None:
     slice_, errors = decoded(make_slice(sharedCounters=[{"name": "gpu-0"}, {"name": "gpu-1", "counters": {}}]))
     assert (slice_.counter_sets, slice_.has_shared_counters, errors) == (("gpu-0", "gpu-1"), True, [])
+
+
+def crowded(devices: int, taints: int) -> dict[str, Any]:
+    return make_slice(
+        [
+            make_device(f"d{at}", [make_taint(key=f"{taints}of{devices}/k{each}d{at}") for each in range(taints)])
+            for at in range(devices)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("devices", "taints", "read"),
+    [
+        pytest.param(128, 16, 2048, id="as many as any slice may have"),
+        pytest.param(200, 16, 2064, id="too many devices"),
+        pytest.param(128, 32, 2080, id="too many on each device"),
+    ],
+)
+def test_taints_past_what_a_slice_may_have_are_not_read(devices: int, taints: int, read: int) -> None:
+    """A list in each entry of a list: hundreds of thousands of taints held the loop for seconds."""
+    value, errors = decoded(crowded(devices, taints))
+    assert not errors
+    assert [device.name for device in value.devices] == [f"d{at}" for at in range(devices)]
+    assert sum(len(device.taints) for device in value.devices) == read

@@ -218,3 +218,20 @@ def test_depth_is_bounded(opening: str, closing: str, parser: Callable[[str], An
 def test_depth_that_ends_other_parsers_is_refused(parser: Callable[[str], Any]) -> None:
     assert refused("[" * 300_000, parser).position == Position(1, MAX_DEPTH + 1)
     assert refused("- " * 300_000, parser).position == Position(1, 2 * MAX_DEPTH + 1)
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r", "\x85", "\u2028"])
+def test_a_text_with_more_than_16_tag_directives_is_refused_before_it_is_parsed(line_end: str) -> None:
+    """Tens of thousands would be compared each with all before it, in one call of the C library."""
+
+    def parsed(_text: str) -> Any:
+        pytest.fail("it was parsed")
+
+    error = refused("".join(f"%TAG !{number}! a{line_end}" for number in range(17)) + "---\na: 1\n", parsed)
+    assert error.message == "not YAML for a manifest: more than 16 lines begin with %TAG"
+    assert error.position == Position(17 if "\n" in line_end else 1, 1)
+
+
+def test_a_text_with_16_tag_directives_is_read(parser: Callable[[str], Any]) -> None:
+    text = "".join(f"%TAG !{number}! a\n" for number in range(16)) + '---\na: "%TAG"\n' + "# %TAG\n" * 9
+    assert only(text, parser).value == {"a": "%TAG"}

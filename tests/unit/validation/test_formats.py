@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -326,3 +327,30 @@ def test_4096_characters_of_a_name_are_looked_at(judge: Callable[[Path, str], It
     assert any(too_long in error for error in beyond)
     assert any(wrong in error for error in within)
     assert not any(wrong in error for error in beyond)
+
+
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [
+        pytest.param(dns1123_subdomain, "a" + ".a" * 100_000, id="a subdomain"),
+        pytest.param(dns1123_label, "a" + ".a" * 100_000, id="a label"),
+        pytest.param(label_key, "a" + ".a" * 100_000 + "/a", id="a label key"),
+        pytest.param(semantic_version, "1.0.0-a" + ".a" * 100_000, id="a version"),
+        pytest.param(semantic_version, "1.0.0+a" + ".a" * 100_000, id="a version with builds"),
+    ],
+)
+def test_a_long_text_takes_no_more_memory_than_what_is_looked_at(check: Callable[[str], Messages], text: str) -> None:
+    """Matching takes more than a hundred bytes for each part of a name."""
+    tracemalloc.start()
+    try:
+        check(text)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 2_000_000
+
+
+@pytest.mark.parametrize("check", [dns1123_subdomain, dns1123_label, label_key, label_value])
+def test_a_text_that_is_wrong_past_what_is_looked_at_is_too_long(check: Callable[[str], Messages]) -> None:
+    (message,) = check("a" * 4096 + "!")
+    assert "must be no more than" in message

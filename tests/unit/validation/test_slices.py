@@ -276,3 +276,16 @@ def test_taint_beside_the_devices_is_not_judged_again_while_it_stays() -> None:
     assert field_errors(stored, stored) == []
     added = make_slice([], taints=[broken, {"device": "", "taint": make_taint()}])
     assert field_errors(added, stored) == ["spec.taints[1].device: Required value"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "taints", "error"),
+    [
+        pytest.param(4096, 1, "spec.devices: Too many: 4096: must have at most 64 items", id="on each of 4096"),
+        pytest.param(200, 16, "spec.devices: Too many: 200: must have at most 64 items", id="16 on each of 200"),
+        pytest.param(64, 33, "spec.devices[0].taints: Too many: 33: must have at most 16 items", id="33 on each of 64"),
+    ],
+)
+def test_a_slice_with_more_taints_than_are_read_is_refused(devices: int, taints: int, error: str) -> None:
+    manifest = make_slice([make_device(f"gpu-{at}", [make_taint()] * taints) for at in range(devices)])
+    assert field_errors(manifest)[0] == error
