@@ -127,27 +127,8 @@ class PatchAddition:
                 self.judged += added_rules(new, reach, before, inventory.pools, rates)
             if whole and not self.judged:
                 self.judged = most.rules
-        parts = inventory.pools.incomplete
-        coming = [
-            each
-            for each in most.rules
-            if each not in reach.rules and each.selector and (each.selector.driver, each.selector.pool) in parts
-        ]
-        said = (
-            (_NOTHING_NOW, new.taints and not reach.rules),
-            (_COMING, coming),
-            (_HIDDEN, [each for each in most.rules if each not in coming] != list(reach.rules)),
-        )
-        self.remarks = tuple([text for text, holds in said if holds])
-        known = {(each.meta.name, each.taint, each.effective_effect) for each in before.rules}
-        self.stored = tuple(
-            [
-                each
-                for each in reach.rules
-                if each.effective_effect in EFFECT_RANK
-                and (each.meta.name, each.taint, each.effective_effect) not in known
-            ]
-        )
+        self.remarks = tuple(_remarks(new, reach, most, inventory))
+        self.stored = tuple(_that_come(reach, before))
 
     def _stands(self, old: ResourceSlicePatch, before: PatchReach, inventory: Inventory | None) -> bool:
         """Whether rules say what the patch said: one that needs too many has none. True if the cluster is not known."""
@@ -181,6 +162,29 @@ class PatchAddition:
                 return reach, reach_of(old, context.patches)
             return reach, PatchReach()
         return PatchReach(), PatchReach()
+
+
+def _that_come(reach: PatchReach, before: PatchReach) -> Iterator[DeviceTaintRule]:
+    """The rules that act and were not there before."""
+    known = {(each.meta.name, each.taint, each.effective_effect) for each in before.rules}
+    for each in reach.rules:
+        if each.effective_effect in EFFECT_RANK and (each.meta.name, each.taint, each.effective_effect) not in known:
+            yield each
+
+
+def _remarks(new: ResourceSlicePatch, reach: PatchReach, most: PatchReach, inventory: Inventory) -> Iterator[str]:
+    parts = inventory.pools.incomplete
+    coming = [
+        each
+        for each in most.rules
+        if each not in reach.rules and each.selector and (each.selector.driver, each.selector.pool) in parts
+    ]
+    if new.taints and not reach.rules:
+        yield _NOTHING_NOW
+    if coming:
+        yield _COMING
+    if [each for each in most.rules if each not in coming] != list(reach.rules):
+        yield _HIDDEN
 
 
 class _PatchGuarding:
