@@ -14,6 +14,7 @@ from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL, REACTION, REASONS, DeviceSelector
 from webhook.api.taints import DeviceTaint
+from webhook.cluster.cache.in_tree_writes import IN_TREE_MANAGER
 from webhook.inventory.expansion import rule_name
 
 if TYPE_CHECKING:
@@ -87,3 +88,31 @@ def test_rule_that_names_a_drain_as_its_owner_neither_stops_it_nor_takes_its_roo
         wait_until(lambda: {ward.condition(each).get("reason") for each in rules} == {"Completed"}, "they say so")
         assert not worker.lines("eviction stopped")
         assert plane.client.delete(f"{RULES}/{name}").ok
+
+
+def test_who_may_only_write_rules_does_not_pass_for_the_in_tree_controller(
+    plane: ControlPlane, worker: EvictProcess
+) -> None:
+    """Neither by a field manager nor by managedFields: beside that controller the worker would end."""
+    with Ward(plane.client) as ward:
+        ward.admit("pod")
+        url = f"{RULES}/{ward.name}-mallory"
+        rule = {"apiVersion": f"{GROUP}/v1", "kind": "DeviceTaintRule", "metadata": {"name": f"{ward.name}-mallory"}}
+        spec = {"deviceSelector": {"driver": "nobody.example.com"}, "taint": {"key": "example.com/x", "effect": "None"}}
+        assert plane.client.apply(url, {**rule, "spec": spec}, field_manager=IN_TREE_MANAGER).ok
+        [applied] = [each for each in _managed(plane, url) if each["manager"] == IN_TREE_MANAGER]
+        status = {**applied, "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}}
+        assert plane.client.patch(url, {"metadata": {"managedFields": [applied, status]}}).ok
+        assert (IN_TREE_MANAGER, "status") in [
+            (each["manager"], each.get("subresource")) for each in _managed(plane, url)
+        ]
+        rules = ward.taint()
+        wait_until(lambda: not ward.present(), "the pod is evicted")
+        wait_until(lambda: ward.condition(rules).get("reason") == "Completed", "it says so")
+        assert worker.process.code is None
+        assert plane.client.delete(url).ok
+
+
+def _managed(plane: ControlPlane, url: str) -> list[Json]:
+    found: list[Json] = plane.client.get(url).object["metadata"]["managedFields"]
+    return found
