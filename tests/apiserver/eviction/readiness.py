@@ -9,14 +9,13 @@ import json
 import ssl
 import threading
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tests.apiserver.eviction.bench import SOON_SECONDS, now
 from tests.apiserver.eviction.ground import CONTAINER
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from tests.apiserver.eviction.ground import Ground
 
 Json = dict[str, Any]
@@ -40,7 +39,8 @@ class ReadyWatch:
         self._thread = threading.Thread(target=self._follow, name=f"watch of {ground.name}")
         self._prefix = prefix
         self._marker = f"marker-{next(_markers)}"
-        self._ready: set[str] = set()
+        self._ready: dict[str, datetime] = {}
+        """Since when they are, by uid; by the clock of the server's machine, in full seconds."""
         self._first: frozenset[str] = frozenset()
         self._ended = False
         self._whole = 0
@@ -49,7 +49,7 @@ class ReadyWatch:
         self.breaks = 0
         """How often a pod left, or was not ready, after as many had been ready as on entry."""
         self.whole_at: datetime | None = None
-        """When as many were ready as on entry, after the last break."""
+        """When as many were ready as on entry, after the last break; the watch may tell of it late."""
         self.left_at: dict[str, datetime] = {}
         """When each pod that was ready on entry was so no longer, by uid, in that order."""
         self.seen = 0
@@ -95,18 +95,18 @@ class ReadyWatch:
         if broken and not self._broken:
             self.breaks += 1
         elif self._broken and not broken:
-            self.whole_at = now()
+            self.whole_at = max(self._ready.values())
         self._broken = broken
 
     def _note(self, pod: Json, *, gone: bool) -> None:
         if not pod["metadata"]["name"].startswith(self._prefix):
             return
         conditions = pod.get("status", {}).get("conditions", ())
-        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        ready = [each for each in conditions if each["type"] == "Ready" and each["status"] == "True"]
         if ready and not gone and "deletionTimestamp" not in pod["metadata"]:
-            self._ready.add(pod["metadata"]["uid"])
+            self._ready[pod["metadata"]["uid"]] = datetime.fromisoformat(ready[0]["lastTransitionTime"])
         else:
-            self._ready.discard(pod["metadata"]["uid"])
+            self._ready.pop(pod["metadata"]["uid"], None)
             if pod["metadata"]["uid"] in self._first:
                 self.left_at.setdefault(pod["metadata"]["uid"], now())
 
