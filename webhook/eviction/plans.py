@@ -394,5 +394,5 @@ def _planned_by(plan: PodPlan) -> tuple[Eviction, Profile, str, str, str]:
 
 
 def _read_by_steps(pod: Pod) -> tuple[object, ...]:
-    """What of a pod its own next step and that of its unit depend on."""
+    """Names what the next step of a pod and of its unit depends on."""
     return pod.priority, pod.hold, pod.owner, pod.completes

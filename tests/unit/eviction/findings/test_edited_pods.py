@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from msgspec import structs
 
+from tests.unit.eviction.findings.test_mixed_units import give_up_if_it_spins
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, Budget, World
 from webhook.api.claims import Consumer
@@ -20,18 +21,6 @@ if TYPE_CHECKING:
 BY_DAEMON_SET: Final = {"owner": Owner("DaemonSet", "rs", "uid-rs")}
 COMPLETES: Final = {"completes": True}
 PATIENT: Final = structs.replace(FREE, wait_for_completion_seconds=100.0)
-
-
-def give_up_if_it_spins(world: World) -> None:
-    tried = list[str]()
-    evict = world.worker.evict
-
-    async def counted(uid: str) -> None:
-        tried.append(uid)
-        assert len(tried) < 5, "tried again and again"
-        await evict(uid)
-
-    world.worker.evict = counted  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(
