@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.apiserver.eviction.ground import pod_spec_of
+from tests.conftest import FAKE_NODES
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
@@ -63,6 +64,22 @@ def make_pod_group(ground: Ground, name: str, mode: Json, **spec: Any) -> str:
     created = ground.client.create(url, {"metadata": {"name": name}, "spec": spec}).object
     uid: str = created["metadata"]["uid"]
     return uid
+
+
+def make_daemon_set(ground: Ground, **pod_spec: Any) -> None:
+    """A DaemonSet of one pod, which is ready; `pod_spec` is added to that of the pod."""
+    where = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [FAKE_NODES[0]]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [where]}}}
+    labels = {"app": f"{ground.name}-daemon"}
+    pod = pod_spec_of({"resourceClaimTemplateName": ground.name}) | {"affinity": affinity} | pod_spec
+    spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}
+    url = path("apps/v1", "daemonsets", namespace=ground.name)
+    _ = ground.client.create(url, {"metadata": {"name": "daemon"}, "spec": spec}).object
+
+    def ready() -> bool:
+        return bool(ground.client.get(f"{url}/daemon").object.get("status", {}).get("numberReady", 0) == 1)
+
+    wait_until(ready, "the pod of the DaemonSet is ready", seconds=300, every=0.5)
 
 
 def in_pod_group(name: str) -> Json:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.apiserver.eviction.bench import RULES, SOON_SECONDS, VERSION
 from tests.apiserver.eviction.ground import pod_spec_of
-from tests.apiserver.eviction.ranks import ALL, GATES, SERVED, Ranks, in_pod_group, make_pod_group
+from tests.apiserver.eviction.ranks import ALL, GATES, SERVED, Ranks, in_pod_group, make_daemon_set, make_pod_group
 from tests.apiserver.eviction.readiness import GATED, ReadyWatch, SlowStart
 from tests.apiserver.eviction.turns import all_played, staged
 from tests.apiserver.policy.stage import make_policy
@@ -156,6 +156,22 @@ def no_rank_leaves_unless_the_budget_allows_all(stage: Stage) -> Iterator[None]:
     ground.drop_budget()
     evictions = ground.wait_gone(4)
     assert evictions[-1].at - evictions[0].at <= TOGETHER
+
+
+def members_without_a_taint_stay_with_one_that_stays(stage: Stage) -> Iterator[None]:
+    """Disruption mode `all`: the only tainted device is a DaemonSet's, whose pods would come back to it (R2)."""
+    ground = stage.ground("daemon-in-gang")
+    ground.publish("old", _devices(1))
+    ground.make_template()
+    make_pod_group(ground, "gang", ALL)
+    make_daemon_set(ground, **in_pod_group("gang"))
+    ground.publish("new", _devices(2))
+    Ranks(ground, 2, **in_pod_group("gang"))
+    yield
+    ground.taint(pool="old")
+    wait_until(lambda: ground.condition().get("reason") == "NothingToDo", "it says so", seconds=90, every=0.5)
+    time.sleep(STILL_SECONDS)
+    assert ground.granted() == []
 
 
 def _wait_whole(watch: ReadyWatch) -> None:
@@ -310,6 +326,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     member_that_no_taint_hits_leaves_with_its_pod_group,
     second_gang_starts_when_the_first_is_whole_again,
     no_rank_leaves_unless_the_budget_allows_all,
+    members_without_a_taint_stay_with_one_that_stays,
     pods_that_share_a_claim_leave_once_and_come_back_elsewhere,
     pods_that_come_back_to_an_allocated_claim_are_left_alone_after_two_rounds,
     pods_of_a_group_that_keeps_their_claim_stay,

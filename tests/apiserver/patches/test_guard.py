@@ -314,6 +314,59 @@ def test_rules_of_a_patch_are_not_counted_again(guarded: Stage) -> None:
     assert not of(guarded).create(COLLECTION, make_patch(node(5), "p-5")).ok
 
 
+def test_patch_behind_one_of_another_value_counts(guarded: Stage) -> None:
+    """Nobody is asked when the stronger one is deleted, and the rules of the other one begin (G01)."""
+    planned = {"taints": [{"key": KEY, "effect": "NoExecute", "value": "planned"}], "priority": 1}
+    code = code_in(of(guarded).create(COLLECTION, make_patch({"driver": DRIVER}, **planned)))
+    assert of(guarded).create(COLLECTION, make_patch({"driver": DRIVER}, **planned, code=code)).ok
+    same = make_patch(USED, "same", taints=planned["taints"])
+    wait_until(lambda: of(guarded).create(COLLECTION, same, dry_run=True).ok, "the patch is known")
+    refused = of(guarded).create(COLLECTION, make_patch(USED, "behind"))
+    assert "hits 12 devices, 12 pods in 1 namespace: the limit is 5 pods" in refused.message
+
+
+def test_patch_that_needs_too_many_rules_counts_when_it_asks_for_less(guarded: Stage) -> None:
+    """It had none, so the pods that it hits now were never counted for it."""
+    crowd = _slice(NODES)
+    crowd["spec"]["devices"] = [{"name": f"idle-{at}", "attributes": {"place": {"int": 0}}} for at in range(60)]
+    _ = guarded.client.create(SLICES, crowd).object
+    taints = [{"key": key, "effect": "NoExecute"} for key in (KEY, "gpu.example.com/slow")]
+    try:
+        figures = "hits 72 devices, 12 pods in 1 namespace: the limit is 5 pods"
+        wide = partial(make_patch, USED, taints=taints)
+        wait_until(lambda: figures in of(guarded).create(COLLECTION, wide()).message, "the slice is known")
+        assert of(guarded).create(COLLECTION, wide(code=code_in(of(guarded).create(COLLECTION, wide())))).ok
+        fewer = {"metadata": {"annotations": None}, "spec": {"devices": {"taints": taints[:1]}}}
+        assert figures in of(guarded).patch(f"{COLLECTION}/firmware", fewer).message
+    finally:
+        assert guarded.client.delete(f"{SLICES}/node-{NODES}").ok
+
+
+def test_devices_in_use_count_while_their_pools_are_published_again(guarded: Stage) -> None:
+    """The newest generation shows one of its two slices, and not the devices that pods are on."""
+    try:
+        for number in range(NODES):
+            spec = _slice(number)["spec"]
+            spec["pool"] |= {"generation": 2, "resourceSliceCount": 2}
+            _ = guarded.client.patch(
+                f"{SLICES}/node-{number}", {"spec": {**spec, "devices": spec["devices"][1:]}}
+            ).object
+        last = make_patch({**USED, "pool": f"node-{NODES - 1}"}, "last")
+        wait_until(
+            lambda: (
+                "a pool is published in part only" in str(of(guarded).create(COLLECTION, last, dry_run=True).warnings)
+            ),
+            "the webhook knows",
+        )
+        refused = of(guarded).create(COLLECTION, make_patch(USED))
+        assert "12 pods in 1 namespace: the limit is 5 pods" in refused.message
+    finally:
+        for number in range(NODES):
+            spec = _slice(number)["spec"]
+            spec["pool"]["generation"] = 3
+            _ = guarded.client.patch(f"{SLICES}/node-{number}", {"spec": spec}).object
+
+
 # --- with the controller ---------------------------------------------------------------------------
 
 
