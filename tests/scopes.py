@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 _FIRST: Final = ("apiserver", "image", "release")
 """Folders that begin first: a scope may take minutes there."""
-_THEN: Final = ("properties", "https")
+_THEN: Final = ("properties", "https", "golden")
 _WAITING: Final = "tests/apiserver/eviction/"
 """Scopes that wait for clocks most of their time, and use half a core."""
 

