@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import tomllib
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ SLACK: Final = 30
 """Lines that a room may be below its budget before the budget has to follow."""
 
 
+@cache
 def _lines() -> tuple[Counter[str], Counter[str]]:
     """Modules and lines of each room; an inner room that is named counts by itself."""
     modules, lines = Counter[str](), Counter[str]()

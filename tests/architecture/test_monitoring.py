@@ -11,17 +11,9 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from prometheus_client import generate_latest
 
-from tests.unit.eviction.world import World
+from tests.golden.surface import metrics_text
 from webhook.eviction.modes import Mode
-from webhook.patches.status import REASONS
-from webhook.telemetry.audit import AuditMetrics
-from webhook.telemetry.fallback import FallbackMetrics
-from webhook.telemetry.metrics import Metrics
-from webhook.telemetry.patches import PatchMetrics
-from webhook.telemetry.reactions import ReactionMetrics
-from webhook.telemetry.reports import ReportMetrics
 
 ROOT: Final = Path(__file__).parents[2]
 MONITORING: Final = ROOT / "manifests" / "components" / "monitoring"
@@ -45,22 +37,8 @@ every_alert = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["
 
 def _series() -> set[str]:
     """Every series that `serve`, `evict` or `patch` can have, as Prometheus names it."""
-    metrics = Metrics(version="0", resources=())
-    metrics.watch_inventory(lambda: True, {"resourceslices": lambda: 0})
-    metrics.watch_readiness(lambda: [("policy", None)])
-    metrics.watch_key(lambda: True)
-    metrics.policy.candidate_load_success = True
-    AuditMetrics(metrics.registry)
-    FallbackMetrics(metrics.registry)
-    patches = PatchMetrics(metrics.registry, REASONS)
-    patches.watch(lambda: 0, lambda: 0, dict)
-    patches.watch_slices(lambda: 0)
-    ReactionMetrics(metrics.registry)
-    ReportMetrics(metrics.registry)
-    # As text: families without a sample yet have their names there too.
-    exposition = metrics.exposition("")[0].decode() + generate_latest(World(Mode.OBSERVE).registry).decode()
     names = set()
-    for name, kind in re.findall(r"^# TYPE (\S+) (\w+)$", exposition, re.MULTILINE):
+    for name, kind in re.findall(r"^# TYPE (\S+) (\w+)$", metrics_text(Mode.OBSERVE), re.MULTILINE):
         names |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"} if kind == "histogram" else {name}
     return names
 

@@ -14,6 +14,7 @@ import yaml
 
 from tests.builders import DRIVER, make_context
 from tests.golden.digests import Digests, without_codes
+from tests.golden.dumps import POLICIES
 from tests.golden.reviews import NODES, review
 from tests.unit.admission.guarding import SECRET
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, known, patching, racks
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from webhook.admission.context import AdmissionContext
 
-_POLICIES: Final = Path(__file__).parents[2] / "manifests" / "policies"
 _SMALL: Final = {
     "impact": {
         "limits": [
@@ -46,7 +46,7 @@ _SMALL: Final = {
 
 def contexts() -> list[AdmissionContext]:
     """One for each shipped policy, one with small limits, and one that does not know the cluster."""
-    documents = [yaml.safe_load(each.read_text()) for each in sorted(_POLICIES.glob("*/policy.yaml"))]
+    documents = [yaml.safe_load(each.read_text()) for each in POLICIES]
     head = {name: documents[0][name] for name in ("apiVersion", "kind")}
     cluster = racks(NODES, lambda number: ("ml", "kube-system", "ci-builds")[number % 3])
     labels = {"team-climate": {"dedicated.example.com/team": "climate"}}

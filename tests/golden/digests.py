@@ -42,7 +42,7 @@ class Digests(NamedTuple):
             f"seed {seed}:\n{text}" for seed, text in zip(changed, self.told(changed[:_SHOWN_MOST]), strict=False)
         )
         module = f"python -m tests.golden.{self.file.stem}"
-        how = f"`{module} SEED` at the commit before prints what it was; `{module}` writes the file anew."
+        how = f"`{module} SEED` prints what it was if run at the commit before. `{module}` rewrites the file."
         return f"{len(changed)} of {len(seeds)} have changed: {changed[:_SHOWN_MOST]}\n{how}\n\n{shown}"
 
     def main(self, arguments: Sequence[str]) -> None:

@@ -7,10 +7,8 @@ the changelog.
 from __future__ import annotations
 
 import ast
-import importlib
 import json
 import os
-import pkgutil
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +18,7 @@ import yaml
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-import webhook
+from tests.caches import modules
 from tests.unit.eviction.world import World
 from webhook.api.names import OWN_NAMESPACE
 from webhook.commands.verbs import VERBS, command_line_of
@@ -73,9 +71,9 @@ def _flags() -> Iterator[str]:
         parser = command_line_of(verb)
         yield f"{verb} | {parser.description}"
         for action in parser._actions:
-            names = ", ".join(action.option_strings) or action.metavar
             if action.dest == "help":
                 continue
+            names = ", ".join(action.option_strings) or action.metavar
             values = parser.values.get(action.dest, ()) or tuple(map(str, action.choices or ()))
             shown = (
                 names,
@@ -96,8 +94,8 @@ def _default(value: Any) -> str:
     return f"1.{value.minor}" if isinstance(value, Release) else repr(value)
 
 
-def metrics_text() -> str:
-    """The exposition of everything that `serve`, `evict` and `patch` can have."""
+def metrics_text(mode: Mode) -> str:
+    """The exposition of everything that `serve`, `patch`, and `evict` in that mode can have."""
     metrics = Metrics(version="0", resources=())
     metrics.watch_inventory(lambda: True, {"resourceslices": lambda: 0})
     metrics.watch_readiness(lambda: [("policy", None)])
@@ -111,11 +109,11 @@ def metrics_text() -> str:
     ReactionMetrics(metrics.registry)
     ReportMetrics(metrics.registry)
     # As text: families without a sample yet have their names there too.
-    return metrics.exposition("")[0].decode() + generate_latest(World(Mode.REPLACEMENT).registry).decode()
+    return metrics.exposition("")[0].decode() + generate_latest(World(mode).registry).decode()
 
 
 def _metrics() -> Iterator[str]:
-    for family in text_string_to_metric_families(metrics_text()):
+    for family in text_string_to_metric_families(metrics_text(Mode.REPLACEMENT)):
         labels = sorted({label for sample in family.samples for label in sample.labels})
         yield f"{family.name} | {family.type} | {', '.join(labels)} | {family.documentation}"
 
@@ -142,7 +140,7 @@ def _log_messages() -> Iterator[str]:
 
 
 def _texts(node: ast.expr) -> Iterator[str]:
-    """The constants of an expression, or what it is called."""
+    """The constants of an expression; a word for one without any."""
     found = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
     yield from found or ["(of the data)"]
 
@@ -171,9 +169,8 @@ def _constants(pattern: re.Pattern[str]) -> Iterator[str]:
 
 
 def _names() -> Iterator[str]:
-    for module in pkgutil.walk_packages(webhook.__path__, "webhook."):
-        if not module.name.endswith("__main__"):
-            yield from _matches(vars(importlib.import_module(module.name)).values())
+    for module in modules():
+        yield from _matches(vars(module).values())
 
 
 def _matches(values: Any) -> Iterator[str]:

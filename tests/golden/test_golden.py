@@ -1,6 +1,6 @@
 """What the product does is what it did: names, answers, evictions, writes, output and requests, kept as data.
 
-A change that is meant writes the file anew, and says so in the changelog; one that is not is a fault.
+If you meant the change, rewrite the file, and say so in the changelog. If not, it is a fault.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PARTS = 4
 
 
 def test_nothing_that_users_rely_on_by_name_has_changed() -> None:
-    """`python -m tests.golden.surface` writes the file anew."""
+    """`python -m tests.golden.surface` rewrites the file."""
     assert surface().splitlines() == SURFACE.read_text().splitlines()
 
 
@@ -36,5 +36,5 @@ def test_nothing_has_changed(digests: Digests, part: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(DUMPS))
 def test_verbs_say_and_ask_what_they_did(seed: int) -> None:
-    """`python -m tests.golden.verbs` writes the files anew."""
+    """`python -m tests.golden.verbs` rewrites the files."""
     assert golden(seed).splitlines() == file_of(seed).read_text().splitlines()

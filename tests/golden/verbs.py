@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 import os
-import pkgutil
 import re
 import sys
 import tempfile
@@ -18,32 +16,23 @@ from unittest import mock
 
 import yaml
 
-import webhook
-from tests.builders import DRIVER, NOW, NOW_TEXT
+from tests.builders import DRIVER, NOW_TEXT
+from tests.caches import modules
 from tests.golden.digests import without_codes
 from tests.golden.dumps import POLICIES, Dump
 from tests.unit.commands.api_server import bare, serving
 from tests.unit.commands.rule_server import GROUP, NODES, RULES, RuleServer
+from tests.unit.commands.standing_clock import Then
 from webhook import cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import tzinfo
 
 DUMPS: Final = 30
 FOLDER: Final = Path(__file__).with_name("verbs")
 _FORMATS: Final = ("text", "json", "junit", "sarif", "github", "gitlab", "yaml")
 _SERVER: Final = re.compile(r"http://127\.0\.0\.1:\d+")
 _PATCHES: Final = "/apis/devicetaint.io/v1alpha1/resourceslicepatches"
-
-
-class Then(datetime):
-    """The clock of the shell, standing still."""
-
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> Then:
-        del tz
-        return cls.fromtimestamp(NOW.timestamp(), NOW.tzinfo)
 
 
 def golden(seed: int) -> str:
@@ -152,12 +141,9 @@ def _run(words: list[str], folder: Path) -> str:
 @contextlib.contextmanager
 def _still() -> Iterator[None]:
     """No clock of the shell moves, and nothing of the environment counts."""
-    for found in pkgutil.walk_packages(webhook.__path__, "webhook."):
-        if not found.name.endswith("__main__"):
-            importlib.import_module(found.name)
     with contextlib.ExitStack() as stack:
-        for name, module in list(sys.modules.items()):
-            if name.startswith("webhook.") and vars(module).get("datetime") is datetime:
+        for module in modules():
+            if vars(module).get("datetime") is datetime:
                 stack.enter_context(mock.patch.object(module, "datetime", Then))
         stack.enter_context(mock.patch.dict(os.environ, {"COLUMNS": "200"}, clear=True))
         stack.enter_context(mock.patch.object(sys, "argv", ["device-taint-webhook"]))

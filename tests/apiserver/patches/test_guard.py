@@ -315,7 +315,7 @@ def test_rules_of_a_patch_are_not_counted_again(guarded: Stage) -> None:
 
 
 def test_patch_behind_one_of_another_value_counts(guarded: Stage) -> None:
-    """Nobody is asked when the stronger one is deleted, and the rules of the other one begin (G01)."""
+    """Deleting the stronger one triggers no review, and then the rules of the weaker one begin (G01)."""
     planned: Json = {"taints": [{"key": KEY, "effect": "NoExecute", "value": "planned"}], "priority": 1}
     code = code_in(of(guarded).create(COLLECTION, make_patch({"driver": DRIVER}, **planned)))
     assert of(guarded).create(COLLECTION, make_patch({"driver": DRIVER}, **planned, code=code)).ok

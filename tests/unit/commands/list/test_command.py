@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +11,6 @@ import yaml
 
 from tests.builders import (
     DRIVER,
-    NOW,
     make_condition,
     make_consumer,
     make_device,
@@ -25,11 +23,11 @@ from tests.builders import (
 from tests.unit.commands.api_server import bare
 from tests.unit.commands.preview_runner import used
 from tests.unit.commands.rule_server import ECC, GROUP, RULES, SERVED, rule_on
+from tests.unit.commands.standing_clock import Then
 from webhook.commands.list import command as listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import tzinfo
 
     from tests.unit.commands.rule_server import RuleServer, VerbRunner
 
@@ -60,15 +58,6 @@ EVICTING = make_rule(
 )
 FOR_EVER = make_toleration(ECC, effect="NoExecute")
 AN_HOUR = make_toleration(ECC, effect="NoExecute", seconds=3600)
-
-
-class Then(datetime):
-    """The clock of the shell, standing still."""
-
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> Then:
-        del tz
-        return cls.fromtimestamp(NOW.timestamp(), NOW.tzinfo)
 
 
 @pytest.fixture(autouse=True)

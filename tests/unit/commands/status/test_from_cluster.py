@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 import sys
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from tests.builders import NOW
 from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.preview_runner import HEADER
+from tests.unit.commands.standing_clock import Then
 from tests.unit.commands.status_runner import BUDGET, CLAIMS, IDLE, NAMESPACE, PODS, RULE, SLICES
 from webhook.commands.status import command as status
 from webhook.commands.status import inputs, watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from datetime import tzinfo
 
     from tests.unit.commands.status_runner import StatusRunner
 
@@ -30,15 +28,6 @@ BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 CONFIG_MAP = "/api/v1/namespaces/device-taint-webhook/configmaps/device-taint-webhook-policy"
 ASK = ("--kubeconfig", "kubeconfig")
 SERVED = ("resourceslices", "resourceclaims", "devicetaintrules")
-
-
-class Then(datetime):
-    """The clock of the shell, standing still."""
-
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> Then:
-        del tz
-        return cls.fromtimestamp(NOW.timestamp(), NOW.tzinfo)
 
 
 @pytest.fixture

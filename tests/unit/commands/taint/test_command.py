@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from tests.builders import NOW
 from tests.unit.commands.rule_server import ECC, GROUP, NODES, RULES, SERVED, rule_on, status
+from tests.unit.commands.standing_clock import Then
 from webhook.commands.taint import command as taint
 
 if TYPE_CHECKING:
-    from datetime import tzinfo
-
     from tests.unit.commands.rule_server import RuleServer, VerbRunner
 
 GPU = "gpu.example.com/node-0/gpu-0"
@@ -23,15 +20,6 @@ SPEC = f"{ECC}=double-bit:NoSchedule"
 NAME = "node-0-gpu-0-ecc-noschedule-407580ce"
 FULL_NAME = f"devicetaintrule.resource.k8s.io/{NAME}"
 CODE = 'hits 2 pods; narrow the selector, or to go ahead, set annotation devicetaint.io/confirm-impact to "{}"'
-
-
-class Then(datetime):
-    """The clock of the shell, standing still."""
-
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> Then:
-        del tz
-        return cls.fromtimestamp(NOW.timestamp(), NOW.tzinfo)
 
 
 def sent(rule_server: RuleServer) -> list[tuple[str, str, Any]]:
