@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,16 @@ if TYPE_CHECKING:
     from tests.apiserver.registration.recording import RecordingWebhook
     from tests.apiserver.registration.samples import Json
     from tests.controlplane.client import Client, Reply
+    from tests.controlplane.plane import ControlPlane
 
 NOBODY: list[str] = []
 MUTATE = ["/mutate"]
 VALIDATE = ["/validate"]
 BOTH = ["/mutate", "/validate"]
+
+_EVALUATION_ERRORS = re.compile(
+    r"^apiserver_admission_match_condition_evaluation_errors_total\{.*devicetaint\.io.*\} (\S+)$", re.MULTILINE
+)
 
 in_every_version = pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"], indirect=True)
 in_every_rule_version = pytest.mark.parametrize("rule_version", ["v1", "v1beta2", "v1alpha3"], indirect=True)
@@ -42,6 +48,11 @@ def asked(webhook: RecordingWebhook, obj: Json) -> list[str]:
         assert (call.resource, call.version, call.requested_version) == (resource, version, version)
         assert call.subresource == ""
     return sorted({call.path for call in calls})
+
+
+def evaluation_errors(plane: ControlPlane) -> float:
+    """How many of our matchConditions the API server could not evaluate."""
+    return sum(float(count) for count in _EVALUATION_ERRORS.findall(plane.metrics()))
 
 
 def steps(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.apiserver.registration.asking import evaluation_errors
 from tests.apiserver.registration.recording import RecordingWebhook
 from tests.apiserver.registration.samples import MANIFESTS, OWN_NAMESPACE, need_namespace
 from tests.controlplane import versions
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.controlplane.plane import ControlPlane
-
-_EVALUATION_ERRORS = re.compile(
-    r"^apiserver_admission_match_condition_evaluation_errors_total\{.*devicetaint\.io.*\} (\S+)$", re.MULTILINE
-)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +36,7 @@ def registered_webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(scope="module")
 def known_errors(plane: ControlPlane) -> list[float]:
     """How many conditions could not be evaluated so far, as the only element: metrics are slow to read."""
-    return [_evaluation_errors(plane)]
+    return [evaluation_errors(plane)]
 
 
 @pytest.fixture
@@ -53,7 +49,7 @@ def webhook(
     """
     registered_webhook.take()
     yield registered_webhook
-    before, known_errors[0] = known_errors[0], _evaluation_errors(plane)
+    before, known_errors[0] = known_errors[0], evaluation_errors(plane)
     assert known_errors[0] == before, "a matchCondition could not be evaluated"
 
 
@@ -80,7 +76,3 @@ def since_1_35(plane: ControlPlane) -> None:
     """Effect None, 16 taints a device and the status of rules."""
     if versions.minor(plane.server_version) < 35:
         pytest.skip(f"not yet in Kubernetes {plane.server_version}")
-
-
-def _evaluation_errors(plane: ControlPlane) -> float:
-    return sum(float(count) for count in _EVALUATION_ERRORS.findall(plane.metrics()))
