@@ -69,6 +69,11 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
         """Identifies the pod in requests."""
         return PodRef(self.pod.meta.namespace, self.pod.meta.name, self.uid)
 
+    @property
+    def stale(self) -> bool:
+        """Whether the API server has a newer version of the pod than the watch has shown."""
+        return self.outdated == self.pod.meta.resource_version != ""
+
 
 def later(time: datetime, seconds: float) -> datetime:
     """A time that number of seconds later; the end of the calendar stands for every time after it."""

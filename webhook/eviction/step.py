@@ -157,8 +157,7 @@ def facts_of(core: Core, plan: PodPlan) -> Facts:
         plan, profile.deadline_seconds, core.deps.clock.seconds()
     )
     returns = core.returns.claim_of(pod)
-    outdated = plan.outdated == pod.meta.resource_version != ""
-    return Facts(pod, plan.eviction, profile, hold, plan.held_by, returns, overdue, evicted, core.acts, outdated)
+    return Facts(pod, plan.eviction, profile, hold, plan.held_by, returns, overdue, evicted, core.acts, plan.stale)
 
 
 def hold_of(core: Core, plan: PodPlan) -> str | None:

@@ -219,10 +219,10 @@ def _completes(plan: PodPlan) -> bool:
 
 
 def _deciding(members: Iterable[PodPlan]) -> tuple[PodPlan, ...]:
-    """One pod for each profile, with and without a hold, completing or not, outdated or not: a few of thousands."""
+    """One pod for each profile, with and without a hold, completing or not, stale or not: a few of thousands."""
     kinds: dict[tuple[int, bool, bool, bool], PodPlan] = {}
     for each in members:
-        kind = each.profile.position, each.pod.hold is not None, _completes(each), bool(each.outdated)
+        kind = each.profile.position, each.pod.hold is not None, _completes(each), each.stale
         known = kinds.get(kind)
         if known is None or (known.eviction is not each.eviction and due_of(known) < due_of(each)):
             kinds[kind] = each

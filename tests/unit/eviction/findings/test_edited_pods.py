@@ -9,7 +9,7 @@ from msgspec import structs
 
 from tests.unit.eviction.findings.test_mixed_units import give_up_if_it_spins
 from tests.unit.eviction.objects import claim, owned, pod, rule
-from tests.unit.eviction.world import FREE, Budget, World
+from tests.unit.eviction.world import CHANGED, FREE, Budget, World
 from webhook.api.claims import Consumer
 from webhook.api.owners import Owner
 from webhook.api.pods import PodClaim
@@ -72,3 +72,26 @@ def test_pod_waits_for_one_of_its_gang_that_an_edit_has_complete() -> None:
     assert world.evicted == []
     world.advance(20)
     assert world.evicted == ["a", "b"]
+
+
+def test_pod_that_is_known_as_it_is_waits_for_one_of_its_gang_that_is_not() -> None:
+    """Both requests meet newer pods; by then the watch has shown one of these, and shows the other later."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(*[each for name in "ab" for each in (claim(name, devices=(f"gpu-{name}",)), pod(name, gang="train"))])
+    for name in "ab":
+        written(world, name, "1")
+    world.cluster.while_connecting.append(lambda: written(world, "a", "2"))
+    world.cluster.answers.extend([CHANGED, CHANGED])
+    tried = give_up_if_it_spins(world)
+    world.add(rule())
+    world.advance(10)
+    assert (world.evicted, len(tried)) == ([], 1)
+    written(world, "b", "2")
+    world.advance(1)
+    assert sorted(world.evicted) == ["a", "b"]
+
+
+def written(world: World, name: str, version: str) -> None:
+    """The watch shows a pod in another version."""
+    known = world.pod(name)
+    world.change(known, structs.replace(known, meta=structs.replace(known.meta, resource_version=version)))
