@@ -53,8 +53,7 @@ if TYPE_CHECKING:
 _EVICT_FLAGS: Final = (
     Flag(
         "mode",
-        "observe: plan and report; delegated: act for rules with /evict; supplement: for pods with extended resources;"
-        " replacement: for every NoExecute taint",
+        "observe: plan and report; delegated: act for rules with /evict; replacement: for every NoExecute taint",
         Mode,
         Mode.OBSERVE.value,
         "MODE",

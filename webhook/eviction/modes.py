@@ -1,4 +1,4 @@
-"""The worker's four modes, the taints it acts on in each, and the combinations that would do harm. Pure."""
+"""The worker's three modes, the taints it acts on in each, and the combinations that would do harm. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ class Mode(StrEnum):
     """Plans and reports; evicts no pod."""
     DELEGATED = "delegated"
     """Empties the devices of NoSchedule rules that request it with `/evict`."""
-    SUPPLEMENT = "supplement"
-    """Evicts pods that the in-tree controller misses: those whose device came through an extended resource."""
     REPLACEMENT = "replacement"
     """Acts on every NoExecute taint and on `/evict`, in clusters without the in-tree controller."""
 
@@ -42,8 +40,6 @@ def scope_of(mode: Mode, in_tree: InTree) -> EvictionScope:
             return EvictionScope(Evictor.OURS if in_tree is InTree.ABSENT else Evictor.IN_TREE, asked=True)
         case Mode.DELEGATED:
             return EvictionScope(None, asked=True)
-        case Mode.SUPPLEMENT:
-            return EvictionScope(Evictor.OURS, only_extended=True)
         case Mode.REPLACEMENT:
             return EvictionScope(Evictor.OURS, asked=True)
         case _:
@@ -69,6 +65,6 @@ def refusal(mode: Mode, in_tree: InTree) -> str | None:
 
 def advice(mode: Mode, in_tree: InTree) -> str | None:
     """A warning about a harmless combination that is most likely a mistake, or None."""
-    if in_tree is InTree.ABSENT and mode in (Mode.DELEGATED, Mode.SUPPLEMENT):
+    if in_tree is InTree.ABSENT and mode is Mode.DELEGATED:
         return "no pod is evicted for NoExecute here: the in-tree controller is absent, and only mode replacement acts"
     return None

@@ -282,7 +282,7 @@ class RuleStatusUpdater:
             stopped = self._ceilings.stopped(rule) if can_judge(rule.selector) or rule.selector is None else _NOT_JUDGED
             stopped = stopped or (_NO_TIME if start_of(rule, self._scope) == NEVER else "")
             return eviction_condition(progress, acts=acts, stopped=stopped)
-        if self._scope.asked and rule.effective_effect == NO_EXECUTE and rule.taint.effect != NO_EXECUTE:
+        if rule.effective_effect == NO_EXECUTE and rule.taint.effect != NO_EXECUTE:
             if rule.deleting:
                 return ConditionState("False", ConditionReason.NOTHING_TO_DO.value, _BEING_DELETED)
             return eviction_condition(progress, acts=acts, stopped=_WRONG_EFFECT)
@@ -308,7 +308,7 @@ class RuleStatusUpdater:
         progress = counted._replace(
             stalled=self._stalled(state, counted, evicted),
             evicted=evicted,
-            tolerating_scheduling=len(tolerating_scheduling(self._deps.inventory, rule)) if self._scope.asked else 0,
+            tolerating_scheduling=len(tolerating_scheduling(self._deps.inventory, rule)),
             settled=settled_in <= 0 and self._is_announced(rule),
         )
         return progress, settled_in if settled_in > 0 else self._deps.settings.condition_seconds

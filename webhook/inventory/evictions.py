@@ -310,11 +310,10 @@ class Evictions:
         """
         claims, namespace = self._inventory.claims, pod.meta.namespace
         found: list[ResourceClaim] = []
-        if not self._scope.only_extended:
-            for entry in pod.claims:
-                claim = claims.get(f"{namespace}/{entry.claim}") if entry.claim else None
-                if claim is not None and claim.allocation and uses(pod, claim, generated=entry.generated):
-                    found.append(claim)
+        for entry in pod.claims:
+            claim = claims.get(f"{namespace}/{entry.claim}") if entry.claim else None
+            if claim is not None and claim.allocation and uses(pod, claim, generated=entry.generated):
+                found.append(claim)
         if pod.extended_claim:
             claim = claims.get(f"{namespace}/{pod.extended_claim}")
             if claim is not None and claim.allocation and uses(pod, claim, generated=True):

@@ -25,13 +25,11 @@ class EvictionScope(msgspec.Struct, frozen=True):
     """Which taints count.
 
     `no_execute`: who carries out NoExecute, and so how tolerations are read; None leaves those taints out. `asked`:
-    rules of effect NoSchedule that ask for eviction with `/evict` count too. `only_extended`: of a pod's claims only
-    the one for its extended resources does.
+    rules of effect NoSchedule that ask for eviction with `/evict` count too.
     """
 
     no_execute: Evictor | None = None
     asked: bool = False
-    only_extended: bool = False
 
 
 def is_ours(rule: DeviceTaintRule, scope: EvictionScope) -> bool:

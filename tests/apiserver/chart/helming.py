@@ -35,7 +35,6 @@ OVERLAY_VALUES: Final[Mapping[str, Json]] = {
     "evict-delegated": _DELEGATED,
     "evict-observe": _EVICT,
     "evict-replacement": {"evict": {"enabled": True, "mode": "replacement"}},
-    "evict-supplement": {"evict": {"enabled": True, "mode": "supplement"}},
     "high-availability": {"highAvailability": True},
     "monitoring": _MONITORING,
     "patch-controller": _PATCH,
@@ -52,7 +51,6 @@ COMPONENT_VALUES: Final[Mapping[str, tuple[tuple[str, ...], Json]]] = {
     "evict-acting": (("evict-delegated",), _DELEGATED),  # has no mode of its own
     "evict-delegated": ((), _DELEGATED),
     "evict-replacement": ((), {"evict": {"enabled": True, "mode": "replacement"}}),
-    "evict-supplement": ((), {"evict": {"enabled": True, "mode": "supplement"}}),
     "evict-without-delete": (
         ("evict-delegated",),
         {"evict": {"enabled": True, "mode": "delegated", "allowDelete": False}},

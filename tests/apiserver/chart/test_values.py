@@ -62,7 +62,7 @@ SAMPLES: Final[dict[str, Any]] = {
     "logging.verbose": True,
     "serve.replicas": 5,
     "evict.enabled": True,
-    "evict.mode": ("supplement", {"evict": {"enabled": True}}),
+    "evict.mode": ("delegated", {"evict": {"enabled": True}}),
     "evict.allowDelete": (False, {"evict": {"enabled": True, "mode": "delegated"}}),
     "evict.openReports": (True, {"evict": {"enabled": True}}),
     "evict.syncAdmissionPolicies": ("report", {"evict": {"enabled": True}}),

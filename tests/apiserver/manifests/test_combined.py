@@ -156,11 +156,10 @@ def test_reports_are_added_to_each_worker(assets: Assets, tmp_path: Path, mode: 
     assert {("openreports.io", verb) for verb in ("list", "create", "patch", "delete")} <= rights
 
 
-@pytest.mark.parametrize("mode", ["delegated", "supplement"])
-def test_without_delete_evict_has_the_eviction_api_and_no_other_way(assets: Assets, tmp_path: Path, mode: str) -> None:
+def test_without_delete_evict_has_the_eviction_api_and_no_other_way(assets: Assets, tmp_path: Path) -> None:
     """L21."""
     account = "device-taint-webhook-evict"
-    whole = [CERTIFICATES[0], f"components/evict-{mode}"]
+    whole = [CERTIFICATES[0], "components/evict-delegated"]
     before = rights_of(rendered(assets, overlay_of(tmp_path / "whole", components=whole)), account)
     less = [*whole, "components/evict-without-delete"]
     after = rights_of(rendered(assets, overlay_of(tmp_path / "less", components=less)), account)

@@ -40,7 +40,6 @@ WITH_PATCHES: Final = {"patches", "patch-controller"}
 MODES: Final = {
     "evict-observe": "observe",
     "evict-delegated": "delegated",
-    "evict-supplement": "supplement",
     "evict-replacement": "replacement",
     "production": "delegated",
 }

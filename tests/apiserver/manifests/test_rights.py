@@ -47,7 +47,7 @@ SERVE: Final = "device-taint-webhook"
 EVICT: Final = "device-taint-webhook-evict"
 SERVED_OVERLAY: Final = "default-tolerations"
 """One with every entry; it makes its own certificates."""
-MODES: Final = ("observe", "delegated", "supplement", "replacement")
+MODES: Final = ("observe", "delegated", "replacement")
 """The one that may least comes first: roles are only added."""
 POLICY: Final = path("v1", "configmaps", namespace=OWN_NAMESPACE, name="device-taint-webhook-policy")
 LEASE: Final = path("coordination.k8s.io/v1", "leases", namespace=OWN_NAMESPACE, name=EVICT)
@@ -60,7 +60,6 @@ NO_OCCASION: Final = {
     ("devicetaint.io", "resourceslicepatches", "watch"),
 }
 """Rights that are put to use elsewhere."""
-EXTENDED: Final = f"{DRIVER}/gpu"
 LOOKS_AT_NAMES: Final = """
 apiVersion: policy.devicetaint.io/v1alpha1
 kind: DeviceTaintPolicy
@@ -287,7 +286,7 @@ class Patients(Ward):
     mode: str
 
     def fill(self, mode: str) -> None:
-        """Admits them; in mode supplement their devices come through an extended resource."""
+        """Admits them, for a worker in this mode."""
         self.mode = mode
         budgets = path("policy/v1", "poddisruptionbudgets", namespace=self.name)
         selector = {"matchLabels": {"app": "guarded"}}
@@ -299,43 +298,7 @@ class Patients(Ward):
         for name in ("free", "guarded", "held"):
             owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": True}
             hold = {"devicetaint.io/hold": "not now"} if name == "held" else {}
-            metadata: Json = {"labels": {"app": name}, "ownerReferences": [owner], "annotations": hold}
-            if mode == "supplement":
-                self._admit_extended(name, metadata)
-            else:
-                self.admit(name, **metadata)
-
-    def _admit_extended(self, name: str, metadata: Json) -> None:
-        resources = {"limits": {EXTENDED: "1"}, "requests": {EXTENDED: "1"}}
-        pod = {
-            "metadata": {"name": name, **metadata},
-            "spec": {
-                "nodeName": "nowhere",
-                "terminationGracePeriodSeconds": 0,
-                "containers": [{"name": "c", "image": "none", "resources": resources}],
-            },
-        }
-        created = self.client.create(self.pods, pod).object
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": created["metadata"]["uid"], "controller": True}
-        marked = {"resource.kubernetes.io/extended-resource-claim": "true"}
-        claim = {
-            "metadata": {"name": name, "annotations": marked, "ownerReferences": [owner]},
-            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]}},
-        }
-        _ = self.client.create(self.claims, claim).object
-        mapping = {"containerName": "c", "resourceName": EXTENDED, "requestName": "gpu"}
-        status = {
-            "phase": "Running",
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "extendedResourceClaimStatus": {"resourceClaimName": name, "requestMappings": [mapping]},
-        }
-        _ = self.client.patch(f"{self.pods}/{name}/status", {"status": status}).object
-        result = {"request": "gpu", "driver": DRIVER, "pool": self.name, "device": name}
-        allocated = {
-            "allocation": {"devices": {"results": [result]}},
-            "reservedFor": [{"resource": "pods", "name": name, "uid": created["metadata"]["uid"]}],
-        }
-        _ = self.client.patch(f"{self.claims}/{name}/status", {"status": allocated}).object
+            self.admit(name, labels={"app": name}, ownerReferences=[owner], annotations=hold)
 
     def taint_all(self) -> str:
         """As the mode wants it."""

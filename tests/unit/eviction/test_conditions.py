@@ -332,7 +332,6 @@ def test_deletion_is_explained_in_the_words_of_whoever_deletes() -> None:
         (Mode.OBSERVE, InTree.UNKNOWN, EvictionScope(Evictor.IN_TREE, asked=True)),
         (Mode.OBSERVE, InTree.ABSENT, EvictionScope(Evictor.OURS, asked=True)),
         (Mode.DELEGATED, InTree.ACTIVE, EvictionScope(None, asked=True)),
-        (Mode.SUPPLEMENT, InTree.ACTIVE, EvictionScope(Evictor.OURS, only_extended=True)),
         (Mode.REPLACEMENT, InTree.ABSENT, EvictionScope(Evictor.OURS, asked=True)),
     ],
 )
@@ -347,4 +346,4 @@ def test_only_replacement_is_refused_and_only_where_the_in_tree_controller_may_b
 
 def test_nobody_for_noexecute_is_worth_a_word() -> None:
     told = {(mode, in_tree) for mode in Mode for in_tree in InTree if advice(mode, in_tree)}
-    assert told == {(Mode.DELEGATED, InTree.ABSENT), (Mode.SUPPLEMENT, InTree.ABSENT)}
+    assert told == {(Mode.DELEGATED, InTree.ABSENT)}

@@ -215,10 +215,6 @@ CASES = {
     "extended resource": Case(  # E-16, where we differ
         each(claim(extended=True), pod(claims=(), extended_claim="pod-claim"), rule()), {"pod": 0}
     ),
-    "supplement leaves what the in-tree controller sees": Case(each(claim(), pod(), rule()), mode=Mode.SUPPLEMENT),
-    "supplement takes what it misses": Case(
-        each(claim(extended=True), pod(claims=(), extended_claim="pod-claim"), rule()), {"pod": 0}, mode=Mode.SUPPLEMENT
-    ),
     "delegated leaves NoExecute": Case(each(slice_of(TAINTED), claim(), pod(), rule()), mode=Mode.DELEGATED),
     "delegated leaves rules that do not ask": Case(
         each(claim(), pod(), rule(effect="NoSchedule")), mode=Mode.DELEGATED

@@ -80,7 +80,7 @@ def test_in_tree_condition_of_other_effects() -> None:
 
 
 def test_in_tree_condition_is_written_in_no_other_mode() -> None:
-    for mode in (Mode.OBSERVE, Mode.DELEGATED, Mode.SUPPLEMENT):
+    for mode in (Mode.OBSERVE, Mode.DELEGATED):
         world = World(mode, FREE)
         world.add(claim(), pod(), rule(), asking(name="asking"))
         world.advance(30)
@@ -133,29 +133,21 @@ def test_what_a_rule_would_do_is_counted_only_for_the_condition_that_says_it(
 
 
 @pytest.mark.parametrize(
-    ("mode", "effect", "evict"),
+    ("mode", "effect"),
     [
-        pytest.param(Mode.DELEGATED, "NoExecute", False, id="the in-tree controller's"),
-        pytest.param(Mode.DELEGATED, "NoSchedule", False, id="it does not ask"),
-        pytest.param(Mode.DELEGATED, "None", False, id="without effect"),
-        pytest.param(Mode.REPLACEMENT, "NoSchedule", False, id="it does not ask either"),
-        pytest.param(Mode.SUPPLEMENT, "NoSchedule", True, id="it asks in vain"),
+        pytest.param(Mode.DELEGATED, "NoExecute", id="the in-tree controller's"),
+        pytest.param(Mode.DELEGATED, "NoSchedule", id="it does not ask"),
+        pytest.param(Mode.DELEGATED, "None", id="without effect"),
+        pytest.param(Mode.REPLACEMENT, "NoSchedule", id="it does not ask either"),
     ],
 )
 def test_rule_that_is_no_affair_of_the_worker_has_no_condition_about_its_eviction(
-    mode: Mode, effect: str, *, evict: bool
+    mode: Mode, effect: str
 ) -> None:
     world = World(mode, FREE)
-    world.add(claim(), pod(), rule(effect=effect, evict=evict))
+    world.add(claim(), pod(), rule(effect=effect))
     world.advance(30)
     assert written(world, EVICTION) == []
-
-
-def test_supplement_says_nothing_about_tolerations_of_scheduling() -> None:
-    world = World(Mode.SUPPLEMENT, FREE)
-    world.add(rule())
-    world.advance(30)
-    assert world.condition("rule") == ("False", "NothingToDo", "0 pods evicted")
 
 
 def test_new_generation_of_a_rule_is_announced_at_once() -> None:

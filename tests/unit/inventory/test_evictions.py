@@ -171,7 +171,6 @@ def test_pod_with_extended_resources_goes_whoever_evicts(evictor: Evictor) -> No
     """E-16: the in-tree controller evicts it from 1.37.2 on, and it counts on every release."""
     held = (claim(extended=True), pod(claims=(), extended_claim="pod-claim"), rule())
     assert Watched(*held, scope=EvictionScope(evictor)).of() is not None
-    assert Watched(*held, scope=EvictionScope(Evictor.OURS, only_extended=True)).of() is not None
 
 
 @pytest.mark.parametrize("generated", [True, False], ids=["from a template", "named"])
@@ -180,21 +179,11 @@ def test_claim_that_a_pod_names_evicts_it_whatever_the_claim_says_of_itself(gene
     forged = (claim(extended=True), pod(claims=(PodClaim("pod-claim", generated=generated),)), rule())
     assert Watched(*forged, scope=EvictionScope(Evictor.IN_TREE)).of() is not None
     assert Watched(*forged, scope=EvictionScope(Evictor.OURS)).of() is not None
-    assert Watched(*forged, scope=EvictionScope(Evictor.OURS, only_extended=True)).of() is None
 
 
 def test_claim_without_its_annotation_is_still_for_an_extended_resource_of_its_pod() -> None:
     held = (claim(extended=False), pod(claims=(), extended_claim="pod-claim"), rule())
     assert Watched(*held, scope=EvictionScope(Evictor.IN_TREE)).of() is not None
-    assert Watched(*held, scope=EvictionScope(Evictor.OURS, only_extended=True)).of() is not None
-
-
-def test_only_the_extended_claim_of_a_pod_counts_where_nothing_else_is_asked() -> None:
-    both = pod(claims=(PodClaim("plain-claim"),), extended_claim="pod-claim")
-    plain = structs.replace(claim("plain"), reserved_for=claim().reserved_for)
-    held = (plain, claim(devices=("gpu-1",), extended=True), both, rule(selector=DeviceSelector(device="gpu-0")))
-    assert Watched(*held).of() is not None
-    assert Watched(*held, scope=EvictionScope(Evictor.OURS, only_extended=True)).of() is None
 
 
 # --- what a change touches ----------------------------------------------------------------------

@@ -291,7 +291,7 @@ def views_of(objects: StatusObjects, settings: StatusSettings) -> tuple[Eviction
     if scope.no_execute is Evictor.IN_TREE:
         scope = structs.replace(scope, no_execute=None)  # in mode observe the other view has those taints
     ours = EvictionView(objects, settings, Evictor.OURS, scope)
-    if settings.in_tree is InTree.ABSENT or (scope.no_execute is Evictor.OURS and not scope.only_extended):
+    if settings.in_tree is InTree.ABSENT or scope.no_execute is Evictor.OURS:
         return (ours,)
     return ours, EvictionView(objects, settings, Evictor.IN_TREE, EvictionScope(Evictor.IN_TREE))
 

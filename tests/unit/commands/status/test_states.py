@@ -284,7 +284,6 @@ ASKED = {"effect": "NoSchedule", "evict": True}
         (Mode.DELEGATED, InTree.ACTIVE, {}, (Evictor.IN_TREE,)),
         (Mode.DELEGATED, InTree.ABSENT, {}, ()),
         (Mode.DELEGATED, InTree.ACTIVE, ASKED, (Evictor.OURS,)),
-        (Mode.SUPPLEMENT, InTree.ACTIVE, {}, (Evictor.OURS, Evictor.IN_TREE)),
         (Mode.REPLACEMENT, InTree.ABSENT, {}, (Evictor.OURS,)),
         (Mode.REPLACEMENT, InTree.ABSENT, ASKED, (Evictor.OURS,)),
         (Mode.REPLACEMENT, InTree.ABSENT, {"effect": "NoSchedule"}, ()),
@@ -371,22 +370,6 @@ def test_each_driver_with_taints_in_slices_has_a_line_after_the_rules() -> None:
 def test_pod_that_two_rules_hit_counts_for_both() -> None:
     found = lines(rule("a"), rule("b", key="other"), pod())
     assert [[each.pod.meta.name for each in line.pods] for line in found] == [["pod"], ["pod"]]
-
-
-def test_supplement_takes_extended_resources_as_the_in_tree_controller_of_today_does() -> None:
-    extended = pod("extended", claims=(), extended_claim="extended-claim")
-    (line,) = lines(
-        rule(),
-        pod(),
-        extended,
-        claim("extended", devices=("gpu-1",), extended=True),
-        mode=Mode.SUPPLEMENT,
-        in_tree=InTree.ACTIVE,
-    )
-    assert {(each.pod.meta.name, each.evictor) for each in line.pods} == {
-        ("pod", Evictor.IN_TREE),
-        *(("extended", evictor) for evictor in Evictor),
-    }
 
 
 def test_pod_with_extended_resources_is_said_to_wait_for_a_release_that_evicts_it() -> None:
