@@ -13,6 +13,7 @@ _BUDGETED: Final = "$.Values.disruptionBudget.enabled"
 _EVICT: Final = "$.Values.evict.enabled"
 _PATCH: Final = "$.Values.patch.enabled"
 _PATCHES: Final = "$.Values.patches.enabled"
+_REPORTS: Final = "$.Values.openReports.enabled"
 _MONITORED: Final = "$.Values.monitoring.enabled"
 _CERT_MANAGER: Final = 'eq $.Values.certificates.provider "cert-manager"'
 _SELF_MANAGED: Final = 'eq $.Values.certificates.provider "self-managed"'
@@ -128,6 +129,35 @@ _LEAF: Final = (
     kind: Issuer
     name: device-taint-webhook
     {{- end }}
+""",
+    ),
+)
+
+# --- the audit as a CronJob ---------------------------------------------------------------------
+
+_CRON_JOB: Final = (
+    Edit('  schedule: "*/10 * * * *"\n', "  schedule: {{ $.Values.openReports.schedule | quote }}\n"),
+    Edit("image: device-taint-webhook\n", 'image: {{ include "device-taint-webhook.image" $ }}\n'),
+    Edit("image: kubectl\n", "image: {{ $.Values.openReports.kubectlImage }}\n"),
+    *(
+        Edit(
+            "imagePullPolicy: IfNotPresent\n",
+            "imagePullPolicy: {{ $.Values.image.pullPolicy }}\n",
+            after=f"- name: {name}",
+        )
+        for name in ("audit", "apply")
+    ),
+    Edit(
+        "          nodeSelector:\n            kubernetes.io/os: linux\n",
+        """\
+          {{- with $.Values.nodeSelector }}
+          nodeSelector:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+          {{- with $.Values.tolerations }}
+          tolerations:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
 """,
     ),
 )
@@ -272,12 +302,13 @@ type: Opaque
         f"and {_EVICT} {_POLICED}",
         (_EGRESS,),
     ),
-    Template("evict/reports.yaml", f"{_COMPONENTS}/reports/access.yaml", f"and {_EVICT} $.Values.evict.openReports"),
     Template(
         "evict/admission-policies.yaml",
         f"{_COMPONENTS}/admission-policies/access.yaml",
         f'and {_EVICT} (ne $.Values.evict.syncAdmissionPolicies "off")',
     ),
+    Template("reports/access.yaml", f"{_COMPONENTS}/reports/access.yaml", _REPORTS, (_PULL_SECRETS,)),
+    Template("reports/cron-job.yaml", f"{_COMPONENTS}/reports/cron-job.yaml", _REPORTS, _CRON_JOB),
     Template("patches/access.yaml", f"{_COMPONENTS}/patches/access.yaml", _PATCHES),
     Template(
         "patches/definition.yaml",

@@ -34,7 +34,6 @@ from webhook.telemetry.fallback import FallbackMetrics
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.patches import PatchMetrics
 from webhook.telemetry.reactions import ReactionMetrics
-from webhook.telemetry.reports import ReportMetrics
 from webhook.validation.releases import Release
 
 if TYPE_CHECKING:
@@ -107,7 +106,6 @@ def metrics_text(mode: Mode) -> str:
     patches.watch(lambda: 0, lambda: 0, dict)
     patches.watch_slices(lambda: 0)
     ReactionMetrics(metrics.registry)
-    ReportMetrics(metrics.registry)
     # As text: families without a sample yet have their names there too.
     return metrics.exposition("")[0].decode() + generate_latest(World(mode).registry).decode()
 

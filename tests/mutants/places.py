@@ -24,7 +24,6 @@ ROOMS: Final = (
     "admission",
     "eviction",
     "patches",
-    "reports",
 )
 # One or two neighbours of each operator: eleven replacements of a plus say little more than one. `==` for `is` and the
 # like are left out, since most of them change nothing for None and for short strings.

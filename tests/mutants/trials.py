@@ -39,7 +39,6 @@ PROPERTIES: Final = {
     ),
     "eviction": ("eviction", "tally", "windows", "units", "released", "ceiling_groups"),
     "patches": ("patch_index", "patches", "reactions", "slice_ledger"),
-    "reports": ("report_shards",),
 }
 MORE: Final = {
     "api": (
@@ -68,7 +67,6 @@ MORE: Final = {
         "tests/unit/cluster/test_patch_writer.py",
         "tests/unit/policy/test_reactions.py",
     ),
-    "reports": ("tests/unit/daemons/test_report_keeper.py", "tests/unit/cluster/test_report_store.py"),
 }
 """Tests of other rooms in which most of a room's behaviour is seen."""
 _FOLDERS: Final = ("webhook", "tests", "docs", "manifests", "monitoring", "pyproject.toml", "README.md", "CHANGELOG.md")

@@ -86,10 +86,6 @@ def test_last_of_two_values_holds_as_overlays_add_flags_to_those_of_a_deployment
         (["--key-file=a", "--key-secret=a/b"], "--key-file: Invalid value: "),
         (["--kube-api-qps=many"], "--kube-api-qps: Invalid value: "),
         (["--concurrent-evictions=0"], "--concurrent-evictions: Invalid value: 0: must be between 1 and 10000"),
-        (
-            ["--open-reports", "--audit-interval=0"],
-            "--audit-interval: Invalid value: 0: may not be 0 with --open-reports",
-        ),
         (["--nonsense"], "unknown flag --nonsense"),
     ],
 )
@@ -97,10 +93,6 @@ def test_what_makes_no_sense_is_said(arguments: list[str], expected: str) -> Non
     with pytest.raises(ConfigError) as caught:
         parsed(*arguments)
     assert str(caught.value).startswith(expected)
-
-
-def test_nothing_is_reported_unless_asked_for() -> None:
-    assert not parsed().open_reports
 
 
 def test_variables_that_nothing_reads_are_found() -> None:

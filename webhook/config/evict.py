@@ -113,12 +113,6 @@ _EVICT_FLAGS: Final = (
         as_switch,
         "false",
     ),
-    Flag(
-        "open-reports",
-        "write what the audit finds as OpenReports, where the cluster has them; needs --audit-interval",
-        as_switch,
-        "false",
-    ),
     *PROBES,
     LOG_FORMAT,
     Flag("verbose", "log at level debug", as_switch, "false", short="-v"),
@@ -152,7 +146,6 @@ class EvictSettings:
     """If there is no key file either, codes are not verified; only mode observe may do that."""
     audit_interval: timedelta | None
     """None: never."""
-    open_reports: bool
     """Needs an audit."""
     health_address: Address | None
     metrics_address: Address | None
@@ -202,7 +195,6 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
             protect_labels=values["sync-protect-labels"],
             namespace=namespace,
         ),
-        open_reports=values["open-reports"],
         health_address=values["health-probe-bind-address"],
         metrics_address=values["metrics-bind-address"],
         log_format=values["log-format"],
@@ -223,8 +215,6 @@ def _check(values: Mapping[str, Any], errors: list[FieldError]) -> None:
         )
     if values["sync-protect-labels"] and values["sync-admission-policies"] is SyncMode.OFF:
         errors.append(required(flag_path("--sync-admission-policies"), "must come with --sync-protect-labels"))
-    if values["open-reports"] and values["audit-interval"] is None:
-        errors.append(invalid(flag_path("--audit-interval"), 0, "may not be 0 with --open-reports"))
     if values["leader-elect-lease"] is not None and not values["leader-elect"]:
         errors.append(required(flag_path("--leader-elect"), "must come with --leader-elect-lease"))
 

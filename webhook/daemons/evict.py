@@ -37,16 +37,13 @@ from webhook.daemons.confirmation_key import CodeKey
 from webhook.daemons.eviction_policy import EvictionPolicy
 from webhook.daemons.fallback import FallbackSync, fallback_sync
 from webhook.daemons.input_files import faults_of
-from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit
+from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
 from webhook.daemons.policy_loader import PolicyLoader
-from webhook.daemons.report_keeper import ReportSources
 from webhook.daemons.system_clock import SystemClock
 from webhook.daemons.wiring import cluster_credentials, policy_stages, read_policy
-from webhook.daemons.worker_audit import worker_audit
 from webhook.eviction.ceiling import Confirmation, ceiling_of
 from webhook.eviction.controller import Controller
 from webhook.eviction.dependencies import Dependencies
-from webhook.eviction.expiry import StaleTaints
 from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import InTree, Mode, advice, refusal
 from webhook.eviction.profiles import classes_of
@@ -59,6 +56,7 @@ from webhook.runtime import Stage, Stages
 from webhook.server.listener import Listener
 from webhook.server.probes import Checks, exposition, health
 from webhook.telemetry import logs
+from webhook.telemetry.audit import AuditMetrics
 from webhook.telemetry.eviction import EvictionMetrics
 from webhook.telemetry.metrics import Metrics
 
@@ -331,18 +329,13 @@ class Worker:
         return [each for each in (self._periodic_audit(), fallback) if each is not None]
 
     def _periodic_audit(self) -> PeriodicAudit | None:
-        now = self._clock.now
-        reports = ReportSources(
-            inventory=self._cache.inventory,
-            policies=self._policies,
-            config_map=self._settings.policy_config_map,
-            stale=lambda: StaleTaints() if self._stale_reporter is None else self._stale_reporter.found,
-            rules=self._rules,
-            leads=self._leads,
-            now=now,
-        )
-        sources = AuditSources(self._policies, self._namespaces.facts_of, now)
-        return worker_audit(self._settings, self._acting, sources, reports, self._metrics.registry)
+        interval = self._settings.audit_interval
+        if interval is None:
+            return None
+        metrics = AuditMetrics(self._metrics.registry)
+        metrics.set_interval(interval.total_seconds())
+        sources = AuditSources(self._policies, self._namespaces.facts_of, self._clock.now)
+        return periodic_audit(self._acting, sources, metrics, interval.total_seconds())
 
     def _leads(self) -> bool:
         """Whether this process may act: it has the lease, or needs none."""

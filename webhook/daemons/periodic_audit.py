@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -48,26 +48,12 @@ def periodic_audit(
     sources: AuditSources,
     metrics: AuditMetrics,
     seconds: float,
-    listener: AuditListener | None = None,
 ) -> PeriodicAudit:
     """The audit of one cluster, in the versions that it serves."""
     collections = {
         resource: ServedCollection(cluster, GROUP, SERVED_VERSIONS, resource) for resource in ("deviceclasses", *_KINDS)
     }
-    return PeriodicAudit(cluster, collections, sources, metrics, seconds, listener)
-
-
-class AuditListener(Protocol):
-    """What wants to know each finding, and not only how many there are."""
-
-    def begin(self) -> None:
-        """A pass begins; the one before may have been given up."""
-
-    def add(self, value: Any, found: Iterable[AtRest]) -> None:
-        """The findings about one object, of which there is at least one; `value` has its kind and version."""
-
-    async def finish(self) -> None:
-        """The pass is complete. Raises nothing."""
+    return PeriodicAudit(cluster, collections, sources, metrics, seconds)
 
 
 class AuditSources(NamedTuple):
@@ -103,7 +89,6 @@ class PeriodicAudit:
         sources: AuditSources,
         metrics: AuditMetrics,
         seconds: float,
-        listener: AuditListener | None = None,
     ) -> None:
         """`collections` by resource: deviceclasses, resourceclaimtemplates, resourceclaims."""
         self._cluster = cluster
@@ -111,7 +96,6 @@ class PeriodicAudit:
         self._sources = sources
         self._metrics = metrics
         self._seconds = seconds
-        self._listener = listener
         self._policy_changed = asyncio.Event()
         sources.policies.subscribe(self._changed)
 
@@ -142,8 +126,6 @@ class PeriodicAudit:
             now=self._sources.now(), judge=policies.active, candidate=policies.candidate, names=names
         )
         counts, looked, named = Counter[tuple[str, str, str]](), Counter[str](), list[str]()
-        if self._listener is not None:
-            self._listener.begin()
         for resource, kind in _KINDS.items():
             path = await self._collections[resource].path()
             head = {"apiVersion": f"{GROUP}/{path.split('/')[3]}", "kind": kind}
@@ -152,22 +134,13 @@ class PeriodicAudit:
                     began = time.monotonic()
                     for item in items[start : start + _AT_ONCE]:
                         looked[resource] += 1
-                        if self._found({**head, **item}, context, counts) and len(named) < _NAMED_MOST:
+                        if _counted(audited({**head, **item}, context), counts) and len(named) < _NAMED_MOST:
                             meta = item["metadata"]
                             named.append(f"{resource}/{meta.get('namespace')}/{meta.get('name')}")
                     await asyncio.sleep((time.monotonic() - began) * (1 / _SHARE - 1))
         self._metrics.set_found(counts, looked, self._sources.now().timestamp())
         if named:
             log.info("stored objects violate the policy", extra={"objects": named, "found": sum(counts.values())})
-        if self._listener is not None:
-            await self._listener.finish()
-
-    def _found(self, value: Any, context: AdmissionContext, counts: Counter[tuple[str, str, str]]) -> bool:
-        """Judges one object, adds what was found to `counts`, and returns whether there was anything."""
-        found = tuple(audited(value, context))
-        if found and self._listener is not None:
-            self._listener.add(value, found)
-        return _counted(found, counts)
 
     async def _drivers(self) -> dict[str, frozenset[str] | None]:
         path = await self._collections["deviceclasses"].path()

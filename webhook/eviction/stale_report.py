@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NoReturn
 
-from webhook.eviction.expiry import StaleTaints, Thresholds, in_use, stale_steps
+from webhook.eviction.expiry import Thresholds, in_use, stale_steps
 from webhook.flowcontrol.timeslice import TimeSlice
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.eviction.dependencies import Dependencies
+    from webhook.eviction.expiry import StaleTaints
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +30,6 @@ class StaleReporter:
         self._thresholds = thresholds
         self._idle_since: dict[str, datetime] = {}
         self._reported_at: float | None = None
-        self.found = StaleTaints()
-        """What looked forgotten at the last look."""
 
     def look(self) -> None:
         """Updates the metrics, and logs a report if the last one is old enough."""
@@ -51,7 +50,7 @@ class StaleReporter:
         self._report(found)
 
     def _report(self, found: StaleTaints) -> None:
-        deps, self.found = self._deps, found
+        deps = self._deps
         counts = {name: len(names) for name, names in found._asdict().items()}
         deps.metrics.set_forgotten(counts)
         seconds = deps.clock.seconds()

@@ -91,10 +91,6 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{/* Environment variables that choices add to evict. */}}
 {{- define "device-taint-webhook.evictEnv" -}}
 {{- with .Values.evict }}
-{{- if .openReports }}
-- name: DEVICE_TAINT_WEBHOOK_OPEN_REPORTS
-  value: "true"
-{{- end }}
 {{- if ne .syncAdmissionPolicies "off" }}
 - name: DEVICE_TAINT_WEBHOOK_SYNC_ADMISSION_POLICIES
   value: {{ .syncAdmissionPolicies }}

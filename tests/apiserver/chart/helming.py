@@ -61,7 +61,7 @@ COMPONENT_VALUES: Final[Mapping[str, tuple[tuple[str, ...], Json]]] = {
     "monitoring": ((), _MONITORING),
     "patch-controller": (("patches",), _PATCH),
     "patches": ((), {"patches": {"enabled": True}}),
-    "reports": (("evict",), {"evict": {"enabled": True, "openReports": True}}),
+    "reports": ((), {"openReports": {"enabled": True}}),
     "slice-attributes": (
         ("patches", "patch-controller"),
         {"patches": {"enabled": True, "sliceAttributes": True}, "patch": {"enabled": True}},

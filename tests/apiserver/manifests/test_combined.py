@@ -144,18 +144,6 @@ def _sorted(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("mode", ["evict", "evict-delegated"])
-def test_reports_are_added_to_each_worker(assets: Assets, tmp_path: Path, mode: str) -> None:
-    more = [CERTIFICATES[0], f"components/{mode}", "components/reports"]
-    documents = rendered(assets, overlay_of(tmp_path / "mine", components=more))
-    worker = _one(documents, "Deployment", "device-taint-webhook-evict")
-    (container,) = worker["spec"]["template"]["spec"]["containers"]
-    settings = parse_evict("x", container["args"][1:], environment_of(worker, container))
-    assert settings.open_reports
-    rights = {(right.group, right.verb) for right in rights_of(documents, "device-taint-webhook-evict")}
-    assert {("openreports.io", verb) for verb in ("list", "create", "patch", "delete")} <= rights
-
-
 def test_without_delete_evict_has_the_eviction_api_and_no_other_way(assets: Assets, tmp_path: Path) -> None:
     """L21."""
     account = "device-taint-webhook-evict"

@@ -1,22 +1,22 @@
-"""What component reports grants is what `evict --open-reports` does."""
+"""What the CronJob of component reports does, by its own account and commands, on an API server with the kinds."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
 
 from tests.apiserver.accounts import RBAC_KINDS, Token, asked_for, refused, rights_of, wait_granted
-from tests.apiserver.evicting import EvictProcess
-from tests.apiserver.manifests.installing import overlay_of, rendered
-from tests.builders import make_claim, make_meta, make_toleration
+from tests.apiserver.manifests.installing import OWN_NAMESPACE, overlay_of, rendered
+from tests.builders import make_claim, make_meta, make_request, make_toleration
 from tests.conftest import _keeping_logs_of_failures
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
+from webhook.commands.audit import command as audit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
-EVICT: Final = "device-taint-webhook-evict"
+ACCOUNT: Final = "device-taint-webhook-reports"
+NAME: Final = "device-taint-webhook"
 DEFINITIONS: Final = Path(__file__).parents[2] / "controlplane" / "openreports"
 REPORTS: Final = path("openreports.io/v1alpha1", "reports", namespace="default")
 CLUSTER_REPORTS: Final = path("openreports.io/v1alpha1", "clusterreports")
+CLAIMS: Final = 11
+"""With 48 tolerations each, as many as there may be: more than one object holds."""
 NONE_MAY: Final = """
 apiVersion: policy.devicetaint.io/v1alpha1
 kind: DeviceTaintPolicy
@@ -48,27 +51,54 @@ def audited(request: pytest.FixtureRequest, assets: Assets) -> Iterator[ControlP
         yield from _keeping_logs_of_failures(request, plane)
 
 
-def test_reports_are_written_with_what_the_component_grants(audited: ControlPlane, tmp_path: Path) -> None:
-    folder = overlay_of(tmp_path / "mine", base="overlays/evict-observe", components=["components/reports"])
-    documents = rendered(audited.assets, folder)
+class Job:
+    """The containers of the CronJob one after the other, as a pod of its account."""
+
+    def __init__(self, plane: ControlPlane, documents: list[Any], folder: Path) -> None:
+        (cron_job,) = [each for each in documents if each["kind"] == "CronJob"]
+        spec = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        assert spec["serviceAccountName"] == ACCOUNT
+        self._audit, self._apply = (
+            [each.replace("/reports", str(folder)) for each in container["args"]]
+            for container in (*spec["initContainers"], *spec["containers"])
+        )
+        self._plane = plane
+        self.token = Token(plane, ACCOUNT)
+
+    def run(self) -> dict[str, Any]:
+        """The reports of namespace default after it, by name."""
+        assert audit.run([*self._audit[1:], f"--kubeconfig={self.token.kubeconfig}"]) == 0
+        done = self._plane.kubectl(*self._apply, f"--kubeconfig={self.token.kubeconfig}")
+        assert done.code == 0, done
+        return {each["metadata"]["name"]: each for each in self._plane.client.get(REPORTS).items}
+
+
+def test_reports_are_what_the_last_audit_found(audited: ControlPlane, tmp_path: Path) -> None:
+    documents = rendered(audited.assets, overlay_of(tmp_path / "mine", components=["components/reports"]))
     granted = [each for each in documents if each["kind"] in RBAC_KINDS]
     done = audited.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(granted))
     assert done.code == 0, done
-    wait_until(lambda: wait_granted(audited, EVICT, rights_of(documents, EVICT)), "the authorizer knows the roles")
+    wait_until(lambda: wait_granted(audited, ACCOUNT, rights_of(documents, ACCOUNT)), "the authorizer knows the roles")
+    config_map = {"metadata": {"name": "device-taint-webhook-policy"}, "data": {"policy.yaml": NONE_MAY}}
+    _ = audited.client.create(path("v1", "configmaps", namespace=OWN_NAMESPACE), config_map).object
     version = versions.api_versions(audited.server_version)[0]
     claims = path(f"{versions.GROUP}/{version}", "resourceclaims", namespace="default")
-    claim = make_claim([make_toleration()], meta=make_meta("c", namespace="default"), version=version)
-    _ = audited.client.create(claims, claim).object
-    token = Token(audited, EVICT)
-    flags = ["--open-reports", "--audit-interval=10s", "--leader-elect"]
-    with EvictProcess(audited, "observe", *flags, policy=NONE_MAY, kubeconfig=token.kubeconfig) as process:
-        wait_until(lambda: len(audited.client.get(REPORTS).items) == 1, "a report", seconds=240)
-        _ = audited.client.delete(f"{claims}/c").object
-        wait_until(lambda: audited.client.get(REPORTS).items == [], "it is deleted", seconds=240)
-        assert process.lines("reports not written") == []
-    assert refused(token.events()) == []
-    added = {right for right in rights_of(documents, EVICT) if right.group == "openreports.io"}
-    # Server-side apply of what is not there is a patch, for which the server asks for the right to create too.
-    tried = {right for right in added if right.verb != "create" and right.resource == "reports"}
-    assert {right for right in tried if not any(right.covers(each) for each in asked_for(token.events()))} == set()
-    assert {right.verb for right in added} == {"list", "create", "patch", "delete"}
+    tolerations = [make_toleration(f"broken.example.com/key-{key}") for key in range(16)]
+    requests = [make_request(f"gpu-{each}", tolerations) for each in range(3)]
+    for number in range(CLAIMS):
+        meta = make_meta(f"c-{number}", namespace="default")
+        _ = audited.client.create(claims, make_claim(requests=requests, meta=meta, version=version)).object
+    job = Job(audited, documents, tmp_path)
+    found = job.run()
+    assert {name: each["summary"]["fail"] for name, each in found.items()} == {NAME: 500, f"{NAME}-2": 28}
+    result = found[NAME]["results"][0]
+    assert (result["policy"], result["rule"], result["result"]) == ("DeviceTaintPolicy", "none-may", "fail")
+    assert result["resources"][0]["kind"] == "ResourceClaim"
+    _ = audited.client.delete(claims)
+    left = job.run()
+    assert {name: each["results"] for name, each in left.items()} == {NAME: []}
+    assert {denied for denied in refused(job.token.events()) if "secrets" not in str(denied)} == set()
+    rights = {right for right in rights_of(documents, ACCOUNT) if right.verb not in {"create", "get"}}
+    assert {right for right in rights if not any(right.covers(each) for each in asked_for(job.token.events()))} == {
+        right for right in rights if (right.resource, right.verb) == ("clusterreports", "delete")
+    }

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.apiserver.accounts import RBAC_KINDS, Token, asked_for, refused, rights_of, wait_granted
-from tests.apiserver.evicting import DRIVER, RULES, EvictProcess, Ward
+from tests.apiserver.evicting import RULES, EvictProcess, Ward
 from tests.apiserver.manifests.installing import (
     OVERLAYS,
     OWN_NAMESPACE,

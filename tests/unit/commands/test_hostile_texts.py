@@ -81,7 +81,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 FORMATS: Final = ("text", "json", "yaml", "junit", "github", "gitlab", "sarif")
 LINES: Final = [
     *[["check", "-o", each, "."] for each in FORMATS],
-    *[["audit", "--dump", "dump", "-o", each] for each in FORMATS],
+    *[["audit", "--dump", "dump", "-o", each] for each in (*FORMATS, "openreports")],
     *[["preview", "rule.yaml", "--dump", "dump", "-o", each] for each in ("text", "json", "yaml")],
     *[["explain", text] for text in HOSTILE],
     *[["list", "--context", text] for text in HOSTILE],

@@ -24,10 +24,9 @@ from webhook.policy.store import PolicyStore
 from webhook.telemetry.audit import AuditMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path as FilePath
 
-    from webhook.admission.audit import AtRest
     from webhook.daemons.periodic_audit import PeriodicAudit
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -55,23 +54,6 @@ def api_server(tmp_path: FilePath) -> Iterator[ApiServer]:
         yield tables
 
 
-class Heard:
-    """A listener that remembers."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, ...]] = []
-
-    def begin(self) -> None:
-        self.heard.append(("begin",))
-
-    def add(self, value: Any, found: Iterable[AtRest]) -> None:
-        rules = sorted({each.finding.rule or "" for each in found})
-        self.heard.append((value["apiVersion"], value["kind"], value["metadata"]["name"], *rules))
-
-    async def finish(self) -> None:
-        self.heard.append(("finish",))
-
-
 @dataclass
 class Pass:
     """A pass over what that server has."""
@@ -79,14 +61,13 @@ class Pass:
     kubeconfig: FilePath
     policies: PolicyStore = field(default_factory=PolicyStore)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    listener: Heard | None = None
 
     def __post_init__(self) -> None:
         self.metrics = AuditMetrics(self.registry)
 
     def of(self, cluster: Cluster) -> PeriodicAudit:
         sources = AuditSources(self.policies, lambda name: NamespaceFacts(name, {}), lambda: NOW)
-        return periodic_audit(cluster, sources, self.metrics, 600.0, self.listener)
+        return periodic_audit(cluster, sources, self.metrics, 600.0)
 
     def look(self) -> None:
         async def looked() -> None:
@@ -119,26 +100,6 @@ def test_objects_that_would_be_refused_are_counted_by_rule_and_each_once(audit: 
     }
     assert audit.samples("objects") == {("resourceclaims",): 5.0, ("resourceclaimtemplates",): 1.0}
     assert audit.samples("completed_timestamp_seconds") == {(): NOW.timestamp()}
-
-
-def test_a_listener_hears_each_object_with_findings_and_the_end_of_a_whole_pass(
-    api_server: ApiServer, audit: Pass
-) -> None:
-    audit.listener = Heard()
-    audit.policies.use(judge(NO_BROKEN))
-    audit.look()
-    found = [
-        ("resource.k8s.io/v1beta2", "ResourceClaimTemplate", "t", "no-broken"),
-        ("resource.k8s.io/v1beta2", "ResourceClaim", "last", "no-broken"),
-    ]
-    assert audit.listener.heard[0] == ("begin",)
-    assert [each[:2] + each[3:] for each in audit.listener.heard[1:-1]] == [each[:2] + each[3:] for each in found]
-    assert audit.listener.heard[-1] == ("finish",)
-    audit.listener.heard.clear()
-    api_server.forgetful = True
-    with pytest.raises(ClusterError):
-        audit.look()
-    assert ("finish",) not in audit.listener.heard
 
 
 @pytest.mark.usefixtures("api_server")

@@ -141,9 +141,7 @@ def test_what_a_rule_would_do_is_counted_only_for_the_condition_that_says_it(
         pytest.param(Mode.REPLACEMENT, "NoSchedule", id="it does not ask either"),
     ],
 )
-def test_rule_that_is_no_affair_of_the_worker_has_no_condition_about_its_eviction(
-    mode: Mode, effect: str
-) -> None:
+def test_rule_that_is_no_affair_of_the_worker_has_no_condition_about_its_eviction(mode: Mode, effect: str) -> None:
     world = World(mode, FREE)
     world.add(claim(), pod(), rule(effect=effect))
     world.advance(30)

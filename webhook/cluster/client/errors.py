@@ -161,15 +161,6 @@ def is_version_ahead(error: ClusterError) -> bool:
     return _has_cause(error, _VERSION_AHEAD) or _VERSION_AHEAD_TEXT in error.server_message
 
 
-_NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
-"""core/v1 NamespaceTerminatingCause, in the 403 of NamespaceLifecycle for an object that would be new."""
-
-
-def is_namespace_terminating(error: ClusterError) -> bool:
-    """Whether nothing can be created in the namespace because it is being deleted, with all that is in it."""
-    return _has_cause(error, _NAMESPACE_TERMINATING)
-
-
 _DISRUPTION_BUDGET: Final = "DisruptionBudget"
 """policy/v1 DisruptionBudgetCause."""
 _BUDGET_PENDING: Final = "is still being processed by the server"

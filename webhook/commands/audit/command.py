@@ -35,11 +35,12 @@ from webhook.config.namespace import key_secret, own_namespace
 from webhook.config.texts import as_limit, as_namespace, as_namespaced, as_time
 from webhook.files.dump import Dump, lacking
 from webhook.files.formats import FORMATS
+from webhook.files.open_reports import OPEN_REPORTS, open_reports
 from webhook.files.read import Manifest, read
 from webhook.files.report import Entry, Level, Report, Result, Row
 from webhook.files.spots import NOWHERE, find
 from webhook.files.stdin import STDIN
-from webhook.files.structured import STRUCTURED
+from webhook.files.structured import STRUCTURED, json_list
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.ports import asks_who
 
@@ -87,7 +88,14 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     _audit(found, key or found.key, now, report, options.namespace)
     # An empty cluster is a valid answer.
     refuse_empty(report, "audit", allow_empty=options.allow_empty or not options.dump)
-    return write_reports(options.output, partial(_rendered, report, options), report.exit_code)
+    context = _Rendering(options, now, tuple(found.dump.namespaces) if options.namespace is None else ())
+    return write_reports(options.output, partial(_rendered, report, context), _exit_code(report, options.output))
+
+
+def _exit_code(report: Report, targets: Sequence[ReportTarget]) -> int:
+    """As for any report; findings are no failure where OpenReports tell of them."""
+    told = any(target.format == OPEN_REPORTS for target in targets)
+    return 0 if told and report.exit_code == 1 else report.exit_code
 
 
 def _audit(found: _AuditInput, key: bytes | None, now: datetime, report: Report, namespace: str | None) -> None:
@@ -192,12 +200,24 @@ def _policy_of(name: str, report: Report, now: datetime) -> PolicyFile:
 # --- flags --------------------------------------------------------------------------------------
 
 
-def _rendered(report: Report, options: argparse.Namespace, target: ReportTarget) -> str:
+class _Rendering(NamedTuple):
+    """What formats need beside the report."""
+
+    options: argparse.Namespace
+    now: datetime
+    namespaces: tuple[str, ...]
+    """All that were audited."""
+
+
+def _rendered(report: Report, context: _Rendering, target: ReportTarget) -> str:
+    options = context.options
     match target.format:
         case "text":
             return as_grouped_text(report, limit=options.limit, color=target.shown and use_color(options.color))
         case "json" | "yaml":
             return STRUCTURED[target.format](as_grouped_values(report))
+        case "openreports":
+            return json_list(open_reports(report, context.namespaces, context.now))
         case _:
             return renderer_of("audit").render(target.format, report)
 
@@ -229,11 +249,13 @@ def command_line() -> CommandLine:
     parser = CommandLine(
         program("audit"),
         "Lists stored claims and templates that the policy would refuse if they were created now.",
-        "Exit codes: 0 nothing is refused, 1 something is, 2 wrong usage, unreadable input or nothing to check.",
+        "Exit codes: 0 nothing is refused, or -o openreports tells of it; 1 something is; 2 wrong usage, unreadable "
+        "input or nothing to check.",
         (
             "device-taint-webhook audit -n ml",
             "device-taint-webhook audit --kubeconfig kubeconfig.yaml --candidate next.yaml",
             "device-taint-webhook audit --dump dump.json --policy policy.yaml",
+            "device-taint-webhook audit -o openreports",
             "device-taint-webhook audit --dump dump.json --policy policy.yaml --time 2026-12-31T00:00:00Z",
         ),
     )
@@ -256,7 +278,7 @@ def command_line() -> CommandLine:
     add("--limit", type=as_limit, default=LINES, metavar="N", help=f"lines of text, 0 for all; default {LINES}")
     add_warnings_as_errors(parser)
     add_allow_empty(parser)
-    add_reports(parser, FORMATS)
+    add_reports(parser, (*FORMATS, OPEN_REPORTS))
     add_codes(parser)
     add_color(parser)
     return parser

@@ -1,0 +1,87 @@
+"""A report of an audit as OpenReports (`openreports.io/v1alpha1`), for `kubectl apply`.
+
+Every namespace gets a Report, without results if nothing was found in it, so that applying the next audit takes back
+what is no longer so; what is in no namespace is in a ClusterReport. They follow what Kyverno writes and Policy Reporter
+reads: label app.kubernetes.io/managed-by, `source` at the report and at each result, one entry in `resources`. There is
+no `scope`: Policy Reporter would take its kind for that of all results.
+
+Fields and values: https://github.com/openreports/reports-api, apis/openreports.io/v1alpha1/report_types.go.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from webhook.api.names import PROGRAM
+from webhook.files.report import UNREADABLE, Level
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from datetime import datetime
+
+    from webhook.files.report import Entry, Report, Row
+
+OPEN_REPORTS: Final = "openreports"
+"""The name of the format."""
+_VERSION: Final = "openreports.io/v1alpha1"
+_POLICY: Final = "DeviceTaintPolicy"
+_CATEGORY: Final = "Device Taints"
+_RESULTS_MOST: Final = 500
+"""In one object: with messages of 1,024 characters half of the 1.5 MiB that etcd takes."""
+_MESSAGE_MOST: Final = 1024
+_LABELS: Final = {"app.kubernetes.io/managed-by": PROGRAM, "app.kubernetes.io/part-of": PROGRAM}
+_OUTCOMES: Final = ("pass", "fail", "warn", "error", "skip")
+
+
+def open_reports(report: Report, namespaces: Iterable[str], now: datetime) -> list[dict[str, Any]]:
+    """Return the Reports of these namespaces and of those with findings, and a ClusterReport.
+
+    `now` is the time of the audit, in UTC. A namespace with more than 500 findings has several objects, by number.
+    """
+    found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list, {name: [] for name in ("", *namespaces)})
+    seconds = int(now.timestamp())
+    for row, entry in report.entries():
+        if row.name and entry.level is not Level.INFO:
+            found[row.namespace].append(_result(row, entry, seconds))
+    return [each for namespace, results in sorted(found.items()) for each in _objects(namespace, results)]
+
+
+def _objects(namespace: str, results: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for number in range(max(-(-len(results) // _RESULTS_MOST), 1)):
+        part = results[number * _RESULTS_MOST : (number + 1) * _RESULTS_MOST]
+        name = f"{PROGRAM}-{number + 1}" if number else PROGRAM
+        counts = Counter(each["result"] for each in part)
+        yield {
+            "apiVersion": _VERSION,
+            "kind": "Report" if namespace else "ClusterReport",
+            "metadata": {"name": name, **({"namespace": namespace} if namespace else {}), "labels": dict(_LABELS)},
+            "source": PROGRAM,
+            "summary": {outcome: counts[outcome] for outcome in _OUTCOMES},
+            "results": list(part),
+        }
+
+
+def _result(row: Row, entry: Entry, seconds: int) -> dict[str, Any]:
+    refused = entry.level is Level.ERROR
+    resource = {"apiVersion": row.api_version, "kind": row.kind, "name": row.name}
+    if row.namespace:
+        resource["namespace"] = row.namespace
+    properties = {"field": entry.field, "reason": entry.reason}
+    return {
+        "source": PROGRAM,
+        "policy": _POLICY,
+        "rule": entry.rule or entry.code or entry.reason,
+        "category": _CATEGORY,
+        "severity": "high" if refused else "low",
+        "result": "error" if entry.reason == UNREADABLE else "fail" if refused else "warn",
+        "scored": refused,
+        "resources": [resource],
+        "message": _shortened(entry.text),
+        "properties": {name: text for name, text in properties.items() if text},
+        "timestamp": {"seconds": seconds, "nanos": 0},
+    }
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MESSAGE_MOST else f"{text[: _MESSAGE_MOST - 3]}..."
