@@ -279,14 +279,6 @@ type: Opaque
                 "evict, --mode={{ $.Values.evict.mode }}, --leader-elect",
                 "evict",
             ),
-            followed(
-                "              fieldPath: metadata.namespace\n",
-                """\
-        {{- with include "device-taint-webhook.evictEnv" $ | trim }}
-        {{- . | nindent 8 }}
-        {{- end }}
-""",
-            ),
         ),
     ),
     Template(
@@ -301,11 +293,6 @@ type: Opaque
         f"{_COMPONENTS}/evict/network-policy.yaml",
         f"and {_EVICT} {_POLICED}",
         (_EGRESS,),
-    ),
-    Template(
-        "evict/admission-policies.yaml",
-        f"{_COMPONENTS}/admission-policies/access.yaml",
-        f'and {_EVICT} (ne $.Values.evict.syncAdmissionPolicies "off")',
     ),
     Template("reports/access.yaml", f"{_COMPONENTS}/reports/access.yaml", _REPORTS, (_PULL_SECRETS,)),
     Template("reports/cron-job.yaml", f"{_COMPONENTS}/reports/cron-job.yaml", _REPORTS, _CRON_JOB),

@@ -30,7 +30,6 @@ from webhook.eviction.modes import Mode
 from webhook.eviction.released import ReleasedReason
 from webhook.patches.status import REASONS
 from webhook.telemetry.audit import AuditMetrics
-from webhook.telemetry.fallback import FallbackMetrics
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.patches import PatchMetrics
 from webhook.telemetry.reactions import ReactionMetrics
@@ -101,7 +100,6 @@ def metrics_text(mode: Mode) -> str:
     metrics.watch_key(lambda: True)
     metrics.policy.candidate_load_success = True
     AuditMetrics(metrics.registry)
-    FallbackMetrics(metrics.registry)
     patches = PatchMetrics(metrics.registry, REASONS)
     patches.watch(lambda: 0, lambda: 0, dict)
     patches.watch_slices(lambda: 0)

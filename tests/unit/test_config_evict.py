@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from webhook.api.meta import NamespacedName
-from webhook.cluster.settings import FallbackSettings, SyncMode
 from webhook.config.evict import EvictSettings, parse_evict
 from webhook.config.flags import ConfigError
 from webhook.config.serve import parse_serve
@@ -102,15 +101,3 @@ def test_variables_that_nothing_reads_are_found() -> None:
         "DEVICE_TAINT_WEBHOOK_MODES": "DEVICE_TAINT_WEBHOOK_MODE",
         "DEVICE_TAINT_WEBHOOK_TLS_MIN_VERSION": "",
     }
-
-
-def test_admission_policies_are_synced_when_asked_for() -> None:
-    assert parsed().fallback == FallbackSettings(namespace="device-taint-webhook")
-    settings = parsed("--sync-admission-policies=apply", "--sync-protect-labels", "--namespace=mine")
-    assert settings.fallback == FallbackSettings(mode=SyncMode.APPLY, protect_labels=True, namespace="mine")
-    assert parsed(DEVICE_TAINT_WEBHOOK_SYNC_ADMISSION_POLICIES="report").fallback.mode is SyncMode.REPORT
-
-
-def test_labels_are_protected_with_the_rest_or_not_at_all() -> None:
-    with pytest.raises(ConfigError, match="must come with --sync-protect-labels"):
-        parsed("--sync-protect-labels")

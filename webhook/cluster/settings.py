@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -136,22 +135,3 @@ class KeySettings:
     """The longest wait: an API server that is back is noticed this soon."""
     present_seconds: float = 300.0
     """How often a usable key is read again, because it may have been replaced."""
-
-
-class SyncMode(StrEnum):
-    """What the leader does about exported admission policies."""
-
-    OFF = "off"
-    REPORT = "report"
-    APPLY = "apply"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FallbackSettings:
-    """How exported admission policies are kept equal to the policy."""
-
-    mode: SyncMode = SyncMode.OFF
-    protect_labels: bool = False
-    """Whether trusted labels of namespaces are protected, too."""
-    namespace: str = ""
-    """Where we are installed: claims in it are exempt."""

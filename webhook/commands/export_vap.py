@@ -15,9 +15,8 @@ from webhook.config.command_line import CommandLine, program
 from webhook.files.render import line, visible
 from webhook.files.report import Level, Report
 from webhook.files.structured import json_list, yaml_stream
-from webhook.policy.vap.export import Coverage
-from webhook.policy.vap.fallback import export_fallback
-from webhook.policy.vap.static import STATIC_FILE, static_manifests
+from webhook.policy.vap.export import Coverage, export
+from webhook.policy.vap.static import STATIC_FILE, STATIC_FOLDER, static_manifests
 
 if TYPE_CHECKING:
     import argparse
@@ -42,12 +41,7 @@ def _run(options: argparse.Namespace, _: CommandLine) -> int:
     policy = _policy_in(options.policy)
     if policy is None:
         return _UNREADABLE
-    exported = export_fallback(
-        policy,
-        protect_labels=options.protect_labels,
-        namespace=options.namespace,
-        mutating_version="v1" if options.defaults else None,
-    )
+    exported = export(policy, protect_labels=options.protect_labels, namespace=options.namespace)
     sys.stderr.write("".join(f"{program(_VERB)}: {text}\n" for text in _coverage_lines(exported)))
     code = int(_is_incomplete(exported, options.strict))
     if options.static is not None:
@@ -56,18 +50,18 @@ def _run(options: argparse.Namespace, _: CommandLine) -> int:
 
 
 def _write_static(exported: Export, folder: Path) -> int:
-    """Writes the files of each plugin, each at once, as a running API server may be reading. Returns 2 if it cannot."""
+    """Writes the file at once, as a running API server may be reading it. Returns 2 if it cannot."""
+    file = folder / STATIC_FOLDER / STATIC_FILE
     try:
-        for name, objects in static_manifests(exported.objects).items():
-            file = folder / name / STATIC_FILE
-            file.parent.mkdir(parents=True, exist_ok=True)
-            if not objects:
-                file.unlink(missing_ok=True)
-                continue
-            new = file.with_suffix(".new")  # no suffix that the API server reads
-            new.write_text(yaml_stream(objects), encoding="utf-8")
-            new.replace(file)
-            sys.stderr.write(f"{program(_VERB)}: written: {visible(str(file))}\n")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        objects = static_manifests(exported.objects)
+        if not objects:
+            file.unlink(missing_ok=True)
+            return 0
+        new = file.with_suffix(".new")  # no suffix that the API server reads
+        new.write_text(yaml_stream(objects), encoding="utf-8")
+        new.replace(file)
+        sys.stderr.write(f"{program(_VERB)}: written: {visible(str(file))}\n")
     except OSError as error:
         sys.stderr.write(f"{program(_VERB)}: {visible(str(folder))} cannot be written: {error.strerror or error}\n")
         return _UNREADABLE
@@ -126,19 +120,18 @@ def command_line() -> CommandLine:
         (
             "device-taint-webhook export-vap --policy policy.yaml > vap.yaml",
             "device-taint-webhook export-vap --policy policy.yaml --protect-labels --strict=rules -o json",
-            "device-taint-webhook export-vap --policy policy.yaml --defaults --static /etc/kubernetes/admission",
+            "device-taint-webhook export-vap --policy policy.yaml --static /etc/kubernetes/admission",
         ),
     )
     add = parser.add_argument
     add("--policy", required=True, metavar="F", help="the policy, or the ConfigMap that holds it; - is standard input")
     add_namespace_of_installation(parser, "where the webhook is installed; claims in it are exempt")
     add("--protect-labels", action="store_true", help="also let only users with permission set trustedNamespaceLabels")
-    add("--defaults", action="store_true", help="also export constant defaultTolerations; needs Kubernetes 1.36")
     add(
         "--static",
         type=Path,
         metavar="DIR",
-        help="write files for the API server's staticManifestsDir into DIR/validating and DIR/mutating",
+        help="write a file for the API server's staticManifestsDir into DIR/validating",
     )
     add(
         "--strict",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.api.field import FieldError, invalid, not_supported, required
 from webhook.api.meta import NamespacedName
 from webhook.api.names import KEY_NAME, WORKER
-from webhook.cluster.settings import ClusterSettings, FallbackSettings, SyncMode
+from webhook.cluster.settings import ClusterSettings
 from webhook.config.environment import unknown_variables
 from webhook.config.flags import (
     ENVIRONMENT_PREFIX,
@@ -100,19 +100,6 @@ _EVICT_FLAGS: Final = (
         "10m",
         "T",
     ),
-    Flag(
-        "sync-admission-policies",
-        "off, report or apply: compare the policy's export (export-vap --defaults) with the cluster, or keep it equal",
-        SyncMode,
-        SyncMode.OFF.value,
-        "WHAT",
-    ),
-    Flag(
-        "sync-protect-labels",
-        "with --sync-admission-policies: also the protection of trustedNamespaceLabels",
-        as_switch,
-        "false",
-    ),
     *PROBES,
     LOG_FORMAT,
     Flag("verbose", "log at level debug", as_switch, "false", short="-v"),
@@ -151,7 +138,6 @@ class EvictSettings:
     metrics_address: Address | None
     log_format: LogFormat
     verbose: bool
-    fallback: FallbackSettings = field(default_factory=FallbackSettings)
     listener: ListenerSettings = field(default_factory=ListenerSettings)
     unknown_variables: Mapping[str, str] = field(default_factory=dict)
     """As for `serve`."""
@@ -190,11 +176,6 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
         key_file=values["key-file"],
         key_secret=_key_secret(values, namespace),
         audit_interval=values["audit-interval"],
-        fallback=FallbackSettings(
-            mode=values["sync-admission-policies"],
-            protect_labels=values["sync-protect-labels"],
-            namespace=namespace,
-        ),
         health_address=values["health-probe-bind-address"],
         metrics_address=values["metrics-bind-address"],
         log_format=values["log-format"],
@@ -213,8 +194,6 @@ def _check(values: Mapping[str, Any], errors: list[FieldError]) -> None:
         errors.append(
             invalid(flag_path("--mode"), Mode.REPLACEMENT.value, "may not be given together with --in-tree=active")
         )
-    if values["sync-protect-labels"] and values["sync-admission-policies"] is SyncMode.OFF:
-        errors.append(required(flag_path("--sync-admission-policies"), "must come with --sync-protect-labels"))
     if values["leader-elect-lease"] is not None and not values["leader-elect"]:
         errors.append(required(flag_path("--leader-elect"), "must come with --leader-elect-lease"))
 

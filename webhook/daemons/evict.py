@@ -35,7 +35,6 @@ from webhook.config.evict import EvictSettings, parse_evict
 from webhook.config.flags import ConfigError
 from webhook.daemons.confirmation_key import CodeKey
 from webhook.daemons.eviction_policy import EvictionPolicy
-from webhook.daemons.fallback import FallbackSync, fallback_sync
 from webhook.daemons.input_files import faults_of
 from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
 from webhook.daemons.policy_loader import PolicyLoader
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.pods import Pod
     from webhook.api.rules import DeviceTaintRule
-    from webhook.cluster.client.credentials import Credentials
     from webhook.eviction.ports import Ceiling
     from webhook.eviction.profiles import Profile
 
@@ -141,7 +139,7 @@ class Worker:
         self._policies = PolicyStore()
         self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)
         self._policy = EvictionPolicy(self._policies, on_change=self._replan_all)
-        self._beside = self._work_beside(credentials)
+        self._audit = self._periodic_audit()
         self._key = CodeKey(settings, self._cluster, self._replan_all, chance)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         self._checks, self._in_tree, self._totals_at = Checks(), InTree.UNKNOWN, 0.0
@@ -269,8 +267,8 @@ class Worker:
             group.create_task(self._controller.run())
             group.create_task(self._stale_reporter.run())
             group.create_task(self._claims_horizon.run())
-            for beside in self._beside:
-                group.create_task(beside.run())
+            if self._audit is not None:
+                group.create_task(self._audit.run())
 
     async def _end(self) -> None:
         if self._controller is not None:
@@ -322,11 +320,6 @@ class Worker:
             clock=self._clock.seconds,
             random=random.random,  # noqa: TID251 -- the shell's
         )
-
-    def _work_beside(self, credentials: Credentials) -> list[PeriodicAudit | FallbackSync]:
-        """What else the leader does; no eviction depends on it."""
-        fallback = fallback_sync(credentials, self._settings, self._policies, self._metrics.registry, self._leads)
-        return [each for each in (self._periodic_audit(), fallback) if each is not None]
 
     def _periodic_audit(self) -> PeriodicAudit | None:
         interval = self._settings.audit_interval

@@ -88,16 +88,6 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
-{{/* Environment variables that choices add to evict. */}}
-{{- define "device-taint-webhook.evictEnv" -}}
-{{- with .Values.evict }}
-{{- if ne .syncAdmissionPolicies "off" }}
-- name: DEVICE_TAINT_WEBHOOK_SYNC_ADMISSION_POLICIES
-  value: {{ .syncAdmissionPolicies }}
-{{- end }}
-{{- end }}
-{{- end }}
-
 {{/* The ports of serve, as a map. */}}
 {{- define "device-taint-webhook.ports" -}}
 webhook: {{ .Values.ports.webhook | default (ternary 10261 9443 .Values.hostNetwork) | int }}

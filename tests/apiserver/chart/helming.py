@@ -44,7 +44,6 @@ OVERLAY_VALUES: Final[Mapping[str, Json]] = {
 }
 """The values that render what an overlay renders."""
 COMPONENT_VALUES: Final[Mapping[str, tuple[tuple[str, ...], Json]]] = {
-    "admission-policies": (("evict",), {"evict": {"enabled": True, "syncAdmissionPolicies": "apply"}}),
     "client-certificates": ((), {"clientCertificates": {"enabled": True}}),
     "default-tolerations": ((), {"defaultTolerations": True}),
     "evict": ((), _EVICT),

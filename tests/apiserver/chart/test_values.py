@@ -67,7 +67,6 @@ SAMPLES: Final[dict[str, Any]] = {
     "openReports.enabled": True,
     "openReports.schedule": ("0 * * * *", {"openReports": {"enabled": True}}),
     "openReports.kubectlImage": ("other/kubectl:v1", {"openReports": {"enabled": True}}),
-    "evict.syncAdmissionPolicies": ("report", {"evict": {"enabled": True}}),
     "patches.enabled": True,
     "patches.keepDefinition": (False, {"patches": {"enabled": True}}),
     "patches.sliceAttributes": (True, {"patches": {"enabled": True}, "patch": {"enabled": True}}),

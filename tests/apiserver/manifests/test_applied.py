@@ -41,7 +41,6 @@ _COMPONENTS: Final = (
     "high-availability",
     "evict-delegated",
     "evict-without-delete",
-    "admission-policies",
     "default-tolerations",
     "patches",
     "patch-controller",

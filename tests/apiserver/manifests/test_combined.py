@@ -19,10 +19,7 @@ from tests.apiserver.manifests.installing import (
     ports_of,
     rendered,
 )
-from webhook.cluster.settings import SyncMode
-from webhook.config.evict import parse_evict
 from webhook.config.serve import parse_serve
-from webhook.policy.vap.fallback import MUTATING_NAMES, VALIDATING_NAMES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,34 +150,6 @@ def test_without_delete_evict_has_the_eviction_api_and_no_other_way(assets: Asse
     after = rights_of(rendered(assets, overlay_of(tmp_path / "less", components=less)), account)
     assert {(right.resource, right.verb) for right in before - after} == {("pods", "delete"), ("pods/status", "patch")}
     assert after < before
-
-
-def test_admission_policies_are_kept_by_evict_in_any_mode_with_rights_on_our_names(
-    assets: Assets, tmp_path: Path
-) -> None:
-    account = "device-taint-webhook-evict"
-    for number, mode in enumerate(("evict", "evict-delegated")):
-        plain = [CERTIFICATES[0], f"components/{mode}"]
-        before = rights_of(rendered(assets, overlay_of(tmp_path / f"plain-{number}", components=plain)), account)
-        documents = rendered(
-            assets, overlay_of(tmp_path / f"{number}", components=[*plain, "components/admission-policies"])
-        )
-        deployment = _one(documents, "Deployment", account)
-        (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        settings = parse_evict("x", container["args"][1:], environment_of(deployment, container))
-        assert settings.fallback.mode is SyncMode.APPLY
-        assert settings.lease is not None
-        added = rights_of(documents, account) - before
-        assert {right.verb for right in added if right.name == "*"} == {"list", "watch"}
-        named: dict[str, set[str]] = {}
-        for right in added:
-            if right.name != "*":
-                named.setdefault(right.resource, set()).add(right.name)
-        assert named == {
-            f"{kind}admission{resource}": set(names)
-            for kind, names in (("validating", VALIDATING_NAMES), ("mutating", MUTATING_NAMES))
-            for resource in ("policies", "policybindings")
-        }
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests.unit.policy.documents import make_defaults, make_document, make_entry
+from tests.unit.policy.documents import make_document, make_entry
 from webhook.commands import export_vap
 
 if TYPE_CHECKING:
@@ -113,46 +113,25 @@ def test_claims_of_our_own_namespace_are_left_out_wherever_that_is(
     assert left_out() == ["from-environment", "kube-system"]
 
 
-WAITING: Final = make_document(defaultTolerations=[make_defaults("wait", key="maint", operator="Exists")])
-
-
-def test_default_tolerations_are_exported_when_asked_for(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(policy, WAITING) == 0
-    said = capsys.readouterr()
-    assert "Mutating" not in said.out
-    assert "wait" not in said.err
-    assert run(policy, WAITING, "--defaults") == 0
-    said = capsys.readouterr()
-    assert "kind: MutatingAdmissionPolicyBinding" in said.out
-    assert "everything else: 1 exported: full, 2 exported: partial" in said.err
-
-
-def test_files_for_the_disk_are_written_beside_nothing_else(
+def test_file_for_the_disk_is_written_beside_nothing_else(
     policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "files"
-    assert run(policy, WAITING, "--defaults", "--static", str(folder)) == 0
+    assert run(policy, WHOLE, "--static", str(folder)) == 0
     said = capsys.readouterr()
     assert said.out == ""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    assert [str(path.relative_to(folder)) for path in files] == [
-        "mutating/device-taint-webhook.yaml",
-        "validating/device-taint-webhook.yaml",
-    ]
-    assert [line for line in said.err.splitlines() if "written" in line] == [
-        f"{SAID}written: {path}" for path in reversed(files)
-    ]
-    for path in files:
-        for each in yaml.safe_load_all(path.read_text()):
-            assert each["metadata"]["name"].endswith(".static.k8s.io")
+    (file,) = [path for path in folder.rglob("*") if path.is_file()]
+    assert str(file.relative_to(folder)) == "validating/device-taint-webhook.yaml"
+    assert [line for line in said.err.splitlines() if "written" in line] == [f"{SAID}written: {file}"]
+    for each in yaml.safe_load_all(file.read_text()):
+        assert each["metadata"]["name"].endswith(".static.k8s.io")
 
 
 def test_file_of_what_is_no_longer_exported_goes(policy: Path, tmp_path: Path) -> None:
     folder = tmp_path / "files"
-    assert run(policy, WAITING, "--defaults", "--static", str(folder)) == 0
-    assert run(policy, WHOLE, "--defaults", "--static", str(folder)) == 0
-    assert [path.name for path in (folder / "mutating").iterdir()] == []
-    assert (folder / "validating" / "device-taint-webhook.yaml").exists()
+    assert run(policy, WHOLE, "--static", str(folder)) == 0
+    assert run(policy, make_document(mode="off"), "--static", str(folder)) == 0
+    assert [path.name for path in (folder / "validating").iterdir()] == []
 
 
 def test_folder_that_cannot_be_written_is_an_error(

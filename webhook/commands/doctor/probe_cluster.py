@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from webhook.admission.config_maps import POLICY_KEY, missing_policy
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, NamespacedName, format_time
 from webhook.api.names import CA_NAME, KEY_NAME, PROGRAM, WORKER
-from webhook.cluster.cache.admission_policies import plural_of, read_admission_policies, versions_of
+from webhook.cluster.cache.admission_policies import read_admission_policies
 from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded
@@ -22,7 +22,7 @@ from webhook.cluster.eviction_lease import EvictionLease
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.commands.doctor import probes
 from webhook.commands.doctor.access import RIGHTS, Right
-from webhook.commands.doctor.callers import AUTHOR_POLICY, author_policy_check, callers_check, flag_value
+from webhook.commands.doctor.callers import AUTHOR_POLICY, author_policy_check, callers_check
 from webhook.commands.doctor.checks import (
     ENTRIES,
     Check,
@@ -50,8 +50,6 @@ from webhook.commands.shared.policy_files import read_policy
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.document import Loaded
 from webhook.policy.model import BUILTIN
-from webhook.policy.vap.drift import MUTATING
-from webhook.policy.vap.objects import ADMISSION_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -93,7 +91,6 @@ class Doctor:
         self._policy: Policy | None = None
         self._effective: Policy | None = BUILTIN
         """The one in use as far as that can be read: None if the document is broken."""
-        self._syncs = False
         self._authenticates = True
 
     async def examine(self) -> list[Check]:
@@ -153,8 +150,6 @@ class Doctor:
                 callers = callers_check(found)
                 self._authenticates = callers.status is Status.OK
                 checks.append(callers)
-            if name == WORKER and found is not None:
-                self._syncs = flag_value(found, "sync-admission-policies", "evict") in {"report", "apply"}
         return checks
 
     async def _author_policy(self) -> list[Check]:
@@ -245,10 +240,7 @@ class Doctor:
     async def _fallback(self) -> list[Check]:
         """Empty if there are no such objects, and none are wanted."""
         stored = await read_admission_policies(self._cluster)
-        served = await served_version(self._cluster, ADMISSION_GROUP, versions_of(MUTATING), plural_of(MUTATING))
-        check = fallback_check(
-            self._effective, stored, self._options.namespace, syncs=self._syncs, mutating_version=served
-        )
+        check = fallback_check(self._effective, stored, self._options.namespace)
         return [] if check is None else [check]
 
     # --- probes ----------------------------------------------------------------------------------

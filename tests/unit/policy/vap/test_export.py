@@ -22,7 +22,6 @@ from webhook.policy.vap.cel import (
     toleration_condition,
 )
 from webhook.policy.vap.export import Coverage, Export, export
-from webhook.policy.vap.fallback import export_fallback
 
 NAMES: Final = ("device-taint-webhook-documented", "device-taint-webhook-guard")
 """What is exported of every policy that refuses anything."""
@@ -344,8 +343,8 @@ def test_labels_are_protected_when_asked_for() -> None:
     assert "example.com/tier" in validation["expression"]
     assert 'metadata.name"' not in validation["expression"], "the API server guards that one"
     assert "labels" not in policies(export(Policy(), protect_labels=True))
-    assert "labels" not in policies(export_fallback(policy))
-    assert "labels" in policies(export_fallback(policy, protect_labels=True))
+    assert "labels" not in policies(export(policy))
+    assert "labels" in policies(export(policy, protect_labels=True))
 
 
 def test_empty_lists_are_left_out_as_the_api_server_does() -> None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests.apiserver.fallbacks.syncing import API, DEFAULT, FORBIDDEN, POLICY, claim, collection, plural
+from tests.apiserver.policy.stage import make_policy
 from tests.apiserver.test_cases import MINOR
+from tests.builders import make_claim, make_meta, make_toleration
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from webhook.commands import export_vap
-from webhook.policy.vap.drift import KINDS
 
 if TYPE_CHECKING:
     from tests.controlplane.assets import Assets
@@ -28,9 +28,26 @@ pytestmark = [
     pytest.mark.skipif(MINOR < 37, reason="ManifestBasedAdmissionControlConfig is on since 1.37"),
 ]
 
-PAGE: Final = Path(__file__).parents[3] / "docs" / "fallback.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "export-vap.md"
 SHOWN: Final = "/etc/kubernetes/admission"
 """The folder of the page."""
+
+
+POLICY: Final = make_policy(
+    rules=[
+        {
+            "name": "no-maintenance",
+            "action": "deny",
+            "match": {"tolerations": {"keys": ["maint.example.com/*"]}},
+            "message": "maintenance is for everyone",
+        }
+    ],
+)
+FORBIDDEN: Final = make_toleration("maint.example.com/window")
+CLAIMS: Final = path("resource.k8s.io/v1", "resourceclaims", namespace="default")
+POLICIES: Final = [
+    path("admissionregistration.k8s.io/v1", f"validatingadmissionpolic{end}") for end in ("ies", "ybindings")
+]
 
 
 def _configuration(folder: Path) -> Json:
@@ -44,24 +61,25 @@ def _configuration(folder: Path) -> Json:
 def test_files_are_enforced_and_cannot_be_deleted_through_the_api(assets: Assets, tmp_path: Path) -> None:
     policy, folder, configuration = tmp_path / "policy.yaml", tmp_path / "files", tmp_path / "admission.json"
     policy.write_text(json.dumps(POLICY))
-    assert export_vap.run(["--policy", str(policy), "--defaults", "--static", str(folder)]) == 0
+    assert export_vap.run(["--policy", str(policy), "--static", str(folder)]) == 0
     configuration.write_text(json.dumps(_configuration(folder)))
     flag = f"--admission-control-config-file={configuration}"
     with ControlPlane(assets, api_server_arguments=[flag]) as plane:
 
         def created(*tolerations: Json) -> Reply:
-            obj = claim(*tolerations, namespace="default")
-            return plane.client.create(collection(obj), obj, dry_run=True)
+            meta = make_meta("c", namespace="default")
+            return plane.client.create(CLAIMS, make_claim(tolerations, meta=meta), dry_run=True)
 
-        assert [plane.client.get(path(API, plural(kind))).items for kind in KINDS] == [[], [], [], []]
+        assert [plane.client.get(each).items for each in POLICIES] == [[], []]
         for _ in range(2):
             refused = created(FORBIDDEN)
             assert (refused.code, "(rule no-maintenance)" in refused.message) == (403, True), refused
-            made = created().object
-            assert made["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] == [DEFAULT]
-            for kind in KINDS:
-                assert plane.kubectl("delete", plural(kind), "--all").code == 0
+            assert created().ok
+            assert (
+                plane.kubectl("delete", "validatingadmissionpolicies,validatingadmissionpolicybindings", "--all").code
+                == 0
+            )
         objects = list(yaml.safe_load_all((folder / "validating" / "device-taint-webhook.yaml").read_text()))
-        reply = plane.client.create(path(API, "validatingadmissionpolicies"), objects[0])
+        reply = plane.client.create(POLICIES[0], objects[0])
         assert not reply.ok
         assert ".static.k8s.io" in reply.message

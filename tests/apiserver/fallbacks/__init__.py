@@ -1,1 +1,0 @@
-"""A package, so that its control plane ends with its last test."""
