@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,7 +91,8 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 complete -p {words[0]}
 """
     command = ["bash", "--norc", "-u", "-c", script]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert ended.stderr == ""
     *offered, registered = ended.stdout.splitlines()
     assert "-F _device_taint_webhook" in registered
@@ -100,6 +103,7 @@ complete -p {words[0]}
     ("words", "offered"),
     [
         ([PROGRAM, "ex"], ["explain", "export-vap"]),
+        ([PROGRAM, "check", "--output=j"], ["json", "junit"]),
         (["kubectl-dtaint", "pre"], ["preview"]),
         ([PROGRAM, "check", "--po"], ["--policy", "--policy-configmap"]),
         ([PROGRAM, "check", "--output", "j"], ["json", "junit"]),
@@ -120,17 +124,12 @@ def test_bash_completes(words: list[str], offered: list[str]) -> None:
 
 
 @pytest.mark.parametrize("shell", ["fish", "zsh"])
-def test_other_shells_get_every_verb_and_long_flag(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_shells_ask_the_program_too(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert completion.run([shell]) == 0
     script = capsys.readouterr().out
-    for verb in VERBS:
-        assert verb in script
-        for action in command_line_of(verb)._actions:
-            for name in action.option_strings:
-                shown = f"-l {name[2:]}" if shell == "fish" else f"*{name}["
-                assert not name.startswith("--") or shown in script, (verb, name)
-    unescaped = script.replace("\\'", "").splitlines()
-    assert [line for line in unescaped if line.count("'") % 2] == []
+    assert "__complete" in script
+    assert {PROGRAM, "kubectl-dtaint"} <= set(re.findall(r"[\w-]+", script))
+    assert [line for line in script.splitlines() if line.count("'") % 2] == []
 
 
 def test_unknown_shell_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

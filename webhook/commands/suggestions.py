@@ -10,17 +10,18 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.commands.completion import options_of
 from webhook.commands.verbs import CLUSTER_FLAGS, VERBS, command_line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from webhook.commands.completion import FlagOption
+    from webhook.config.command_line import CommandLine
 
     NamesOf = Callable[[str, argparse.Namespace], Sequence[str]]
     """Names in a cluster by what they name (rules, pods, nodes, ...), given the flags that say which cluster."""
 
+_PATHS: Final = frozenset({"F", "D", "FILE", "DIR|FILE", "FILE|DIR|-"})
+"""Words in the help for values that are files or folders."""
 FILES: Final = 0
 """The directive that lets the shell complete files, where nothing is suggested."""
 NO_FILES: Final = 4
@@ -38,6 +39,25 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "diff": ("live",),
 }
 _GLOBAL: Final = (*sorted(CLUSTER_FLAGS.values()), "--namespace")
+
+
+class _FlagOption(NamedTuple):
+    """A flag: its names, the values to choose from, and whether it takes a value or a path."""
+
+    names: tuple[str, ...]
+    choices: tuple[str, ...]
+    takes_value: bool
+    takes_path: bool
+    help: str
+
+
+def _options_of(parser: CommandLine) -> Iterator[_FlagOption]:
+    for action in parser._actions:  # noqa: SLF001 -- argparse has no other way to list them
+        if action.option_strings:
+            choices = parser.values.get(action.dest, ()) or tuple(map(str, action.choices or ()))
+            metavar = action.metavar if isinstance(action.metavar, str) else ""
+            names = tuple(action.option_strings)
+            yield _FlagOption(names, choices, action.nargs != 0, metavar in _PATHS, action.help or "")
 
 
 class Suggestions(NamedTuple):
@@ -59,7 +79,7 @@ def suggestions_for(words: Sequence[str], names_of: NamesOf) -> Suggestions:
         return _verbs(current, before, names_of)
     if verb not in VERBS:
         return Suggestions()
-    options = tuple(options_of(command_line_of(verb)))
+    options = tuple(_options_of(command_line_of(verb)))
     flag, equals, value = current.partition("=")
     if current.startswith("--") and equals:
         found = _values(_option(options, flag), value, before, names_of)
@@ -112,12 +132,12 @@ def _verbs(current: str, before: Sequence[str], names_of: NamesOf) -> Suggestion
 # --- values of flags ----------------------------------------------------------------------------
 
 
-def _option(options: Sequence[FlagOption], name: str) -> FlagOption | None:
+def _option(options: Sequence[_FlagOption], name: str) -> _FlagOption | None:
     return next((each for each in options if name in each.names), None)
 
 
 def _values(
-    option: FlagOption | None,
+    option: _FlagOption | None,
     current: str,
     before: Sequence[str],
     names_of: NamesOf,
@@ -155,7 +175,7 @@ def cluster_flags(words: Sequence[str]) -> argparse.Namespace:
 # --- arguments ----------------------------------------------------------------------------------
 
 
-def _positions(words: Sequence[str], options: Sequence[FlagOption]) -> list[str]:
+def _positions(words: Sequence[str], options: Sequence[_FlagOption]) -> list[str]:
     """The arguments among words: neither flags nor their values."""
     found: list[str] = []
     skip = False
