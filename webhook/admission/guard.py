@@ -220,7 +220,7 @@ class _Guarding:
         annotations["impact"] = annotation_of(shown, acts=check.acts, over=over, driver=driver)
         figures = [warn(SELECTOR, text) for text in figures_of(shown, new, in_tree=check.in_tree)]
         if check.acts:
-            windows = window_figures(impact, new, check.taint, inventory, self._context, check.in_time)
+            windows = window_figures(impact, check.taint, inventory, self._context, check.in_time)
             figures += [warn(SELECTOR, text) for text in windows]
         if check.evicts and check.in_tree and new.taint.effect == NO_EXECUTE and NOT_BEFORE in new.meta.annotations:
             figures.append(warn(_NOT_BEFORE, _NOT_READ))

@@ -325,7 +325,7 @@ class _PatchGuarding:
 
     def _windows(self, check: PatchCheck, inventory: Inventory, impact: Impact) -> Iterator[str]:
         taint = Taint.of_rule(check.leading, in_tree=check.in_tree)
-        return window_figures(impact, check.leading, taint, inventory, self._context, check.in_time)
+        return window_figures(impact, taint, inventory, self._context, check.in_time)
 
     def _needless_code(self, hit: ImpactToConfirm) -> Iterator[Finding]:
         misfit = self._code.misfit(hit)

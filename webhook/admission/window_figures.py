@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from webhook.api.claims import allocated_classes
-from webhook.api.rules import own_rate
 from webhook.inventory.matching import Evictor
 from webhook.inventory.steps import in_steps
 from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
@@ -16,16 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
 
     from webhook.admission.context import AdmissionContext
-    from webhook.api.rules import DeviceTaintRule
     from webhook.inventory.impact import Impact, Taint
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
 
 
 def window_figures(
-    impact: Impact, rule: DeviceTaintRule, taint: Taint, inventory: Inventory, context: AdmissionContext, check: Check
+    impact: Impact, taint: Taint, inventory: Inventory, context: AdmissionContext, check: Check
 ) -> Iterator[str]:
-    """Which pods wait for a window, and whether it is too short; nothing if our worker does not evict them."""
+    """Which pods wait for a window; nothing if our worker does not evict them."""
     profiles = context.policy.eviction
     if taint.evictor is not Evictor.OURS or not has_windows(profiles):
         return
@@ -34,9 +32,8 @@ def window_figures(
     for uid, (namespace, classes) in in_steps(_facts_of(seconds, impact, inventory).items(), check):
         position = matcher.profile_of(PodFacts(namespace, context.names.namespace(namespace), classes))
         counts.setdefault(position, Counter())[seconds[uid]] += 1
-    more = bool(counts.pop(None, None) or impact.pod_groups or impact.incomplete_pools)
     pods = {position: dues for position, dues in counts.items() if position is not None}
-    yield from fit_texts(profiles, Leaving(pods, context.now, own_rate(rule), more), check)
+    yield from fit_texts(profiles, Leaving(pods, context.now), check)
 
 
 def _facts_of(pods: Container[str], impact: Impact, inventory: Inventory) -> Mapping[str, tuple[str, frozenset[str]]]:

@@ -19,7 +19,7 @@ from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
 from webhook.policy.patterns import TextSet
 from webhook.policy.reaction_lint import reaction_warnings
 from webhook.policy.schema import PHASE
-from webhook.policy.window_fit import minutes_text, needed_seconds
+from webhook.policy.window_fit import minutes_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +45,7 @@ POLICY_LINTS: Final = MappingProxyType(
         "DT113": "text that YAML reads as something else",
         "DT114": "grace period of zero",
         "DT119": "softening that twoStep prevents",
-        "DT122": "window that is too short",
+        "DT122": "deadline that no window reaches",
         "DT123": "reaction that evicts without a limit",
         "DT124": "reaction that twoStep prevents",
         "DT125": "reaction that taint rules deny",
@@ -103,25 +103,22 @@ def _number_warnings(policy: Policy, at: Path) -> Iterator[Finding]:
             where = at.child("impact", "limits").index(position).child("action")
             yield _warn("DT119", forbidden(where, _TWO_STEPS))
     for position, profile in enumerate(policy.eviction):
-        yield from _window_warnings(policy, profile, at.child("eviction").index(position))
+        yield from _window_warnings(profile, at.child("eviction").index(position))
         if profile.grace_period_seconds == 0:
             where = at.child("eviction").index(position).child("gracePeriodSeconds")
             yield _warn("DT114", invalid(where, 0, _FORCED))
 
 
-def _window_warnings(policy: Policy, profile: EvictionProfile, at: Path) -> Iterator[Finding]:
-    """Windows in which less can be done than the profile and the limits of rules suggest."""
+def _window_warnings(profile: EvictionProfile, at: Path) -> Iterator[Finding]:
+    """A deadline that passes in no window."""
     longest = max([each.duration_seconds for each in profile.windows], default=None)
-    if longest is None or profile.skips:
-        return
-    length = minutes_text(longest)
-    most = max([each.pods for each in policy.impact.limits if isinstance(each.pods, int)], default=0)
-    needed, rate = needed_seconds(profile, most)
-    if needed >= longest:
-        pods = f"the {most} pods that a rule may evict unconfirmed take {minutes_text(needed, up=True)}"
-        text = f"{pods} at {rate:g} a minute, and no window is longer than {length}; the others wait for the next one"
-        yield _warn("DT122", forbidden(at.child("windows"), text))
-    if profile.delete_after_deadline and profile.deadline_seconds >= longest:
+    if (
+        longest is not None
+        and not profile.skips
+        and profile.delete_after_deadline
+        and profile.deadline_seconds >= longest
+    ):
+        length = minutes_text(longest)
         text = f"no window is longer than {length}, and the deadline passes only while one is open: nothing is deleted"
         yield _warn("DT122", forbidden(at.child("deadline"), text))
 

@@ -306,40 +306,7 @@ def test_softening_that_two_steps_prevent_is_told() -> None:
 
 # --- windows ------------------------------------------------------------------------------------
 
-PODS = "DT122 eviction[0].windows: "
 DEADLINE = "DT122 eviction[0].deadline: "
-
-
-@pytest.mark.parametrize(
-    ("profile", "impact", "expected"),
-    [
-        pytest.param({"maxPerMinute": 10}, {}, ["50 pods that a rule may evict unconfirmed take 4 min"], id="pods"),
-        pytest.param({"maxPerMinute": 17}, {}, [], id="fits"),
-        pytest.param({"maxPerMinute": 16}, {}, ["50 pods that a rule may evict unconfirmed take 3 min"], id="just"),
-        pytest.param({"maxPerMinute": 10}, {"limits": [{"pods": 20}]}, [], id="a lower limit"),
-        pytest.param({"maxPerMinute": 10}, {"limits": [{"pods": "5%", "claims": 9}]}, [], id="a share"),
-        pytest.param(
-            {"maxPerMinute": 10},
-            {"limits": [{"taints": {"keys": ["a"]}, "pods": 31}, {"pods": 3}]},
-            ["31 pods that a rule may evict unconfirmed take 3 min"],
-            id="the highest limit",
-        ),
-        pytest.param({"maxPerMinute": 10, "action": "skip"}, {}, [], id="pods that are skipped"),
-    ],
-)
-def test_windows_in_which_the_pods_of_one_rule_cannot_leave(profile: Any, impact: Any, expected: list[str]) -> None:
-    windows = [{"schedule": "0 22 * * *", "duration": "2m"}, {"schedule": "0 23 * * *", "duration": "3m"}]
-    found = warnings_in(eviction=[{**profile, "windows": windows}], impact=impact)
-    assert [text.partition(" at ")[0] for text in found] == [f"{PODS}the {each}" for each in expected]
-
-
-def test_short_window_is_explained() -> None:
-    windows = [{"schedule": "0 22 * * *", "duration": "3m"}]
-    [text] = warnings_in(eviction=[{"windows": windows, "rate": 0.1, "maxPerMinute": 60}])
-    assert text.removeprefix(PODS) == (
-        "the 50 pods that a rule may evict unconfirmed take 7 min at 6 a minute, and no window is longer than 3 min; "
-        "the others wait for the next one"
-    )
 
 
 @pytest.mark.parametrize(("deadline", "warned"), [("59m", False), ("60m", True), ("61m", True)])

@@ -263,7 +263,7 @@ def _preview_of(
     preview = gangs.as_carried_out(preview)
     findings = [*_denials(_errors(value, subject.row, inventory)), *_advice(value, preview, inventory, now)]
     row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
-    notes = *notes_of(value, preview, source), *window_notes(value, preview, inventory, found.policy, now)
+    notes = *notes_of(value, preview, source), *window_notes(preview, inventory, found.policy, now)
     return ObjectPreview(row, value, preview, notes, answer, gangs.broken_by(preview))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.eviction.profiles import classes_of
 from webhook.inventory.matching import Evictor
 from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
@@ -15,16 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from webhook.api.slices import ResourceSlice
     from webhook.inventory.preview import PodRow, Preview
     from webhook.inventory.state import Inventory
     from webhook.policy.model import Policy
 
 
-def window_notes(
-    value: DeviceTaintRule | ResourceSlice, preview: Preview, inventory: Inventory, policy: Policy, now: datetime
-) -> Iterator[str]:
-    """The windows of the pods that our worker would evict, and whether they are long enough."""
+def window_notes(preview: Preview, inventory: Inventory, policy: Policy, now: datetime) -> Iterator[str]:
+    """The windows of the pods that our worker would evict, and which of them the pods wait for."""
     taints = [taint for _, taint in preview.taints]
     if not any(taint.evictor is Evictor.OURS for taint in taints) or not has_windows(policy.eviction):
         return
@@ -32,14 +28,12 @@ def window_notes(
     for row in preview.pods:
         if row.seconds is not None:
             counts.setdefault(matcher.profile_of(_facts_of(row, inventory)), Counter())[row.seconds] += 1
-    more = bool(counts.pop(None, None) or preview.pod_groups or preview.impact.incomplete_pools)
     pods = {position: dues for position, dues in counts.items() if position is not None}
     for position in sorted(pods):
         profile = policy.eviction[position]
         if profile.windows and not profile.skips:
             yield f"windows of profile {position}, for pods here: {windows_text(profile)}"
-    rate = own_rate(value) if isinstance(value, DeviceTaintRule) else None
-    yield from fit_texts(policy.eviction, Leaving(pods, now, rate, more))
+    yield from fit_texts(policy.eviction, Leaving(pods, now))
 
 
 def _facts_of(row: PodRow, inventory: Inventory) -> PodFacts:
