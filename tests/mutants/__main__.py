@@ -17,7 +17,7 @@ import tomllib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from tests.mutants.places import ROOMS, Mutant, diff_of, sample_of
 from tests.mutants.trials import Copy, NotGreenError, Outcome
@@ -29,27 +29,10 @@ PROGRESS_EVERY: Final = 10
 """Mutants."""
 
 
-class Accepted(NamedTuple):
-    """A change that no test can notice, and why. Lines without their indentation."""
-
-    file: str
-    before: str
-    after: str
-    reason: str
-
-    def is_this(self, mutant: Mutant) -> bool:
-        """Whether the mutant is that change; in which line of the file does not matter."""
-        return (self.file, self.before, self.after) == (mutant.path, _text(mutant.removed), _text(mutant.added))
-
-
-def accepted_in(path: Path) -> tuple[Accepted, ...]:
-    """The entries of the file."""
-    entries = tomllib.loads(path.read_text()).get("mutant", [])
-    return tuple(Accepted(each["file"], each["before"], each["after"], each["reason"]) for each in entries)
-
-
-def _text(lines: tuple[str, ...]) -> str:
-    return "\n".join(line.strip() for line in lines)
+def accepted_in(path: Path) -> dict[tuple[str, str], str]:
+    """Why no test can notice changes of a kind in a function, by function and kind, as mutants name them."""
+    entries = tomllib.loads(path.read_text())["mutants"]
+    return {(each["function"], kind): each["reason"] for each in entries for kind in each["kinds"]}
 
 
 def main() -> int:
@@ -59,7 +42,7 @@ def main() -> int:
     accepted = accepted_in(ACCEPTED)
     mutants, places = sample_of(ROOT, options.count, random.Random(seed), options.rooms)
     print(f"{len(mutants)} mutants at {places} places, seed {seed}", flush=True)
-    excused = [mutant for mutant in mutants if any(each.is_this(mutant) for each in accepted)]
+    excused = [mutant for mutant in mutants if (mutant.function, mutant.kind) in accepted]
     tried = [mutant for mutant in mutants if mutant not in excused]
     try:
         outcomes = _outcomes(tried[options.skip :], options)

@@ -52,9 +52,14 @@ Change = tuple[str, int]
 
 
 class Mutant(NamedTuple):
-    """One changed module. `removed` and `added` are the lines that differ; `line` counts from 1."""
+    """One changed module. `removed` and `added` are the lines that differ; `line` counts from 1.
+
+    `function` is that of the change, as `path: Class.name`, or `path: <module>`; `kind` its operator, without variants.
+    """
 
     path: str
+    function: str
+    kind: str
     line: int
     source: str
     removed: tuple[str, ...]
@@ -90,14 +95,18 @@ def sample_of(root: Path, count: int, random: random.Random, rooms: Sequence[str
         for room in rooms
         for path in sorted((root / "webhook" / room).rglob("*.py"))
     }
-    places = [(path, changes) for path, source in sources.items() for _, changes in sorted(_places(source).items())]
+    places = [
+        (path, line, changes)
+        for path, source in sources.items()
+        for (line, _), changes in sorted(_places(source).items())
+    ]
     order = random.sample(range(len(places)), len(places))
     found: list[Mutant] = []
     for position in order:
         if len(found) == count:
             break
-        path, changes = places[position]
-        mutant = _mutant(path, sources[path], random.choice(changes))
+        path, line, changes = places[position]
+        mutant = _mutant(path, sources[path], line, random.choice(changes))
         if mutant is not None:
             found.append(mutant)
     return found, len(places)
@@ -109,11 +118,27 @@ def _places(source: str) -> Mapping[tuple[int, int], list[Change]]:
     return collector.places
 
 
-def _mutant(path: str, source: str, change: Change) -> Mutant | None:
+def functions_of(source: str) -> Mapping[str, range]:
+    """The lines of each function and class of a module, by its name within that; inner ones come after outer ones."""
+    found: dict[str, range] = {}
+
+    def look(node: ast.AST, within: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            name = within
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                name = f"{within}.{child.name}".lstrip(".")
+                found[name] = range(child.lineno, (child.end_lineno or child.lineno) + 1)
+            look(child, name)
+
+    look(ast.parse(source), "")
+    return found
+
+
+def _mutant(path: str, source: str, line: int, change: Change) -> Mutant | None:
     """The mutant, or None if it is the same program, or none."""
-    name, occurrence = change
+    operator, occurrence = change
     try:
-        mutated = mutate_code(source, get_operator(name)(), occurrence)
+        mutated = mutate_code(source, get_operator(operator)(), occurrence)
     except AttributeError:
         return None  # the replacement of exceptions expects plain names, and fails at `module.Error`
     if mutated is None or _program(mutated) in (None, _program(source)):
@@ -126,7 +151,11 @@ def _mutant(path: str, source: str, change: Change) -> Mutant | None:
     ]
     removed = tuple(line for _, start, end, _, _ in blocks for line in before[start:end])
     added = tuple(line for _, _, _, start, end in blocks for line in after[start:end])
-    return Mutant(path, blocks[0][1] + 1, mutated, removed, added)
+    function = [name for name, lines in functions_of(source).items() if line in lines]
+    kind = operator.removeprefix("core/").partition("_")[0]
+    return Mutant(
+        path, f"{path}: {function[-1] if function else '<module>'}", kind, blocks[0][1] + 1, mutated, removed, added
+    )
 
 
 def _program(source: str) -> str | None:
