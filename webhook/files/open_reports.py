@@ -17,7 +17,7 @@ from webhook.api.names import PROGRAM
 from webhook.files.report import UNREADABLE, Level
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable
     from datetime import datetime
 
     from webhook.files.report import Entry, Report, Row
@@ -37,29 +37,28 @@ _OUTCOMES: Final = ("pass", "fail", "warn", "error", "skip")
 def open_reports(report: Report, namespaces: Iterable[str], now: datetime) -> list[dict[str, Any]]:
     """Return the Reports of these namespaces and of those with findings, and a ClusterReport.
 
-    `now` is the time of the audit, in UTC. A namespace with more than 500 findings has several objects, by number.
+    `now` is the time of the audit, in UTC. Of more than 500 findings in a namespace the most severe are listed; the
+    summary counts all.
     """
     found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list, {name: [] for name in ("", *namespaces)})
     seconds = int(now.timestamp())
     for row, entry in report.entries():
         if row.name and entry.level is not Level.INFO:
             found[row.namespace].append(_result(row, entry, seconds))
-    return [each for namespace, results in sorted(found.items()) for each in _objects(namespace, results)]
+    return [_object(namespace, results) for namespace, results in sorted(found.items())]
 
 
-def _objects(namespace: str, results: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    for number in range(max(-(-len(results) // _RESULTS_MOST), 1)):
-        part = results[number * _RESULTS_MOST : (number + 1) * _RESULTS_MOST]
-        name = f"{PROGRAM}-{number + 1}" if number else PROGRAM
-        counts = Counter(each["result"] for each in part)
-        yield {
-            "apiVersion": _VERSION,
-            "kind": "Report" if namespace else "ClusterReport",
-            "metadata": {"name": name, **({"namespace": namespace} if namespace else {}), "labels": dict(_LABELS)},
-            "source": PROGRAM,
-            "summary": {outcome: counts[outcome] for outcome in _OUTCOMES},
-            "results": list(part),
-        }
+def _object(namespace: str, results: list[dict[str, Any]]) -> dict[str, Any]:
+    counts = Counter(each["result"] for each in results)
+    return {
+        "apiVersion": _VERSION,
+        "kind": "Report" if namespace else "ClusterReport",
+        "metadata": {"name": PROGRAM, **({"namespace": namespace} if namespace else {}), "labels": dict(_LABELS)},
+        "source": PROGRAM,
+        "configuration": {"limits": {"maxResults": _RESULTS_MOST}},
+        "summary": {outcome: counts[outcome] for outcome in _OUTCOMES},
+        "results": sorted(results, key=lambda each: not each["scored"])[:_RESULTS_MOST],
+    }
 
 
 def _result(row: Row, entry: Entry, seconds: int) -> dict[str, Any]:

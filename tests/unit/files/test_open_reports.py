@@ -1,4 +1,4 @@
-"""A report as OpenReports: a Report for each namespace, results with one object each, and several objects for many."""
+"""A report as OpenReports: a Report for each namespace, and results with one object each."""
 
 from __future__ import annotations
 
@@ -70,10 +70,11 @@ def test_namespace_without_findings_has_a_report_without_results() -> None:
     assert found["", "device-taint-webhook"]["kind"] == "ClusterReport"
 
 
-def test_many_findings_are_in_several_objects() -> None:
-    found = reports(row(*[REFUSED] * 1001))
-    sizes = {name: len(each["results"]) for (namespace, name), each in found.items() if namespace}
-    assert sizes == {"device-taint-webhook": 500, "device-taint-webhook-2": 500, "device-taint-webhook-3": 1}
+def test_of_many_findings_the_most_severe_are_listed_and_all_counted() -> None:
+    found = reports(row(*[Entry(Level.WARNING, "odd")] * 300, *[REFUSED] * 300))["ml", "device-taint-webhook"]
+    assert [each["result"] for each in found["results"]] == ["fail"] * 300 + ["warn"] * 200
+    assert (found["summary"]["fail"], found["summary"]["warn"]) == (300, 300)
+    assert found["configuration"]["limits"]["maxResults"] == 500
 
 
 def test_long_message_is_cut() -> None:
