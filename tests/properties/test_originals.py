@@ -6,13 +6,11 @@ Whatever happens: what is stored is what the driver means, with the overrides on
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import NOW
 from tests.unit.inventory.patched import DRIVER
 from webhook.api.decode import Reader
 from webhook.api.slices import decode_slice
@@ -20,7 +18,6 @@ from webhook.inventory.originals import (
     ATTRIBUTES,
     CAPACITY,
     ORIGINALS,
-    RETRY,
     Setting,
     same,
     settings_of,
@@ -33,8 +30,6 @@ from webhook.inventory.pools import Pools
 from webhook.inventory.published import published_devices, qualified_name
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from webhook.api.slices import ResourceSlice
     from webhook.inventory.overriding import Rewritten
 
@@ -87,8 +82,6 @@ class World:
     held: dict[str, Device] = field(default_factory=dict)
     stored: ResourceSlice | None = None
     wanted: Overrides = field(default_factory=dict)
-    now: datetime = NOW
-    lost: bool = False
     twice: bool = False
     """Another webhook has ours look at its own answer again."""
 
@@ -98,25 +91,19 @@ class World:
         self.held = truth
         self.sync()
 
-    def sync(self, *, down: bool = False, lost: bool = False) -> None:
-        """syncPool and sliceStored: sends what differs, and adopts the answer unless it is lost."""
+    def sync(self, *, down: bool = False) -> None:
+        """syncPool and sliceStored: sends what differs, and adopts the answer."""
         if self.stored is not None and _equal(_devices(self.stored), self.held):
             return
         annotations = dict(self.stored.meta.annotations) if self.stored else {}
         self.write(self.held, annotations, down=down)
-        self.lost = lost
-        if not lost and self.stored is not None:
+        if self.stored is not None:
             self.held = _devices(self.stored)
 
     def touch(self) -> None:
         """The controller's no-op."""
         if self.stored is not None:
             self.write(_devices(self.stored), dict(self.stored.meta.annotations))
-
-    def wait(self) -> None:
-        """So long that a retry would have come."""
-        if not self.lost:
-            self.now += RETRY
 
     def write(self, devices: dict[str, Device], annotations: dict[str, str], *, down: bool = False) -> None:
         sent = _slice(devices, annotations)
@@ -138,9 +125,9 @@ class World:
         assert _published(self.stored) == {name: _qualified(device) for name, device in self.truth.items()}
 
     def rewrite(self, sent: ResourceSlice, *, same_spec: bool) -> Rewritten:
-        found = arrived(sent, self.stored, self.now, same_spec=same_spec)
+        found = arrived(sent, self.stored, same_spec=same_spec)
         assert _equal(_by_name(found), self.truth)
-        return overridden(found, self.wanted, ["p", "q"], self.now)
+        return overridden(found, self.wanted, ["p", "q"])
 
     @property
     def expected(self) -> dict[str, Device]:
@@ -218,7 +205,7 @@ def _equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
 actions: Final = st.lists(
     st.tuples(st.just("publish"), truths())
     | st.tuples(st.just("patch"), overrides())
-    | st.tuples(st.sampled_from(["sync", "sync", "touch", "touch", "restart", "down", "lost", "wait"]), st.none()),
+    | st.tuples(st.sampled_from(["sync", "sync", "touch", "touch", "restart", "down"]), st.none()),
     max_size=25,
 )
 
@@ -239,10 +226,6 @@ def test_what_is_stored_is_what_the_driver_means_with_the_overrides_on_top(
     assert _equal(_devices(world.stored), world.truth)
     world.sync()
     assert _equal(_devices(world.stored), world.truth)
-    world.lost = False
-    world.now += RETRY + timedelta(seconds=1)
-    world.touch()
-    assert _equal(_devices(world.stored), world.truth)
     assert world.held == world.truth
     if world.stored.meta.annotations:  # the driver never said that it has its own values back
         world.publish({name: {KEPT: {"int": 3}} for name in DEVICES})
@@ -259,9 +242,7 @@ def _act(world: World, action: str, argument: Any) -> None:
             world.publish(world.truth)
         case "sync":
             world.sync()
-        case "down" | "lost":
-            world.sync(down=action == "down", lost=action == "lost")
-        case "touch":
-            world.touch()
+        case "down":
+            world.sync(down=True)
         case _:
-            world.wait()
+            world.touch()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import NOW
 from tests.properties.patch_histories import Given, histories
 from tests.properties.test_patches import slices
 from tests.unit.inventory.patched import by_number
@@ -40,7 +39,7 @@ class World(Given):
 
 def _work(values: list[ResourceSlice], patches: SlicePatches) -> SliceWork:
     """Devices with more than one attribute are refused."""
-    return slice_work(values, patches, by_number, NOW, lambda _: _faults)
+    return slice_work(values, patches, by_number, lambda _: _faults)
 
 
 def _faults(device: dict[str, Any]) -> list[str]:

@@ -46,7 +46,7 @@ def attribute_edits(
     ):
         return  # the API server will say so
     same_spec = old is not None and request.object.get("spec") == request.old_object.get("spec")
-    found = arrived(new, old, context.now, same_spec=same_spec)
+    found = arrived(new, old, same_spec=same_spec)
     check, faults_of = partial(context.budget.check, "patches"), device_faults(request.object["spec"])
     overrides = patches.overrides(found, DeviceSelectors(REVIEW_STEPS), check)
 
@@ -54,7 +54,7 @@ def attribute_edits(
         check()
         return faults_of(device)
 
-    result = overridden(found, overrides, patches.ranking, context.now, faults)
+    result = overridden(found, overrides, patches.ranking, faults)
     devices = written_devices(new)
     for position, setting, value in changed_settings(new, result):
         below = (BASIC,) if content_of(devices[position][1]) is not devices[position][1] else ()

@@ -252,7 +252,6 @@ class Patcher:
                 # A server that is starting may not have the kind yet: its patches are not gone.
                 current=lambda: cache.problem is None and cache.patches_served and self._leads(),
                 report=self._report,
-                now=_now,
             )
         )
 

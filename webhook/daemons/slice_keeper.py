@@ -19,7 +19,6 @@ from webhook.validation.device_faults import device_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from datetime import datetime
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.slices import ResourceSlice
@@ -55,14 +54,13 @@ class TouchesSlices(Protocol):
 class KeeperParts:
     """What the keeper needs. `current`: whether this process may write, and knows enough to.
 
-    `report` is called with names of patches of which something else has become. `now`: the time in UTC.
+    `report` is called with names of patches of which something else has become.
     `pause_seconds`: from one pass to the next.
     """
 
     toucher: TouchesSlices
     current: Callable[[], bool]
     report: Callable[[Collection[str]], None]
-    now: Callable[[], datetime]
     pause_seconds: float = PAUSE_SECONDS
 
 
@@ -126,12 +124,8 @@ class SliceKeeper:
                 await self._wait()
 
     async def _wait(self) -> None:
-        """Until something changes, or a time has come."""
+        """Until something changes, or it is time to look why slices are still to be written."""
         seconds = PENDING_SECONDS if self._ledger.touch or self._ledger.open else None
-        at = self._ledger.next_time
-        if at is not None:
-            until = max(0.0, (at - self._parts.now()).total_seconds())
-            seconds = until if seconds is None else min(until, seconds)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -139,10 +133,9 @@ class SliceKeeper:
     async def _pass(self) -> None:
         """Looks at all slices that have to be, and has those written that are not as they should be."""
         ledger, parts = self._ledger, self._parts
-        ledger.wake(parts.now())
         while ledger.open and parts.current():
             some = ledger.take(AT_ONCE)
-            works = await asyncio.to_thread(_works, some, ledger.patches, parts.now())
+            works = await asyncio.to_thread(_works, some, ledger.patches)
             for value, work in zip(some, works, strict=True):
                 ledger.put(value, work)
             parts.toucher.want(ledger.touch)
@@ -173,9 +166,9 @@ class SliceKeeper:
         return AppliedAttributes(found.patched, found.condition(self._problems))
 
 
-def _works(slices: list[ResourceSlice], patches: SlicePatches, now: datetime) -> list[SliceWork]:
+def _works(slices: list[ResourceSlice], patches: SlicePatches) -> list[SliceWork]:
     """Of each slice by itself."""
-    return [slice_work([each], patches, DeviceSelectors(SLICE_STEPS), now, _faults_of) for each in slices]
+    return [slice_work([each], patches, DeviceSelectors(SLICE_STEPS), _faults_of) for each in slices]
 
 
 def _faults_of(value: ResourceSlice) -> Faults:

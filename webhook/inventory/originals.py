@@ -14,32 +14,27 @@ Drivers publish slices with k8s.io/dynamic-resource-allocation/resourceslice (v0
   that it adopted become its own, until it publishes fresh ones.
 
 Hence a value that is sent is either fresh or an echo, and for each value that was ever overridden it must be known
-what the driver may send as an echo: `now`, `sent` and `before` below.
+what the driver may send as an echo: `now` and `sent` below. An answer that is lost is not told apart (ADR 33).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-from msgspec import UNSET, UnsetType, structs
+from msgspec import UNSET, UnsetType
 
 from webhook.api.field import JSON
 from webhook.api.meta import OWN_GROUP
 from webhook.api.quantities import parse_quantity
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from webhook.api.slices import ResourceSlice
 
 ORIGINALS: Final = f"{OWN_GROUP}/originals"
 """The annotation of a ResourceSlice."""
-RETRY: Final = timedelta(minutes=10)
-"""So long after an answer may the driver send again what it sent before: if the answer was lost, it tries again."""
 ATTRIBUTES: Final = "attributes"
 CAPACITY: Final = "capacity"
 BASIC: Final = "basic"
@@ -71,25 +66,15 @@ class Overridden(msgspec.Struct, frozen=True, omit_defaults=True):
     """What overrides it; missing once nothing does."""
     sent: dict[str, JSON] | UnsetType | None = UNSET
     """What the driver was last answered, if that was not its own value; it has adopted that."""
-    before: dict[str, JSON] | UnsetType | None = UNSET
-    """What it had adopted before that answer, and still has if the answer was lost."""
-    since: int = 0
-    """When that answer was given, in seconds since 1970."""
 
     def echoes(self, value: JSON, kind: str) -> bool:
         """Whether a value that is sent need not be the driver's own."""
-        return any(each is not UNSET and same(kind, each, value) for each in (self.now, self.sent, self.before))
-
-    def as_of(self, now: datetime) -> Overridden:
-        """Without what cannot be sent any more. A time that is far off, as anything may be written there, is none."""
-        if self.before is UNSET or abs(int(now.timestamp()) - self.since) < RETRY.total_seconds():
-            return self
-        return structs.replace(self, before=UNSET, since=0)
+        return any(each is not UNSET and same(kind, each, value) for each in (self.now, self.sent))
 
     @property
     def spent(self) -> bool:
         """Whether nothing is overridden, and whatever the driver sends is its own."""
-        return self.now is UNSET and self.sent is UNSET and self.before is UNSET
+        return self.now is UNSET and self.sent is UNSET
 
 
 Kept = Mapping[Setting, Overridden]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-from msgspec import UNSET, UnsetType, structs
+from msgspec import UNSET, UnsetType
 
 from webhook.api.field import JSON
 from webhook.api.slices import ResourceSlice
@@ -38,12 +38,11 @@ from webhook.inventory.published import qualified_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from datetime import datetime
 
     from webhook.inventory.patching import PatchedDevice
 
 ORIGINALS_MAX_BYTES: Final = 64 * 1024
-"""Of originals of values that are overridden now. What is kept for a while after that comes on top, up to as much."""
+"""Of originals of values that are overridden now. What drivers still have of others comes on top, up to as much."""
 _ORIGINS: Final = {ATTRIBUTES: "attribute", CAPACITY: "capacity"}
 _KINDS: Final = {origin: kind for kind, origin in _ORIGINS.items()}
 _ENTRY_BYTES: Final = 64
@@ -122,7 +121,7 @@ def overrides_of(device: PatchedDevice) -> dict[Origin, Override]:
     return found
 
 
-def arrived(new: ResourceSlice, stored: ResourceSlice | None, now: datetime, *, same_spec: bool = False) -> Arrived:
+def arrived(new: ResourceSlice, stored: ResourceSlice | None, *, same_spec: bool = False) -> Arrived:
     """What is sent, and what the driver means by it. `same_spec`: the specification is what is stored.
 
     A driver never sends what is stored already. The annotation comes with what is sent, as drivers change what they
@@ -131,37 +130,34 @@ def arrived(new: ResourceSlice, stored: ResourceSlice | None, now: datetime, *, 
     each rewriting is counted in it.
     """
     mine, theirs = new.meta.annotations.get(ORIGINALS), stored.meta.annotations.get(ORIGINALS) if stored else None
-    known = kept_in(mine)
+    known: Mapping[str, Kept] = kept_in(mine)
     rewritten = bool(known) and mine != theirs
     touched = same_spec or rewritten
-    known = known or kept_in(theirs)
+    if not known:
+        known = kept_in(theirs)
+        if same_spec:  # an earlier look in this request may have dropped all, where the driver sent what it had adopted
+            known = {device: _in_force(kept) for device, kept in known.items()}
     published: dict[str, Settings] = {}
     kept: dict[str, Kept] = {}
     for name, raw in written_devices(new):
         sent = settings_of(raw)
-        of_device = {setting: value.as_of(now) for setting, value in known.get(name, {}).items()}
+        of_device = known.get(name, {})
         published[name] = published_settings(sent, of_device)
         kept[name] = {
-            setting: _learned(setting, value, sent, published[name], touched=touched)
+            setting: Overridden(published[name].get(setting), value.now, value.sent if touched else UNSET)
             for setting, value in of_device.items()
         }
     return Arrived(new, touched, published, kept, rewrites_in(mine) or rewrites_in(theirs))
 
 
-def _learned(setting: Setting, value: Overridden, sent: Settings, published: Settings, *, touched: bool) -> Overridden:
-    """What is known of a value by what was sent. What the driver sends it has; what it had before is gone."""
-    was = published.get(setting)
-    if touched:
-        return structs.replace(value, was=was)
-    given = sent.get(setting)
-    return Overridden(was, value.now, before=UNSET if same(setting.kind, given, was) else given)
+def _in_force(kept: Kept) -> Kept:
+    return {setting: value for setting, value in kept.items() if value.now is not UNSET}
 
 
 def overridden(
     found: Arrived,
     overrides: Mapping[str, DeviceOverrides],
     ranking: Sequence[str],
-    now: datetime,
     faults: Faults = lambda _: (),
     limit_bytes: int = ORIGINALS_MAX_BYTES,
 ) -> Rewritten:
@@ -170,7 +166,7 @@ def overridden(
     Where the overrides would make a device invalid, or where the originals would take too much room, patches are
     refused, the last ones first. Another patch that sets the same does not take their place.
     """
-    rewriting = _Rewriting(found, now)
+    rewriting = _Rewriting(found)
     raw = dict(written_devices(found.value))
     wanted: dict[str, dict[Setting, Override]] = {}
     refused: list[Refusal] = []
@@ -281,9 +277,8 @@ def _beyond(
 class _Rewriting:
     """Puts overrides into a slice, and keeps what is needed to take them out again."""
 
-    def __init__(self, found: Arrived, now: datetime) -> None:
+    def __init__(self, found: Arrived) -> None:
         self._found = found
-        self._now = int(now.timestamp())
         self._kept: dict[str, dict[Setting, Overridden]] = {}
 
     def device(self, device: str, wanted: Mapping[Setting, Override]) -> Settings:
@@ -303,24 +298,12 @@ class _Rewriting:
     def _next(self, setting: Setting, value: Overridden, override: Override | None) -> Overridden | None:
         """What is known of a value once this is stored; None if nothing need be."""
         now = UNSET if override is None else override.value
-        if self._found.touched:
-            value = structs.replace(value, now=now)
-        else:
-            sent = UNSET if override is None or same(setting.kind, now, value.was) else now
-            before = UNSET if same(setting.kind, value.before, sent) else value.before
-            value = Overridden(value.was, now, sent, before, 0 if before is UNSET else self._now)
         own = now is UNSET or same(setting.kind, now, value.was)
-        return None if own and value.sent is UNSET and value.before is UNSET else value
+        sent = value.sent if self._found.touched else UNSET if own else now
+        return None if own and sent is UNSET else Overridden(value.was, now, sent)
 
     def kept(self, limit_bytes: int) -> Mapping[str, Kept]:
         """What is known, as far as there is room; what is overridden now always fits."""
         if len(annotation_of(self._kept).encode()) <= limit_bytes:
             return self._kept
-        return {
-            device: {
-                setting: structs.replace(value, before=UNSET, since=0)
-                for setting, value in kept.items()
-                if value.now is not UNSET
-            }
-            for device, kept in self._kept.items()
-        }
+        return {device: _in_force(kept) for device, kept in self._kept.items()}

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import UNSET
-
-from webhook.inventory.originals import ORIGINALS, RETRY, kept_in
+from webhook.inventory.originals import ORIGINALS
 from webhook.inventory.overriding import Refusal, arrived, changed_settings, overridden
 from webhook.inventory.steps import in_steps, unchecked
 
@@ -34,15 +31,12 @@ class SliceWork(NamedTuple):
     """What is not carried out, by slice."""
     patched: Mapping[str, int]
     """Devices that each patch changes, by patch; all patches that set anything."""
-    again: datetime | None
-    """When a slice has to be touched next, though nothing changes until then."""
 
 
 def slice_work(
     slices: Iterable[ResourceSlice],
     patches: SlicePatches,
     compiles: CompilesSelectors,
-    now: datetime,
     faults_of: FaultsOf,
     check: Check = unchecked,
 ) -> SliceWork:
@@ -50,14 +44,13 @@ def slice_work(
     touch: list[str] = []
     refused: dict[str, tuple[Refusal, ...]] = {}
     patched = Counter(dict.fromkeys(patches.ranking, 0))
-    ends: list[datetime] = []
     for value in in_steps(slices, check):
         given = value.meta.annotations.get(ORIGINALS, "")
         if not patches.known or not (patches.patches or given):
             continue
-        found = arrived(value, value, now, same_spec=True)
+        found = arrived(value, value, same_spec=True)
         overrides = patches.overrides(found, compiles, check)
-        result = overridden(found, overrides, patches.ranking, now, faults_of(value))
+        result = overridden(found, overrides, patches.ranking, faults_of(value))
         if result.annotation != given or next(changed_settings(value, result), None) is not None:
             touch.append(value.meta.name)
         if result.refused:
@@ -66,15 +59,4 @@ def slice_work(
         for device, origins in overrides.items():
             winners = {each.patch for each in origins.values()}
             patched.update([each for each in winners if not left_out & {(each, device), (each, None)}])
-        ends += _ends(result.annotation)
-    return SliceWork(tuple(sorted(touch)), dict(sorted(refused.items())), dict(patched), min(ends, default=None))
-
-
-def _ends(annotation: str) -> list[datetime]:
-    """When what is kept for retries of drivers need not be kept any more."""
-    return [
-        datetime.fromtimestamp(value.since, UTC) + RETRY
-        for kept in kept_in(annotation).values()
-        for value in kept.values()
-        if value.before is not UNSET
-    ]
+    return SliceWork(tuple(sorted(touch)), dict(sorted(refused.items())), dict(patched))

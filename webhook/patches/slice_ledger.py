@@ -15,7 +15,6 @@ from webhook.patches.applied import PatchInSlices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import datetime
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.patches import ResourceSlicePatch
@@ -30,7 +29,6 @@ class _Entry(NamedTuple):
     touch: bool
     refused: tuple[Refusal, ...]
     patched: Mapping[str, int]
-    again: datetime | None
 
     @property
     def patches(self) -> set[str]:
@@ -124,16 +122,16 @@ class SliceLedger:
         name = value.meta.name
         if self._slices.get(name) is value:
             patched = {patch: number for patch, number in work.patched.items() if number}
-            self._enter(name, _Entry(bool(work.touch), work.refused.get(name, ()), patched, work.again))
+            self._enter(name, _Entry(bool(work.touch), work.refused.get(name, ()), patched))
 
     def _enter(self, name: str, new: _Entry | None) -> None:
         old = self._entries.pop(name, None)
-        if new is not None and (new.touch or new.refused or new.patched or new.again):
+        if new is not None and (new.touch or new.refused or new.patched):
             self._entries[name] = new
         self._touch.discard(name)
         if new is not None and new.touch:
             self._touch.add(name)
-        if old is not None and new is not None and old[:3] == new[:3]:
+        if old is not None and new is not None and old == new:
             return
         for patch in old.patches if old is not None else ():
             self._of_patch[patch].discard(name)
@@ -141,17 +139,6 @@ class SliceLedger:
         for patch in new.patches if new is not None else ():
             self._of_patch[patch].add(name)
             self._changed.add(patch)
-
-    @property
-    def next_time(self) -> datetime | None:
-        """When a slice has to be looked at though nothing changes until then."""
-        return min([each.again for each in self._entries.values() if each.again is not None], default=None)
-
-    def wake(self, now: datetime) -> None:
-        """Slices whose time has come are to be looked at."""
-        for name, each in self._entries.items():
-            if each.again is not None and each.again <= now:
-                self._open[name] = None
 
     # --- what came of it -------------------------------------------------------------------------
 

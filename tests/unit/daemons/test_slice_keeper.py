@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from msgspec import structs
 
-from tests.builders import NOW
 from tests.unit.cluster.peer import run, until
 from tests.unit.inventory.patched import DRIVER, class_of, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
@@ -18,10 +16,6 @@ from webhook.daemons.slice_keeper import KeeperParts, SliceKeeper
 from webhook.inventory.device_selectors import DeviceSelectors
 from webhook.inventory.originals import (
     ORIGINALS,
-    RETRY,
-    Overridden,
-    Setting,
-    annotation_of,
     with_settings,
     written_devices,
 )
@@ -52,13 +46,11 @@ class World:
         self.touched: list[str] = []
         self.answers = True
         self.is_current = True
-        self.now: datetime = NOW
         self.reported: list[set[str]] = []
         parts = KeeperParts(
             toucher=self,
             current=lambda: self.is_current,
             report=lambda names: self.reported.append(set(names)),
-            now=lambda: self.now,
             pause_seconds=0.001,
         )
         self.keeper = SliceKeeper(parts)
@@ -102,8 +94,8 @@ class World:
 
     def _mutated(self, value: ResourceSlice) -> ResourceSlice:
         patches = SlicePatches.of([each.patch for each in self.patches.values()], self.classes)
-        found = arrived(value, value, self.now, same_spec=True)
-        result = overridden(found, patches.overrides(found, DeviceSelectors()), patches.ranking, self.now)
+        found = arrived(value, value, same_spec=True)
+        result = overridden(found, patches.overrides(found, DeviceSelectors()), patches.ranking)
         raw: Any = [with_settings(device, result.devices[name]) for name, device in written_devices(value)]
         annotations = {ORIGINALS: result.annotation} if result.annotation else {}
         meta = ObjectMeta(value.meta.name, annotations=annotations)
@@ -296,22 +288,6 @@ def test_process_that_may_not_write_waits_until_it_may() -> None:
             await task
 
     run(test())
-
-
-def test_slice_is_written_when_what_is_kept_for_a_retry_need_not_be_kept_any_more() -> None:
-    world = World()
-    kept = Overridden({"int": 1}, before={"int": 7}, since=int(NOW.timestamp()))
-    world.publish("a", annotation=annotation_of({"gpu-0": {Setting("attributes", "n"): kept}}))
-    world.now = NOW + RETRY - timedelta(seconds=0.05)
-
-    moments = iter(range(1000))
-
-    def later() -> None:
-        assert world.touched == []
-        world.now = NOW + RETRY
-
-    play(world, lambda: next(moments) > 10, later, lambda: world.touched == ["a"])
-    assert world.slices["a"].meta.annotations == {}
 
 
 def test_many_slices_are_worked_out_a_few_at_a_time() -> None:

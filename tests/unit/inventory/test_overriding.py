@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
 
-from tests.builders import NOW
 from tests.unit.inventory.patched import DRIVER, at, effective, patch_of, pools_of, slice_of
 from tests.unit.inventory.values import taint
 from webhook.api.meta import ObjectMeta
@@ -16,7 +14,6 @@ from webhook.inventory.originals import (
     ATTRIBUTES,
     CAPACITY,
     ORIGINALS,
-    RETRY,
     Overridden,
     Setting,
     annotation_of,
@@ -46,8 +43,6 @@ MODEL_ORIGIN = Origin("attribute", f"{DRIVER}/model")
 ROOM_ORIGIN = Origin("capacity", f"{DRIVER}/room")
 A, B, C = ({"string": letter} for letter in "abc")
 ORIGINAL, PATCHED = {"int": 1}, {"int": 7}
-LATER = NOW + RETRY
-SECONDS = int(NOW.timestamp())
 
 
 def sliced(settings: dict[Setting, Any], annotation: str = "", name: str = "gpu-0") -> ResourceSlice:
@@ -70,14 +65,13 @@ class Stage:
 
     def __init__(self) -> None:
         self.stored: ResourceSlice | None = None
-        self.now = NOW
 
     def send(self, value: Any, wanted: Any = None, *, touch: bool = False) -> tuple[Any, Overridden | None]:
         """A write of the driver with this model, and what is stored of it: the model, and what is kept."""
         annotation = self.stored.meta.annotations.get(ORIGINALS, "") if self.stored else ""
         sent = sliced({} if value is None else {MODEL: value}, annotation)
-        found = arrived(sent, self.stored, self.now, same_spec=touch)
-        result = overridden(found, wanted or {}, ["p"], self.now)
+        found = arrived(sent, self.stored, same_spec=touch)
+        result = overridden(found, wanted or {}, ["p"])
         self.stored = stored_of(result)
         kept = kept_in(result.annotation)
         return result.devices["gpu-0"].get(MODEL), kept.get("gpu-0", {}).get(MODEL)
@@ -99,7 +93,7 @@ def test_removed_attribute_is_kept_and_its_absence_an_echo() -> None:
     stage = Stage()
     assert stage.send(A, overrides(None)) == (None, Overridden(A, None, None))
     assert stage.send(None, overrides(None)) == (None, Overridden(A, None, None))
-    assert stage.send(None) == (A, Overridden(A, before=None, since=SECONDS))
+    assert stage.send(None) == (A, None)
 
 
 def test_touch_applies_a_new_patch_and_knows_that_the_driver_has_its_own() -> None:
@@ -113,7 +107,7 @@ def test_driver_may_send_the_override_before_the_last() -> None:
     stage = Stage()
     stage.send(A, overrides(B))
     assert stage.send(B, overrides(C), touch=True) == (C, Overridden(A, C, B))
-    assert stage.send(B, overrides(C)) == (C, Overridden(A, C, C, B, SECONDS))
+    assert stage.send(B, overrides(C)) == (C, Overridden(A, C, C))
     assert stage.send(C, overrides(C)) == (C, Overridden(A, C, C))
 
 
@@ -122,7 +116,7 @@ def test_override_that_comes_back_is_known_once() -> None:
     stage.send(A, overrides(B))
     stage.send(B, overrides(C), touch=True)
     stage.send(B, overrides(C))
-    assert stage.send(C, overrides(B), touch=True) == (B, Overridden(A, B, C, B, SECONDS))
+    assert stage.send(C, overrides(B), touch=True) == (B, Overridden(A, B, C))
     assert stage.send(B, overrides(B)) == (B, Overridden(A, B, B))
 
 
@@ -131,9 +125,8 @@ def test_tombstone_stays_until_the_driver_has_its_own_value_again() -> None:
     stage.send(A, overrides(B))
     assert stage.send(B, touch=True) == (A, Overridden(A, sent=B))
     assert stage.send(A, touch=True) == (A, Overridden(A, sent=B))
-    assert stage.send(B) == (A, Overridden(A, before=B, since=SECONDS))
-    assert stage.send(B) == (A, Overridden(A, before=B, since=SECONDS)), "the answer was lost"
-    assert stage.send(A) == (A, None)
+    assert stage.send(B) == (A, None)
+    assert stage.send(B) == (B, None), "what a driver sends again after an answer that was lost is its own (ADR 33)"
 
 
 def test_driver_s_fresh_value_ends_a_tombstone() -> None:
@@ -141,27 +134,6 @@ def test_driver_s_fresh_value_ends_a_tombstone() -> None:
     stage.send(A, overrides(B))
     stage.send(B, touch=True)
     assert stage.send(C) == (C, None)
-
-
-def test_answered_tombstone_is_dropped_after_a_while() -> None:
-    """Else what the driver finds out by itself would be taken for an echo for ever."""
-    stage = Stage()
-    stage.send(A, overrides(B))
-    stage.send(B, touch=True)
-    stage.send(B)
-    stage.now = LATER - timedelta(seconds=1)
-    assert stage.send(A, touch=True) == (A, Overridden(A, before=B, since=SECONDS))
-    stage.now = LATER
-    assert stage.send(B) == (B, None)
-
-
-def test_touch_drops_it_too() -> None:
-    stage = Stage()
-    stage.send(A, overrides(B))
-    stage.send(B, touch=True)
-    stage.send(B)
-    stage.now = LATER
-    assert stage.send(A, touch=True) == (A, None)
 
 
 def test_value_that_came_while_the_webhook_was_down_is_fresh() -> None:
@@ -183,7 +155,7 @@ def test_device_that_its_driver_took_away_is_forgotten() -> None:
     stage = Stage()
     stage.send(A, overrides(B))
     sent = sliced({MODEL: A}, stage.stored.meta.annotations[ORIGINALS] if stage.stored else "", name="gpu-1")
-    result = overridden(arrived(sent, stage.stored, NOW), overrides(B), ["p"], NOW)
+    result = overridden(arrived(sent, stage.stored), overrides(B), ["p"])
     assert result == Rewritten({"gpu-1": {MODEL: A}}, "", ())
 
 
@@ -212,15 +184,15 @@ def test_annotation_is_that_of_what_is_sent_if_there_is_one(
     touched: bool,  # noqa: FBT001 -- a column
 ) -> None:
     before = None if stored is None else sliced({MODEL: B}, stored)
-    found = arrived(sliced({MODEL: B}, sent), before, NOW)
+    found = arrived(sliced({MODEL: B}, sent), before)
     assert (found.published, found.touched) == ({"gpu-0": {MODEL: original}}, touched)
 
 
 def test_rewriting_twice_in_one_review_is_rewriting_once() -> None:
     for first in (sliced({MODEL: A}), sliced({MODEL: B}, KEPT)):
         stored = first if first.meta.annotations else None
-        once = overridden(arrived(first, stored, NOW), overrides(C), ["p"], NOW)
-        again = overridden(arrived(stored_of(once), stored, NOW), overrides(C), ["p"], NOW)
+        once = overridden(arrived(first, stored), overrides(C), ["p"])
+        again = overridden(arrived(stored_of(once), stored), overrides(C), ["p"])
         assert again == once
         assert once.devices == {"gpu-0": {MODEL: C}}
 
@@ -228,14 +200,14 @@ def test_rewriting_twice_in_one_review_is_rewriting_once() -> None:
 def test_second_look_in_a_request_learns_nothing_of_the_driver() -> None:
     """Though what is kept is the same: the first look has put back what the driver sent while we were down."""
     stored = sliced({MODEL: B}, annotation_of({"gpu-0": {MODEL: Overridden(A, sent=B)}}))
-    once = overridden(arrived(stored, stored, NOW, same_spec=True), {}, [], NOW)
-    twice = overridden(arrived(stored_of(once), stored, NOW), {}, [], NOW)
+    once = overridden(arrived(stored, stored, same_spec=True), {}, [])
+    twice = overridden(arrived(stored_of(once), stored), {}, [])
     assert (twice, kept_in(twice.annotation)) == (once, {"gpu-0": {MODEL: Overridden(A, sent=B)}})
 
 
 def test_rewriting_is_counted_only_if_something_is_changed() -> None:
     stage = Stage()
-    for value, wanted, count in [(A, B, 1), (B, B, 1), (A, B, 2), (B, C, 3), (C, C, 4), (C, C, 4)]:
+    for value, wanted, count in [(A, B, 1), (B, B, 1), (A, B, 2), (B, C, 3), (C, C, 3), (C, C, 3)]:
         stage.send(value, overrides(wanted))
         assert stage.stored is not None
         assert rewrites_in(stage.stored.meta.annotations[ORIGINALS]) == count
@@ -243,17 +215,17 @@ def test_rewriting_is_counted_only_if_something_is_changed() -> None:
 
 def test_count_goes_on_where_a_driver_leaves_the_annotation_out() -> None:
     stored = sliced({MODEL: B}, annotation_of({"gpu-0": {MODEL: Overridden(A, B, B)}}, 7))
-    result = overridden(arrived(sliced({MODEL: B}), stored, NOW), overrides(B), ["p"], NOW)
+    result = overridden(arrived(sliced({MODEL: B}), stored), overrides(B), ["p"])
     assert rewrites_in(result.annotation) == 8
 
 
 def test_same_specification_is_a_touch() -> None:
     value = sliced({MODEL: B}, KEPT)
-    assert [arrived(value, value, NOW, same_spec=same).touched for same in (True, False)] == [True, False]
+    assert [arrived(value, value, same_spec=same).touched for same in (True, False)] == [True, False]
 
 
 def test_devices_as_the_driver_publishes_them() -> None:
-    found = arrived(sliced({MODEL: B, ROOM: {"value": "1"}}, KEPT), None, NOW)
+    found = arrived(sliced({MODEL: B, ROOM: {"value": "1"}}, KEPT), None)
     assert found.devices == ({"name": "gpu-0", "attributes": {"model": A}, "capacity": {"room": {"value": "1"}}},)
 
 
@@ -264,7 +236,7 @@ def test_overrides_in_force_are_kept_while_those_of_today_are_not_known() -> Non
         Setting(ATTRIBUTES, "x.example/gone"): Overridden(A, sent=B),
         Setting(ATTRIBUTES, "x.example/there"): Overridden(A, B),
     }
-    found = arrived(sliced({}, annotation_of({"gpu-0": kept})), None, NOW)
+    found = arrived(sliced({}, annotation_of({"gpu-0": kept})), None)
     assert found.unchanged == {
         "gpu-0": {
             MODEL_ORIGIN: Override(None, ""),
@@ -280,8 +252,8 @@ def test_overrides_in_force_are_kept_while_those_of_today_are_not_known() -> Non
 def settings_after(
     settings: dict[Setting, Any], device: dict[Origin, Override], annotation: str = ""
 ) -> dict[Setting, Any]:
-    found = arrived(sliced(settings, annotation), None, NOW)
-    return dict(overridden(found, {"gpu-0": device}, ["p"], NOW).devices["gpu-0"])
+    found = arrived(sliced(settings, annotation), None)
+    return dict(overridden(found, {"gpu-0": device}, ["p"]).devices["gpu-0"])
 
 
 @pytest.mark.parametrize(
@@ -316,8 +288,8 @@ def test_driver_that_begins_to_write_the_name_itself_has_it_once() -> None:
 
 
 def test_removing_what_is_not_there_leaves_no_trace() -> None:
-    found = arrived(sliced({}), None, NOW)
-    assert overridden(found, overrides(None), ["p"], NOW) == Rewritten({"gpu-0": {}}, "", ())
+    found = arrived(sliced({}), None)
+    assert overridden(found, overrides(None), ["p"]) == Rewritten({"gpu-0": {}}, "", ())
 
 
 def test_capacity_keeps_what_else_the_driver_says_about_it() -> None:
@@ -361,7 +333,7 @@ def test_patch_that_makes_a_device_invalid_is_refused_there() -> None:
     def faults(device: dict[str, Any]) -> list[str]:
         return ["second", "first"] if device["name"] == "gpu-0" and device["attributes"]["model"] == B else []
 
-    result = overridden(arrived(value, None, NOW), wanted, ["p"], NOW, faults)
+    result = overridden(arrived(value, None), wanted, ["p"], faults)
     assert result.devices == {"gpu-0": {MODEL: A}, "gpu-1": {MODEL: B}}
     assert result.refused == (Refusal("p", "gpu-0", "first"),)
     assert kept_in(result.annotation) == {"gpu-1": {MODEL: Overridden(C, B, B)}}
@@ -373,17 +345,17 @@ def test_patches_of_low_precedence_are_refused_first() -> None:
     def faults(device: dict[str, Any]) -> list[str]:
         return ["too much"] if "capacity" in device else []
 
-    found = arrived(sliced({MODEL: A}), None, NOW)
-    result = overridden(found, wanted, ["high", "low", "unrelated"], NOW, faults)
+    found = arrived(sliced({MODEL: A}), None)
+    result = overridden(found, wanted, ["high", "low", "unrelated"], faults)
     assert (result.devices, result.refused) == ({"gpu-0": {MODEL: B}}, (Refusal("low", "gpu-0", "too much"),))
-    result = overridden(found, wanted, ["high", "low"], NOW, refusing(B))
+    result = overridden(found, wanted, ["high", "low"], refusing(B))
     assert result.devices == {"gpu-0": {MODEL: A}}
     assert [each.patch for each in result.refused] == ["low", "high"]
 
 
 def test_fault_of_the_driver_s_own_is_no_reason() -> None:
-    found = arrived(sliced({MODEL: A}), None, NOW)
-    result = overridden(found, overrides(B), ["p"], NOW, lambda _: ["wrong from the start"])
+    found = arrived(sliced({MODEL: A}), None)
+    result = overridden(found, overrides(B), ["p"], lambda _: ["wrong from the start"])
     assert (result.devices, result.refused) == ({"gpu-0": {MODEL: B}}, ())
 
 
@@ -394,7 +366,7 @@ def test_originals_that_do_not_fit_refuse_the_last_patch() -> None:
     room = len('{"value":"1Gi"}') + 2 * len('{"value":"8Gi"}') + len("gpu-0") + len("room") + 64
 
     def result(limit: int) -> Rewritten:
-        return overridden(arrived(sent, None, NOW), wanted, ["high", "low"], NOW, limit_bytes=limit)
+        return overridden(arrived(sent, None), wanted, ["high", "low"], limit_bytes=limit)
 
     assert result(model + room).refused == ()
     refused = result(model + room - 1)
@@ -406,22 +378,21 @@ def test_originals_that_do_not_fit_refuse_the_last_patch() -> None:
 
 
 def test_value_that_stays_takes_no_room() -> None:
-    found = arrived(sliced({MODEL: A}), None, NOW)
-    assert overridden(found, overrides(A), ["p"], NOW, limit_bytes=1).refused == ()
+    found = arrived(sliced({MODEL: A}), None)
+    assert overridden(found, overrides(A), ["p"], limit_bytes=1).refused == ()
 
 
 def test_tombstones_give_way_where_there_is_no_room() -> None:
-    tombstones = {Setting(ATTRIBUTES, f"xx{number}"): Overridden(A, sent=B) for number in range(9)}
-    annotation = annotation_of({"gpu-0": {**tombstones, MODEL: Overridden(A, B, C, A, SECONDS)}})
+    tombstones = {Setting(ATTRIBUTES, f"x{number}"): Overridden(A, sent=B) for number in range(10)}
+    annotation = annotation_of({"gpu-0": {**tombstones, MODEL: Overridden(A, B, C)}})
     value = sliced({MODEL: C, **dict.fromkeys(tombstones, A)}, annotation)
-    found = arrived(value, value, NOW, same_spec=True)
+    found = arrived(value, value, same_spec=True)
 
     def kept(limit: int) -> Any:
-        return kept_in(overridden(found, overrides(B), ["p"], NOW, limit_bytes=limit).annotation)["gpu-0"]
+        return kept_in(overridden(found, overrides(B), ["p"], limit_bytes=limit).annotation)["gpu-0"]
 
-    assert len(kept(len(annotation) // 2 + 10)) == 10
     assert len(annotation) % 2 == 0
-    assert len(kept(len(annotation) // 2)) == 10, "twice as much is just enough"
+    assert len(kept(len(annotation) // 2)) == 11, "twice as much is just enough"
     assert kept(len(annotation) // 2 - 1) == {MODEL: Overridden(A, B, C)}
 
 
@@ -443,7 +414,7 @@ def test_originals_may_take_64_kibibytes() -> None:
     ]
     device = {Origin("attribute", f"{DRIVER}/{name}"): Override(None, name) for name in names}
     wanted = {each["name"]: device for each in devices}
-    result = overridden(arrived(slice_of(*devices), None, NOW), wanted, names, NOW)
+    result = overridden(arrived(slice_of(*devices), None), wanted, names)
     size = len(result.annotation)
     assert 32 * 1024 < size <= 64 * 1024
     assert {each.patch for each in result.refused} == set(names[-len(result.refused) :])

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.builders import NOW
 from tests.unit.inventory.patched import CREATED, DRIVER, by_number, class_of, patch_of, slice_of
 from tests.unit.inventory.values import taint
 from webhook.api.meta import ObjectMeta
@@ -45,7 +44,7 @@ def test_filters_see_what_the_driver_publishes() -> None:
     )
     patch = patch_of(cel=["n > 2"], device_class_name="high", attributes={N: None})
     patches = SlicePatches.of([patch], class_of("high", "n > 0"))
-    assert patches.overrides(arrived(value, None, NOW), by_number) == {"gpu-0": {ORIGIN: Override(None, "patch")}}
+    assert patches.overrides(arrived(value, None), by_number) == {"gpu-0": {ORIGIN: Override(None, "patch")}}
 
 
 @pytest.mark.parametrize(
@@ -69,12 +68,12 @@ def test_patch_that_names_another_driver_or_pool_is_not_evaluated(names: Any, ex
         return by_number(expression)
 
     assert SlicePatches.may_concern(patch, value) == expected
-    found = SlicePatches.of([patch], {}).overrides(arrived(value, None, NOW), compiles)
+    found = SlicePatches.of([patch], {}).overrides(arrived(value, None), compiles)
     assert (bool(found), bool(compiled)) == (expected, expected and "anything" not in names)
 
 
 def test_without_patches_nothing_is_set() -> None:
-    found = arrived(slice_of("gpu-0"), None, NOW)
+    found = arrived(slice_of("gpu-0"), None)
     assert SlicePatches().overrides(found, by_number) == {}
 
 
@@ -82,7 +81,7 @@ def test_what_is_set_stays_so_while_patches_are_not_known() -> None:
     annotation = annotation_of({"gpu-0": {Setting("attributes", "n"): Overridden({"int": 3}, {"int": 7})}})
     value = structs.replace(slice_of("gpu-0"), meta=ObjectMeta("s", annotations={ORIGINALS: annotation}))
     patches = SlicePatches(known=False)
-    found = arrived(value, None, NOW)
+    found = arrived(value, None)
     assert patches.overrides(found, by_number) == {"gpu-0": {ORIGIN: Override({"int": 7}, "")}}
 
 
@@ -90,7 +89,7 @@ def test_long_look_asks_whether_to_go_on() -> None:
     def check() -> None:
         raise TimeoutError
 
-    found = arrived(slice_of(*[f"gpu-{number}" for number in range(128)]), None, NOW)
+    found = arrived(slice_of(*[f"gpu-{number}" for number in range(128)]), None)
     many = SlicePatches.of([patch_of(f"p{number}", attributes={N: 1}) for number in range(64)], {})
     with pytest.raises(TimeoutError):
         many.overrides(found, by_number, check)

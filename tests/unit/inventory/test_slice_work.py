@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
 
-from tests.builders import NOW
 from tests.unit.inventory.patched import DRIVER, by_number, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
-from webhook.inventory.originals import ORIGINALS, RETRY, Overridden, Setting, annotation_of
+from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.inventory.overriding import Refusal
 from webhook.inventory.slice_patches import SlicePatches
 from webhook.inventory.slice_work import SliceWork, slice_work
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 N = f"{DRIVER}/n"
 SETTING = Setting("attributes", "n")
 ONE, SEVEN = {"int": 1}, {"int": 7}
-SECONDS = int(NOW.timestamp())
 
 
 def stored(name: str, value: Any = None, kept: Overridden | None = None) -> ResourceSlice:
@@ -34,7 +31,7 @@ def stored(name: str, value: Any = None, kept: Overridden | None = None) -> Reso
 
 def work(slices: list[ResourceSlice], *patches: ResourceSlicePatch, faults: Any = (), **known: bool) -> SliceWork:
     found = structs.replace(SlicePatches.of(patches, {}), **known)
-    return slice_work(slices, found, by_number, NOW, lambda _: lambda _: faults)
+    return slice_work(slices, found, by_number, lambda _: lambda _: faults)
 
 
 SETS = patch_of("sets", attributes={N: 7})
@@ -48,38 +45,27 @@ def test_slices_that_are_not_as_patches_say_are_touched() -> None:
         stored("driver-s-own", SEVEN),
         stored("sent-while-down", ONE, Overridden(ONE, SEVEN, SEVEN)),
     ]
-    expected = SliceWork(("a-other-value", "sent-while-down", "z-new"), {}, {"sets": 5}, None)
+    expected = SliceWork(("a-other-value", "sent-while-down", "z-new"), {}, {"sets": 5})
     assert work(slices, SETS) == expected
 
 
 def test_without_patches_only_what_is_left_of_them_is_looked_at() -> None:
     slices = [stored("plain", ONE), stored("left", SEVEN, Overridden(ONE, SEVEN)), stored("gone", ONE)]
-    assert work(slices) == SliceWork(("left",), {}, {}, None)
+    assert work(slices) == SliceWork(("left",), {}, {})
 
 
 def test_nothing_is_touched_while_patches_are_not_known() -> None:
     slices = [stored("left", SEVEN, Overridden(ONE, SEVEN))]
-    assert work(slices, known=False) == SliceWork((), {}, {}, None)
+    assert work(slices, known=False) == SliceWork((), {}, {})
 
 
-def test_what_is_kept_for_a_retry_is_dropped_by_a_touch_in_time() -> None:
+def test_tombstones_stay_and_what_earlier_versions_kept_for_retries_goes() -> None:
+    old = '{"version":1,"devices":{"gpu-0":{"attributes":{"n":{"was":{"int":1},"before":{"int":7},"since":1}}}}}'
     slices = [
-        stored("later", ONE, Overridden(ONE, before=SEVEN, since=SECONDS - 1)),
-        stored("last", ONE, Overridden(ONE, before=SEVEN, since=SECONDS)),
         stored("tombstone", ONE, Overridden(ONE, sent=SEVEN)),
+        structs.replace(stored("old", ONE), meta=ObjectMeta("old", annotations={ORIGINALS: old})),
     ]
-    assert work(slices) == SliceWork((), {}, {}, NOW + RETRY - timedelta(seconds=1))
-    over = stored("over", ONE, Overridden(ONE, before=SEVEN, since=SECONDS - int(RETRY.total_seconds())))
-    assert work([over]) == SliceWork(("over",), {}, {}, None)
-
-
-@pytest.mark.parametrize("since", [SECONDS + int(RETRY.total_seconds()), 10**12, 10**18, 10**400, -(10**18)])
-def test_time_that_cannot_be_ours_is_dropped(since: int) -> None:
-    """Anyone who may write a slice may write its annotation; one of them must not end the controller."""
-    kept = annotation_of({"gpu-0": {SETTING: Overridden(ONE, before=SEVEN, since=SECONDS)}})
-    text = kept.replace(str(SECONDS), str(since))
-    value = structs.replace(stored("far", ONE), meta=ObjectMeta("far", annotations={ORIGINALS: text}))
-    assert work([value]) == SliceWork(("far",), {}, {}, None)
+    assert work(slices) == SliceWork(("old",), {}, {})
 
 
 def test_annotation_that_a_hand_has_changed_is_written_again() -> None:
@@ -93,11 +79,10 @@ def test_refused_patch_is_no_reason_to_touch() -> None:
         slices,
         SlicePatches.of([SETS], {}),
         by_number,
-        NOW,
         lambda value: lambda device: [value.meta.name] if device["attributes"]["n"] == SEVEN else [],
     )
     refused = {name: (Refusal("sets", "gpu-0", name),) for name in ("a", "b")}
-    assert found == SliceWork((), refused, {"sets": 0}, None)
+    assert found == SliceWork((), refused, {"sets": 0})
     assert list(found.refused) == ["a", "b"]
 
 
@@ -126,4 +111,4 @@ def test_long_look_asks_whether_to_go_on() -> None:
 
     slices = [stored(f"s{number}", ONE) for number in range(5000)]
     with pytest.raises(TimeoutError):
-        slice_work(slices, SlicePatches(), by_number, NOW, lambda _: lambda _: (), check)
+        slice_work(slices, SlicePatches(), by_number, lambda _: lambda _: (), check)

@@ -8,7 +8,6 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from tests.builders import NOW
 from tests.unit.inventory.patched import CREATED, DRIVER, class_of, patch_of, slice_of
 from webhook.inventory.overriding import Refusal
 from webhook.inventory.slice_work import SliceWork
@@ -45,10 +44,8 @@ def taken(found: SliceLedger) -> list[str]:
     return sorted(names)
 
 
-def worked(
-    found: SliceLedger, name: str, *refused: Refusal, touch: bool = False, again: Any = None, **patched: int
-) -> None:
-    work = SliceWork((name,) if touch else (), {name: refused} if refused else {}, patched, again)
+def worked(found: SliceLedger, name: str, *refused: Refusal, touch: bool = False, **patched: int) -> None:
+    work = SliceWork((name,) if touch else (), {name: refused} if refused else {}, patched)
     found.put(SLICES[name], work)
 
 
@@ -143,20 +140,6 @@ def test_class_has_the_slices_of_its_patches_looked_at() -> None:
     assert "unused" in found.patches.classes
 
 
-def test_slice_whose_time_has_come_is_looked_at() -> None:
-    found = ledger(sets())
-    assert found.next_time is None
-    worked(found, "a", again=NOW + timedelta(seconds=2))
-    worked(found, "b", again=NOW)
-    assert found.next_time == NOW
-    found.wake(NOW - timedelta(seconds=1))
-    assert not found.open
-    found.wake(NOW)
-    assert taken(found) == ["b"]
-    worked(found, "b")
-    assert found.next_time == NOW + timedelta(seconds=2)
-
-
 # --- what came of it --------------------------------------------------------------------------------
 
 
@@ -189,9 +172,8 @@ def test_patches_are_reported_when_something_else_has_become_of_them() -> None:
     assert found.take_changed() == set()
     worked(found, "a", patch=1, other=0)
     assert found.take_changed() == {"patch"}
-    worked(found, "a", patch=1, again=NOW)
+    worked(found, "a", patch=1)
     assert found.take_changed() == set()
-    assert found.next_time == NOW
     worked(found, "a", patch=1, touch=True)
     assert found.take_changed() == {"patch"}
     worked(found, "a", patch=2, touch=True)
