@@ -23,6 +23,22 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("certs/*.md"), *ROOT.glob("manifests/*.md")])
 
 
+GONE = re.compile(
+    r"supplement|taint-webhook bundle|alertmanager|cloudevents|MutatingAdmissionPolic|--notify-|--open-reports"
+    r"|--sync-admission-policies|components/(?:notifications|admission-policies)|export-vap --defaults",
+    re.IGNORECASE,
+)
+"""Names of features that have left; the changelog alone tells of them."""
+
+
+def test_no_page_tells_of_a_feature_that_is_gone() -> None:
+    pages = [*PAGES, *ROOT.glob("*/README.md"), *ROOT.glob("manifests/*/README.md")]
+    found = [
+        (page.name, name) for page in pages if page.name != "CHANGELOG.md" for name in GONE.findall(page.read_text())
+    ]
+    assert found == []
+
+
 def test_every_warning_code_has_its_entry_and_title() -> None:
     page = (ROOT / "docs" / "admission.md").read_text()
     titles = {**LINTS, **CLUSTER_LINTS, **POLICY_LINTS, **ADDITION_REMARKS, **SOFTENING_REMARKS}

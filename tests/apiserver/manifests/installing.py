@@ -138,3 +138,6 @@ def remove(plane: ControlPlane, documents: Iterable[Json]) -> None:
         if left.ok:
             emptied = {**left.object, "spec": {"finalizers": []}}
             plane.client.replace(path("v1", "namespaces", name=namespace, subresource="finalize"), emptied)
+    for document in documents:
+        if document["kind"] == "CustomResourceDefinition":  # its objects go first
+            wait_until(lambda: not plane.client.get(url(document)).ok, document["metadata"]["name"])  # noqa: B023 -- called here
