@@ -63,7 +63,7 @@ class ProgressCount:
             limited=tuple(
                 [
                     LimitedPods(kind.value, len(keys), tuple(sorted(keys)[:_NAMED_MOST]))
-                    for kind, keys in self._limited.items()
+                    for kind, keys in sorted(self._limited.items())
                 ]
             ),
             closed=tuple([ClosedWindow(*each) for each in sorted(self._closed.items())]),
