@@ -124,19 +124,18 @@ def overrides_of(device: PatchedDevice) -> dict[Origin, Override]:
 def arrived(new: ResourceSlice, stored: ResourceSlice | None, *, same_spec: bool = False) -> Arrived:
     """What is sent, and what the driver means by it. `same_spec`: the specification is what is stored.
 
-    A driver never sends what is stored already. The annotation comes with what is sent, as drivers change what they
-    have read; one without is that of what is stored. If it differs from that, this slice was rewritten before: in the
+    A driver never sends what is stored already, unless a look earlier in the same request has put that back and dropped
+    the annotation. The annotation comes with what is sent, as drivers change what they have read; one without is that
+    of what is stored. If it differs from that, this slice was rewritten before: in the
     same request, for another entry of ours or by another webhook's doing, or before it was copied. So that it differs,
     each rewriting is counted in it.
     """
     mine, theirs = new.meta.annotations.get(ORIGINALS), stored.meta.annotations.get(ORIGINALS) if stored else None
-    known: Mapping[str, Kept] = kept_in(mine)
+    known = kept_in(mine)
     rewritten = bool(known) and mine != theirs
-    touched = same_spec or rewritten
-    if not known:
-        known = kept_in(theirs)
-        if same_spec:  # an earlier look in this request may have dropped all, where the driver sent what it had adopted
-            known = {device: _in_force(kept) for device, kept in known.items()}
+    dropped = not known and bool(kept_in(theirs))
+    touched = rewritten or (same_spec and not dropped)
+    known = known or kept_in(theirs)
     published: dict[str, Settings] = {}
     kept: dict[str, Kept] = {}
     for name, raw in written_devices(new):
@@ -148,10 +147,6 @@ def arrived(new: ResourceSlice, stored: ResourceSlice | None, *, same_spec: bool
             for setting, value in of_device.items()
         }
     return Arrived(new, touched, published, kept, rewrites_in(mine) or rewrites_in(theirs))
-
-
-def _in_force(kept: Kept) -> Kept:
-    return {setting: value for setting, value in kept.items() if value.now is not UNSET}
 
 
 def overridden(
@@ -306,4 +301,7 @@ class _Rewriting:
         """What is known, as far as there is room; what is overridden now always fits."""
         if len(annotation_of(self._kept).encode()) <= limit_bytes:
             return self._kept
-        return {device: _in_force(kept) for device, kept in self._kept.items()}
+        return {
+            device: {setting: value for setting, value in kept.items() if value.now is not UNSET}
+            for device, kept in self._kept.items()
+        }

@@ -19,7 +19,9 @@ from webhook.inventory.originals import (
     annotation_of,
     kept_in,
     rewrites_in,
+    settings_of,
     with_settings,
+    written_devices,
 )
 from webhook.inventory.overriding import (
     ORIGINALS_MAX_BYTES,
@@ -203,6 +205,38 @@ def test_second_look_in_a_request_learns_nothing_of_the_driver() -> None:
     once = overridden(arrived(stored, stored, same_spec=True), {}, [])
     twice = overridden(arrived(stored_of(once), stored), {}, [])
     assert (twice, kept_in(twice.annotation)) == (once, {"gpu-0": {MODEL: Overridden(A, sent=B)}})
+
+
+def answered(stored: ResourceSlice, value: Any, *looks: Any) -> ResourceSlice:
+    """What is stored once the driver has sent a value and each look in this request has carried out its overrides."""
+    annotations = dict(stored.meta.annotations)
+    for wanted in looks:
+        sent = structs.replace(sliced({MODEL: value}), meta=ObjectMeta("s", annotations=annotations))
+        same = settings_of(written_devices(stored)[0][1]) == {MODEL: value}
+        answer = stored_of(overridden(arrived(sent, stored, same_spec=same), wanted, ["p"]))
+        value, annotations = settings_of(written_devices(answer)[0][1])[MODEL], dict(answer.meta.annotations)
+    return answer
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_echo_ends_a_tombstone_however_often_it_is_looked_at(looks: int) -> None:
+    """Also where a patch sets what is the driver's own by now."""
+    stage = Stage()
+    stage.send(A, overrides(B))
+    stage.send(B, overrides(A), touch=True)
+    assert stage.stored is not None
+    answer = answered(stage.stored, B, *[overrides(A)] * looks)
+    assert answer.meta.annotations == {}
+    assert overridden(arrived(sliced({MODEL: B}), answer), {}, []).devices == {"gpu-0": {MODEL: B}}
+
+
+def test_second_look_that_knows_one_more_patch_remembers_what_the_driver_is_answered() -> None:
+    stage = Stage()
+    stage.send(A, overrides(B))
+    stage.send(B, touch=True)
+    assert stage.stored is not None
+    answer = answered(stage.stored, B, {}, overrides(B))
+    assert kept_in(answer.meta.annotations[ORIGINALS]) == {"gpu-0": {MODEL: Overridden(A, B, B)}}
 
 
 def test_rewriting_is_counted_only_if_something_is_changed() -> None:
