@@ -64,6 +64,8 @@ class Dump:
     """`namespaces` are labels by name; `device_classes` drivers by name, None for any; the rest as it stood."""
 
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    terminating: set[str] = field(default_factory=set)
+    """Of the namespaces, those that are being deleted."""
     device_classes: dict[str, frozenset[str] | None] = field(default_factory=dict)
     claims: list[Manifest] = field(default_factory=list)
     """Claims and templates, in the order of the files."""
@@ -77,6 +79,8 @@ class Dump:
             if kind == _NAMESPACE:
                 name = _name_of(value)
                 self.namespaces[name] = labels_of(value) | {NAMESPACE_NAME_LABEL: name}
+                if _object(value, "metadata").get("deletionTimestamp"):
+                    self.terminating.add(name)
             elif kind is not None and kind.group == GROUP and kind.kind == "DeviceClass":
                 self.device_classes[_name_of(value)] = drivers_in_manifest(value)
             elif kind is not None and kind.group == GROUP and kind.kind in _AUDITED:

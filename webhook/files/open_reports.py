@@ -1,7 +1,7 @@
 """A report of an audit as OpenReports (`openreports.io/v1alpha1`), for `kubectl apply`.
 
 Every namespace gets a Report, without results if nothing was found in it, so that applying the next audit takes back
-what is no longer so; what is in no namespace is in a ClusterReport. They follow what Kyverno writes and Policy Reporter
+what is no longer so. They follow what Kyverno writes and Policy Reporter
 reads: label app.kubernetes.io/managed-by, `source` at the report and at each result, one entry in `resources`. There is
 no `scope`: Policy Reporter would take its kind for that of all results.
 
@@ -14,11 +14,10 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.names import PROGRAM
-from webhook.files.report import UNREADABLE, Level
+from webhook.files.report import Level
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
+    from collections.abc import Collection
 
     from webhook.files.report import Entry, Report, Row
 
@@ -27,33 +26,32 @@ OPEN_REPORTS: Final = "openreports"
 _VERSION: Final = "openreports.io/v1alpha1"
 _POLICY: Final = "DeviceTaintPolicy"
 _CATEGORY: Final = "Device Taints"
-_RESULTS_MOST: Final = 500
-"""In one object: with messages of 1,024 characters half of the 1.5 MiB that etcd takes."""
+_RESULTS_MOST: Final = 200
+"""In one object: with messages of 1,024 characters that JSON writes with six bytes each, below etcd's 1.5 MiB."""
 _MESSAGE_MOST: Final = 1024
 _LABELS: Final = {"app.kubernetes.io/managed-by": PROGRAM, "app.kubernetes.io/part-of": PROGRAM}
 _OUTCOMES: Final = ("pass", "fail", "warn", "error", "skip")
+_DEFAULT_NAMESPACE: Final = "default"
 
 
-def open_reports(report: Report, namespaces: Iterable[str], now: datetime) -> list[dict[str, Any]]:
-    """Return the Reports of these namespaces and of those with findings, and a ClusterReport.
+def open_reports(report: Report, namespaces: Collection[str], terminating: Collection[str]) -> list[dict[str, Any]]:
+    """Return the Reports of these namespaces and of those with findings, but for those that take no objects any more.
 
-    `now` is the time of the audit, in UTC. Of more than 500 findings in a namespace the most severe are listed; the
-    summary counts all.
+    Of more than 200 findings in a namespace the most severe are listed; the summary counts all.
     """
-    found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list, {name: [] for name in ("", *namespaces)})
-    seconds = int(now.timestamp())
+    found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list, {name: [] for name in namespaces})
     for row, entry in report.entries():
         if row.name and entry.level is not Level.INFO:
-            found[row.namespace].append(_result(row, entry, seconds))
-    return [_object(namespace, results) for namespace, results in sorted(found.items())]
+            found[row.namespace or _DEFAULT_NAMESPACE].append(_result(row, entry))
+    return [_object(name, results) for name, results in sorted(found.items()) if name not in terminating]
 
 
 def _object(namespace: str, results: list[dict[str, Any]]) -> dict[str, Any]:
     counts = Counter(each["result"] for each in results)
     return {
         "apiVersion": _VERSION,
-        "kind": "Report" if namespace else "ClusterReport",
-        "metadata": {"name": PROGRAM, **({"namespace": namespace} if namespace else {}), "labels": dict(_LABELS)},
+        "kind": "Report",
+        "metadata": {"name": PROGRAM, "namespace": namespace, "labels": dict(_LABELS)},
         "source": PROGRAM,
         "configuration": {"limits": {"maxResults": _RESULTS_MOST}},
         "summary": {outcome: counts[outcome] for outcome in _OUTCOMES},
@@ -61,11 +59,10 @@ def _object(namespace: str, results: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _result(row: Row, entry: Entry, seconds: int) -> dict[str, Any]:
+def _result(row: Row, entry: Entry) -> dict[str, Any]:
     refused = entry.level is Level.ERROR
-    resource = {"apiVersion": row.api_version, "kind": row.kind, "name": row.name}
-    if row.namespace:
-        resource["namespace"] = row.namespace
+    namespace = row.namespace or _DEFAULT_NAMESPACE
+    resource = {"apiVersion": row.api_version, "kind": row.kind, "name": row.name, "namespace": namespace}
     properties = {"field": entry.field, "reason": entry.reason}
     return {
         "source": PROGRAM,
@@ -73,12 +70,11 @@ def _result(row: Row, entry: Entry, seconds: int) -> dict[str, Any]:
         "rule": entry.rule or entry.code or entry.reason,
         "category": _CATEGORY,
         "severity": "high" if refused else "low",
-        "result": "error" if entry.reason == UNREADABLE else "fail" if refused else "warn",
+        "result": "fail" if refused else "warn",
         "scored": refused,
         "resources": [resource],
         "message": _shortened(entry.text),
         "properties": {name: text for name, text in properties.items() if text},
-        "timestamp": {"seconds": seconds, "nanos": 0},
     }
 
 

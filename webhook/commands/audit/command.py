@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -88,14 +89,14 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     _audit(found, key or found.key, now, report, options.namespace)
     # An empty cluster is a valid answer.
     refuse_empty(report, "audit", allow_empty=options.allow_empty or not options.dump)
-    context = _Rendering(options, now, tuple(found.dump.namespaces) if options.namespace is None else ())
-    return write_reports(options.output, partial(_rendered, report, context), _exit_code(report, options.output))
-
-
-def _exit_code(report: Report, targets: Sequence[ReportTarget]) -> int:
-    """As for any report; findings are no failure where OpenReports tell of them."""
-    told = any(target.format == OPEN_REPORTS for target in targets)
-    return 0 if told and report.exit_code == 1 else report.exit_code
+    code = report.exit_code
+    if any(target.format == OPEN_REPORTS for target in options.output):
+        if found.policy is None and found.candidate is None:
+            text = as_grouped_text(report, limit=options.limit, color=False)
+            sys.stderr.write(f"{text}{program()}: no reports without a policy that can be loaded: all would be empty\n")
+            return 2
+        code = 0 if code == 1 else code  # that there are findings is what the reports tell
+    return write_reports(options.output, partial(_rendered, report, _Rendering(options, found.dump)), code)
 
 
 def _audit(found: _AuditInput, key: bytes | None, now: datetime, report: Report, namespace: str | None) -> None:
@@ -204,9 +205,7 @@ class _Rendering(NamedTuple):
     """What formats need beside the report."""
 
     options: argparse.Namespace
-    now: datetime
-    namespaces: tuple[str, ...]
-    """All that were audited."""
+    dump: Dump
 
 
 def _rendered(report: Report, context: _Rendering, target: ReportTarget) -> str:
@@ -217,7 +216,8 @@ def _rendered(report: Report, context: _Rendering, target: ReportTarget) -> str:
         case "json" | "yaml":
             return STRUCTURED[target.format](as_grouped_values(report))
         case "openreports":
-            return json_list(open_reports(report, context.namespaces, context.now))
+            namespaces = context.dump.namespaces if options.namespace is None else (options.namespace,)
+            return json_list(open_reports(report, namespaces, context.dump.terminating))
         case _:
             return renderer_of("audit").render(target.format, report)
 

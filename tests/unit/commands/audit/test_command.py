@@ -272,6 +272,20 @@ def test_policies_that_cannot_be_used_are_told(files: Any, told: str, code: int,
     assert (given, any(line.startswith(told) for line in output.splitlines())) == (code, True), output
 
 
+@pytest.mark.parametrize(
+    "policy", [None, {**POLICY, "rules": [{"name": "x", "action": "dney"}]}], ids=["none", "broken"]
+)
+def test_without_a_policy_there_are_no_reports(policy: Any, run_audit: AuditRunner) -> None:
+    """Applied, they would take back all that the last audit found."""
+    files = {"dump": [claim(BROKEN)], **({} if policy is None else {"policy": policy})}
+    assert run_audit("-o", "openreports", **files) == (2, "")
+
+
+def test_reports_of_one_namespace_are_there_without_findings(run_audit: AuditRunner) -> None:
+    code, output = run_audit("-o", "openreports", "-n", "web", "--allow-empty", dump=[claim(BROKEN)], policy=POLICY)
+    assert (code, [each["metadata"]["namespace"] for each in json.loads(output)["items"]]) == (0, ["web"])
+
+
 def test_what_cannot_be_read_gives_two(run_audit: AuditRunner) -> None:
     assert run_audit("--dump", "gone.yaml", policy=POLICY)[0] == 2
     assert run_audit("--policy", "gone.yaml", dump=[claim()])[0] == 2
