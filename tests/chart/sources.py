@@ -158,7 +158,23 @@ _CRON_JOB: Final = (
           tolerations:
             {{- toYaml . | nindent 12 }}
           {{- end }}
+          {{- with $.Values.affinity }}
+          affinity:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
 """,
+    ),
+    *(
+        followed(
+            f"            {line}\n",
+            f"            {{{{- with $.Values.{value} }}}}\n"
+            "            {{- toYaml . | nindent 12 }}\n"
+            "            {{- end }}\n",
+        )
+        for line, value in (
+            ("istio.io/dataplane-mode: none", "podLabels"),
+            ("linkerd.io/inject: disabled", "podAnnotations"),
+        )
     ),
 )
 
