@@ -14,7 +14,7 @@ Drivers publish slices with k8s.io/dynamic-resource-allocation/resourceslice (v0
   that it adopted become its own, until it publishes fresh ones.
 
 Hence a value that is sent is either fresh or an echo, and for each value that was ever overridden it must be known
-what the driver may send as an echo: `now` and `sent` below. An answer that is lost is not told apart (ADR 33).
+what the driver may send as an echo: `now` and `sent` below. An answer that is lost is not recognized (ADR 33).
 """
 
 from __future__ import annotations

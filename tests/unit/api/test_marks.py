@@ -26,6 +26,7 @@ NO_MARKS: Final = {
     "app.kubernetes.io/name": "a label that is only written",
     "app.kubernetes.io/component": "a label that is only written",
     "app.kubernetes.io/part-of": "a label that is only written",
+    "app.kubernetes.io/managed-by": "a label that is only written",
 }
 
 
