@@ -40,8 +40,8 @@ def cached_functions() -> list[Any]:
 
 
 def held(*roots: object) -> Iterator[Any]:
-    """Everything that is held by these, by the product's modules, and by any cached function of the process."""
-    others = [each for each in gc.get_objects() if isinstance(each, LRU)]
+    """Everything that is held by these, by the product's modules, and by any cached function but those of tests."""
+    others = [each for each in gc.get_objects() if isinstance(each, LRU) and not each.__module__.startswith("tests.")]
     # The regular expressions of the standard library are cached in a dictionary of its own.
     left: list[Any] = [*roots, *[vars(each) for each in modules()], *others, vars(re)["_cache"]]
     seen: set[int] = set()

@@ -82,9 +82,10 @@ def test_patch_is_carried_out_with_two_writes_a_slice_and_taken_back_with_two(
         assert stage.settled(driver)[3:] == ["touch", "driver update"]
         assert stage.devices(driver) == published
         assert (library.dropped, stage.slices(driver)[0]["metadata"]["generation"]) == (2, 3)
+        assert stage.originals(driver) == [None]
         library.publish(("pool", [[device(memory="41Gi")]]))
-        wait_until(lambda: stage.originals(driver) == [None], "the annotation is gone")
-        assert stage.devices(driver) == {"gpu-0": {"model": MODEL, "memory": {"value": "41Gi"}}}
+        fresh = {"gpu-0": {"model": MODEL, "memory": {"value": "41Gi"}}}
+        wait_until(lambda: stage.devices(driver) == fresh, "the driver's own values")
 
 
 def test_driver_s_own_changes_and_restarts_are_kept_under_a_patch(
