@@ -188,7 +188,7 @@ def split(name: str) -> tuple[str, str]:
 def test_no_device_has_a_rule_without_a_taint_that_lasted(
     history: list[Event], reactions: tuple[Reaction, ...]
 ) -> None:
-    """From when it was first seen: nobody sees one go that is back before the next pass."""
+    """Time counts from the first pass that saw the taint: a gap between two passes is not noticed."""
     world = World(reactions)
     for event in history:
         world.do(event)

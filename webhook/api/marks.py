@@ -55,6 +55,6 @@ MARKS: Final = (
     ),
     Mark(_own("originals"), "slices", "/mutate", "changes attributes of devices in its own slice"),
     Mark(_own("mode"), "the Lease of `evict`", "eviction worker", "is shown, and softening warns of it"),
-    Mark(_own("policy-hash"), "policies", "export-vap", "is shown as drift"),
+    Mark(_own("policy-hash"), "policies", "export-vap", "tells people which policy it was"),
     Mark(("kubernetes.io/metadata.name",), "namespaces", "API server", "cannot be forged"),
 )

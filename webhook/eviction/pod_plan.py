@@ -71,7 +71,7 @@ class PodPlan(msgspec.Struct, eq=False, gc=False):
 
     @property
     def stale(self) -> bool:
-        """Whether the API server has a newer version of the pod than the watch has shown."""
+        """Tell whether the API server has a newer version of the pod than the watch has shown."""
         return self.outdated == self.pod.meta.resource_version != ""
 
 

@@ -132,10 +132,11 @@ def arrived(new: ResourceSlice, stored: ResourceSlice | None, *, same_spec: bool
     """
     mine, theirs = new.meta.annotations.get(ORIGINALS), stored.meta.annotations.get(ORIGINALS) if stored else None
     known = kept_in(mine)
-    rewritten = bool(known) and mine != theirs
-    dropped = not known and bool(kept_in(theirs))
-    touched = rewritten or (same_spec and not dropped)
-    known = known or kept_in(theirs)
+    if known:
+        touched = same_spec or mine != theirs
+    else:
+        known = kept_in(theirs)
+        touched = same_spec and not known
     published: dict[str, Settings] = {}
     kept: dict[str, Kept] = {}
     for name, raw in written_devices(new):

@@ -10,13 +10,17 @@ from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.cache.wire import Meta, WireValue
 from webhook.cluster.client.list_pages import listed
 from webhook.cluster.client.rest import path_of
-from webhook.policy.vap.drift import KINDS, AdmissionObjectKey, StoredObject
+from webhook.policy.vap.drift import AdmissionObjectKey, StoredObject
 from webhook.policy.vap.objects import ADMISSION_GROUP
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
 
 _VERSIONS: Final = ("v1",)
+_RESOURCES: Final = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
 
 
 class _AdmissionPolicyWire(WireValue, frozen=True):
@@ -29,8 +33,7 @@ class _AdmissionPolicyWire(WireValue, frozen=True):
 async def read_admission_policies(cluster: Cluster) -> dict[AdmissionObjectKey, StoredObject]:
     """Return all ValidatingAdmissionPolicies and bindings; none where they are not served. Raises ClusterError."""
     found = {}
-    for kind in KINDS:
-        plural = f"{kind.lower()}s" if kind.endswith("g") else f"{kind.removesuffix('y').lower()}ies"
+    for kind, plural in _RESOURCES.items():
         version = await served_version(cluster, ADMISSION_GROUP, _VERSIONS, plural)
         if version is None:
             continue

@@ -96,7 +96,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
             sys.stderr.write(f"{text}{program()}: no reports without a policy that can be loaded: all would be empty\n")
             return 2
         code = 0 if code == 1 else code  # that there are findings is what the reports tell
-    return write_reports(options.output, partial(_rendered, report, _Rendering(options, found.dump)), code)
+    return write_reports(options.output, partial(_rendered, report, options, found.dump), code)
 
 
 def _audit(found: _AuditInput, key: bytes | None, now: datetime, report: Report, namespace: str | None) -> None:
@@ -201,23 +201,15 @@ def _policy_of(name: str, report: Report, now: datetime) -> PolicyFile:
 # --- flags --------------------------------------------------------------------------------------
 
 
-class _Rendering(NamedTuple):
-    """What formats need beside the report."""
-
-    options: argparse.Namespace
-    dump: Dump
-
-
-def _rendered(report: Report, context: _Rendering, target: ReportTarget) -> str:
-    options = context.options
+def _rendered(report: Report, options: argparse.Namespace, dump: Dump, target: ReportTarget) -> str:
     match target.format:
         case "text":
             return as_grouped_text(report, limit=options.limit, color=target.shown and use_color(options.color))
         case "json" | "yaml":
             return STRUCTURED[target.format](as_grouped_values(report))
         case "openreports":
-            namespaces = context.dump.namespaces if options.namespace is None else (options.namespace,)
-            return json_list(open_reports(report, namespaces, context.dump.terminating))
+            namespaces = dump.namespaces if options.namespace is None else (options.namespace,)
+            return json_list(open_reports(report, namespaces, dump.terminating))
         case _:
             return renderer_of("audit").render(target.format, report)
 

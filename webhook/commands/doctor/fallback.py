@@ -21,7 +21,7 @@ _NAMED_MOST: Final = 5
 def fallback_check(
     policy: Policy | None, stored: Mapping[AdmissionObjectKey, StoredObject], namespace: str
 ) -> Check | None:
-    """Whether the objects in a cluster are what the policy exports; None where there are none.
+    """Compare the objects in a cluster with what the policy exports; None where there are none.
 
     `policy` is None if it cannot be loaded.
     """

@@ -238,7 +238,7 @@ class Doctor:
         return [softening_check(lease.problem)]
 
     async def _fallback(self) -> list[Check]:
-        """Empty if there are no such objects, and none are wanted."""
+        """Empty if there are no such objects."""
         stored = await read_admission_policies(self._cluster)
         check = fallback_check(self._effective, stored, self._options.namespace)
         return [] if check is None else [check]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webhook.policy.vap.objects import EXPORT_LABELS
 
@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     Json = dict[str, Any]
-
-VALIDATING: Final = "ValidatingAdmissionPolicy"
-KINDS: Final = (VALIDATING, f"{VALIDATING}Binding")
 
 
 class FallbackState(StrEnum):
@@ -47,7 +44,7 @@ class StoredObject(NamedTuple):
 
     @property
     def ours(self) -> bool:
-        """Whether it is an export."""
+        """Tell whether it is an export."""
         return all(self.labels.get(name) == value for name, value in EXPORT_LABELS.items())
 
 

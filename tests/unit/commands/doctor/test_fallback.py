@@ -32,7 +32,7 @@ def test_there_is_no_line_where_nothing_is_wanted() -> None:
 
 @pytest.mark.parametrize("flags", [{}, {"protect_labels": True}])
 def test_what_is_as_in_the_policy_passes(flags: Any) -> None:
-    """With the flags of whoever exported it."""
+    """With the flags that it was exported with."""
     check = fallback_check(POLICY, stored(**flags), "mine")
     assert check is not None
     assert (check.name, check.status.value) == ("fallback", "ok")
