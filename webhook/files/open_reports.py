@@ -39,7 +39,7 @@ def open_reports(report: Report, namespaces: Collection[str], terminating: Colle
 
     Of more than 200 findings in a namespace the most severe are listed; the summary counts all.
     """
-    found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list, {name: [] for name in namespaces})
+    found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list, {name: [] for name in namespaces if name})
     for row, entry in report.entries():
         if row.name and entry.level is not Level.INFO:
             found[row.namespace or _DEFAULT_NAMESPACE].append(_result(row, entry))

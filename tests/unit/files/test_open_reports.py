@@ -73,6 +73,10 @@ def test_namespace_that_is_being_deleted_takes_no_report() -> None:
     ]
 
 
+def test_namespace_without_a_name_has_no_report() -> None:
+    assert list(reports(namespaces=("", "ml"))) == ["ml"]
+
+
 def test_claim_of_a_dump_that_names_no_namespace_is_in_the_default_one() -> None:
     assert reports(row(REFUSED, namespace=""))["default"]["results"][0]["resources"][0]["namespace"] == "default"
 
