@@ -93,7 +93,7 @@ def test_worker_does_not_wait_for_patches_that_it_may_not_read() -> None:
             assert problem.startswith("resourceslicepatches not read yet (")
             assert "no patches for you" in problem
             bench.objects.forbidden = False
-            await until(lambda: "a" in bench.watch.patches(), "the patch")
-            assert bench.watch.problem is None
+            await until(lambda: bench.watch.problem is None, "the list")
+            assert set(bench.watch.patches()) == {"a"}
 
     run(test())
