@@ -82,15 +82,19 @@ test: setup format-check lint types contracts controlplane ## every feature once
 	@$(BIN)/python -m tests.coverage_report
 
 .PHONY: test-all
-test-all: test unit-3.13 test-laws test-whole test-matrix ## test, and what takes longer, in parts that run one by one, too
+test-all: test unit-3.13 test-laws test-planes test-whole test-matrix test-mutants ## test, and what takes longer, in parts that run one by one, too
 
 .PHONY: test-laws
 test-laws: setup ## the laws with 250 examples each, the same each time
 	@HYPOTHESIS_PROFILE=laws $(BIN)/python -m pytest -n $(WORKERS) tests/properties
 
+.PHONY: test-planes
+test-planes: setup controlplane ## every test on a real control plane that `make test` leaves out: faults, pressure, the soak, pages
+	@$(BIN)/python -m pytest -n $(WORKERS) --durations=50 -m "whole and apiserver" tests
+
 .PHONY: test-whole
-test-whole: setup controlplane ## what is marked `whole`: the soak, releases built twice, images under emulation
-	@$(BIN)/python -m pytest -n $(WORKERS) --durations=50 -m whole tests
+test-whole: setup controlplane ## what else is marked `whole`: releases built twice, images under emulation
+	@$(BIN)/python -m pytest -n $(WORKERS) --durations=50 -m "whole and not apiserver" tests
 
 .PHONY: test-matrix
 test-matrix: setup ## what takes too long for CI: older API servers, managers of gangs, more examples, full scale, a long soak
@@ -103,6 +107,10 @@ test-matrix: setup ## what takes too long for CI: older API servers, managers of
 	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 tests/properties
 	@EMULATION=all $(BIN)/python -m pytest -s tests/release/test_plugin.py
 	@EVICTION_SCALE=all SOAK_MINUTES=30 $(BIN)/python -m pytest -s -n 2 tests/apiserver/eviction
+
+.PHONY: test-mutants
+test-mutants: SEED := 7
+test-mutants: mutants ## the same sample of mutants each time
 
 .PHONY: mutants
 mutants: setup ## small changes to the pure rooms, each of which a test should notice; not in CI (MUTANTS=300 SEED=N)

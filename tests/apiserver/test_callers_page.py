@@ -64,6 +64,7 @@ def kubeconfig(folder: Path, host: str) -> None:
     (folder / "kubeconfig").write_text(text.replace(SERVICE, host).replace(FOLDER, str(folder)))
 
 
+@pytest.mark.whole
 def test_api_server_configured_as_the_page_says_is_heard_and_gets_authors_signed(assets: Assets, folder: Path) -> None:
     with serving(folder) as webhook:
         kubeconfig(folder, webhook.base_url.removeprefix("https://"))
@@ -78,6 +79,7 @@ def test_api_server_configured_as_the_page_says_is_heard_and_gets_authors_signed
     assert "devicetaint.io/requested-by" in stored["spec"]["metadata"]["annotations"]
 
 
+@pytest.mark.whole
 def test_api_server_that_shows_its_certificate_to_another_host_fails_as_the_page_says(
     assets: Assets, folder: Path
 ) -> None:

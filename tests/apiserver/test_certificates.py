@@ -72,6 +72,7 @@ def test_an_empty_secret_is_all_it_takes(replicas: SelfManaged) -> None:
     assert [line["step"] for line in made[:1]] == ["Make"]
 
 
+@pytest.mark.whole
 def test_rolling_restart_under_load_fails_no_call(replicas: SelfManaged) -> None:
     """Each of the three is followed by a new one, as a Deployment does it with maxUnavailable 0."""
     wait_until(replicas.called, "the webhook is called")
@@ -86,6 +87,7 @@ def test_rolling_restart_under_load_fails_no_call(replicas: SelfManaged) -> None
     print(f"\n{load}")
 
 
+@pytest.mark.whole
 def test_rotation_of_leaf_and_ca_under_load_fails_no_call(replicas: SelfManaged) -> None:
     wait_until(replicas.called, "the webhook is called")
     first = replicas.authorities.signing
@@ -152,6 +154,7 @@ def test_a_garbled_secret_is_told_and_does_no_harm_until_the_certificate_ends(re
     wait_until(replicas.called, "the webhook is called")
 
 
+@pytest.mark.whole
 def test_an_emptied_secret_gets_a_new_ca_without_a_failed_call(replicas: SelfManaged) -> None:
     wait_until(replicas.called, "the webhook is called")
     before = replicas.authorities.signing

@@ -69,6 +69,7 @@ def unwrapped(text: str) -> str:
 
 @pytest.mark.apiserver
 @pytest.mark.slow
+@pytest.mark.whole
 def test_demo_tells_its_story_with_a_real_control_plane(assets: Assets) -> None:
     text = unwrapped(played(IN_A_CLUSTER, environment()))
     refused = 'tolerations[0].operator: Invalid value: "Equal": must be "Exists" when key is empty'

@@ -169,6 +169,7 @@ def test_nothing_is_left_behind(stage: Stage) -> None:
         assert stage.client.get(path("resource.k8s.io/v1", plural)).items == []
 
 
+@pytest.mark.whole
 def test_a_ca_that_signed_something_else_is_told(stage: Stage) -> None:
     right = stage.webhook.ca_pem
     try:
@@ -187,6 +188,7 @@ def test_a_ca_that_signed_something_else_is_told(stage: Stage) -> None:
     assert doctor(stage.plane, "--wait", "300").amiss == {}
 
 
+@pytest.mark.whole
 def test_nobody_there_and_waiting_for_somebody(stage: Stage) -> None:
     stage.stop_webhook()
     found = doctor(stage.plane, "--wait", "2")
@@ -201,6 +203,7 @@ def test_nobody_there_and_waiting_for_somebody(stage: Stage) -> None:
     assert waiting.returncode == 0, output
 
 
+@pytest.mark.whole
 def test_replicas_that_are_not_ready(stage: Stage) -> None:
     try:
         replicas(stage, 1)
@@ -228,6 +231,7 @@ def test_a_right_that_is_missing(stage: Stage) -> None:
     wait_until(lambda: doctor(stage.plane).amiss == {}, "rights are seen to be there again")
 
 
+@pytest.mark.whole
 def test_callers_that_prove_nothing(stage: Stage) -> None:
     """R2: as the base has it."""
     deployment = stage.client.get(DEPLOYMENT).object
@@ -264,6 +268,7 @@ def test_author_policy_that_is_not_bound_or_only_audits(stage: Stage) -> None:
     assert doctor(stage.plane).amiss == {}
 
 
+@pytest.mark.whole
 def test_policies_that_are_mild_broken_or_missing(stage: Stage) -> None:
     try:
         stage.use(make_policy(mode="warn"))
@@ -297,6 +302,7 @@ def test_no_cluster_is_two(stage: Stage, tmp_path: Any) -> None:
     assert found.error.startswith("device-taint-webhook doctor: GET /version: ")
 
 
+@pytest.mark.whole
 def test_the_in_tree_evictor_is_found_by_a_rule_that_is_gone_afterwards(full_plane: ControlPlane) -> None:
     before = canaries(full_plane)
     for _ in range(3):  # it waits 5 s for an answer: a busy machine may take longer once, not every time
@@ -313,6 +319,7 @@ def canaries(plane: ControlPlane) -> set[str]:
     return {name for each in rules if "canary" in (name := each["metadata"]["name"])}
 
 
+@pytest.mark.whole
 def test_without_the_in_tree_evictor_the_policy_has_to_say_so(stage: Stage) -> None:
     found = doctor(stage.plane, "--canary")
     assert found.amiss == {"evictor": "warn the in-tree evictor is absent, but the policy says active"}

@@ -98,6 +98,7 @@ def test_delegated_empties_devices_of_rules_that_ask(plane: ControlPlane, ward: 
         wait_until(lambda: evicted in ward.events(), "told by an Event")
 
 
+@pytest.mark.whole
 def test_standby_takes_over_at_once_when_the_lease_is_given_back(plane: ControlPlane, ward: Ward) -> None:
     ward.admit("one")
     lease = f"--leader-elect-lease={ward.name}/evict"
@@ -122,6 +123,7 @@ def _holder(plane: ControlPlane, ward: Ward) -> str:
     return str(lease["spec"].get("holderIdentity", ""))
 
 
+@pytest.mark.whole
 def test_replacement_refuses_to_work_beside_the_in_tree_controller(full_plane: ControlPlane) -> None:
     if versions.minor(full_plane.server_version) < 37:
         pytest.skip("rules have another version, or no status")
@@ -202,6 +204,7 @@ def _aim(plane: ControlPlane, ward: Ward, rule: str, **metadata: Any) -> None:
     _ = plane.client.patch(f"{RULES}/{rule}", {"metadata": metadata, "spec": {"deviceSelector": selector}}).object
 
 
+@pytest.mark.whole
 def test_request_to_evict_on_a_rule_that_is_being_deleted_is_not_followed(plane: ControlPlane, ward: Ward) -> None:
     """R1."""
     ward.admit("one")

@@ -94,6 +94,7 @@ def _tried(stage: Stage, rule: Json) -> Any:
     return stage.client.create(f"{path(f'{GROUP}/v1', 'devicetaintrules')}?dryRun=All", rule)
 
 
+@pytest.mark.whole
 def test_warning_names_the_gang(stage: Stage, job_set: Ward) -> None:
     reply = _tried(stage, _rule(job_set))
     assert reply.ok, reply

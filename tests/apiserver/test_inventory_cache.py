@@ -291,6 +291,7 @@ def test_generation_that_is_half_published_is_told_as_such_until_it_is_whole(pla
     run(test())
 
 
+@pytest.mark.whole
 def test_rules_that_are_not_served_are_none_and_are_seen_when_they_come(plane: InventoryPlane) -> None:
     async def test() -> None:
         plane.serve_rules(served=False)

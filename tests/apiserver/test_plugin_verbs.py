@@ -182,6 +182,7 @@ def test_kubectl_completes_verbs_flags_and_names(drained: Drained, tmp_path: Pat
     wait_until(lambda: completions(drained, tmp_path, *explain) == ["guarded", ":4"], "names of pods")
 
 
+@pytest.mark.whole
 def test_bash_completes_names_by_asking_the_program(drained: Drained, tmp_path: Path) -> None:
     script = (
         "source <(kubectl-dtaint completion bash); COMP_WORDS=(kubectl-dtaint status ward); COMP_CWORD=2; "

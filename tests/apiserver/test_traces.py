@@ -87,6 +87,7 @@ def test_the_trace_of_a_request_is_in_the_line_of_its_review(traced: ControlPlan
     assert line["trace_flags"] == "01"
 
 
+@pytest.mark.whole
 def test_a_request_without_a_trace_gets_one_from_the_api_server(traced: ControlPlane, webhook: WebhookProcess) -> None:
     for name in ("first", "second"):
         create(traced, name)

@@ -148,6 +148,7 @@ def test_no_case_of_the_corpus_is_refused_that_the_webhook_allows(policy: Policy
 
 
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
+@pytest.mark.whole
 def test_generated_policies_and_claims(fallback: Fallback, capsys: pytest.CaptureFixture[str]) -> None:
     counted: Counter[str] = Counter()
     faults: list[str] = []
@@ -178,6 +179,7 @@ def test_generated_policies_and_claims(fallback: Fallback, capsys: pytest.Captur
 
 @newest
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
+@pytest.mark.whole
 def test_generated_policies_and_taint_rules(fallback: Fallback, capsys: pytest.CaptureFixture[str]) -> None:
     counted: Counter[str] = Counter()
     faults: list[str] = []

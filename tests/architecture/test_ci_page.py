@@ -152,6 +152,7 @@ def test_the_workflow_gives_the_action_inputs_with_which_it_passes(repository: P
     assert runner.said("GITHUB_STEP_SUMMARY").strip() == "1 file, 1 object: 0 errors, 0 warnings"
 
 
+@pytest.mark.whole
 def test_a6_commands_of_the_page_run(repository: Path) -> None:
     found = re.findall(r"^(?:helm|kubectl)?.*?(device-taint-webhook (?:check|test) .*)$", _COMMANDS, re.MULTILINE)
     assert len(found) >= 8

@@ -108,6 +108,7 @@ def test_panels_do_not_overlap_and_have_numbers_of_their_own() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_alerts_ring_when_they_should_and_not_otherwise(tmp_path: Path) -> None:
     """Prometheus' own promtool says so; where it is missing this is skipped. Short-lived certificates: M17."""
     promtool = shutil.which("promtool")

@@ -76,6 +76,7 @@ def test_packages_come_through_the_mirror_that_a_build_is_given(shop: Workshop, 
     assert index.ca_pem.splitlines()[1] not in told
 
 
+@pytest.mark.whole
 def test_it_is_python_313_of_debian_13(files: Path) -> None:
     assert "VERSION_CODENAME=trixie" in (files / "etc/os-release").read_text()
     (library,) = files.glob(f"{OURS}/lib/python3*")

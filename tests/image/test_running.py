@@ -178,6 +178,7 @@ cases:
 
 
 @pytest.mark.apiserver
+@pytest.mark.whole
 def test_every_verb_works_without_the_generated_clients(files: Path, plane: ControlPlane, tmp_path: Path) -> None:
     (tmp_path / "kubeconfig").write_text(_with_its_files(plane.kubeconfig_of("admin", ["system:masters"])))
     (tmp_path / "rule.yaml").write_text(_RULE)

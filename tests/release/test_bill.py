@@ -33,6 +33,7 @@ def bill(text: str) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.whole
 def test_it_is_valid_by_the_schema_of_cyclonedx(text: str) -> None:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text.replace('"library"', '"book"', 1)) is not None

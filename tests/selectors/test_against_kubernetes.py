@@ -50,6 +50,7 @@ def test_kubernetes_still_gives_the_recorded_answers(program: list[str], capsys:
 
 
 @pytest.mark.apiserver
+@pytest.mark.whole
 def test_damaged_selectors_are_judged_alike(program: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert program
     rng = random.Random(1)

@@ -63,7 +63,10 @@ def _forged(name: str, uid: str) -> dict[str, Json]:
 
 
 @pytest.mark.parametrize("mark", [*_forged("", "")])
-@pytest.mark.parametrize("named", [False, True], ids=["any name", "a name that was computed"])
+@pytest.mark.parametrize(
+    "named",
+    [pytest.param(False, id="any name"), pytest.param(True, id="a name that was computed", marks=pytest.mark.whole)],
+)
 def test_rule_that_names_a_drain_as_its_owner_neither_stops_it_nor_takes_its_room(
     plane: ControlPlane, worker: EvictProcess, mark: str, *, named: bool
 ) -> None:

@@ -42,6 +42,7 @@ class Stopping(Deceived):
         return state == "T"
 
 
+@pytest.mark.whole
 def test_leader_that_is_stopped_before_an_eviction_does_not_send_it_late(assets: Assets, tmp_path: Path) -> None:
     with Stage(assets, tmp_path) as stage, Stopping(stage.plane, *LEASE) as first:
         wait_until(lambda: bool(first.lines("working")), "it leads")

@@ -84,6 +84,7 @@ def delete_rule(_process: EvictProcess, ward: Ward, rule: str) -> None:
 
 
 @pytest.mark.parametrize("change", [pause, hold, delete_rule])
+@pytest.mark.whole
 def test_no_eviction_is_sent_after_a_change_although_every_slot_was_taken(
     plane: ControlPlane, change: Callable[[EvictProcess, Ward, str], None]
 ) -> None:

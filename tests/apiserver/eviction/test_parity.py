@@ -72,6 +72,7 @@ def test_in_tree_controller_does_what_the_scenario_says(in_tree: Mapping[str, Ou
 
 
 @by_name
+@pytest.mark.whole
 def test_ours_does_what_the_scenario_says(ours: Mapping[str, Outcome], scenario: Scenario) -> None:
     check(ours[scenario.name], in_tree=False)
 

@@ -215,6 +215,7 @@ class History:
             self.cell.set_status(self.chance.choice(self.claims), reservedFor=[consumer])
 
 
+@pytest.mark.whole
 def test_devices_are_never_called_released_while_the_audit_log_has_an_allocation(
     recorded: ControlPlane, worker: EvictProcess
 ) -> None:

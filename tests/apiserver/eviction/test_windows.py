@@ -147,6 +147,7 @@ def test_window_whose_start_clocks_skip_opens_after_the_gap(plane: ControlPlane)
     assert all(opens <= each < opens + WINDOW for each in left)
 
 
+@pytest.mark.whole
 def test_window_whose_start_comes_twice_opens_once_and_plans_wait_for_the_next_day(plane: ControlPlane) -> None:
     """ADR 19; the worker's clock is set to between the two, when clocks change on Lord Howe Island."""
     change = _next_change(LORD_HOWE, forward=False)

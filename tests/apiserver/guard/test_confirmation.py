@@ -72,6 +72,7 @@ def test_kubectl_apply_and_apply_again_with_the_code(guarded: Stage, arguments: 
 
 
 @pytest.mark.parametrize("arguments", [(), ("--server-side",)], ids=["apply", "server-side apply"])
+@pytest.mark.whole
 def test_effect_that_is_raised_later(guarded: Stage, arguments: tuple[str, ...]) -> None:
     """What a rule hits is looked at while it does nothing, then it is let loose."""
     rule = make_rule(None, "raised", effect="None")
@@ -84,6 +85,7 @@ def test_effect_that_is_raised_later(guarded: Stage, arguments: tuple[str, ...])
     assert _apply(guarded, _confirmed(loose, _code(refused.stderr)), *arguments).code == 0
 
 
+@pytest.mark.whole
 def test_two_commits(guarded: Stage) -> None:
     """A controller applies what is in a repository, again and again, and people change the repository."""
     repository = make_rule(None, "from-git")
@@ -114,6 +116,7 @@ def test_second_person(guarded: Stage) -> None:
     assert _apply(guarded, confirmed, user="john").code == 0
 
 
+@pytest.mark.whole
 def test_impact_that_has_grown_must_be_confirmed_anew(guarded: Stage) -> None:
     """Ten percent more pass, and not one pod above that."""
     guarded.use(make_policy(impact={"limits": [{"pods": 2}]}))
@@ -146,6 +149,7 @@ def test_impact_that_has_grown_must_be_confirmed_anew(guarded: Stage) -> None:
 # --- whoever answers ------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 def test_code_of_one_replica_holds_in_another(stage: Stage) -> None:
     rule = make_rule(None, "elsewhere")
     with Replicas(stage, 2) as replicas:

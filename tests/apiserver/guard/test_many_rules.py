@@ -59,6 +59,7 @@ def test_rules_sent_in_parallel_hit_at_most_the_limit_of_each_replica(stage: Sta
     assert min(answered) > 0  # else this would be a test of fewer replicas
 
 
+@pytest.mark.whole
 def test_rules_sent_one_after_the_other_hit_at_most_the_limit(stage: Stage, replicas: Replicas) -> None:
     """By one of them, as long as the API server keeps its connection; each that takes over may know a little less."""
     before = [_judged(each) for each in replicas.all]
@@ -73,6 +74,7 @@ def test_rules_sent_one_after_the_other_hit_at_most_the_limit(stage: Stage, repl
     assert len(replicas.all) == 3
 
 
+@pytest.mark.whole
 def test_rules_of_one_instant_are_all_stored_where_the_policy_softens(stage: Stage, replicas: Replicas) -> None:
     """What /mutate of one replica leaves as NoExecute, /validate of another does not refuse."""
     _use(stage, replicas, {"pods": LIMIT, "action": "soften"})
@@ -90,6 +92,7 @@ def _send_again(stage: Stage, number: int) -> Reply:
     return stage.client.patch(f"{RULES}/empty-{number}", {"spec": {"taint": {"effect": "NoExecute"}}})
 
 
+@pytest.mark.whole
 def test_replica_reckons_with_what_others_let_through(stage: Stage, replicas: Replicas) -> None:
     """It sees their rules, once they are stored."""
     for number in range(LIMIT):
@@ -109,6 +112,7 @@ def occupied_again(stage: Stage) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("occupied_again")
+@pytest.mark.whole
 def test_pods_that_are_gone_when_the_next_rule_comes_still_count(stage: Stage, replicas: Replicas) -> None:
     """An eviction takes a second, and then neither pod nor claim is there to be counted."""
     admitted = 0
@@ -139,6 +143,7 @@ def test_rules_one_after_the_other_hit_the_limit_once_however_many_replicas(stag
         assert not stage.ask(make_rule(COUNT - 1))["allowed"]
 
 
+@pytest.mark.whole
 def test_devices_that_are_closed_without_eviction_stay_within_the_limit(stage: Stage, replicas: Replicas) -> None:
     """A4: NoSchedule on one device after the other."""
     for webhook in replicas.all:
@@ -158,6 +163,7 @@ def _use(stage: Stage, replicas: Replicas, limits: dict[str, object]) -> None:
         stage.use(make_policy(impact={"limits": [limits]}))
 
 
+@pytest.mark.whole
 def test_wide_rule_that_is_deleted_does_not_let_others_close_its_devices_in_pieces(
     stage: Stage, replicas: Replicas
 ) -> None:
@@ -225,6 +231,7 @@ def _wait_shown(replicas: Replicas, rules: int) -> None:
 
 
 @pytest.mark.usefixtures("occupied_again")
+@pytest.mark.whole
 def test_rule_that_moves_from_node_to_node_hits_at_most_the_limit(stage: Stage, replicas: Replicas) -> None:
     """As often as it likes with the time of the move, so that no grace is used up."""
     assert _send(stage, 0).ok
@@ -249,6 +256,7 @@ def test_rule_that_is_deleted_and_made_again_hits_at_most_the_limit(stage: Stage
     assert LIMIT <= admitted <= LIMIT * len(replicas.all)
 
 
+@pytest.mark.whole
 def test_rules_that_are_set_back_are_all_refused(stage: Stage, replicas: Replicas) -> None:
     long_ago = (datetime.now(UTC) - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: TID251 -- as above
 

@@ -241,6 +241,7 @@ def _softened(rule: Json) -> bool:
     return rule["spec"]["taint"]["effect"] == "NoSchedule" and marks == ("true", "NoExecute")
 
 
+@pytest.mark.whole
 def test_sixty_four_rules_at_once_close_every_device_and_delete_no_pod(crowded: Hospital) -> None:
     free = crowded.probe("before")
     wait_until(lambda: crowded.scheduled(free) == "True", "there are free devices", seconds=SCHEDULED_WITHIN_SECONDS)
@@ -341,6 +342,7 @@ def test_warning_that_becomes_critical_is_softened(single: Hospital) -> None:
     assert single.rule("pool-big")["metadata"]["resourceVersion"] == version
 
 
+@pytest.mark.whole
 def test_worker_that_only_observes_is_named_in_the_warning(single: Hospital) -> None:
     with single.working("observe"):
         sent = make_rule("pool-big")

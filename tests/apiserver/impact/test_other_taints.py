@@ -66,6 +66,7 @@ def _evicted_until_now(population: Population, witness: Witness) -> list[str]:
 
 
 @pytest.mark.parametrize("annotations", [{}, {EVICT: "true"}], ids=["as it is", "which our worker shall carry out"])
+@pytest.mark.whole
 def test_no_schedule_evicts_nobody(clean: Population, witness: Witness, annotations: dict[str, str]) -> None:
     """The in-tree controller does nothing for it, in no case; that our worker will is told."""
     alpha = clean.benches["alpha"]

@@ -87,6 +87,7 @@ def test_before_all_was_read_the_impact_is_unknown(guarded: Stage, population: P
         _ = guarded.client.patch(role, {"rules": rules}).object
 
 
+@pytest.mark.whole
 def test_without_an_api_server_the_impact_is_unknown(
     impact_plane: RestartablePlane, guarded: Stage, population: Population
 ) -> None:

@@ -192,6 +192,7 @@ def test_authors_are_signed_with_the_key_of_the_namespace(installation: Installa
     assert len(base64.b64decode(installation.client.get(key).object["data"]["key"])) == 32
 
 
+@pytest.mark.whole
 def test_evict_gets_its_lease_and_evicts(installation: Installation) -> None:
     plane = installation.plane
     if versions.minor(plane.server_version) < 37:
@@ -209,6 +210,7 @@ def test_evict_gets_its_lease_and_evicts(installation: Installation) -> None:
         wait_until(lambda: not ward.present(), "evicted")
 
 
+@pytest.mark.whole
 def test_doctor_finds_the_installation_in_its_namespace_only(installation: Installation) -> None:
     for name in ("device-taint-webhook", "device-taint-webhook-evict"):
         deployment = path("apps/v1", "deployments", namespace=NAMESPACE, name=name)

@@ -33,6 +33,7 @@ def _sync(reader: Reader) -> Result:
 
 
 @pytest.mark.parametrize("second_person", [False, True])
+@pytest.mark.whole
 def test_a5_code_from_an_admins_preview_lets_the_tools_account_apply_the_rule(
     reader: Reader,
     fleet: Fleet,

@@ -38,6 +38,7 @@ def _configurations(reader: Reader) -> int:
     return len(reader.run(f"kubectl get {CONFIGURATIONS} {LABELLED} -o name --ignore-not-found").split())
 
 
+@pytest.mark.whole
 def test_m4_deleted_configurations_stay_away_once_the_commit_of_the_page_is_deployed(reader: Reader) -> None:
     """No replica answers all the while."""
     _suspend, delete = blocks(OPERATIONS, DISABLE)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.apiserver
 
 
+@pytest.mark.whole
 def test_patch_that_was_deleted_while_nothing_ran_leaves_no_rules(fleet: ClosingFleet) -> None:
     """Rules that the garbage collector does not know, as they lost their owner, go as well; a restart changes none."""
     with PatchProcess(fleet.plane) as process:

@@ -42,6 +42,7 @@ def _own_writes(stage: SliceStage) -> int:
     return sum(each.startswith(f"{EXAMPLE_DRIVER} ") for each in stage.writes(DRIVER))
 
 
+@pytest.mark.whole
 def test_example_driver_adopts_a_patch_and_gets_its_values_back(
     stage: SliceStage, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -172,6 +172,7 @@ def test_patch_over_the_limit_is_refused_and_can_be_confirmed(guarded: Stage) ->
     assert audited["impact"].endswith("over=limit:pods confirmed")
 
 
+@pytest.mark.whole
 def test_rules_are_refused_with_figures_beside_hostile_selectors(guarded: Stage) -> None:
     """The API server asks about all of them at once; each is answered by us, and no probe goes without an answer."""
     texts = [make(seed) for seed in range(3) for make in (bomb, long, towers, hostile)]
@@ -190,6 +191,7 @@ def test_rules_are_refused_with_figures_beside_hostile_selectors(guarded: Stage)
     assert {each.code for each in replies} <= {201, 403, 422, 504}
 
 
+@pytest.mark.whole
 def test_patch_by_class_hits_what_is_in_the_class(guarded: Stage) -> None:
     reply = of(guarded).create(COLLECTION, make_patch({"deviceClassName": "spare"}, effect="NoSchedule"))
     assert reply.ok, reply.message
@@ -199,6 +201,7 @@ def test_patch_by_class_hits_what_is_in_the_class(guarded: Stage) -> None:
     assert not unknown.ok
 
 
+@pytest.mark.whole
 def test_patch_that_others_outrank_hits_nothing(guarded: Stage) -> None:
     code = code_in(of(guarded).create(COLLECTION, make_patch({"driver": DRIVER})))
     assert of(guarded).create(COLLECTION, make_patch({"driver": DRIVER}, code=code)).ok
@@ -216,6 +219,7 @@ def _is_known(stage: Stage, name: str) -> bool:
     return of(stage).create(COLLECTION, patch, dry_run=True).ok
 
 
+@pytest.mark.whole
 def test_of_an_update_counts_what_it_adds_and_nothing_is_kept_from_being_deleted(guarded: Stage) -> None:
     where = f"{COLLECTION}/firmware"
     assert of(guarded).create(COLLECTION, make_patch(node(0))).ok
@@ -226,6 +230,7 @@ def test_of_an_update_counts_what_it_adds_and_nothing_is_kept_from_being_deleted
     assert of(guarded).delete(where).ok
 
 
+@pytest.mark.whole
 def test_many_small_patches_are_one_large_one(guarded: Stage) -> None:
     for number in range(5):
         reply = of(guarded).create(COLLECTION, make_patch(node(number), f"p-{number}"))
@@ -314,6 +319,7 @@ def test_rules_of_a_patch_are_not_counted_again(guarded: Stage) -> None:
     assert not of(guarded).create(COLLECTION, make_patch(node(5), "p-5")).ok
 
 
+@pytest.mark.whole
 def test_patch_behind_one_of_another_value_counts(guarded: Stage) -> None:
     """Deleting the stronger one triggers no review, and then the rules of the weaker one begin (G01)."""
     planned: Json = {"taints": [{"key": KEY, "effect": "NoExecute", "value": "planned"}], "priority": 1}
@@ -325,6 +331,7 @@ def test_patch_behind_one_of_another_value_counts(guarded: Stage) -> None:
     assert "hits 12 devices, 12 pods in 1 namespace: the limit is 5 pods" in refused.message
 
 
+@pytest.mark.whole
 def test_patch_that_needs_too_many_rules_counts_when_it_asks_for_less(guarded: Stage) -> None:
     """It had none, so the pods that it hits now were never counted for it."""
     crowd = _slice(NODES)
@@ -342,6 +349,7 @@ def test_patch_that_needs_too_many_rules_counts_when_it_asks_for_less(guarded: S
         assert guarded.client.delete(f"{SLICES}/node-{NODES}").ok
 
 
+@pytest.mark.whole
 def test_devices_in_use_count_while_their_pools_are_published_again(guarded: Stage) -> None:
     """The newest generation shows one of its two slices, and not the devices that pods are on."""
     try:
@@ -385,6 +393,7 @@ def _rules(stage: Stage, label: str) -> list[Json]:
     return [each["spec"] for each in found if label in each["metadata"].get("labels", {}).values()]
 
 
+@pytest.mark.whole
 def test_controller_writes_what_the_guard_has_admitted(expanding: Stage) -> None:
     """A patch that is confirmed, and one that is softened: no rule of them is refused, also when devices come."""
     code = code_in(of(expanding).create(COLLECTION, make_patch(USED)))

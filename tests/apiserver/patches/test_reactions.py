@@ -143,6 +143,7 @@ def test_taint_that_lasts_closes_its_device_until_it_has_been_gone_for_long_enou
         assert time.monotonic() - began >= QUIET_SECONDS - 1
 
 
+@pytest.mark.whole
 def test_what_was_changed_by_hand_is_put_back_and_a_restart_writes_nothing(driver: ReactingDriver) -> None:
     driver.policy(reaction())
     driver.publish("a", gpu_0=True)

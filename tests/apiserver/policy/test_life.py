@@ -282,6 +282,7 @@ def _refused_by_rule(stage: Stage) -> bool:
     return not answer["allowed"] and "(rule no-firmware)" in answer["status"]["message"]
 
 
+@pytest.mark.whole
 def test_while_the_api_server_is_away_the_last_policy_holds(stage: Stage) -> None:
     plane: RestartablePlane = stage.plane  # type: ignore[assignment]
     plane.stop_api_server()

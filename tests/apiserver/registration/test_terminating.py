@@ -131,6 +131,7 @@ def test_r1_server_side_apply_is_asked_about_when_it_sets_and_when_it_drops_our_
     ) == {"of others": NOBODY, "set": BOTH, "again": NOBODY, "dropped": BOTH, "let go": NOBODY}
 
 
+@pytest.mark.whole
 @in_every_rule_version
 def test_r1_no_number_of_annotations_hides_ours_or_keeps_a_rule_from_going(
     plane: ControlPlane, webhook: RecordingWebhook, known_errors: list[float], rule_version: str

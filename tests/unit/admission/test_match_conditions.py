@@ -197,7 +197,9 @@ def test_r1_what_the_code_would_judge_is_sent_to_it_when_annotations_change(
 
 
 @every_kind
-@pytest.mark.parametrize("others", [FEW, pytest.param(None, marks=pytest.mark.slow)], ids=["a few", "all"])
+@pytest.mark.parametrize(
+    "others", [FEW, pytest.param(None, marks=[pytest.mark.slow, pytest.mark.whole])], ids=["a few", "all"]
+)
 def test_what_the_code_would_judge_is_sent_to_it_when_a_spec_changes_during_deletion(
     kind: GroupVersionKind, others: int | None
 ) -> None:

@@ -62,6 +62,7 @@ def settle_down(world: World) -> None:
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=SLOW, phases=WITHOUT_SHRINKING)
 @given(st.lists(ACTIONS, min_size=20, max_size=100))
+@pytest.mark.whole
 def test_in_any_order_no_replica_serves_what_is_not_trusted(actions: list[tuple[str, int]]) -> None:
     world = World.settled(3)
     for action, number in actions:
