@@ -14,6 +14,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 INSTALLED := $(VENV)/.installed
 CODE := webhook tests benchmarks certs release
 UNIT := tests/unit tests/properties tests/architecture
+# Images of CI often set it; tests start hundreds of processes, and each would compile half a second of modules.
+unexport PYTHONDONTWRITEBYTECODE
 # Processes of tests: some of them always wait for a control plane, so three more than CI has cores.
 WORKERS ?= 5
 

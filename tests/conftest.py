@@ -19,7 +19,7 @@ from tests.controlplane import assets as control_plane_assets
 from tests.controlplane.gobuild import AssetsUnavailableError
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.webhook_process import WebhookProcess
-from tests.scopes import ByControlPlane, begun_in_order, scope_of
+from tests.scopes import ByControlPlane, begun_in_order, may_use_planes, scope_of
 from tests.tracing import COUNTED, Tracing, is_traced
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ _Started = TypeVar("_Started", ControlPlane, WebhookProcess)
 
 
 _TRACING = Tracing()
+_PLANES: list[ControlPlane] = []
+"""Those of the session that run."""
 _UNTIMED = [HealthCheck.too_slow]
 
 settings.register_profile("dev", max_examples=20, deadline=None, suppress_health_check=_UNTIMED)
@@ -63,6 +65,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
     path, slow = item.path.relative_to(Path(__file__).parent), item.get_closest_marker("slow") is not None
     untraced = COUNTED and item.get_closest_marker("untraced") is not None
     _TRACING.switch(on=is_traced(path, slow=slow, untraced=untraced))
+    if not may_use_planes(_scope(item)):
+        while _PLANES:  # one that is idle still uses a twentieth of a core
+            plane = _PLANES.pop()
+            plane.keep_logs = item.session.testsfailed > 0
+            plane.stop()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -82,6 +89,7 @@ def assets(request: pytest.FixtureRequest) -> Assets:
 def plane(request: pytest.FixtureRequest, assets: Assets) -> Iterator[ControlPlane]:
     """etcd and kube-apiserver: nothing acts on objects there, so a verdict is all that happens to them."""
     with ControlPlane(assets) as control_plane:
+        _PLANES.append(control_plane)
         yield from _keeping_logs_of_failures(request, control_plane)
 
 
@@ -91,6 +99,7 @@ def full_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     with ControlPlane(
         _assets(request, "kube-controller-manager", "kube-scheduler", "kwok"), controllers=[], scheduler=True, kwok=True
     ) as control_plane:
+        _PLANES.append(control_plane)
         for name in FAKE_NODES:
             control_plane.add_node(name)
         yield from _keeping_logs_of_failures(request, control_plane)

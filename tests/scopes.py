@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ROOT = Path(__file__).parents[1]
-_FIRST: Final = ("apiserver", "image", "release")
-"""Folders that begin first: a scope may take minutes there."""
+_FIRST: Final = ("apiserver", "controlplane", "image", "release")
+"""Folders that begin first: a scope may take minutes there, and control planes are used nowhere else."""
 _THEN: Final = ("properties", "https", "golden")
 _WAITING: Final = "tests/apiserver/eviction/"
 """Scopes that wait for clocks most of their time, and use half a core."""
@@ -46,6 +46,11 @@ def begun_in_order(scopes: Iterable[str]) -> list[str]:
         for number, scope in enumerate(group)
     }
     return sorted(at, key=at.__getitem__)
+
+
+def may_use_planes(scope: str) -> bool:
+    """Whether its tests may use the control planes of the session: those that begin first do."""
+    return _rank(scope) == 0
 
 
 def _groups(scopes: Iterable[str]) -> dict[tuple[int, bool], list[str]]:

@@ -131,6 +131,7 @@ def test_all_replicas_killed_in_mid_rotation_are_followed_by_others(replicas: Se
     wait_until(replicas.called, "the webhook is called")
 
 
+@pytest.mark.whole
 def test_a_garbled_secret_is_told_and_does_no_harm_until_the_certificate_ends(replicas: SelfManaged) -> None:
     replicas.wait(lambda found: found.next is None, "no rotation under way", LIMIT_SECONDS)
     good = replicas.data

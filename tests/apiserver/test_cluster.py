@@ -403,6 +403,7 @@ def test_server_that_was_away_loses_nothing(restartable: RestartablePlane) -> No
     run(test())
 
 
+@pytest.mark.whole
 def test_watch_from_a_forgotten_version_is_gone_and_a_list_tells_the_difference(restartable: RestartablePlane) -> None:
     plane, prefix = restartable, unused("gone")
     for number in range(7):

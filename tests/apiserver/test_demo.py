@@ -104,6 +104,7 @@ def test_demo_tells_its_story_with_a_real_control_plane(assets: Assets) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_demo_without_go_and_control_plane_says_so_and_asks_our_server(tmp_path: Path) -> None:
     changes = {"PATH": str(tmp_path), "DEVICE_TAINT_WEBHOOK_CACHE": str(tmp_path), "COLUMNS": "80"}
     without = {k: v for k, v in environment(**changes).items() if k != "KUBEBUILDER_ASSETS"}

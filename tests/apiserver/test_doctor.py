@@ -163,6 +163,7 @@ def test_text_is_a_line_for_each_check(stage: Stage) -> None:
     assert {line[:4] for line in done.stdout.splitlines()} == {"ok  "}
 
 
+@pytest.mark.whole
 def test_nothing_is_left_behind(stage: Stage) -> None:
     doctor(stage.plane)
     for plural in ("devicetaintrules", "resourceslices", "resourceclaims", "resourceclaimtemplates"):
@@ -218,6 +219,7 @@ def test_replicas_that_are_not_ready(stage: Stage) -> None:
         replicas(stage, 2)
 
 
+@pytest.mark.whole
 def test_a_right_that_is_missing(stage: Stage) -> None:
     url = path("rbac.authorization.k8s.io/v1", "clusterroles", name="device-taint-webhook")
     rules = stage.client.get(url).object["rules"]
@@ -251,6 +253,7 @@ def test_callers_that_prove_nothing(stage: Stage) -> None:
         patched(stage, DEPLOYMENT, before)
 
 
+@pytest.mark.whole
 def test_author_policy_that_is_not_bound_or_only_audits(stage: Stage) -> None:
     """R2."""
     url = path(HOOKS, "validatingadmissionpolicybindings", name="device-taint-webhook-authors")

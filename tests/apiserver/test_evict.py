@@ -146,6 +146,7 @@ def _assert_refused(full_plane: ControlPlane, process: EvictProcess) -> None:
     wait_until(lambda: full_plane.client.get(f"{RULES}/{canary['rule']}").code == HTTPStatus.NOT_FOUND, "it is gone")
 
 
+@pytest.mark.whole
 def test_rule_that_hits_more_than_it_may_stops_until_that_is_confirmed(plane: ControlPlane, ward: Ward) -> None:
     """R5: with a code that the key proves, and not before the key is known."""
     for name in ("one", "two"):
@@ -216,6 +217,7 @@ def test_request_to_evict_on_a_rule_that_is_being_deleted_is_not_followed(plane:
         assert stays((ward.present() == {"one"} for _ in iter(int, 1)), 3.0)
 
 
+@pytest.mark.whole
 def test_no_execute_acts_until_its_rule_is_gone(plane: ControlPlane, ward: Ward) -> None:
     """R1: in mode replacement as in tree."""
     ward.admit("one")

@@ -126,6 +126,7 @@ def test_preview_lists_the_companions(stage: Stage, pod_group: Ward, tmp_path: P
     assert along == {f"rank-{number}" for number in range(HIT, RANKS)}
 
 
+@pytest.mark.whole
 def test_gangs_are_left_out_while_pods_may_not_be_read(stage: Stage, job_set: Ward) -> None:
     """Nothing else changes, and the replica is ready."""
     _ = stage.client.delete(path("rbac.authorization.k8s.io/v1", "clusterrolebindings") + f"/{WATCH_PODS}")

@@ -131,6 +131,7 @@ def _impact(stage: Stage, rule: Json) -> str:
 
 
 @pytest.mark.parametrize("effect", ["NoExecute", "NoSchedule"])
+@pytest.mark.whole
 def test_rule_on_the_full_device_names_the_pods_on_its_partitions(stage: Stage, effect: str) -> None:
     reply = stage.client.create(f"{path(f'{GROUP}/v1', 'devicetaintrules')}?dryRun=All", _rule("gpu-0-full", effect))
     assert reply.ok, reply

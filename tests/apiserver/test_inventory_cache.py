@@ -233,6 +233,7 @@ def test_inventory_is_what_a_fresh_list_gives_before_and_after_changes(plane: In
     run(test())
 
 
+@pytest.mark.whole
 def test_api_server_that_restarts_makes_it_unknown_and_then_the_same_again(plane: InventoryPlane) -> None:
     async def test() -> None:
         async with following(plane) as followed:

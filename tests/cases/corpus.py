@@ -37,7 +37,7 @@ Errors = tuple[tuple[str, str], ...]
 """(field, type) of each error, sorted. What is wrong in two ways stands there twice."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.CSafeLoader):
     """YAML as kubectl reads it: a time is text."""
 
 

@@ -248,7 +248,7 @@ class ControlPlane:
                 process.terminate()
             for process in processes:
                 process.stop()
-        if self.keep_logs:
+        if self.keep_logs and self.folder.exists():
             shutil.rmtree(self.folder / "etcd", ignore_errors=True)  # 64 MB of preallocated log, no use to a reader
             print(f"logs of the control plane: {self.folder}", file=sys.stderr)
         else:

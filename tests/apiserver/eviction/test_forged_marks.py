@@ -62,7 +62,9 @@ def _forged(name: str, uid: str) -> dict[str, Json]:
     }
 
 
-@pytest.mark.parametrize("mark", [*_forged("", "")])
+@pytest.mark.parametrize(
+    "mark", [pytest.param(each, marks=() if each == "both labels" else pytest.mark.whole) for each in _forged("", "")]
+)
 @pytest.mark.parametrize(
     "named",
     [pytest.param(False, id="any name"), pytest.param(True, id="a name that was computed", marks=pytest.mark.whole)],
@@ -93,6 +95,7 @@ def test_rule_that_names_a_drain_as_its_owner_neither_stops_it_nor_takes_its_roo
         assert plane.client.delete(f"{RULES}/{name}").ok
 
 
+@pytest.mark.whole
 def test_who_may_only_write_rules_does_not_pass_for_the_in_tree_controller(
     plane: ControlPlane, worker: EvictProcess
 ) -> None:

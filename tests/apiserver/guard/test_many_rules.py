@@ -125,6 +125,7 @@ def test_pods_that_are_gone_when_the_next_rule_comes_still_count(stage: Stage, r
 
 
 @pytest.mark.usefixtures("occupied_again")
+@pytest.mark.whole
 def test_rules_one_after_the_other_hit_the_limit_once_however_many_replicas(stage: Stage, replicas: Replicas) -> None:
     """R7: each rule was seen by all replicas before its pod went, and is deleted before the next rule comes."""
     emptied = 0
@@ -200,6 +201,7 @@ def little_driver(stage: Stage) -> Iterator[str]:
     _ = stage.client.delete(f"{crowd.SLICES}/little").object
 
 
+@pytest.mark.whole
 def test_large_driver_makes_no_room_for_all_devices_of_a_little_one(
     stage: Stage, little_driver: str, replicas: Replicas
 ) -> None:
@@ -247,6 +249,7 @@ def test_rule_that_moves_from_node_to_node_hits_at_most_the_limit(stage: Stage, 
     assert LIMIT <= emptied <= LIMIT * len(replicas.all)
 
 
+@pytest.mark.whole
 def test_rule_that_is_deleted_and_made_again_hits_at_most_the_limit(stage: Stage, replicas: Replicas) -> None:
     admitted = 0
     for number in range(FEWER):

@@ -104,7 +104,7 @@ def test_claims_are_followed_and_read_again_whatever_their_parameters_hold(refil
         assert not any(refilled.metric("reflector_errors_total").values())
 
 
-@pytest.mark.parametrize("kind", PARAMETERS)
+@pytest.mark.parametrize("kind", ["deep", pytest.param("surrogate", marks=pytest.mark.whole)])
 def test_toleration_beside_odd_parameters_is_refused_like_any_other(guarded: Stage, kind: str) -> None:
     guarded.use(POLICY)
     claim = odd(make_claim(f"odd-{kind}", {"key": KEY, "operator": "Exists"}), PARAMETERS[kind])
@@ -112,7 +112,7 @@ def test_toleration_beside_odd_parameters_is_refused_like_any_other(guarded: Sta
     assert (reply.code, "repairs first" in reply.message) == (403, True), reply
 
 
-@pytest.mark.parametrize("kind", PARAMETERS)
+@pytest.mark.parametrize("kind", ["deep", pytest.param("surrogate", marks=pytest.mark.whole)])
 def test_worker_audit_and_preview_go_on(
     stage: Stage, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

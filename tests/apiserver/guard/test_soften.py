@@ -289,6 +289,7 @@ def test_sixty_four_rules_at_once_close_every_device_and_delete_no_pod(crowded: 
     crowded.wait_closed("emptied")
 
 
+@pytest.mark.whole
 def test_rule_above_the_ceiling_waits_for_a_confirmation(single: Hospital) -> None:
     before = len(single.deleted_by(WORKER)), len(single.deleted_by(IN_TREE))
     rule = make_rule("pool-big")

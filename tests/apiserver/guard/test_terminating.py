@@ -18,7 +18,7 @@ FORGED: Final = {"devicetaint.io/confirm-impact": "v1.9999999999.999999999.99999
 KEPT: Final = {"finalizers": ["attack.example.com/keep"]}
 
 
-@pytest.mark.parametrize("effect", ["None", "NoSchedule"])
+@pytest.mark.parametrize("effect", ["None", pytest.param("NoSchedule", marks=pytest.mark.whole)])
 def test_r1_a_rule_that_is_being_deleted_cannot_ask_for_evictions_past_the_guard(guarded: Stage, effect: str) -> None:
     client, name = guarded.client, f"kept-{effect.lower()}"
     rule = f"{RULES}/{name}"

@@ -41,6 +41,7 @@ def test_reviews_of_a_caller_without_a_certificate_do_not_fill_the_window(stage:
         assert _allowed(webhook, context) == [True] * (LIMIT + 10)
 
 
+@pytest.mark.whole
 def test_reviews_of_an_api_server_fill_the_window(guarded: Stage) -> None:
     """The same reviews with an API server's certificate, so that the answers above are for want of proof."""
     context = guarded.plane.webhook_client(guarded.webhook.ca_pem)

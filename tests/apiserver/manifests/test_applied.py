@@ -108,7 +108,7 @@ def folder(overlay: str, tmp_path: Path) -> str:
     return overlay_of(tmp_path / "everything", components=components, **fields)
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("how", [pytest.param("client-side", marks=pytest.mark.whole), "server-side"])
 @pytest.mark.parametrize("overlay", [*_FIRST, *_LATER])
 def test_overlay_applies_twice_and_is_stored_to_the_last_field(empty: ControlPlane, folder: str, how: str) -> None:
     """No field is left to the server's defaults: GitOps tools compare, and would find a difference for ever."""

@@ -133,7 +133,7 @@ class Installation:
         return make_claim(self.version, exactly(self.version, list(tolerations)), namespace=namespace)
 
 
-@pytest.fixture(scope="module", params=["self-managed", "cert-manager"])
+@pytest.fixture(scope="module", params=["self-managed", pytest.param("cert-manager", marks=pytest.mark.whole)])
 def installation(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """Certificates of one kind, the worker and default tolerations: a kustomization of ten lines."""
     kind: str = request.param

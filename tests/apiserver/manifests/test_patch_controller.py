@@ -121,6 +121,7 @@ def test_controller_may_write_rules_and_statuses_and_nothing_else(assets: Assets
     assert named == (OWN_NAMESPACE, PATCHER)
 
 
+@pytest.mark.whole
 def test_slices_are_written_only_with_component_slice_attributes(assets: Assets, tmp_path: Path) -> None:
     """That `patch` puts the right to use, and needs no other, is shown beside the tests of patches."""
     before = rendered(assets, OVERLAY)

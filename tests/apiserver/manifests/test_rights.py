@@ -217,6 +217,7 @@ def test_serve_may_do_what_it_does_and_nothing_else(cluster: ControlPlane) -> No
     _compare(cluster, SERVED_OVERLAY, token)
 
 
+@pytest.mark.whole
 def test_serve_follows_pods_with_what_component_watch_pods_grants(cluster: ControlPlane, tmp_path: Path) -> None:
     folder = overlay_of(tmp_path / "mine", base=f"overlays/{SERVED_OVERLAY}", components=["components/watch-pods"])
     documents = rendered(cluster.assets, folder)
@@ -238,6 +239,7 @@ def test_serve_follows_pods_with_what_component_watch_pods_grants(cluster: Contr
     assert {right for right in tried if not any(right.covers(each) for each in asked_for(token.events()))} == set()
 
 
+@pytest.mark.whole
 def test_serve_follows_patches_with_what_component_patches_grants(cluster: ControlPlane, tmp_path: Path) -> None:
     folder = overlay_of(tmp_path / "mine", base=f"overlays/{SERVED_OVERLAY}", components=["components/patches"])
     documents = rendered(cluster.assets, folder)
@@ -339,7 +341,7 @@ def _resources(token: Token) -> set[str]:
     return {right.resource for right in asked_for(token.events())}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["replacement", *(pytest.param(each, marks=pytest.mark.whole) for each in MODES[:2])])
 def test_evict_may_do_what_it_does_and_nothing_else(with_status: ControlPlane, mode: str) -> None:
     """Canary, lease, plans, evictions, holds, DELETE after the deadline of a budget, expiry, conditions and Events."""
     overlay = f"evict-{mode}"
@@ -367,6 +369,7 @@ def test_evict_may_do_what_it_does_and_nothing_else(with_status: ControlPlane, m
     _compare(with_status, overlay, token)
 
 
+@pytest.mark.whole
 def test_expired_rules_are_deleted_with_no_other_right(with_status: ControlPlane) -> None:
     """--delete-expired is a flag of whoever installs it, and not another overlay."""
     _install(with_status, "evict-delegated", EVICT)

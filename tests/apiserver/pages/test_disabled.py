@@ -62,7 +62,9 @@ def test_m4_deleted_configurations_stay_away_once_the_commit_of_the_page_is_depl
     wait_until(lambda: not _rule_is_admitted(reader), "the commit is reverted")
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize(
+    "overlay", [pytest.param(each, marks=() if each == "self-managed" else pytest.mark.whole) for each in OVERLAYS]
+)
 def test_m4_the_component_takes_two_configurations_out_of_every_overlay_and_nothing_else(
     assets: Assets, reader: Reader, overlay: str
 ) -> None:

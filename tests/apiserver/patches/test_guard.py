@@ -244,6 +244,7 @@ def test_many_small_patches_are_one_large_one(guarded: Stage) -> None:
 # --- soften ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 def test_patch_of_an_operator_is_softened(guarded: Stage) -> None:
     client, where = of(guarded, OPERATOR), f"{COLLECTION}/firmware"
     taint = {"key": KEY, "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
@@ -422,6 +423,7 @@ def _is_expanded(stage: Stage, name: str) -> bool:
     return ("Expanded", "True") in [(each["type"], each["status"]) for each in conditions]
 
 
+@pytest.mark.whole
 def test_rules_of_reactions_are_judged_like_those_of_any_account(guarded: Stage) -> None:
     """Seven devices are reported, five pods are the limit: two rules are refused, and the log says so."""
     sick = {"key": "gpu.example.com/sick", "effect": "None"}

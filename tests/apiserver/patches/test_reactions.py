@@ -193,6 +193,7 @@ def test_above_max_devices_nothing_more_is_made_and_an_event_says_so(driver: Rea
         assert 'reaction_reasons{reaction="sick",state="active"} 2.0' in _page(f"http://{process.metrics}/metrics")
 
 
+@pytest.mark.whole
 def test_without_a_policy_that_can_be_loaded_it_is_not_ready_and_rules_stay(driver: ReactingDriver) -> None:
     driver.policy(reaction())
     driver.publish("a", gpu_0=True)

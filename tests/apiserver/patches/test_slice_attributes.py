@@ -88,6 +88,7 @@ def test_patch_is_carried_out_with_two_writes_a_slice_and_taken_back_with_two(
         wait_until(lambda: stage.devices(driver) == fresh, "the driver's own values")
 
 
+@pytest.mark.whole
 def test_driver_s_own_changes_and_restarts_are_kept_under_a_patch(
     stage: SliceStage, driver: str, tmp_path: Path
 ) -> None:

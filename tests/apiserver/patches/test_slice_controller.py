@@ -118,6 +118,7 @@ def test_what_is_refused_is_a_condition(stage: SliceStage, driver: str, tmp_path
         assert stage.client.delete(f"{COLLECTION}/two").ok
 
 
+@pytest.mark.whole
 def test_slices_that_no_webhook_changes_are_pending_until_one_answers(
     stage: SliceStage, driver: str, tmp_path: Path
 ) -> None:

@@ -249,6 +249,7 @@ def test_a_deleted_policy_leaves_the_built_in_one(stage: Stage) -> None:
     assert _created(stage).ok
 
 
+@pytest.mark.whole
 def test_all_replicas_started_again_without_a_policy(running: Stage) -> None:
     running.use_nothing()
     running.restart_webhook()
@@ -256,6 +257,7 @@ def test_all_replicas_started_again_without_a_policy(running: Stage) -> None:
     assert _created(running).ok
 
 
+@pytest.mark.whole
 def test_all_replicas_started_again_with_a_broken_policy(bypassed: Stage) -> None:
     """Nobody remembers a better one: the built-in policy, ready, and a metric that says so."""
     stage = bypassed

@@ -183,14 +183,16 @@ def test_what_the_code_would_judge_is_sent_to_it_when_it_is_created(kind: GroupV
 
 @pytest.mark.slow
 @every_kind
+@pytest.mark.parametrize("every", [FEW, pytest.param(1, marks=pytest.mark.whole)], ids=["a few", "all"])
 @pytest.mark.parametrize("going", [False, True], ids=["living", "being deleted"])
 def test_r1_what_the_code_would_judge_is_sent_to_it_when_annotations_change(
     kind: GroupVersionKind,
+    every: int,
     going: bool,  # noqa: FBT001 -- a table's
 ) -> None:
     changes = (
         (stored(each, after, going=going), stored(each, before, going=going))
-        for each in (CORPUS[kind] if going else CORPUS[kind][::FEW])
+        for each in CORPUS[kind][::every]
         for before, after in ANNOTATIONS
     )
     assert list(unheard(changes)) == []
