@@ -115,11 +115,19 @@ class Ground:
 
     # --- taints ----------------------------------------------------------------------------------
 
-    def taint(self, rule: str = "r", *, rate: int | None = None, ago_seconds: int = 0, **selects: str) -> datetime:
+    def taint(
+        self,
+        rule: str = "r",
+        *,
+        rate: int | None = None,
+        ago_seconds: int = 0,
+        effect: str = "NoExecute",
+        **selects: str,
+    ) -> datetime:
         """A rule for the ground's pool, or what is selected beside it: its timeAdded."""
         self.asked_at = now()
         metadata: Json = {"name": self.rule(rule)} | ({"annotations": {RATE: str(rate)}} if rate else {})
-        taint = {"key": KEY, "effect": "NoExecute", "value": rule}
+        taint = {"key": KEY, "effect": effect, "value": rule}
         taint["timeAdded"] = format_time(now() - timedelta(seconds=ago_seconds))
         selector = {"driver": self.driver, "pool": self.name} | selects
         created = self.client.create(
@@ -198,6 +206,16 @@ class Ground:
                 told: Json = condition
                 return told
         return {}
+
+    def wait_forecast(self, pods: int, rule: str = "r") -> None:
+        """A rule of effect None says how many pods it would evict: the worker knows them. Raises NotReadyError."""
+
+        def said() -> bool:
+            found = self.client.get(f"{RULES}/{self.rule(rule)}").object
+            conditions = found.get("status", {}).get("conditions", ())
+            return any(f"{pods} pods would be evicted" in each["message"] for each in conditions)
+
+        wait_until(said, f"{rule} would evict {pods} pods", seconds=2 * SOON_SECONDS, every=0.5)
 
     def wait_message(self, reason: str, message: str, rule: str = "r") -> None:
         """Our condition says that. Raises NotReadyError."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.apiserver.evicting import stays
-from tests.apiserver.eviction.bench import RULES, SOON_SECONDS
+from tests.apiserver.eviction.bench import RULES, SOON_SECONDS, now
 from tests.apiserver.eviction.buckets import (
     bucket_without_pods_is_not_forgotten_before_it_is_full,
     changed_rule_starts_no_fresh_burst,
@@ -33,6 +33,7 @@ from tests.apiserver.policy.stage import make_policy
 from tests.conftest import _assets
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
+from webhook.api.meta import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -167,7 +168,9 @@ def lowest_priority_goes_first_then_the_oldest_due(stage: Stage) -> None:
     ground.admit("b", seconds=20, priority_class="order-low")
     ground.admit("c", seconds=5, priority_class="order-high")
     ground.admit("a", seconds=25, priority_class="order-high")
-    ground.taint(ago_seconds=60)
+    ground.taint(effect="None")
+    ground.wait_forecast(4)
+    ground.change(taint={"effect": "NoExecute", "timeAdded": format_time(now() - timedelta(seconds=60))})
     ground.wait_gone(4)
     assert ground.gone() == ["d", "b", "c", "a"]
 
