@@ -151,10 +151,14 @@ def test_diff_compares_a_file_with_the_live_policy(
 
 
 def plugin_environment(drained: Drained, folder: Path) -> dict[str, str]:
-    """With the plugin and its completion on PATH, as pip puts them there."""
+    """With the plugin and its completion on PATH, as pip puts them there, but with a minute to ask for names.
+
+    A shell waits for three seconds at most; a busy machine needs longer to begin.
+    """
+    patient = "from webhook.commands import cluster_names; cluster_names._SECONDS = 60"
     for name, call in (("kubectl-dtaint", "main"), ("kubectl_complete-dtaint", "complete")):
         script = folder / name
-        code = f"import sys; sys.argv[0] = '{name}'; from webhook.cli import {call}; sys.exit({call}())"
+        code = f"import sys; sys.argv[0] = '{name}'; {patient}; from webhook.cli import {call}; sys.exit({call}())"
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}" "$@"\n')
         script.chmod(0o755)
     return {
@@ -176,7 +180,6 @@ def completions(drained: Drained, folder: Path, *words: str) -> list[str]:
 def test_kubectl_completes_verbs_flags_and_names(drained: Drained, tmp_path: Path) -> None:
     assert completions(drained, tmp_path, "stat") == [f"status\t{VERBS['status']}", ":4"]
     assert completions(drained, tmp_path, "status", "-o", "") == ["json", "text", "yaml", ":4"]
-    # A shell does not wait for more than a few seconds: on a busy machine the first answers may be empty.
     wait_until(lambda: drained.rule in completions(drained, tmp_path, "status", drained.rule[:4]), "names of rules")
     explain = ("explain", "-n", drained.ward.name, "pod", "g")
     wait_until(lambda: completions(drained, tmp_path, *explain) == ["guarded", ":4"], "names of pods")
