@@ -95,7 +95,7 @@ test-planes: setup controlplane ## every test on a real control plane that `make
 	@$(BIN)/python -m pytest -n $(WORKERS) --durations=50 -m "whole and apiserver" tests
 
 .PHONY: test-whole
-test-whole: setup controlplane ## what else is marked `whole`: releases built twice, images under emulation
+test-whole: setup controlplane ## what else is marked `whole`: releases built twice, the image, alerts, the rest of the nets
 	@$(BIN)/python -m pytest -n $(WORKERS) --durations=50 -m "whole and not apiserver" tests
 
 .PHONY: test-matrix
