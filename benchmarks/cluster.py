@@ -186,9 +186,8 @@ def _webhook(plane: ControlPlane, replicas: int, who: str) -> Followed:
     server = plane.processes["kube-apiserver"].pid
     before, started = Usage.of(server), time.monotonic()
     with contextlib.ExitStack() as stack:
-        key = key_file(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         running = [
-            stack.enter_context(WebhookProcess(f"--kubeconfig={plane.kubeconfig}", key, standalone=False))
+            stack.enter_context(WebhookProcess(f"--kubeconfig={plane.kubeconfig}", standalone=False))
             for _ in range(replicas)
         ]
         wait_until(lambda: all(SYNCED.search(each.metrics()) for each in running), f"{who} synced", seconds=300)
@@ -196,13 +195,6 @@ def _webhook(plane: ControlPlane, replicas: int, who: str) -> Followed:
         after = Usage.of(server)
         resident = max(Usage.of(each.process.pid).resident for each in running)
     return Followed(who, seconds, resident, _difference(before, after))
-
-
-def key_file(folder: Path) -> str:
-    """The flag with a key: there is no Secret here, and without a key no replica is ready."""
-    file = folder / "key"
-    file.write_bytes(b"k" * 32)
-    return f"--key-file={file}"
 
 
 def _informer(plane: ControlPlane) -> Followed:
@@ -231,9 +223,8 @@ async def _latencies() -> tuple[list[float], list[float], float]:
     """Seconds of each review without and with changes coming in, and how many changes came a second."""
     with tempfile.TemporaryDirectory() as folder:
         async with ScriptedServer(Path(folder)) as server:
-            arguments = (f"--kubeconfig={server.kubeconfig}", key_file(Path(folder)))
             loop = asyncio.get_running_loop()
-            webhook = WebhookProcess(*arguments, standalone=False)
+            webhook = WebhookProcess(f"--kubeconfig={server.kubeconfig}", standalone=False)
             await loop.run_in_executor(None, webhook.__enter__)
             try:
                 say("timing reviews without changes")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 from benchmarks.bulk import DEVICES, claim, pod, slice_of
-from benchmarks.cluster import SYNCED, Usage, key_file
+from benchmarks.cluster import SYNCED, Usage
 from benchmarks.progress import say
 from benchmarks.scripted import ScriptedServer
 from benchmarks.tables import table
@@ -141,7 +141,7 @@ def _start(folder: Path, kubeconfig: Path, who: str, metrics: str) -> Process:
     ]
     if who == "serve":
         Authority("benchmark").server(_HOST).write(folder)
-        command += [f"--bind-address={_HOST}", f"--port={free_port()}", f"--cert-dir={folder}", key_file(folder)]
+        command += [f"--bind-address={_HOST}", f"--port={free_port()}", f"--cert-dir={folder}"]
     else:
         command += ["--mode=replacement", "--in-tree=absent"]
     return Process(who, command, folder / f"{who}.log", environment=our_environment())

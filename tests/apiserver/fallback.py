@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-KEY: Final = bytes(range(32))
 _API: Final = "admissionregistration.k8s.io/v1"
 _PLURALS: Final = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
@@ -91,7 +90,6 @@ class Fallback:
             now=datetime.now(UTC),  # noqa: TID251 -- an API server has a clock of its own
             judge=Judge(self._policy),
             names=names,
-            key=KEY,
             sight=Sight(Inventory()),
         )
         user, groups = requester.username, [*requester.groups, "system:authenticated"]

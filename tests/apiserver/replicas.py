@@ -45,7 +45,6 @@ CONFIGURATIONS: Final = tuple(
 _INSTALLED: Final = (
     MANIFESTS / "base/namespace.yaml",
     MANIFESTS / "base/access.yaml",
-    MANIFESTS / "base/key.yaml",
     CERTS / "self-managed/secret.yaml",
     CERTS / "self-managed/access.yaml",
 )

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import uuid
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from tests.builders import decoded, make_claim, make_meta, make_template, make_toleration
+from tests.apiserver.registration.samples import MANIFESTS
+from tests.builders import make_claim, make_meta, make_template, make_toleration
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-from webhook.admission.author import REQUESTED_BY, digest, signed
+from webhook.admission.author import REQUESTED_BY, annotation_of
 from webhook.commands.audit import command as audit
+from webhook.commands.audit import from_cluster
 from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
-KEY = b"0123456789abcdef0123456789abcdef"
 DUMPED = "resourceclaimtemplates,resourceclaims,namespaces,deviceclasses"
 LABEL = "audited.example.com/tier"
 
@@ -56,7 +57,6 @@ class Cluster:
         labels = {LABEL: "x"}
         self.create("v1", "namespaces", {"metadata": {"name": self.namespace, "labels": labels}}, namespace="")
         self.create("v1", "configmaps", self.object("policy", data={"policy.yaml": json.dumps(self.policy)}))
-        self.create("v1", "secrets", self.object("key", data={"key": base64.b64encode(KEY).decode()}))
         group = f"resource.k8s.io/{self.version}"
         for name, author in (
             ("by-ops", Requester("olga", ("ops",))),
@@ -71,10 +71,13 @@ class Cluster:
         meta = self.object(name)["metadata"]
         template = make_template([make_toleration(self.key)], meta=meta, version=self.version)
         if author is not None:
-            asked = digest(decoded(template)[0])
-            annotation = signed(author, self.namespace, "1", asked, KEY)
-            template["spec"]["metadata"] = {"annotations": {REQUESTED_BY: annotation}}
+            template["spec"]["metadata"] = {"annotations": {REQUESTED_BY: annotation_of(author)}}
         return template
+
+    def may_forge(self) -> bool:
+        """Whether templates can name somebody else as their author."""
+        collection = path(f"resource.k8s.io/{self.version}", "resourceclaimtemplates", namespace=self.namespace)
+        return self.plane.client.create(collection, self.template("forged", Requester("olga")), dry_run=True).ok
 
     def object(self, name: str, **fields: Any) -> dict[str, Any]:
         return {"metadata": make_meta(name, namespace=self.namespace), **fields}
@@ -102,31 +105,43 @@ def told(output: str, namespace: str) -> set[tuple[str, str, str]]:
     return {(each["name"], each["reason"], each["message"]) for each in findings if each["namespace"] == namespace}
 
 
+AS_CLAIMED = " (author as claimed, unverified)"
+AUTHOR_POLICY = MANIFESTS / "base/author-policy.yaml"
+REFUSED = {("by-dana", "refused"), ("by-hand", "refused"), ("by-nobody", "refused"), ("by-nobody", "unknownAuthor")}
+
+
 def test_a_cluster_and_its_dump_are_audited_alike(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where authors are proved, whom a dump can only believe."""
     dump = cluster.plane.kubectl("get", DUMPED, "-A", "-o", "yaml")
     assert dump.code == 0, dump.stderr
     (tmp_path / "dump.yaml").write_text(dump.stdout)
     (tmp_path / "policy.yaml").write_text(yaml.safe_dump(cluster.policy))
-    (tmp_path / "key").write_bytes(KEY)
-    flags = ["-o", "json", "--policy", str(tmp_path / "policy.yaml"), "--key-file", str(tmp_path / "key")]
+    flags = ["-o", "json", "--policy", str(tmp_path / "policy.yaml")]
     assert audit.run([*flags, "--dump", str(tmp_path / "dump.yaml")]) == 1
     of_dump = told(capsys.readouterr().out, cluster.namespace)
-    kubeconfig = str(cluster.plane.kubeconfig)
-    where = [f"--policy-configmap={cluster.namespace}/policy", f"--key-secret={cluster.namespace}/key"]
-    assert audit.run(["-o", "json", "--kubeconfig", kubeconfig, *where]) == 1
-    of_cluster = told(capsys.readouterr().out, cluster.namespace)
-    assert of_cluster == of_dump
-    assert {(name, reason) for name, reason, _ in of_cluster} == {
-        ("by-dana", "refused"),
-        ("by-hand", "refused"),
-        ("by-nobody", "refused"),
-        ("by-nobody", "unknownAuthor"),
-    }
+    assert {(name, reason) for name, reason, _ in of_dump} == REFUSED
+
+    def of_cluster() -> set[tuple[str, str, str]]:
+        where = ["--kubeconfig", str(cluster.plane.kubeconfig), f"--policy-configmap={cluster.namespace}/policy"]
+        assert audit.run(["-o", "json", *where]) == 1
+        return told(capsys.readouterr().out, cluster.namespace)
+
+    unknown = {(name, reason) for name in ("by-ops", "by-dana") for reason in ("refused", "unknownAuthor")} | REFUSED
+    assert {(name, reason) for name, reason, _ in of_cluster()} == unknown
+    assert cluster.plane.kubectl("apply", "-f", AUTHOR_POLICY).code == 0
+    try:
+        assert {(name, reason) for name, reason, _ in of_cluster()} == unknown
+        # as if the policy had been there before
+        monkeypatch.setattr(from_cluster, "_LOADED", timedelta(hours=-1))
+        assert of_cluster() == {(*about, message.replace(AS_CLAIMED, "")) for *about, message in of_dump}
+    finally:
+        cluster.plane.kubectl("delete", "-f", AUTHOR_POLICY)
+        wait_until(cluster.may_forge, "the policy is no longer in force")
 
 
-def test_who_may_not_read_the_secret_is_told_that_authors_are_believed(
+def test_who_may_not_read_the_policy_is_told_that_authors_are_believed(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     user = f"reader-{cluster.namespace}"
@@ -147,11 +162,11 @@ def test_who_may_not_read_the_secret_is_told_that_authors_are_believed(
     readable = path("v1", "configmaps", namespace=cluster.namespace, name="policy")
     wait_until(lambda: reader.get(readable).ok, "the authorizer knows the role")
     kubeconfig = str(cluster.plane.kubeconfig_of(user))
-    where = [f"--policy-configmap={cluster.namespace}/policy", f"--key-secret={cluster.namespace}/key"]
-    assert audit.run(["-o", "json", "--kubeconfig", kubeconfig, *where]) == 1
+    where = f"--policy-configmap={cluster.namespace}/policy"
+    assert audit.run(["-o", "json", "--kubeconfig", kubeconfig, where]) == 1
     messages = {name: message for name, reason, message in told(capsys.readouterr().out, cluster.namespace)}
     assert messages.keys() == {"by-dana", "by-hand", "by-nobody"}
-    assert messages["by-dana"].endswith(" (author as claimed, unverified)")
+    assert messages["by-dana"].endswith(AS_CLAIMED)
 
 
 def test_who_may_read_nothing_gets_two(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:

@@ -207,7 +207,6 @@ def test_what_the_component_grants_is_what_is_asked_for(replicas: SelfManaged) -
     asked = {
         (event["objectRef"]["resource"], event["verb"])
         for event in events
-        if event["requestURI"].startswith(SECRET)
-        or event["objectRef"].get("apiGroup") == "admissionregistration.k8s.io"
+        if event["requestURI"].startswith(SECRET) or event["objectRef"]["resource"].endswith("webhookconfigurations")
     }
     assert asked == granted

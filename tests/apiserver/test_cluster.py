@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import http.client
 import json
@@ -30,8 +29,7 @@ from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.errors import Conflict, Gone, NotFound, Refused
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.events import EventType, EventWriter, ObjectReference
-from webhook.cluster.mac_key import KEY_BYTES, KeySecret
-from webhook.cluster.settings import KeySettings, ReflectorSettings
+from webhook.cluster.settings import ReflectorSettings
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -229,41 +227,6 @@ def test_config_map_is_seen_soon_after_each_change(plane: ControlPlane) -> None:
     finally:
         for each in (name, other):
             plane.client.delete(f"{CONFIG_MAPS}/{each}")
-
-
-# --- the key ----------------------------------------------------------------------------------------
-
-
-def test_replicas_that_fill_the_secret_at_once_end_with_one_key(plane: ControlPlane) -> None:
-    secrets = path("v1", "secrets", namespace="default")
-    name = unused("key")
-    manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": {"a": "b"}}}
-
-    async def test() -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            replicas = [await stack.enter_async_context(cluster_of(plane)) for _ in range(3)]
-            keys = [KeySecret(replica, KeySettings(namespace="default", name=name)) for replica in replicas]
-            await asyncio.gather(*(key.look() for key in keys))
-            assert [key.key for key in keys] == [None] * 3
-            plane.client.create(secrets, manifest).object  # noqa: B018
-            await asyncio.gather(*(key.look() for key in keys))
-            [shared] = {key.key for key in keys}
-            assert shared is not None
-            assert len(shared) == KEY_BYTES
-            assert [key.problem for key in keys] == [None] * 3
-            stored = plane.client.get(f"{secrets}/{name}").object
-            assert base64.b64decode(stored["data"]["key"]) == shared
-            assert stored["metadata"]["labels"] == {"a": "b"}
-            plane.client.patch(f"{secrets}/{name}", {"stringData": {"key": "too short"}}).object  # noqa: B018
-            await keys[0].look()
-            assert keys[0].key == shared
-            assert "has 9 bytes" in (keys[0].problem or "")
-            assert base64.b64decode(plane.client.get(f"{secrets}/{name}").object["data"]["key"]) == b"too short"
-
-    try:
-        run(test())
-    finally:
-        plane.client.delete(f"{secrets}/{name}")
 
 
 # --- Events -----------------------------------------------------------------------------------------

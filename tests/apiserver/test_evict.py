@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +12,7 @@ from tests.apiserver.evicting import DRIVER, GENTLE, RULES, EvictProcess, Ward, 
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-from webhook.admission.confirmation import ImpactToConfirm, Numbers, about_of, make_code
+from webhook.admission.confirmation import ImpactToConfirm, Numbers, digest_of, text_of
 from webhook.api.decode import Reader
 from webhook.api.rules import decode_rule
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
-KEY = b"k" * 32
 LOOKS = 3
 """It waits 5 s for the in-tree controller to answer its canary; a busy machine may take longer once, not every time."""
 TOLERATES_SCHEDULING = {"key": "example.com/broken", "operator": "Exists", "effect": "NoSchedule"}
@@ -148,39 +145,41 @@ def _assert_refused(full_plane: ControlPlane, process: EvictProcess) -> None:
 
 @pytest.mark.whole
 def test_rule_that_hits_more_than_it_may_stops_until_that_is_confirmed(plane: ControlPlane, ward: Ward) -> None:
-    """R5: with a code that the key proves, and not before the key is known."""
+    """And the next pods stop it again: no text restarts the count."""
     for name in ("one", "two"):
         ward.admit(name)
-    limited = f"{GENTLE}\nimpact: {{limits: [{{pods: 1}}]}}\n"
-    secrets = path("v1", "secrets", namespace=ward.name)
-    _ = plane.client.create(secrets, {"metadata": {"name": "key"}}).object
-    with EvictProcess(plane, "replacement", f"--key-secret={ward.name}/key", policy=limited) as process:
+    limited = f"{GENTLE}\nimpact: {{limits: [{{pods: 1}}], tolerance: 0%}}\n"
+    with EvictProcess(plane, "replacement", policy=limited) as process:
         process.wait_working()
         rule = ward.taint()
         wait_until(lambda: ward.condition(rule).get("reason") == "Stopped", "it stops")
         told = "hits 2 pods, the limit is 1 and nothing was confirmed; 0 pods evicted"
         assert ward.condition(rule)["message"] == told
-        _confirm(plane, rule, _code_for(plane, rule, KEY))
-        unknown = "the limit is 1 and its code does not count: it cannot be verified, as the key is not known"
-        wait_until(lambda: unknown in ward.condition(rule)["message"], "there is no key")
+        _confirm(plane, rule, "v1 devices=2 claims=2 pods=2 namespaces=1 of=aaaaaaaaaaaaaaaa")
+        other = "the limit is 1 and its confirmation does not count: it was printed for another object"
+        wait_until(lambda: other in ward.condition(rule)["message"], "that is of another rule")
         assert stays((ward.present() == {"one", "two"} for _ in iter(int, 1)), 2.0)
-        data = {"data": {"key": base64.b64encode(KEY).decode()}}
-        _ = plane.client.patch(f"{secrets}/key", data).object
-        wait_until(lambda: not ward.present(), "both go once the key was looked for again", seconds=180)
+        _confirm(plane, rule, _text_for(plane, rule, 2))
+        wait_until(lambda: not ward.present(), "both go", seconds=60)
         # A pod may be gone before its eviction is answered, and is counted then.
         wait_until(lambda: ward.condition(rule).get("message") == "2 pods evicted", "both are counted")
         assert ward.condition(rule)["reason"] == "Completed"
+        ward.admit("three")
+        again = "hits 3 pods, at most 2 were confirmed; 2 pods evicted"
+        wait_until(lambda: ward.condition(rule).get("message") == again, "it stops once more")
+        _confirm(plane, rule, _text_for(plane, rule, 1, done=2))
+        wait_until(lambda: not ward.present(), "the third goes", seconds=60)
 
 
-def _code_for(plane: ControlPlane, rule: str, key: bytes) -> str:
-    """As admission makes it, for two pods."""
+def _text_for(plane: ControlPlane, rule: str, pods: int, done: int = 0) -> str:
+    """As admission prints it."""
     value = decode_rule(Reader(plane.client.get(f"{RULES}/{rule}").object, []))
-    hit = ImpactToConfirm(Numbers(2, 2, 2, 1), frozenset(), frozenset())
-    return make_code(about_of(value, backdated=False), hit, "jane", datetime(2030, 1, 1, tzinfo=UTC), key)
+    hit = ImpactToConfirm(Numbers(pods, pods, pods, 1), done=done)
+    return text_of(hit, digest_of(value, rule, None))
 
 
-def _confirm(plane: ControlPlane, rule: str, code: str) -> None:
-    patch = {"metadata": {"annotations": {"devicetaint.io/confirm-impact": code}}}
+def _confirm(plane: ControlPlane, rule: str, text: str) -> None:
+    patch = {"metadata": {"annotations": {"devicetaint.io/confirm-impact": text}}}
     _ = plane.client.patch(f"{RULES}/{rule}", patch).object
 
 

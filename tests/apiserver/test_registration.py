@@ -251,18 +251,6 @@ def test_an_injected_ca_bundle_survives_the_next_apply(cleared: ControlPlane, ho
 
 
 @pytest.mark.apiserver
-@either_way
-def test_a_written_key_survives_the_next_apply(cleared: ControlPlane, how: tuple[str, ...]) -> None:
-    _apply(cleared, *how)
-    secret = path("v1", "secrets", namespace=OWN_NAMESPACE, name="device-taint-webhook-key")
-    assert "data" not in cleared.client.get(secret).object
-    written = {"key": base64.b64encode(bytes(32)).decode()}
-    assert cleared.client.patch(secret, {"data": written}).ok
-    _apply(cleared, *how)
-    assert cleared.client.get(secret).object["data"] == written
-
-
-@pytest.mark.apiserver
 def test_every_served_version_is_registered(plane: ControlPlane) -> None:
     """Else it is converted first, and field paths in messages are not the author's."""
     served = {

@@ -360,13 +360,16 @@ def test_what_is_printed_applies_twice_without_a_change_and_leaves_nothing_behin
     label = "app.kubernetes.io/component=fallback"
     prune = [f"--prune-allowlist={group}/ValidatingAdmissionPolicy{kind}" for kind in ("", "Binding")]
 
+    def stored(kind: str) -> list[Any]:
+        return plane.client.get(path(group, kind), labelSelector=label).items
+
     def applied(policy: dict[str, Any]) -> dict[str, str]:
         (tmp_path / "policy.yaml").write_text(json.dumps(policy))
         assert export_vap.run(["--policy", str(tmp_path / "policy.yaml"), "--protect-labels"]) == 0
         (tmp_path / "fallback.yaml").write_text(capsys.readouterr().out)
         done = plane.kubectl("apply", "--prune", "-l", label, *prune, "-f", tmp_path / "fallback.yaml")
         assert done.code == 0, done
-        listed = [(kind, each["metadata"]) for kind in kinds for each in plane.client.get(path(group, kind)).items]
+        listed = [(kind, each["metadata"]) for kind in kinds for each in stored(kind)]
         return {f"{kind} {metadata['name']}": metadata["resourceVersion"] for kind, metadata in listed}
 
     first = applied(POLICY)
@@ -374,4 +377,4 @@ def test_what_is_printed_applies_twice_without_a_change_and_leaves_nothing_behin
     assert applied({**POLICY, "mode": "off"}).keys() == {name for name in first if name.endswith("-labels")}
     for kind in kinds:
         assert plane.kubectl("delete", kind, "-l", label).code == 0
-        assert plane.client.get(path(group, kind)).items == []
+        assert stored(kind) == []

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from hypothesis import strategies as st
 from msgspec import structs
 
-from tests.apiserver.fallback import KEY
 from tests.apiserver.policy.rows import CLUSTER
 from tests.builders import NOW
 from tests.controlplane.client import path
@@ -23,9 +22,7 @@ from tests.properties.policies import (
     tolerations,
     value_patterns,
 )
-from webhook.admission.author import REQUESTED_BY, digest, signed
-from webhook.api.claims import decode_claim
-from webhook.api.decode import Reader
+from webhook.admission.author import REQUESTED_BY, annotation_of
 from webhook.policy.model import (
     CLAIM_CONTROLLER,
     NAMESPACE_NAME_LABEL,
@@ -69,7 +66,7 @@ _REQUESTERS: Final = st.builds(
 
 
 class ClaimRequest(NamedTuple):
-    """A claim or template that somebody creates; `author` is proved by an annotation of a claim, if there is one."""
+    """A claim or template that somebody creates; `author` is named by an annotation of a claim, if there is one."""
 
     requester: Requester
     namespace: str
@@ -103,9 +100,7 @@ class ClaimRequest(NamedTuple):
             "spec": {"spec": spec} if self.template else spec,
         }
         if self.author is not None and not self.template:
-            asked = digest(decode_claim(Reader.of(manifest, [])))
-            seal = signed(self.author, self.namespace, "nonce", asked, KEY)
-            manifest["metadata"]["annotations"] = {REQUESTED_BY: seal}
+            manifest["metadata"]["annotations"] = {REQUESTED_BY: annotation_of(self.author)}
         return manifest
 
     def _request(self, number: int, shape: str, alternatives: tuple[Json, ...]) -> Json:

@@ -203,22 +203,6 @@ TEMPLATES: Final = (
     Template("serve/deployment.yaml", f"{_BASE}/deployment.yaml", edits=SERVE),
     Template("serve/disruption-budget.yaml", f"{_BASE}/disruption-budget.yaml", _BUDGETED, (_BUDGET,)),
     Template(
-        "serve/key.yaml",
-        f"{_BASE}/key.yaml",
-        edits=(
-            Edit(
-                "type: Opaque\n",
-                """\
-  {{- if $.Values.key.keep }}
-  annotations:
-    helm.sh/resource-policy: keep
-  {{- end }}
-type: Opaque
-""",
-            ),
-        ),
-    ),
-    Template(
         "serve/network-policy.yaml",
         f"{_BASE}/network-policy.yaml",
         _POLICED,

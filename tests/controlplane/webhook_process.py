@@ -148,6 +148,6 @@ def _get(url: str) -> tuple[int, str]:
     """(status, body), whatever proxies the environment names."""
     parts = urlsplit(url)
     with contextlib.closing(http.client.HTTPConnection(parts.netloc, timeout=30)) as connection:
-        connection.request("GET", parts.path)
+        connection.request("GET", parts._replace(scheme="", netloc="").geturl())
         answer = connection.getresponse()
         return answer.status, answer.read().decode()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MANIFESTS = ROOT / "manifests"
 _VALIDATING = "validating"
 _INSTALLED = (
-    *(f"base/{name}.yaml" for name in ("namespace", "access", "key")),
+    *(f"base/{name}.yaml" for name in ("namespace", "access", "author-policy")),
     *(f"components/{name}/access.yaml" for name in ("evict", "evict-acting", "patches", "patch-controller")),
     "components/patches/definition.yaml",
 )
@@ -131,7 +131,7 @@ def started(assets: Assets, terminal: Terminal) -> Iterator[Cluster]:
             for node in _NODES:
                 plane.add_node(node)
             kubeconfig = plane.kubeconfig_of(_ACCOUNT, _ACCOUNT_GROUPS)
-            arguments = (f"--kubeconfig={kubeconfig}", f"--patch-account={_PATCHER}", plane.proof)
+            arguments = (f"--kubeconfig={kubeconfig}", f"--patch-account={_PATCHER}")
             webhook = stack.enter_context(WebhookProcess(*arguments, standalone=False))
             evictor_metrics = f"127.0.0.1:{free_port()}"
             delegated = ("--mode=delegated", f"--metrics-bind-address={evictor_metrics}")

@@ -39,7 +39,7 @@ STATS: Final = (
     "Replicas that are ready",
     "Certificate ends in",
     "Policy in use",
-    "Key",
+    "Authors are proved",
     "Impact is known",
     "Leader of evict",
 )

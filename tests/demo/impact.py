@@ -10,14 +10,14 @@ _FLEET = (
 _ACCIDENT = "A maintenance rule for one node, but without its selector: it selects every device in the cluster."
 _HITS = (
     "spec.deviceSelector: Forbidden: hits 8 devices, 6 pods in 1 namespace: an empty selector is every device",
-    'to go ahead, set annotation devicetaint.io/confirm-impact to "v1.',
+    'to go ahead, set annotation devicetaint.io/confirm-impact to "v1 devices=8 claims=6 pods=6 namespaces=1 of=',
 )
 _ACCIDENT_REMARK = (
     "Without the webhook, the API server accepts it, and all pods without a toleration are gone in a second."
 )
 _PREVIEWED = ("training/train-0", "no toleration", "training/serve-1", "after 1 h", "confirm-impact")
-_CONFIRMED = "If you really mean all of them: the refusal contains a code that confirms this rule and this impact."
-_SET_CODE = """sed -i.bak 's/confirm-impact: ""/confirm-impact: "{kept}"/' all-gpus.yaml"""
+_CONFIRMED = "If you really mean all of them: the refusal contains a text that confirms this rule and this impact."
+_SET_TEXT = """sed -i.bak 's/confirm-impact: ""/confirm-impact: "{kept}"/' all-gpus.yaml"""
 _CONFIRMED_REMARK = "The in-tree controller evicted the four at once; the two that serve have their hour."
 IMPACT = (
     Chapter(
@@ -38,7 +38,7 @@ IMPACT = (
                 code=1,
                 ripe="hits 8 devices, 6 pods",
                 says=_HITS,
-                keeps=r'to "(v1\.[^"]+)"',
+                keeps=r'to "(v1 [^"]+)"',
             ),
         ),
         remark=_ACCIDENT_REMARK,
@@ -53,7 +53,7 @@ IMPACT = (
     Chapter(
         title=_CONFIRMED,
         steps=(
-            Step(command=_SET_CODE),
+            Step(command=_SET_TEXT),
             Step(
                 command="kubectl apply -f all-gpus.yaml",
                 says=("evicts 6 pods in 1 namespace: 4 at once, 2 after 1 h", "all-gpus created"),

@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import os
-import secrets
 import ssl
 import tempfile
 from pathlib import Path
@@ -42,13 +41,11 @@ _NO_POLICY = "{apiVersion: policy.devicetaint.io/v1alpha1, kind: DeviceTaintPoli
 class Standalone:
     """Our server, running, and what a cluster would have stored by now."""
 
-    def __init__(self, webhook: WebhookProcess, policy: Path, client: tuple[Path, Path]) -> None:
-        """`policy` is the file from which our server reads its policy; `client` proves that we are an API server."""
+    def __init__(self, webhook: WebhookProcess, policy: Path) -> None:
+        """`policy` is the file from which our server reads its policy."""
         self.webhook = webhook
         self._policy = policy
-        self.client = client
         self._context = ssl.create_default_context(cadata=webhook.ca_pem.decode())
-        self._context.load_cert_chain(*client)
         self.story = copy_story(webhook.folder / "story")
         self.folder = webhook.folder / "reviews"
         self.folder.mkdir()
@@ -135,16 +132,11 @@ def started(terminal: Terminal) -> Iterator[Standalone]:
     """Starts our server, told as set-up. An exception keeps its log and names the folder."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="demo-")))
-        policy, key = folder / "policy.yaml", folder / "key"
+        policy = folder / "policy.yaml"
         policy.write_text(_NO_POLICY)
-        key.write_text(secrets.token_hex())
-        authority = Authority("demo-ca")
-        client = authority.client("kube-apiserver").write(folder, "api-server")
-        (folder / "ca.crt").write_bytes(authority.pem)
-        arguments = (f"--policy-file={policy}", f"--key-file={key}", f"--client-ca-file={folder / 'ca.crt'}")
         with terminal.task("starting our webhook, with a certificate of its own"):
-            webhook = stack.enter_context(WebhookProcess(*arguments, authority=authority))
-        yield Standalone(webhook, policy, client)
+            webhook = stack.enter_context(WebhookProcess(f"--policy-file={policy}", authority=Authority("demo-ca")))
+        yield Standalone(webhook, policy)
 
 
 def tell(stage: Standalone, terminal: Terminal, between: Callable[[], None] = lambda: None) -> int:

@@ -16,7 +16,6 @@ from tests.builders import DRIVER, make_context
 from tests.golden.digests import Digests, without_codes
 from tests.golden.dumps import POLICIES
 from tests.golden.reviews import NODES, review
-from tests.unit.admission.guarding import SECRET
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, known, patching, racks
 from webhook.admission.chain import mutate, validate
 from webhook.admission.response import encode_response
@@ -52,7 +51,6 @@ def contexts() -> list[AdmissionContext]:
     labels = {"team-climate": {"dedicated.example.com/team": "climate"}}
     stored = patching({"driver": DRIVER, "pool": "node-0"}, name="b", uid="uid", created=CREATED_TEXT, priority=4)
     common: dict[str, Any] = {
-        "key": SECRET,
         "names": KnownNames(
             {name: labels.get(name, {}) for name in ("ml", "ci-forks", "ci-builds", "kube-system", "team-climate")},
             {DRIVER: frozenset({DRIVER}), "gpu.vendor.example": frozenset({"gpu.vendor.example"})},

@@ -97,7 +97,8 @@ def metrics_text(mode: Mode) -> str:
     metrics = Metrics(version="0", resources=())
     metrics.watch_inventory(lambda: True, {"resourceslices": lambda: 0})
     metrics.watch_readiness(lambda: [("policy", None)])
-    metrics.watch_key(lambda: True)
+    metrics.watch_requesters(lambda: 0)
+    metrics.watch_authors(lambda: True)
     metrics.policy.candidate_load_success = True
     AuditMetrics(metrics.registry)
     patches = PatchMetrics(metrics.registry, REASONS)

@@ -24,7 +24,6 @@ from webhook.certificates.contexts import listening_context
 from webhook.certificates.handshakes import HandshakeFailures
 from webhook.certificates.settings import FileSettings, TLSVersion
 from webhook.certificates.source import FileSource
-from webhook.server.callers import Callers
 from webhook.server.http import Reviews
 from webhook.server.listener import Listener
 from webhook.server.review_state import ReviewState
@@ -106,7 +105,7 @@ class Server:
         self.client_ca: Authority | None = None
         self.oldest_version = TLSVersion.TLS12
         self.cipher_suites: tuple[str, ...] = ()
-        self.callers = Callers()
+        self.client_names: tuple[str, ...] = ()
 
     @contextmanager
     def listening(self) -> Iterator[Self]:
@@ -114,7 +113,7 @@ class Server:
         if self.client_ca is not None:
             (self.folder / "clients.crt").write_bytes(self.client_ca.certificate)
             self.files = replace(self.files, client_ca_file=self.folder / "clients.crt")
-            self.callers = Callers([CLIENT])
+            self.client_names = (CLIENT,)
         self.files = replace(self.files, cipher_suites=self.cipher_suites)
         self.source = FileSource(self.files, now=now, metrics=self.metrics)
         tls = listening_context(
@@ -124,7 +123,7 @@ class Server:
             tell_failure=HandshakeFailures(self.metrics).tell,
             handshake_seconds=self.settings.handshake_seconds,
         )
-        self.handler = Reviews(self.reviews, self.metrics, self.state, self.callers)
+        self.handler = Reviews(self.reviews, self.metrics, self.state, self.client_names)
         self.listener = Listener(
             "reviews",
             Address(host=HOST),
@@ -252,9 +251,5 @@ def status_reply(status: str, reason: str, message: str, *, extra: str = "") -> 
 
 
 CLOSE: Final = "Connection: close\r\n"
-UNPROVED: Final = (
-    "[+]certificate renewal ok\n"
-    "[!]callers not ok, does not count: API servers do not prove who they are (--client-ca-file),"
-    " so no author is signed and no code is given\n"
-)
-"""What `/readyz?verbose` informs of in a process with good files that asks for no client certificate."""
+INFORMED: Final = "[+]certificate renewal ok\n"
+"""What `/readyz?verbose` informs of in a process with good files."""

@@ -19,7 +19,7 @@ import pytest
 
 from tests.builders import encoded, make_claim, make_review, make_rule, make_taint
 from tests.controlplane.webhook_process import WebhookProcess, _get
-from tests.https.serving import UNPROVED, Client, eventually, post
+from tests.https.serving import INFORMED, Client, eventually, post
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,7 +152,7 @@ def test_signals_that_look_inside_end_nothing(webhook: WebhookProcess) -> None:
         ("/livez", "ok"),
         ("/healthz", "ok"),
         ("/readyz", "ok"),
-        ("/readyz?verbose", f"[+]certificate ok\n[+]policy ok\n[+]listener ok\n{UNPROVED}readyz check passed\n"),
+        ("/readyz?verbose", f"[+]certificate ok\n[+]policy ok\n[+]listener ok\n{INFORMED}readyz check passed\n"),
     ],
 )
 def test_process_answers_probes(webhook: WebhookProcess, path: str, answer: str) -> None:
@@ -244,7 +244,7 @@ def test_process_waits_for_its_certificate_and_says_what_it_waits_for(tmp_path: 
                     f"[-]certificate failed: no certificate: {missing}",
                     "[+]policy ok",
                     "[-]listener failed: not listening: waits for certificate",
-                    *UNPROVED.splitlines(),
+                    *INFORMED.splitlines(),
                     "readyz check failed",
                 ],
             )

@@ -16,7 +16,7 @@ import pytest
 from tests.builders import encoded, make_claim, make_review
 from tests.controlplane.webhook_process import WebhookProcess, _get
 from tests.https.conftest import QUICK_END
-from tests.https.serving import CLOSE, SECONDS, UNPROVED, Client, Server, eventually, post
+from tests.https.serving import CLOSE, INFORMED, SECONDS, Client, Server, eventually, post
 from tests.https.test_reviews import ALLOWED
 from webhook.server.listener import Connection
 
@@ -171,7 +171,7 @@ def test_process_is_not_ready_but_serves_during_the_delay_and_a_second_signal_en
             webhook.process.terminate()
             eventually(lambda: _get(f"{webhook.health_url}/readyz")[0] == 503)
             assert _get(f"{webhook.health_url}/readyz")[1] == (
-                f"[+]certificate ok\n[+]policy ok\n[-]listener failed: stopping\n{UNPROVED}readyz check failed\n"
+                f"[+]certificate ok\n[+]policy ok\n[-]listener failed: stopping\n{INFORMED}readyz check failed\n"
             )
             assert _get(f"{webhook.health_url}/livez") == (200, "ok")
             client.send(post(REVIEW))

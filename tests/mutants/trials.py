@@ -37,7 +37,7 @@ PROPERTIES: Final = {
         *("guard", "confirmation", "defaulting", "policy_reviews", "shadows", "hostile", "explain", "window"),
         *("taint_rules", "stepwise", "softening", "known_specs", "patch_guard", "ceiling_groups"),
     ),
-    "eviction": ("eviction", "tally", "windows", "units", "released", "ceiling_groups"),
+    "eviction": ("eviction", "windows", "units", "released", "ceiling_groups"),
     "patches": ("patch_index", "patches", "reactions", "slice_ledger"),
 }
 MORE: Final = {
@@ -50,7 +50,6 @@ MORE: Final = {
         *("tests/unit/admission/test_guard.py", "tests/unit/admission/test_recent_impact.py"),
         *("tests/unit/admission/test_rule_delta.py", "tests/unit/admission/test_asking_for_more.py"),
         *("tests/unit/admission/test_not_before.py", "tests/unit/eviction/test_not_before.py"),
-        "tests/properties/test_tally.py",
     ),
     "policy": (
         *("tests/unit/admission", "tests/unit/commands/test/test_command.py"),

@@ -1,4 +1,4 @@
-"""Laws of confirmation codes: only the key makes them, and they hold for what was confirmed, or less, for a while."""
+"""Laws of confirmations: they hold for what was confirmed, or less, and for one object alone."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.builders import NOW
 from webhook.admission.confirmation import (
-    CodeSubject,
-    CodeTerms,
+    Confirmation,
     ImpactToConfirm,
     Numbers,
-    fault_of,
-    make_code,
-    read_code,
+    confirms,
+    digest_of,
+    exceeded,
+    overstated,
+    read_text,
+    text_of,
 )
-from webhook.api.rules import CELSelector, DeviceSelector
+from webhook.api.meta import ObjectMeta
+from webhook.api.rules import EVICT, SCOPE, CELSelector, DeviceSelector, DeviceTaintRule
+from webhook.api.taints import DeviceTaint
 
 if TYPE_CHECKING:
-    from hypothesis.strategies import DrawFn, SearchStrategy
+    from hypothesis.strategies import SearchStrategy
 
-EXPIRES: Final = NOW + timedelta(hours=72)
-ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.= \n\x00\N{SNOWMAN}"
+ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz0123456789=,-_ \n\x00\N{SNOWMAN}"
 
 texts: SearchStrategy[str] = st.text(st.characters(codec="utf-8"), max_size=6)
 names = st.none() | texts
@@ -35,166 +39,135 @@ selectors: SearchStrategy[DeviceSelector] = st.builds(
     names,
     names,
     st.lists(st.builds(CELSelector, names), max_size=2).map(tuple),
-    st.lists(st.tuples(texts, texts), max_size=2).map(tuple),
+    st.lists(st.tuples(texts, texts), max_size=2, unique_by=lambda each: each[0]).map(tuple),
 )
-abouts: SearchStrategy[CodeSubject] = st.builds(
-    CodeSubject,
+metas: SearchStrategy[ObjectMeta] = st.builds(
+    ObjectMeta,
+    name=texts,
+    annotations=st.dictionaries(st.sampled_from([EVICT, SCOPE]), st.sampled_from(["true", "hardware", "x"])),
+)
+taints: SearchStrategy[DeviceTaint] = st.builds(
+    DeviceTaint,
     texts,
+    texts,
+    st.sampled_from(["None", "NoExecute", "NoSchedule"]),
+    st.none() | st.integers(-100, 10**6).map(lambda seconds: NOW - timedelta(seconds=seconds)),
+)
+rules: SearchStrategy[DeviceTaintRule] = st.builds(
+    DeviceTaintRule,
+    metas,
     st.none() | selectors,
-    texts,
-    texts,
-    st.sampled_from(["NoExecute", "NoSchedule"]),
-    st.none() | st.integers(0, 10**6).map(lambda seconds: NOW - timedelta(seconds=seconds)),
+    taints,
+    st.just(()),
+    st.just(0),
+    st.just(False),  # noqa: FBT003
 )
-keys = st.binary(min_size=16, max_size=40)
+moments = st.none() | st.just(NOW - timedelta(seconds=60))
 percents = st.integers(0, 300) | st.floats(0, 300, allow_nan=False)
 numbers = st.integers(0, 10**6)
+protected = st.frozensets(st.integers(0, 20).map(lambda number: f"ns-{number}"), max_size=20)
+hits: SearchStrategy[ImpactToConfirm] = st.builds(
+    ImpactToConfirm, st.builds(Numbers, numbers, numbers, numbers, numbers), protected, numbers, numbers
+)
+digests = st.from_regex(r"[a-z2-7]{16}", fullmatch=True)
 
 
-@st.composite
-def hits(draw: DrawFn, most: int = 45) -> ImpactToConfirm:
-    """Any numbers, and namespaces of which some are protected."""
-    namespaces = draw(st.frozensets(st.integers(0, most).map(lambda number: f"ns-{number}"), max_size=most))
-    protected = draw(st.frozensets(st.sampled_from(sorted(namespaces)), max_size=40)) if namespaces else frozenset()
-    return ImpactToConfirm(Numbers(draw(numbers), draw(numbers), draw(numbers), len(namespaces)), namespaces, protected)
+def of(rule: DeviceTaintRule, since: Any = None) -> str:
+    return digest_of(rule, rule.meta.name, since)
 
 
-@st.composite
-def smaller(draw: DrawFn, hit: ImpactToConfirm) -> ImpactToConfirm:
-    """Nothing of it is more."""
-    namespaces = frozenset(each for each in sorted(hit.namespaces) if draw(st.booleans()))
-    protected = frozenset(each for each in sorted(hit.protected & namespaces) if draw(st.booleans()))
-    devices, claims, pods = (draw(st.integers(0, number)) for number in hit.numbers[:3])
-    return ImpactToConfirm(Numbers(devices, claims, pods, len(namespaces)), namespaces, protected)
+# --- the text ------------------------------------------------------------------------------------
 
 
-def terms(percent: float = 10, after: float = 0, user: str | None = None) -> CodeTerms:
-    return CodeTerms(NOW + timedelta(seconds=after), percent, user)
+@given(hits, digests)
+def test_text_says_what_was_confirmed(hit: ImpactToConfirm, digest: str) -> None:
+    assert read_text(text_of(hit, digest)) == Confirmation(hit, digest)
 
 
-# --- what holds ---------------------------------------------------------------------------------
-
-
-@given(abouts, hits(), texts, keys, percents, st.data())
-def test_code_holds_for_what_was_confirmed_and_anything_smaller(
-    about: CodeSubject, hit: ImpactToConfirm, user: str, key: bytes, percent: float, data: Any
+@given(hits, digests, st.data())
+def test_text_with_any_character_changed_says_something_else_or_the_same(
+    hit: ImpactToConfirm, digest: str, data: Any
 ) -> None:
-    code = make_code(about, hit, user, EXPIRES, key)
-    assert fault_of(code, about, hit, terms(percent), key) is None
-    assert fault_of(code, about, data.draw(smaller(hit)), terms(percent), key) is None
-
-
-@given(abouts, hits(), texts, keys)
-def test_code_says_what_was_confirmed(about: CodeSubject, hit: ImpactToConfirm, user: str, key: bytes) -> None:
-    code = read_code(make_code(about, hit, user, EXPIRES, key))
-    assert code is not None
-    assert (code.expires, code.numbers) == (EXPIRES, hit.numbers)
-
-
-@given(abouts, hits(), texts, keys, st.floats(-1e6, 1e6))
-def test_code_holds_until_it_expires(
-    about: CodeSubject, hit: ImpactToConfirm, user: str, key: bytes, after: float
-) -> None:
-    code = make_code(about, hit, user, EXPIRES, key)
-    fault = fault_of(code, about, hit, terms(after=after), key)
-    assert (fault is None) is (NOW + timedelta(seconds=after) < EXPIRES)
-
-
-@given(abouts, hits(), texts, texts, keys)
-def test_second_person_is_anybody_but_the_first(
-    about: CodeSubject, hit: ImpactToConfirm, user: str, other: str, key: bytes
-) -> None:
-    code = make_code(about, hit, user, EXPIRES, key)
-    assert (fault_of(code, about, hit, terms(user=other), key) is None) is (user != other)
-
-
-# --- what does not ------------------------------------------------------------------------------
-
-
-@given(abouts, hits(), texts, keys, st.data())
-def test_code_with_any_character_changed_is_none(
-    about: CodeSubject, hit: ImpactToConfirm, user: str, key: bytes, data: Any
-) -> None:
-    code = make_code(about, hit, user, EXPIRES, key)
-    at = data.draw(st.integers(0, len(code) - 1))
+    """Nothing is read that was not written."""
+    text = text_of(hit, digest)
+    at = data.draw(st.integers(0, len(text) - 1))
     other = data.draw(st.sampled_from(ALPHABET))
-    assume(code[at] != other)
-    for forged in (f"{code[:at]}{other}{code[at + 1 :]}", f"{code[:at]}{other}{code[at:]}", code[:at] + code[at + 1 :]):
-        if forged != code:
-            assert fault_of(forged, about, hit, terms(10**6), key) is not None
+    for changed in (
+        f"{text[:at]}{other}{text[at + 1 :]}",
+        f"{text[:at]}{other}{text[at:]}",
+        text[:at] + text[at + 1 :],
+    ):
+        read = read_text(changed)
+        if read is not None:
+            assert read_text(text_of(*read)) == read
 
 
-@given(abouts, hits(), texts, keys, keys)
-def test_code_of_another_key_is_none(
-    about: CodeSubject, hit: ImpactToConfirm, user: str, key: bytes, other: bytes
-) -> None:
-    # HMAC fills keys up with zeros; those of the cluster have 32 random bytes.
-    assume(key.rstrip(b"\0") != other.rstrip(b"\0"))
-    code = make_code(about, hit, user, EXPIRES, other)
-    assert fault_of(code, about, hit, terms(), key) is not None
-
-
-@given(abouts, abouts, hits(), texts, keys, st.data())
-def test_code_of_another_rule_is_none(
-    about: CodeSubject, others: CodeSubject, hit: ImpactToConfirm, user: str, key: bytes, data: Any
-) -> None:
-    """Another in any one respect, or in several."""
-    fields = data.draw(st.sets(st.sampled_from(CodeSubject._fields), min_size=1))
-    other = about._replace(**{field: getattr(others, field) for field in fields})
-    assume(other != about)
-    assert fault_of(make_code(other, hit, user, EXPIRES, key), about, hit, terms(10**6), key) is not None
-
-
-@given(abouts, texts, texts, texts, keys)
-def test_key_and_value_do_not_run_into_each_other(about: CodeSubject, a: str, b: str, c: str, key: bytes) -> None:
-    one, other = about._replace(key=a + b, value=c), about._replace(key=a, value=b + c)
-    assume(one != other)
-    hit = ImpactToConfirm(Numbers(1, 1, 1, 0), frozenset(), frozenset())
-    assert fault_of(make_code(one, hit, "", EXPIRES, key), other, hit, terms(), key) is not None
-
-
-@given(abouts, hits(), hits(), texts, keys, percents)
-def test_number_beyond_the_tolerance_is_refused(
-    about: CodeSubject, hit: ImpactToConfirm, now: ImpactToConfirm, user: str, key: bytes, percent: float
-) -> None:
-    fault = fault_of(make_code(about, hit, user, EXPIRES, key), about, now, terms(percent), key)
-    pairs = list(zip(hit.numbers, now.numbers, strict=True))
-    if any(after > before + before * percent / 100 for before, after in pairs):
-        assert fault is not None
-
-
-@given(abouts, hits(), hits(), texts, keys, percents)
-def test_protected_namespace_that_was_not_hit_is_refused(
-    about: CodeSubject, hit: ImpactToConfirm, now: ImpactToConfirm, user: str, key: bytes, percent: float
-) -> None:
-    fault = fault_of(make_code(about, hit, user, EXPIRES, key), about, now, terms(percent), key)
-    if now.protected - hit.namespaces:
-        assert fault is not None
-
-
-@given(abouts, hits(32), hits(32), texts, keys, percents)
-def test_strangers_beyond_the_tolerance_are_refused(
-    about: CodeSubject, hit: ImpactToConfirm, now: ImpactToConfirm, user: str, key: bytes, percent: float
-) -> None:
-    assume(len(hit.namespaces) <= 32)
-    same = now._replace(numbers=Numbers(*hit.numbers[:3], len(now.namespaces)))
-    fault = fault_of(make_code(about, hit, user, EXPIRES, key), about, same, terms(percent), key)
-    if len(now.namespaces - hit.namespaces) > len(hit.namespaces) * percent / 100:
-        assert fault is not None
-
-
-# --- hostile ------------------------------------------------------------------------------------
-
-shaped = st.tuples(
-    st.sampled_from(["v1", "v2", "", "V1"]),
-    *[st.integers(-(10**13), 10**13).map(str) | st.text(max_size=3)] * 5,
-    st.text(ALPHABET, max_size=60),
-).map(".".join)
-
-
-@given(st.text(max_size=80) | shaped | st.from_regex(r"v1(\.[0-9]{1,12}){5}\.[A-Za-z0-9_-]{1,60}", fullmatch=True))
+@given(st.text(max_size=80) | st.from_regex(r"v1( [a-z]{1,10}=[0-9a-z,]{0,12}){1,8}", fullmatch=True))
 def test_any_text_can_be_read(text: str) -> None:
-    hit = ImpactToConfirm(Numbers(1, 1, 1, 1), frozenset({"ml"}), frozenset())
-    about = CodeSubject("a", None, "", "", "NoExecute", None)
-    assert read_code(text) is None or read_code(text.strip()) is not None
-    assert fault_of(text, about, hit, terms(), b"k" * 32) is not None
+    read = read_text(text)
+    assert read is None or read_text(text_of(*read)) == read
+
+
+# --- what it holds for ---------------------------------------------------------------------------
+
+
+@given(hits, percents, st.data())
+def test_text_holds_for_what_was_confirmed_and_anything_smaller(
+    hit: ImpactToConfirm, percent: float, data: Any
+) -> None:
+    assert exceeded(hit, hit, percent) is None
+    fewer = Numbers(*[data.draw(st.integers(0, number)) for number in hit.numbers])
+    less = frozenset(each for each in sorted(hit.protected) if data.draw(st.booleans()))
+    assert exceeded(hit, ImpactToConfirm(fewer, less, data.draw(st.integers(0, hit.unknown))), percent) is None
+
+
+@given(hits, hits, percents)
+def test_what_goes_beyond_the_tolerance_is_refused(hit: ImpactToConfirm, now: ImpactToConfirm, percent: float) -> None:
+    pairs = [*zip(hit.numbers, now.numbers, strict=True), (hit.unknown, now.unknown)]
+    beyond = any(after > before + before * percent / 100 + 1 for before, after in pairs)
+    if beyond or now.protected - hit.protected:
+        assert exceeded(hit, now, percent) is not None
+
+
+@given(hits, hits)
+def test_no_figure_may_say_more_than_twice_and_fifty_more(hit: ImpactToConfirm, now: ImpactToConfirm) -> None:
+    pairs = [*zip(hit.numbers, now.numbers, strict=True), (hit.unknown, now.unknown), (hit.done, now.done)]
+    far = any(said > 2 * today and said > today + 50 for said, today in pairs)
+    assert (overstated(hit, now) is not None) is far
+
+
+# --- what it is of -------------------------------------------------------------------------------
+
+
+def acts_as(rule: DeviceTaintRule, since: Any) -> tuple[Any, ...]:
+    """All that a confirmation is of."""
+    said, taint = rule.meta.annotations, rule.taint
+    past = since is not None and taint.time_added is not None and taint.time_added < since
+    time = taint.time_added.replace(microsecond=0) if past and taint.time_added else None
+    selector = rule.selector
+    if selector is not None:
+        selector = structs.replace(selector, unknown=tuple(sorted(selector.unknown)))
+    who = said.get(EVICT) == "true", said.get(SCOPE, "")
+    return rule.meta.name, selector, taint.key, taint.value, taint.effect, *who, time
+
+
+@given(rules, rules, moments, st.data())
+def test_text_of_another_rule_is_none(one: DeviceTaintRule, other: DeviceTaintRule, since: Any, data: Any) -> None:
+    """Another in any one respect, or in several."""
+    fields = data.draw(st.sets(st.sampled_from(["meta", "selector", "taint"]), min_size=1))
+    changed = structs.replace(one, **{field: getattr(other, field) for field in fields})
+    assert (of(one, since) == of(changed, since)) is (acts_as(one, since) == acts_as(changed, since))
+
+
+@given(rules, texts, texts, texts)
+def test_key_and_value_do_not_run_into_each_other(rule: DeviceTaintRule, a: str, b: str, c: str) -> None:
+    one = structs.replace(rule, taint=structs.replace(rule.taint, key=a + b, value=c))
+    other = structs.replace(rule, taint=structs.replace(rule.taint, key=a, value=b + c))
+    assume(one != other)
+    assert of(one) != of(other)
+
+
+@given(rules, moments)
+def test_worker_takes_what_admission_took(rule: DeviceTaintRule, since: Any) -> None:
+    assume(rule.meta.name)
+    assert confirms(of(rule, since), rule)

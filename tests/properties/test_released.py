@@ -17,8 +17,8 @@ from msgspec import structs
 from tests.builders import DRIVER
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, tolerates
 from tests.unit.eviction.world import FREE, FakeCluster, World
-from webhook.api.rules import DeviceSelector
-from webhook.eviction.conditions import RELEASED, condition_of
+from webhook.api.rules import DeviceSelector, condition_of
+from webhook.eviction.conditions import RELEASED
 from webhook.eviction.modes import Mode
 from webhook.inventory.holders import selected_names
 

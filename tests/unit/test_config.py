@@ -31,8 +31,6 @@ DEFAULTS = ServeSettings(
     cluster=None,
     policy_file=None,
     policy_config_map=None,
-    key_file=None,
-    key_secret=None,
     eviction_lease=None,
     log_format=LogFormat.JSON,
     verbose=False,
@@ -68,7 +66,6 @@ def test_every_flag_is_heard() -> None:
         "--metrics-bind-address=0",
         "--shutdown-delay=2.5",
         "--policy-file=policy.yaml",
-        "--key-file=key",
         "--log-format=text",
         "-v",
     )
@@ -86,8 +83,6 @@ def test_every_flag_is_heard() -> None:
         cluster=None,
         policy_file=Path("policy.yaml"),
         policy_config_map=None,
-        key_file=Path("key"),
-        key_secret=None,
         eviction_lease=None,
         log_format=LogFormat.TEXT,
         verbose=True,
@@ -110,10 +105,6 @@ def test_client_certificates_are_those_of_api_servers_unless_other_names_are_giv
         (
             ("--client-ca-file=ca.crt", "--client-names=a,"),
             '--client-names: Invalid value: "a,": must be names, separated by commas',
-        ),
-        (
-            ("--client-ca-file=ca.crt", "--trust-unauthenticated-callers"),
-            "--trust-unauthenticated-callers: Invalid value: true: may not be given together with --client-ca-file",
         ),
         (
             ("--tls-min-version=TLS1.3",),
@@ -381,22 +372,19 @@ def test_all_faults_are_told_at_once() -> None:
     ]
 
 
-def test_without_standalone_policy_and_key_are_objects_of_the_cluster() -> None:
+def test_without_standalone_the_policy_is_an_object_of_the_cluster() -> None:
     settings = parse("--cert-dir=/certs", "--kubeconfig=kube")
     assert settings.cluster == ClusterSettings(kubeconfig=Path("kube"))
     assert str(settings.policy_config_map) == "device-taint-webhook/device-taint-webhook-policy"
-    assert str(settings.key_secret) == "device-taint-webhook/device-taint-webhook-key"
-    assert (settings.policy_file, settings.key_file) == (None, None)
+    assert settings.policy_file is None
 
 
-def test_objects_of_the_cluster_can_have_other_names() -> None:
-    settings = parse("--cert-dir=/certs", "--policy-configmap=a/b", "--key-secret=c/d")
-    assert (settings.policy_config_map, settings.key_secret) == (NamespacedName("a", "b"), NamespacedName("c", "d"))
+def test_policy_of_the_cluster_can_have_another_name() -> None:
+    assert parse("--cert-dir=/certs", "--policy-configmap=a/b").policy_config_map == NamespacedName("a", "b")
 
 
-def test_files_stand_in_for_objects_of_the_cluster() -> None:
-    settings = parse("--cert-dir=/certs", "--policy-file=p", "--key-file=k")
-    assert (settings.policy_config_map, settings.key_secret) == (None, None)
+def test_file_stands_in_for_the_policy_of_the_cluster() -> None:
+    assert parse("--cert-dir=/certs", "--policy-file=p").policy_config_map is None
 
 
 @pytest.mark.parametrize(
@@ -405,10 +393,6 @@ def test_files_stand_in_for_objects_of_the_cluster() -> None:
         (
             ("--policy-file=p", "--policy-configmap=a/b"),
             '--policy-file: Invalid value: "p": may not be given together with --policy-configmap',
-        ),
-        (
-            ("--key-file=k", "--key-secret=a/b"),
-            '--key-file: Invalid value: "k": may not be given together with --key-secret',
         ),
         (
             ("--standalone", "--kubeconfig=k"),

@@ -26,27 +26,6 @@ def test_default_touches_nothing_and_needs_no_lease() -> None:
     assert (settings.requests_per_second, settings.request_burst) == (100, 200)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "secret"),
-    [
-        (["--mode=observe"], None),
-        (["--mode=observe", "--key-secret=a/b"], NamespacedName("a", "b")),
-        *[
-            ([f"--mode={mode.value}"], NamespacedName("device-taint-webhook", "device-taint-webhook-key"))
-            for mode in Mode
-            if mode.acts
-        ],
-        (["--mode=delegated", "--key-secret=a/b"], NamespacedName("a", "b")),
-        (["--mode=delegated", "--key-file=k"], None),
-    ],
-)
-def test_who_acts_reads_the_key_and_who_does_not_needs_no_right_to_it(
-    arguments: list[str], secret: NamespacedName | None
-) -> None:
-    """R5."""
-    assert parsed(*arguments).key_secret == secret
-
-
 def test_flags_and_environment_are_read() -> None:
     settings = parsed(
         "--mode=replacement",
@@ -82,7 +61,6 @@ def test_last_of_two_values_holds_as_overlays_add_flags_to_those_of_a_deployment
         (["--in-tree=unknown"], "--in-tree: Unsupported value: "),
         (["--leader-elect-lease=a/b"], "--leader-elect: Required value: must come with --leader-elect-lease"),
         (["--policy-file=a", "--policy-configmap=a/b"], "--policy-file: Invalid value: "),
-        (["--key-file=a", "--key-secret=a/b"], "--key-file: Invalid value: "),
         (["--kube-api-qps=many"], "--kube-api-qps: Invalid value: "),
         (["--concurrent-evictions=0"], "--concurrent-evictions: Invalid value: 0: must be between 1 and 10000"),
         (["--nonsense"], "unknown flag --nonsense"),

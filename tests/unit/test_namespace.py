@@ -71,7 +71,6 @@ def test_serve_looks_for_all_of_its_objects_in_its_namespace(
 ) -> None:
     settings = parse_serve("x", [*SELF_MANAGED, *arguments], environment)
     assert settings.policy_config_map == (namespace, "device-taint-webhook-policy")
-    assert settings.key_secret == (namespace, "device-taint-webhook-key")
     certificates = settings.certificates
     assert isinstance(certificates, SelfManagedSettings)
     assert certificates.secret == (namespace, "device-taint-webhook-ca")
@@ -89,13 +88,12 @@ def test_evict_looks_for_all_of_its_objects_in_its_namespace(mode: str) -> None:
     settings = parse_evict("x", [f"--mode={mode}", "--leader-elect"], POD)
     assert settings.policy_config_map == ("pod", "device-taint-webhook-policy")
     assert settings.lease == ("pod", "device-taint-webhook-evict")
-    assert settings.key_secret == (None if mode == "observe" else ("pod", "device-taint-webhook-key"))
 
 
 def test_an_object_that_a_flag_names_stays_where_it_is() -> None:
-    flags = ("--policy-configmap=a/b", "--key-secret=c/d", "--service=e/f", "--ca-secret=g/h")
+    flags = ("--policy-configmap=a/b", "--service=e/f", "--ca-secret=g/h")
     settings = parse_serve("x", [*SELF_MANAGED, *flags], POD)
-    assert (settings.policy_config_map, settings.key_secret) == (("a", "b"), ("c", "d"))
+    assert settings.policy_config_map == ("a", "b")
     certificates = settings.certificates
     assert isinstance(certificates, SelfManagedSettings)
     assert (certificates.secret, certificates.names[0]) == (("g", "h"), "f.e.svc")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from webhook.admission.author import REQUESTED_BY, author_of, can_be_named, digest, same_author, signed
+from webhook.admission.author import REQUESTED_BY, UNNAMEABLE, annotation_of
 from webhook.admission.claim_view import DEFAULTED, ClaimView
 from webhook.admission.jsonpatch import REMOVED
-from webhook.admission.policy_check import AUTHOR_RULE, claims_matter
+from webhook.admission.policy_check import AUTHOR_RULE
 from webhook.api.claims import ResourceClaimTemplate
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.policy.defaults import defaults_for, rendered
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from webhook.admission.defaulting import Edit
     from webhook.admission.jsonpatch import Pointer
     from webhook.admission.review import AdmissionRequest
-    from webhook.api.claims import DeviceRequest, ResourceClaim
+    from webhook.api.claims import ResourceClaim
     from webhook.api.taints import DeviceToleration
     from webhook.policy.evaluation import Variables
     from webhook.policy.match import Scope
@@ -71,62 +71,31 @@ def additions(new: Object, old: Object | None, request: AdmissionRequest, contex
     if defaulted:
         entries = {str(ask.asked.path): [rendered(each) for each in added] for ask, added in defaulted}
         edits.append(((*_CLAIM_ANNOTATIONS, DEFAULTED), _encoder.encode(entries).decode()))
-    requests = _with_defaults(claiming, defaulted)
-    unsigned = _unsigned(request, context)
-    if not unsigned:
-        edits += _author(claiming, scope, requests, request, context)
-    elif isinstance(new, ResourceClaimTemplate) and REQUESTED_BY in new.claim_meta.annotations:
-        edits.append(((*_TEMPLATE_ANNOTATIONS, REQUESTED_BY), REMOVED))
-        remarks.append(Finding(Severity.WARN, forbidden(_TEMPLATE_AUTHOR, f"was removed: {unsigned}")))
-    if claiming.is_template and _lacks_key(context):
-        text = "is not written: the webhook has no key, so claims made from this will have an unknown author"
-        remarks.append(Finding(Severity.WARN, forbidden(_TEMPLATE_AUTHOR, text), rule=AUTHOR_RULE))
-    if not claiming.is_template and not claiming.generated and REQUESTED_BY in new.meta.annotations:
-        edits.append(((*_CLAIM_ANNOTATIONS, REQUESTED_BY), REMOVED))
-        text = "is for claims that are made from templates, and was removed"
-        remarks.append(Finding(Severity.WARN, forbidden(_ANNOTATIONS.key(REQUESTED_BY), text)))
-    return Addition(tuple(edits), tuple(remarks))
+    author = _author(new, request, context) if isinstance(new, ResourceClaimTemplate) else _no_author(claiming)
+    return Addition((*edits, *author.edits), (*remarks, *author.remarks))
 
 
 # --- the author ---------------------------------------------------------------------------------
 
 
-def _unsigned(request: AdmissionRequest, context: AdmissionContext) -> str:
-    """Why nothing is signed for this request, or an empty text. A signature is valid for as long as the key exists."""
-    if not context.caller_trusted:
-        return "API servers do not prove to the webhook who they are"
-    if not can_be_named(Requester(request.username, request.groups)):
-        return "a name of the requester has quotes, backslashes or control characters"
-    return ""
+def _author(new: ResourceClaimTemplate, request: AdmissionRequest, context: AdmissionContext) -> Addition:
+    """The requester as the author of a template, in place of any other. A file gets its author in the cluster."""
+    if context.offline:
+        return Addition()
+    wanted = annotation_of(Requester(request.username, request.groups))
+    edit = (*_TEMPLATE_ANNOTATIONS, REQUESTED_BY), REMOVED if wanted is None else wanted
+    remark = Finding(Severity.WARN, forbidden(_TEMPLATE_AUTHOR, f"is left out: {UNNAMEABLE}"), rule=AUTHOR_RULE)
+    same = new.claim_meta.annotations.get(REQUESTED_BY) == wanted
+    return Addition(() if same else (edit,), (remark,) if wanted is None else ())
 
 
-def _lacks_key(context: AdmissionContext) -> bool:
-    """Whether the author matters but cannot be signed for lack of a key. Files need no signature."""
-    return context.key is None and not context.offline and claims_matter(context.judge)
-
-
-def _author(
-    claiming: ClaimView,
-    scope: Scope,
-    requests: tuple[DeviceRequest, ...],
-    request: AdmissionRequest,
-    context: AdmissionContext,
-) -> Iterator[Edit]:
-    """The author annotation, unless the object already has it."""
-    if context.key is None or not (claiming.is_template or claiming.generated):
-        return
-    new = claiming.new
-    asked = digest(new, requests)
-    if isinstance(new, ResourceClaimTemplate):
-        requester = Requester(request.username, request.groups)
-        author = author_of(new.claim_meta.annotations.get(REQUESTED_BY), claiming.namespace, asked, context.key)
-        if author is None or not same_author(author, requester):
-            annotation = signed(requester, claiming.namespace, request.uid, asked, context.key)
-            yield (*_TEMPLATE_ANNOTATIONS, REQUESTED_BY), annotation
-    elif scope.requester is not None and asked != digest(new):
-        # Our additions change the signed content, so it is signed again for the same author.
-        annotation = signed(scope.requester, claiming.namespace, request.uid, asked, context.key)
-        yield (*_CLAIM_ANNOTATIONS, REQUESTED_BY), annotation
+def _no_author(claiming: ClaimView) -> Addition:
+    """Takes the author out of a claim that was not made from a template."""
+    if claiming.generated or REQUESTED_BY not in claiming.new.meta.annotations:
+        return Addition()
+    text = "is for claims that are made from templates, and was removed"
+    remark = Finding(Severity.WARN, forbidden(_ANNOTATIONS.key(REQUESTED_BY), text))
+    return Addition((((*_CLAIM_ANNOTATIONS, REQUESTED_BY), REMOVED),), (remark,))
 
 
 # --- default tolerations ------------------------------------------------------------------------
@@ -184,27 +153,6 @@ def _pointer(claiming: ClaimView, asked: Asked) -> Pointer:
 def _remark(ask: Ask, tolerations: tuple[DeviceToleration, ...]) -> Finding:
     texts = ", ".join(_encoder.encode(rendered(each)).decode() for each in tolerations)
     return Finding(Severity.WARN, forbidden(ask.asked.tolerations, f"added by default: {texts}"), code="DT120")
-
-
-def _with_defaults(
-    claiming: ClaimView, defaulted: list[tuple[Ask, tuple[DeviceToleration, ...]]]
-) -> tuple[DeviceRequest, ...]:
-    """The requests as they will be."""
-    added = {(ask.asked.position, ask.asked.alternative): tolerations for ask, tolerations in defaulted}
-    if not added:
-        return claiming.new.requests
-    replace = msgspec.structs.replace
-    requests: list[DeviceRequest] = []
-    for position, request in enumerate(claiming.new.requests):
-        exactly = request.exactly
-        if exactly is not None:
-            exactly = replace(exactly, tolerations=exactly.tolerations + added.get((position, None), ()))
-        alternatives = tuple(
-            replace(each, tolerations=each.tolerations + added.get((position, index), ()))
-            for index, each in enumerate(request.first_available)
-        )
-        requests.append(replace(request, exactly=exactly, first_available=alternatives))
-    return tuple(requests)
 
 
 # --- updates ------------------------------------------------------------------------------------

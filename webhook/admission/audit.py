@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.admission.author import REQUESTED_BY, author_of, claimed_author, digest
+from webhook.admission.author import REQUESTED_BY, author_of
 from webhook.admission.claim_view import ClaimView
 from webhook.admission.decision import Change
 from webhook.admission.explanation import Explanation, explanation_of_claim
@@ -19,7 +19,7 @@ from webhook.admission.rulings import Rulings, claim_rulings, findings_of, unkno
 from webhook.api.claims import FROM_TEMPLATE, ResourceClaim, ResourceClaimTemplate, made_for_extended_resource
 from webhook.api.decode import Reader
 from webhook.api.field import FieldError, Finding, Path, Severity, forbidden
-from webhook.api.meta import GroupVersionKind
+from webhook.api.meta import GroupVersionKind, parse_time
 from webhook.api.owners import decode_owner
 from webhook.policy.match import Scope
 from webhook.policy.model import CLAIM_CONTROLLER, PolicyMode, UnknownAuthor
@@ -27,12 +27,12 @@ from webhook.validation.kinds import BY_KIND, KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from webhook.admission.context import AdmissionContext
     from webhook.api.field import JSON
     from webhook.api.meta import GroupVersionResource
     from webhook.policy.decide import Judge
-    from webhook.policy.ports import Requester
 
 _AUTHOR: Final = Path.root().child("spec", "metadata", "annotations").key(REQUESTED_BY)
 
@@ -52,7 +52,7 @@ class Author(StrEnum):
 
     PROVEN = "proven"
     CLAIMED = "claimed"
-    """Named in the annotation, and there is no key to verify that."""
+    """Named in the annotation; whether an API server compared that with the user is not known."""
     UNKNOWN = "unknown"
 
 
@@ -65,11 +65,12 @@ class AtRest(NamedTuple):
     finding: Finding
 
 
-def audited(value: JSON, context: AdmissionContext) -> Iterator[AtRest]:
+def audited(value: JSON, context: AdmissionContext, proved_since: datetime | None = None) -> Iterator[AtRest]:
     """The findings on a stored claim or template, judged as if it were created at `context.now`.
 
-    Nothing for other kinds, for objects that are being deleted, and for claims of extended resources. Authors are
-    verified if there is a `context.key`, and taken as written otherwise. Raises OutOfTime.
+    Nothing for other kinds, for objects that are being deleted, and for claims of extended resources. API servers have
+    proved authors since that time; those of older objects are unknown. None: authors are as they claim. Raises
+    OutOfTime.
     """
     resource = _resource_of(value)
     if resource is None or value["metadata"].get("deletionTimestamp") is not None:
@@ -82,7 +83,7 @@ def audited(value: JSON, context: AdmissionContext) -> Iterator[AtRest]:
         return
     if isinstance(new, ResourceClaim) and made_for_extended_resource(new, decode_owner(Reader.of(value, errors))):
         return
-    stored = _Stored(new, value, resource, context)
+    stored = _Stored(new, value, resource, context, proved_since)
     if not stored.generated and row.documented is not None:
         for finding in _documented(row.documented(new, None), context):
             yield stored.at_rest(finding)
@@ -94,7 +95,7 @@ def audited(value: JSON, context: AdmissionContext) -> Iterator[AtRest]:
 def explained_at_rest(value: JSON, context: AdmissionContext) -> tuple[Author, Explanation] | None:
     """Why the policy would allow or refuse a stored claim or template today, and what is known of its author.
 
-    None for other kinds, and for objects that cannot be read. Authors as in `audited`. Raises OutOfTime.
+    None for other kinds, and for objects that cannot be read. Authors are as they claim. Raises OutOfTime.
     """
     resource, errors = _resource_of(value), list[FieldError]()
     if resource is None:
@@ -122,13 +123,25 @@ def _documented(errors: Iterator[FieldError], context: AdmissionContext) -> Iter
 class _Stored:
     """A stored object with what is known of its author."""
 
-    def __init__(self, new: Any, value: JSON, resource: GroupVersionResource, context: AdmissionContext) -> None:
+    def __init__(
+        self,
+        new: Any,
+        value: JSON,
+        resource: GroupVersionResource,
+        context: AdmissionContext,
+        proved_since: datetime | None = None,
+    ) -> None:
         meta = new.meta
         self._context = context
         self._resource = resource.resource
         from_template = isinstance(new, ResourceClaim) and FROM_TEMPLATE in meta.annotations
-        annotation = _annotation_of(new, from_template=from_template)
-        requester, self._author = _author_in(annotation, meta.namespace, digest(new), context.key)
+        author = author_of(_annotation_of(new, from_template=from_template))
+        self._named = author is not None
+        self._author = Author.CLAIMED if self._named else Author.UNKNOWN
+        if self._named and proved_since is not None:
+            created = parse_time(value["metadata"].get("creationTimestamp") or "")
+            proved = created is not None and created > proved_since
+            self._author = Author.PROVEN if proved else Author.UNKNOWN
         request = AdmissionRequest(
             uid=meta.uid,
             operation="CREATE",
@@ -139,6 +152,7 @@ class _Stored:
             object=value,
         )
         self._claiming = ClaimView(new, request, context)
+        requester = None if self._author is Author.UNKNOWN else author
         self._scope = Scope(requester, meta.namespace, context.names.namespace(meta.namespace))
         self.generated = self._claiming.generated
 
@@ -169,12 +183,14 @@ class _Stored:
         if self._author is not Author.UNKNOWN or not claiming.tolerates or not _matters(self._context):
             return
         if claiming.is_template:
-            text = "does not prove who wrote this: claims made from it have an unknown author; create it again"
+            text = "does not say who wrote this: claims made from it have an unknown author; create it again"
+            if self._named:
+                text = "may name anyone: API servers did not prove authors when this was created; create it again"
             yield self.at_rest(
                 Finding(Severity.WARN, forbidden(_AUTHOR, text), rule=AUTHOR_RULE), AuditReason.UNKNOWN_AUTHOR
             )
         elif claiming.generated and judge.policy.unknown_author is not UnknownAuthor.ALLOW:
-            yield self.at_rest(unknown_author(judge, updating=False), AuditReason.UNKNOWN_AUTHOR)
+            yield self.at_rest(unknown_author(judge, "", updating=False), AuditReason.UNKNOWN_AUTHOR)
 
     def by_candidate(self, candidate: Judge) -> Iterator[AtRest]:
         """What the candidate policy would refuse and the active one does not."""
@@ -209,13 +225,3 @@ def _annotation_of(new: ResourceClaim | ResourceClaimTemplate, *, from_template:
     if isinstance(new, ResourceClaimTemplate):
         return new.claim_meta.annotations.get(REQUESTED_BY)
     return new.meta.annotations.get(REQUESTED_BY) if from_template else None
-
-
-def _author_in(
-    annotation: str | None, namespace: str, asked: bytes, key: bytes | None
-) -> tuple[Requester | None, Author]:
-    if key is not None:
-        author = author_of(annotation, namespace, asked, key)
-        return author, Author.UNKNOWN if author is None else Author.PROVEN
-    author = claimed_author(annotation)
-    return author, Author.UNKNOWN if author is None else Author.CLAIMED

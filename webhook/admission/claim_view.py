@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.admission.author import EXACT_COUNT, REQUESTED_BY, author_of, digest
+from webhook.admission.author import REQUESTED_BY, author_of
 from webhook.api.claims import EXTENDED_RESOURCE, ResourceClaimTemplate
 from webhook.api.meta import OWN_GROUP
 from webhook.api.taints import EQUAL
@@ -29,6 +29,8 @@ DEFAULTED: Final = f"{OWN_GROUP}/defaulted-tolerations"
 _OUR_NOTES: Final = frozenset({REQUESTED_BY, DEFAULTED})
 """Rules do not see what /mutate writes: no object must be refused for that."""
 SCHEDULER: Final = "system:kube-scheduler"
+_EXACT_COUNT: Final = "ExactCount"
+"""The allocation mode of a request that names none; its count is then 1, if it names none either."""
 
 
 class Ask(NamedTuple):
@@ -75,15 +77,9 @@ class ClaimView:
         request = self._request
         requester: Requester | None = Requester(request.username, request.groups)
         if self.generated:
-            requester = self.author(self.new.meta.annotations.get(REQUESTED_BY))
+            proved = not self._context.authors_unproved
+            requester = author_of(self.new.meta.annotations.get(REQUESTED_BY)) if proved else None
         return Scope(requester, self.namespace, self._names.namespace(self.namespace))
-
-    def author(self, annotation: str | None) -> Requester | None:
-        """The author that an annotation proves; None for an object of which a part was cut off."""
-        key = self._context.key
-        if key is None or annotation is None or self.cut:
-            return None
-        return author_of(annotation, self.namespace, digest(self.new), key)
 
     @property
     def known(self) -> KnownSpec | None:
@@ -185,7 +181,7 @@ def toleration_variable(toleration: DeviceToleration) -> dict[str, JSON]:
 def _request_variable(raw: Mapping[str, Any], asked: Asked) -> dict[str, JSON]:
     """`request` of a `when`, without a count if all devices are requested, so that no count looks small enough."""
     count, mode = raw.get("count"), raw.get("allocationMode")
-    mode = mode if isinstance(mode, str) and mode else EXACT_COUNT
+    mode = mode if isinstance(mode, str) and mode else _EXACT_COUNT
     variable: dict[str, JSON] = {
         "name": asked.exact.name,
         "deviceClassName": asked.exact.device_class_name,
@@ -193,7 +189,7 @@ def _request_variable(raw: Mapping[str, Any], asked: Asked) -> dict[str, JSON]:
         "adminAccess": asked.exact.admin_access,
         "alternative": asked.alternative is not None,
     }
-    if mode == EXACT_COUNT:
+    if mode == _EXACT_COUNT:
         variable["count"] = count if count.__class__ is int and count else 1
     return variable
 

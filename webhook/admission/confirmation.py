@@ -1,51 +1,49 @@
-"""The code that confirms an impact: `v1.<expires>.<devices>.<claims>.<pods>.<namespaces>.<seal>`.
+"""The text that confirms an impact: `v1 devices=412 claims=96 pods=96 namespaces=7 of=k7f3q2m4x4tjw5ra`.
 
-Readable numbers, which are also the ceiling for evictions, and a seal that binds them to one rule, taint, selector and
-key. Nothing is stored: any replica with the key can verify a code, also after a restart. `CarriedCode` judges the code
-that a rule carries, also where none is needed, because its numbers become the worker's ceiling.
+Figures for people to read and review, which are also the ceiling for evictions, and a digest of what is confirmed.
+Nothing is secret: anybody may write such a text, as anybody may say "yes, these 96 pods". It is an acknowledgement, not
+an authorization; docs/impact.md has the canonical form and test vectors.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
-import hmac
+import json
+import math
 import re
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
+from msgspec import structs
 
-from webhook.admission.impact_text import first_names
 from webhook.api.meta import format_time
-from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
-from webhook.api.taints import NO_EXECUTE
+from webhook.api.rules import EVICT, NEVER, SCOPE, DeviceTaintRule
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.inventory.patch_reach import nominal_rules
+from webhook.inventory.rule_delta import EFFECT_RANK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
 
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.review import AdmissionRequest
     from webhook.api.meta import ObjectMeta
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceSelector
 
-_CODE: Final = re.compile(
-    r"v1\.([0-9]{1,12})\.([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})\.([A-Za-z0-9_-]+)"
-)
-_MAC_BYTES: Final = 16
-"""Half of SHA-256: 128 bits cannot be guessed within the days that a code is valid."""
-_USER_BYTES: Final = 6
-_NAMESPACE_BYTES: Final = 3
-_NAMED_MOST: Final = 32
-"""Namespaces that a code lists. With more of them it has the number, and lists the protected ones."""
-_CODE_MOST: Final = 16_384
-_encoder: Final = msgspec.json.Encoder(order="deterministic")
+_VERSION: Final = "v1"
+_TEXT_MOST: Final = 16_384
+_FIGURE: Final = re.compile(r"[0-9]{1,9}")
+_DIGEST: Final = re.compile(r"[a-z2-7]{16}")
+_DIGEST_BYTES: Final = 10
+_GENERATED: Final = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}")
+"""What an API server adds to a `generateName` (apimachinery, pkg/util/rand)."""
+_PREFIX_MOST: Final = 58
+"""Characters of a `generateName` that it keeps (apiserver, pkg/storage/names)."""
+_SOME_MORE: Final = 50
 
 
 class Numbers(NamedTuple):
-    """The four numbers that a code confirms."""
+    """The four figures of an impact."""
 
     devices: int
     claims: int
@@ -53,251 +51,172 @@ class Numbers(NamedTuple):
     namespaces: int
 
     def grown(self, percent: float) -> Numbers:
-        """The largest numbers allowed when they may grow by `percent`."""
-        # Not number * 1.15, which may come out a hair below the whole number that it is.
-        return Numbers(*[number + int(number * percent / 100) for number in self])
-
-    def beyond(self, ceiling: Numbers) -> list[str]:
-        """Which numbers exceed the ceiling, in words."""
-        pairs = zip(self._fields, self, ceiling, strict=True)
-        return [f"{number} {name} (at most {most})" for name, number, most in pairs if number > most]
+        """Return the largest figures allowed when they may grow by `percent`, rounded up."""
+        return Numbers(*[_grown(number, percent) for number in self])
 
 
-class CodeSubject(NamedTuple):
-    """The part of a rule that a code is bound to. `time_added` is set only if it was in the past."""
-
-    name: str
-    selector: DeviceSelector | None
-    key: str
-    value: str
-    effect: str
-    time_added: datetime | None
-
-
-def about_of(rule: DeviceTaintRule, *, backdated: bool) -> CodeSubject:
-    """The subject of a code for the rule; `backdated`: its timeAdded was in the past when it began to evict."""
-    name = _name_in_code(rule.meta)
-    added = rule.taint.time_added if backdated else None
-    return CodeSubject(name, rule.selector, rule.taint.key, rule.taint.value, rule.effective_effect, added)
-
-
-def about_of_patch(patch: ResourceSlicePatch, rules: Iterable[DeviceTaintRule], since: datetime) -> CodeSubject:
-    """The subject of a code for a patch; `rules` has each of its taints, which are past if added before `since`."""
-    taints = [
-        (
-            rule.taint.key,
-            rule.taint.value,
-            rule.effective_effect,
-            format_time(rule.taint.time_added) if rule.taint.time_added and rule.taint.time_added < since else "",
-        )
-        for rule in rules
-    ]
-    # No rule has a name with a slash.
-    name = f"resourceslicepatches/{_name_in_code(patch.meta)}"
-    return CodeSubject(name, patch.filter, _encoder.encode(sorted(taints)).decode(), "", "", None)
-
-
-def _name_in_code(meta: ObjectMeta) -> str:
-    name, prefix = meta.name, meta.generate_name
-    if prefix and (not name or name.startswith(prefix)):
-        return f"{prefix}*"  # the server completes the name for each request, before it calls us
-    return name
+def _grown(number: int, percent: float) -> int:
+    # Rounded first: a product may come out a hair above the whole number that it is.
+    return number + math.ceil(round(number * percent / 100, 6))
 
 
 class ImpactToConfirm(NamedTuple):
-    """What the rule hits: the numbers, the namespaces, and which of those are protected."""
+    """What a rule or patch hits: the figures, the protected namespaces, and how much could not be counted.
+
+    `unknown`: PodGroups of unknown size, and pools that are published in part. `done`: pods that were evicted for it.
+    """
 
     numbers: Numbers
-    namespaces: frozenset[str]
-    protected: frozenset[str]
-
-
-class CodeTerms(NamedTuple):
-    """The conditions for a code. `other_than`: the confirming user, if it must differ from the refused one."""
-
-    now: datetime
-    tolerance_percent: float
-    other_than: str | None = None
-
-
-class ConfirmationCode(NamedTuple):
-    """A parsed code, not yet verified."""
-
-    expires: datetime
-    numbers: Numbers
-    seal: bytes
-
-
-def read_code(text: str) -> ConfirmationCode | None:
-    """The parts of a code, or None if the text is not one."""
-    match = _CODE.fullmatch(text) if len(text) <= _CODE_MOST else None
-    if match is None:
-        return None
-    expires, *numbers = [int(number) for number in match.groups()[:5]]
-    try:
-        seal = base64.urlsafe_b64decode(match[6] + "=" * (-len(match[6]) % 4))
-        code = ConfirmationCode(datetime.fromtimestamp(expires, UTC), Numbers(*numbers), seal)
-    except (binascii.Error, ValueError, OverflowError, OSError):
-        return None
-    # Base64 has several texts for the same bytes; a code has one.
-    return code if len(seal) >= _MAC_BYTES + _USER_BYTES and _text_of(seal) == match[6] else None
-
-
-def make_code(about: CodeSubject, hit: ImpactToConfirm, user: str, expires: datetime, key: bytes) -> str:
-    """A code for what was just refused to `user`, good until `expires`."""
-    others = sorted(hit.namespaces - hit.protected)
-    named = [*hit.protected, *others[: max(_NAMED_MOST - len(hit.protected), 0)]]
-    body = _mark(key, "user", user)[:_USER_BYTES] + b"".join(sorted(_fingerprint(key, name) for name in named))
-    readable = ".".join(["v1", str(int(expires.timestamp())), *map(str, hit.numbers)])
-    seal = body + _mac(about, readable, body, key)
-    return f"{readable}.{_text_of(seal)}"
-
-
-def _text_of(seal: bytes) -> str:
-    return base64.urlsafe_b64encode(seal).decode().rstrip("=")
-
-
-def fault_of(text: str, about: CodeSubject, hit: ImpactToConfirm, terms: CodeTerms, key: bytes) -> str | None:
-    """Why a code is not valid for this rule and its impact now; None if it is."""
-    forged, code = forgery_of(text, about, key), read_code(text)
-    if forged or code is None:
-        return forged
-    return next(filter(None, _faults(code, code.seal[:-_MAC_BYTES], hit, terms, key)), None)
-
-
-def forgery_of(text: str, about: CodeSubject, key: bytes) -> str | None:
-    """Why a code is not one of ours for this rule; None if it is, even if it has expired."""
-    code = read_code(text)
-    if code is None or (len(code.seal) - _MAC_BYTES - _USER_BYTES) % _NAMESPACE_BYTES:
-        return "is not a code as this webhook makes them"
-    body, mac = code.seal[:-_MAC_BYTES], code.seal[-_MAC_BYTES:]
-    if hmac.compare_digest(_mac(about, text.rpartition(".")[0], body, key), mac):
-        return None
-    return "was made for another rule, selector, taint or effect, or with another key"
-
-
-def is_proved(rule: DeviceTaintRule, key: bytes) -> bool:
-    """Whether the code that the rule carries was made with this key for the rule as it stands, expired or not."""
-    text = rule.meta.annotations.get(CONFIRM_IMPACT, "")
-    # A timeAdded in the past is part of the seal. Later it cannot be seen whether it was, so both are tried.
-    return any(forgery_of(text, about_of(rule, backdated=backdated), key) is None for backdated in (False, True))
-
-
-def _faults(
-    code: ConfirmationCode, body: bytes, hit: ImpactToConfirm, terms: CodeTerms, key: bytes
-) -> Iterator[str | None]:
-    """Why a genuine code is not valid."""
-    if terms.now >= code.expires:
-        yield f"expired at {format_time(code.expires)}"
-    user = terms.other_than
-    if user is not None and hmac.compare_digest(_mark(key, "user", user)[:_USER_BYTES], body[:_USER_BYTES]):
-        yield "was given to the same user; another user must confirm"
-    grown = hit.numbers.beyond(code.numbers.grown(terms.tolerance_percent))
-    if grown:
-        yield f"was made for less: now {', '.join(grown)}"
-    yield _strangers(code, body[_USER_BYTES:], hit, terms.tolerance_percent, key)
-
-
-def _strangers(
-    code: ConfirmationCode, named: bytes, hit: ImpactToConfirm, tolerance_percent: float, key: bytes
-) -> str | None:
-    """Namespaces that were not hit when the code was made: no protected one, and of others what the tolerance gives."""
-    known = {named[at : at + _NAMESPACE_BYTES] for at in range(0, len(named), _NAMESPACE_BYTES)}
-    new = sorted(name for name in hit.namespaces if _fingerprint(key, name) not in known)
-    protected = [name for name in new if name in hit.protected]
-    if protected:
-        return f"was made before the protected namespace {protected[0]} was hit"
-    confirmed = code.numbers.namespaces
-    allowed = int(confirmed * tolerance_percent / 100)
-    if confirmed <= _NAMED_MOST and len(new) > allowed:
-        return f"was made for other namespaces than {first_names(new)}"
-    return None
-
-
-def _fingerprint(key: bytes, namespace: str) -> bytes:
-    return _mark(key, "namespace", namespace)[:_NAMESPACE_BYTES]
-
-
-def _mark(key: bytes, kind: str, text: str) -> bytes:
-    return hmac.digest(key, _encoder.encode(("confirm-impact", kind, text)), hashlib.sha256)
-
-
-def _mac(about: CodeSubject, readable: str, body: bytes, key: bytes) -> bytes:
-    selector = None if about.selector is None else msgspec.to_builtins(about.selector)
-    added = None if about.time_added is None else format_time(about.time_added)
-    text = _encoder.encode(
-        ("confirm-impact", readable, body, about.name, selector, about.key, about.value, about.effect, added)
-    )
-    return hmac.digest(key, text, hashlib.sha256)[:_MAC_BYTES]
-
-
-# --- the code that a rule carries ----------------------------------------------------------------
-
-
-NOTHING: Final = ImpactToConfirm(Numbers(0, 0, 0, 0), frozenset(), frozenset())
-"""Stands for an unknown impact."""
-_NO_KEY: Final = "cannot be checked: the webhook has no key yet"
-_NO_KEY_HERE: Final = "cannot be checked here, as there is no key"
-_UNKNOWN_USER: Final = "cannot be checked: the webhook does not know who asks"
-
-
-class CarriedCode:
-    """The code in a rule or patch that is created (`old` is None) or updated. All texts say what is wrong with it."""
-
-    def __init__(
-        self,
-        new: DeviceTaintRule | ResourceSlicePatch,
-        old: DeviceTaintRule | ResourceSlicePatch | None,
-        about: CodeSubject,
-        request: AdmissionRequest,
-        context: AdmissionContext,
-    ) -> None:
-        self._new = new
-        self._old = old
-        self._about = about
-        self._request = request
-        self._context = context
-        self.text = new.meta.annotations.get(CONFIRM_IMPACT, "")
-        stored = old is not None and self.text == old.meta.annotations.get(CONFIRM_IMPACT)
-        self.is_new = bool(self.text) and not stored
-        self.forgery = self._forgery() if self.is_new else None
-        """Why a new code is not known to be ours; None if it is ours, or stored already."""
+    protected: frozenset[str] = frozenset()
+    unknown: int = 0
+    done: int = 0
 
     @property
-    def unchecked(self) -> bool:
-        """Whether it cannot be checked, because files are judged and there is no key."""
-        return self.forgery == _NO_KEY_HERE
+    def figures(self) -> dict[str, int]:
+        """Return all figures by name."""
+        return {**self.numbers._asdict(), "unknown": self.unknown, "done": self.done}
 
-    def _forgery(self) -> str | None:
-        key = self._context.key
-        if key is None:
-            return _NO_KEY if self._context.sight is not None else _NO_KEY_HERE
-        return forgery_of(self.text, self._about, key)
 
-    def fault(self, hit: ImpactToConfirm) -> str | None:
-        """Why it is not valid for what the rule hits now; None if it is."""
-        key, context = self._context.key, self._context
-        if not self.text:
-            return "is missing"
-        if key is None:
-            return _NO_KEY
-        settings = context.policy.impact
-        if settings.second_person and not context.caller_trusted:
-            return _UNKNOWN_USER
-        user = self._request.username if settings.second_person else None
-        return fault_of(self.text, self._about, hit, CodeTerms(context.now, settings.tolerance_percent, user), key)
+class Confirmation(NamedTuple):
+    """A text, read: the impact, and the digest of what is confirmed."""
 
-    def misfit(self, hit: ImpactToConfirm) -> str | None:
-        """The same for a new code of ours; None for any other."""
-        return self.fault(hit) if self.is_new and self.forgery is None else None
+    hit: ImpactToConfirm
+    of: str
 
-    def outlived(self) -> str | None:
-        """Why a rule's code that was valid until now is no longer valid after this update; None otherwise."""
-        key, new, old = self._context.key, self._new, self._old
-        if not isinstance(new, DeviceTaintRule) or not isinstance(old, DeviceTaintRule):
-            return None
-        if key is None or self.is_new or new.effective_effect != NO_EXECUTE:
-            return None
-        if is_proved(old, key) and not is_proved(new, key):
-            return "was made for the rule as it was: from now on the limits of the policy hold again"
+
+NOTHING: Final = ImpactToConfirm(Numbers(0, 0, 0, 0))
+
+
+def text_of(hit: ImpactToConfirm, of: str) -> str:
+    """Return the text that confirms an impact; `of` is a digest."""
+    parts = [f"{name}={number}" for name, number in hit.numbers._asdict().items()]
+    if hit.protected:
+        parts.append(f"protected={','.join(sorted(hit.protected))}")
+    parts += [f"{name}={number}" for name, number in (("unknown", hit.unknown), ("done", hit.done)) if number]
+    return " ".join([_VERSION, *parts, f"of={of}"])
+
+
+def read_text(text: str) -> Confirmation | None:
+    """Return what a text says, or None if it is not one. Fields may come in any order, with any white space."""
+    words = text.split() if len(text) <= _TEXT_MOST else []
+    fields = dict([word.partition("=")[::2] for word in words[1:]])
+    if words[:1] != [_VERSION] or len(fields) != len(words) - 1:
         return None
+    of, protected = fields.pop("of", ""), fields.pop("protected", "")
+    figures = {name: int(number) for name, number in fields.items() if _FIGURE.fullmatch(number)}
+    if figures.keys() != fields.keys() or not _DIGEST.fullmatch(of):
+        return None
+    unknown, done = figures.pop("unknown", 0), figures.pop("done", 0)
+    if figures.keys() != set(Numbers._fields):
+        return None
+    names = frozenset(filter(None, protected.split(",")))
+    return Confirmation(ImpactToConfirm(Numbers(**figures), names, unknown, done), of)
+
+
+def exceeded(confirmed: ImpactToConfirm, hit: ImpactToConfirm, percent: float) -> str | None:
+    """Return why a text no longer holds for what is hit now, in words; None if it does."""
+    names = {**confirmed.numbers._asdict(), "unknown": confirmed.unknown}
+    most = {name: _grown(number, percent) for name, number in names.items()}
+    more = [f"{hit.figures[name]} {name} (at most {most[name]})" for name in most if hit.figures[name] > most[name]]
+    if more:
+        return f"was printed for less: now {', '.join(more)}"
+    strange = min(hit.protected - confirmed.protected, default="")
+    return f"was printed before the protected namespace {strange} was hit" if strange else None
+
+
+def overstated(confirmed: ImpactToConfirm, hit: ImpactToConfirm) -> str | None:
+    """Return which figures say far more than is hit today, so that they would be a ceiling for nothing; or None."""
+    today = hit.figures
+    more = [
+        f"{number} {name} (today {today[name]})"
+        for name, number in confirmed.figures.items()
+        if number > max(2 * today[name], today[name] + _SOME_MORE)
+    ]
+    return f"says more than is hit: {', '.join(more)}" if more else None
+
+
+# --- what is confirmed ----------------------------------------------------------------------------
+
+
+def digest_of(judged: DeviceTaintRule | ResourceSlicePatch, name: str, since: datetime | None) -> str:
+    """Return the digest of a rule or patch under a name. Times before `since` are part of it; None: no time is."""
+    if isinstance(judged, DeviceTaintRule):
+        said = {"selector": _selector(judged.selector), "scope": judged.meta.annotations.get(SCOPE, "")}
+        return _digest("DeviceTaintRule", name, {**said, **_taint(judged, since)})
+    acting = [each for each in nominal_rules(judged) if each.effective_effect in EFFECT_RANK]
+    taints = sorted([_taint(each, since) for each in acting], key=_canonical)
+    return _digest("ResourceSlicePatch", name, {"filter": _selector(judged.filter), "taints": taints})
+
+
+def names_of(meta: ObjectMeta, *, generated: bool) -> Iterator[str]:
+    """Yield the names under which an object may be confirmed, the best first.
+
+    `generated`: also by `generateName*`, where its name may be one that a server has made of that.
+    """
+    prefix = meta.generate_name[:_PREFIX_MOST]
+    made = meta.name.startswith(prefix) and _GENERATED.fullmatch(meta.name[len(prefix) :])
+    if generated and prefix and (made or not meta.name):
+        yield f"{prefix}*"
+    if meta.name:
+        yield meta.name
+
+
+def as_it_will_act(judged: DeviceTaintRule | ResourceSlicePatch) -> tuple[DeviceTaintRule | ResourceSlicePatch, ...]:
+    """Return the object as it is and, if it does nothing yet, as it would act once its effect is raised."""
+    if isinstance(judged, DeviceTaintRule):
+        if judged.effective_effect in EFFECT_RANK:
+            return (judged,)
+        asking = structs.replace(judged.meta, annotations={**judged.meta.annotations, EVICT: "true"})
+        raised = structs.replace(judged, taint=structs.replace(judged.taint, effect=NO_EXECUTE))
+        closed = structs.replace(judged, taint=structs.replace(judged.taint, effect=NO_SCHEDULE))
+        return judged, raised, closed, structs.replace(closed, meta=asking)
+    if any(each.effective_effect in EFFECT_RANK for each in nominal_rules(judged)):
+        return (judged,)
+    taints = [structs.replace(each, effect=NO_EXECUTE) for each in judged.taints]
+    return judged, structs.replace(judged, taints=tuple(taints))
+
+
+def confirms(of: str, judged: DeviceTaintRule | ResourceSlicePatch) -> bool:
+    """Whether a digest is of a stored rule or patch, whenever it was confirmed."""
+    taints = (judged.taint,) if isinstance(judged, DeviceTaintRule) else judged.taints
+    # Which times lay in the past then cannot be seen any more: none, those before some moment, or all.
+    times = sorted({each.time_added for each in taints if each.time_added is not None})
+    moments = [None, *times[1:], NEVER] if times else [None]
+    names = tuple(names_of(judged.meta, generated=True))
+    return any(digest_of(judged, name, since) == of for name in names for since in moments)
+
+
+def _digest(kind: str, name: str, said: Mapping[str, Any]) -> str:
+    text = _canonical({"confirms": _VERSION, "kind": kind, "name": name, **said})
+    return base64.b32encode(hashlib.sha256(text.encode()).digest()[:_DIGEST_BYTES]).decode().lower()
+
+
+def _canonical(said: Mapping[str, Any]) -> str:
+    return json.dumps(said, sort_keys=True, separators=(",", ":"))
+
+
+def _selector(selector: DeviceSelector | None) -> dict[str, Any] | None:
+    """What a selector says, without what it does not."""
+    if selector is None:
+        return None
+    said = {
+        "driver": selector.driver,
+        "pool": selector.pool,
+        "device": selector.device,
+        "deviceClassName": selector.device_class_name,
+        "selectors": [each.expression for each in selector.selectors] or None,
+        "unknown": dict(selector.unknown) or None,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _taint(rule: DeviceTaintRule, since: datetime | None) -> dict[str, Any]:
+    taint = rule.taint
+    past = since is not None and taint.time_added is not None and taint.time_added < since
+    return {
+        "key": taint.key,
+        "value": taint.value,
+        "effect": taint.effect,
+        "evict": rule.meta.annotations.get(EVICT) == "true",
+        "timeAdded": format_time(taint.time_added) if past and taint.time_added else "",
+    }

@@ -155,8 +155,9 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     """A policy that is compared with it: only differences are reported. None if there is none."""
     names: ClusterNames = NO_NAMES
     """Labels of namespaces, and drivers behind device classes."""
-    key: bytes | None = None
-    """Signs authors of templates and confirmation codes. Without one, no author is recorded or believed."""
+    authors_unproved: str = ""
+    """Why API servers do not prove the authors of templates now, so that none is known; empty if they do, or if
+    objects come from files on the command line."""
     sight: Sight | None = None
     """The inventory, or why it is not complete. None where there is no cluster: then the impact is not guarded."""
     patches: KnownPatches = KnownPatches()
@@ -183,14 +184,11 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     ConfigMaps are not reviewed."""
     budget: Budget = UNLIMITED
     """How long the decision may take."""
-    caller_trusted: bool = True
-    """Whether the caller is known to be an API server, so that the user it names is real. Only then is an author
-    signed, a confirmation code given, or a rule remembered. On the command line the caller is the user."""
     worker_problem: str = ""
     """Why no eviction worker acts on `/evict` now, as far as that is known; empty if one does."""
     offline: bool = False
     """Whether objects come from files on the command line. Then all fields of an object that is too large for a review
-    are checked, since there is time, and a code that cannot be verified without a key is left to the webhook."""
+    are checked, since there is time, and no one asks whether the requester may confirm."""
 
     @property
     def policy(self) -> Policy:

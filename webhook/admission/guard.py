@@ -1,17 +1,16 @@
 """The guard: reports what a rule would hit, and refuses it if that exceeds the limits of the policy.
 
 What a rule did before and still does is not judged again. Everything that is refused for its impact can be confirmed
-with a code, or waived for members of a break-glass group; both are recorded in the audit log.
+with a text, or waived for members of a break-glass group; both are recorded in the audit log.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.admission.confirmation import NOTHING, CarriedCode, ImpactToConfirm, about_of, make_code
+from webhook.admission.carried_text import CarriedText
 from webhook.admission.decision import BREAK_GLASS, AssumedRule
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.over_limit import LimitCheck, all_soften, usual_rates
@@ -30,7 +29,7 @@ from webhook.validation.rules import SELECTOR, TAINT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from webhook.admission.confirmation import CodeSubject
+    from webhook.admission.confirmation import ImpactToConfirm
     from webhook.admission.context import AdmissionContext
     from webhook.admission.decision import AssumedPatch
     from webhook.admission.over_limit import LimitReason
@@ -49,7 +48,6 @@ SWAPPED: Final = (
     "must not evict yet: its devices, its key or its value were others before, or fewer; "
     'store it like this with effect "None", look at its status, and change only the effect then'
 )
-_UNPROVED: Final = "API servers do not prove to the webhook who they are (docs/callers.md)"
 
 
 class GuardFindings(NamedTuple):
@@ -72,7 +70,7 @@ def guard(
 ) -> GuardFindings:
     """The guard's findings on a rule that is created (`old` is None) or updated. Raises OutOfTime."""
     if context.sight is None and not new.meta.annotations:
-        return SILENT  # without a cluster, only codes and times in annotations can be wrong
+        return SILENT  # without a cluster, only texts and times in annotations can be wrong
     return _Guarding(new, old, request, context).result()
 
 
@@ -94,20 +92,24 @@ class _Guarding:
         self._check = LimitCheck(new, old, request, context)
         self._was = "" if old is None else old.effective_effect
         self._asks_for_more = old is not None and asks_for_more(new, old, usual_rates(context))
-        self._about = about_of(new, backdated=self._check.backdated)
-        self._code = CarriedCode(new, old, self._about, request, context)
+        check = self._check
+        self._text = CarriedText(
+            new, old, request, context, confirmable=lambda: check.limits.confirmable, backdated=check.backdated
+        )
+        self._hit: ImpactToConfirm | None = None
+        """What the rule hits, or will hit once it acts; None if that is not known."""
         self._siblings: Siblings | None = None
 
     def result(self) -> GuardFindings:
         """Findings, the figures for the audit log, and the rule itself if later reviews must count it."""
-        if self._context.policy.mode is PolicyMode.OFF:
-            return self._answer([], {})
+        if self._context.policy.mode is PolicyMode.OFF and not self._text.is_new:
+            return SILENT
         findings = list(self._expired())
         sight = self._context.sight
         if sight is not None:
             findings += self._two_steps()
         if sight is None or self._only_less():
-            outlived = self._code.outlived()
+            outlived = self._text.outlived() if self._check.evicts else None
             return self._answer([*findings, warn(_CONFIRM, outlived)] if outlived else findings, {})
         annotations: dict[str, str] = {}
         impact = Impact()
@@ -138,19 +140,19 @@ class _Guarding:
     ) -> GuardFindings:
         """The result, with refusals turned into warnings if the policy only warns or the glass may be broken.
 
-        A code that is not known to be ours is refused in every mode: mode warn says what would be refused, not whose
-        numbers may be stored.
+        A text that may not be set is refused in every mode: else it could be planted while no limit asks for it.
         """
-        glass, enforced = self._check.breaks_glass(), self._context.policy.mode is PolicyMode.ENFORCE
-        forged = list(self._forged())
-        broke = glass and denied([*forged, *(findings if enforced else ())])
+        mode, glass = self._context.policy.mode, self._check.breaks_glass()
+        enforced, set_now = mode is PolicyMode.ENFORCE, list(self._set_now())
+        if mode is PolicyMode.OFF:
+            findings, annotations, impact = [], {}, None
+        broke = glass and denied([*set_now, *(findings if enforced else ())])
         if broke:
             annotations["impact"] = f"{annotations.get('impact', '')} {BREAK_GLASS}".lstrip()
-        kept = (*milder(findings, mild=glass or not enforced, turned_down=not glass), *milder(forged, mild=glass))
+        kept = (*milder(findings, mild=glass or not enforced, turned_down=not glass), *milder(set_now, mild=glass))
         if not kept and not annotations:
             return SILENT
-        if impact is None or not self._check.acts or not self._context.caller_trusted or denied(kept):
-            # An untrusted caller could otherwise fill the window with rules that do not exist.
+        if impact is None or not self._check.acts or denied(kept):
             return GuardFindings(kept, annotations, None, broke, self._siblings)
         return GuardFindings(kept, annotations, AssumedRule(self._new, impact), broke, self._siblings)
 
@@ -174,17 +176,14 @@ class _Guarding:
             detail = 'must not evict yet: create the rule with effect "None", look at its status, and change it then'
             yield deny(TAINT.child("effect"), detail if self._old is None else SWAPPED)
 
-    def _forged(self) -> Iterator[Finding]:
-        if self._code.forgery and not (self._code.unchecked and self._context.offline):
-            yield (warn if self._code.unchecked else deny)(_CONFIRM, self._code.forgery)
+    def _set_now(self) -> Iterator[Finding]:
+        """Why the text that is set now may not be."""
+        yield from faults_of_new(self._text, self._hit, self._context, _CONFIRM)
 
     def _unknown(self, why: str) -> Iterator[Finding]:
         """The impact is not known, so only the reasons that do not depend on it can be reported."""
         if not self._check.acts:
             return
-        misfit = self._code.misfit(NOTHING)
-        if misfit:
-            yield deny(_CONFIRM, misfit)
         text = f"what it hits is not known: {why}"
         reasons = tuple(self._check.reasons_unknown(why))
         known = "".join(f"; {each.text}" for each in self._check.reasons_known())
@@ -196,9 +195,9 @@ class _Guarding:
     def _is_softened(self, reasons: Iterable[LimitReason]) -> bool:
         """Whether the devices may be closed all the same: by the entry of the policy, and by the form of the rule.
 
-        A new code is judged first, since the worker takes its numbers for a ceiling.
+        A new text is judged first, since the worker takes its figures for a ceiling.
         """
-        return self._check.softens and self._new.softened and not self._code.is_new and all_soften(reasons)
+        return self._check.softens and self._new.softened and not self._text.is_new and all_soften(reasons)
 
     # --- what does -------------------------------------------------------------------------------
 
@@ -214,6 +213,7 @@ class _Guarding:
         self._siblings = siblings if check.acts else None
         shown = structs.replace(shown, siblings=siblings)
         hit = check.to_confirm(impact)
+        self._hit = hit if check.acts else check.to_confirm(shown)
         reasons = self._reasons(inventory, impact, hit) if check.acts else []
         driver = next((each.driver for each in reasons if each.driver), "")
         over = [each.short for each in reasons]
@@ -224,9 +224,9 @@ class _Guarding:
             figures += [warn(SELECTOR, text) for text in windows]
         if check.evicts and check.in_tree and new.taint.effect == NO_EXECUTE and NOT_BEFORE in new.meta.annotations:
             figures.append(warn(_NOT_BEFORE, _NOT_READ))
-        fault = self._code.fault(hit)
+        fault = self._text.fault(hit)
         if not reasons:
-            yield from [*figures, *self._needless_code(impact, hit)]
+            yield from figures
         elif fault is None:
             annotations["impact"] += " confirmed"
             yield from figures
@@ -247,49 +247,43 @@ class _Guarding:
             return []
         return reasons
 
-    def _needless_code(self, impact: Impact, hit: ImpactToConfirm) -> Iterator[Finding]:
-        """Refusals of a rule that is within the limits, for its code."""
-        misfit = self._code.misfit(hit)
-        if misfit:
-            yield deny(_CONFIRM, f"{misfit}; the rule needs no code, so leave the annotation out")
-        elif self._code.forgery and self._new.softened and self._context.key is not None:
-            # The worker's ceiling for such a rule may be lower than the limit of who confirms it.
-            yield deny(SELECTOR, f"{summary_of(impact, self._new)}: the rule was softened; {self._way_out(hit)}")
-
     def _refused(
         self, reasons: list[LimitReason], impact: Impact, hit: ImpactToConfirm, fault: str
     ) -> Iterator[Finding]:
         text = f"{summary_of(impact, self._new)}: {'; '.join(each.text for each in reasons)}"
-        if self._check.may_soften(reasons) and not self._code.is_new:
+        if self._check.may_soften(reasons) and not self._text.is_new:
             if self._context.policy.mode is not PolicyMode.ENFORCE:
                 yield warn(SELECTOR, f"{text}; with mode enforce it would become NoSchedule with {EVICT}")
                 return
             text += "; /mutate softens such rules, but did not answer"
-        yield deny(SELECTOR, f"{text}; {self._way_out(hit)}")
-        if self._code.text and not self._code.forgery:
+        yield deny(SELECTOR, f"{text}; {way_out(self._text, hit, self._settings)}")
+        if self._text.text and not self._text.misplaced():
             yield deny(_CONFIRM, fault)
 
-    def _way_out(self, hit: ImpactToConfirm) -> str:
-        return way_out(self._about, hit, self._request, self._context)
+
+def way_out(text: CarriedText, hit: ImpactToConfirm, settings: ImpactSettings, what: str = "selector") -> str:
+    """Return what the requester of a refused rule or patch can do; `what` selects its devices."""
+    if not text.confirmable():
+        return f"no one may confirm it (confirmable: false); narrow the {what}{glass_hint(settings)}"
+    who = "to go ahead," if text.by_requester else "to go ahead, one of the policy's confirmers must"
+    return f'narrow the {what}, or {who} set annotation {CONFIRM_IMPACT} to "{text.text_for(hit)}"'
 
 
-def way_out(
-    about: CodeSubject,
-    hit: ImpactToConfirm,
-    request: AdmissionRequest,
-    context: AdmissionContext,
-    what: str = "selector",
-) -> str:
-    """What the requester of a refused rule or patch can do; `what` selects its devices."""
-    settings, key = context.policy.impact, context.key
-    if key is None:
-        return f"it cannot be confirmed while the webhook has no key; narrow the {what}{glass_hint(settings)}"
-    if not context.caller_trusted:
-        return f"it cannot be confirmed, because {_UNPROVED}; narrow the {what}{glass_hint(settings)}"
-    expires = context.now + timedelta(seconds=settings.confirm_for_seconds)
-    code = make_code(about, hit, request.username, expires, key)
-    who = "to go ahead, another user must" if settings.second_person else "to go ahead,"
-    return f'narrow the {what}, or {who} set annotation {CONFIRM_IMPACT} to "{code}"'
+def faults_of_new(
+    text: CarriedText, hit: ImpactToConfirm | None, context: AdmissionContext, at: Path
+) -> Iterator[Finding]:
+    """Yield why a text that is set or changed may not be; `hit`: what the object will hit, None if it is not known."""
+    if not text.is_new:
+        return
+    fault = text.misplaced()
+    if hit is not None:
+        fault = fault or text.overstated(hit)
+        if fault and text.confirmable():
+            fault = f'{fault}; leave the annotation out, or set annotation {CONFIRM_IMPACT} to "{text.text_for(hit)}"'
+    elif context.sight is not None and fault is None:
+        fault = f"cannot be compared with what is hit: {context.sight.unknown}; try again in a while"
+    if fault:
+        yield deny(at, fault)
 
 
 def glass_hint(settings: ImpactSettings) -> str:

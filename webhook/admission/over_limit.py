@@ -12,6 +12,7 @@ from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.recent_impact import hit_with_recent, limits_in_numbers, yet_to_begin
 from webhook.api.counts import counted
 from webhook.api.meta import format_time
+from webhook.api.rules import counted_pods
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import names_of
 from webhook.inventory.gang_impact import with_companions, with_gangs
@@ -19,6 +20,7 @@ from webhook.inventory.hardware import selectors_in_scope
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.joint_impact import joint_impact
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide, skips_a_step
+from webhook.inventory.steps import in_steps
 from webhook.policy.impact_limits import limits_for, protected_among
 from webhook.policy.model import Action, InTreeEvictor, Softening
 from webhook.policy.ports import Requester
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from webhook.admission.closed_devices import ClosedDevices
     from webhook.admission.context import AdmissionContext
     from webhook.admission.review import AdmissionRequest
+    from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceSelector, DeviceTaintRule
     from webhook.inventory.fates import DeviceNames
     from webhook.inventory.impact import Impact
@@ -96,7 +99,7 @@ class LimitCheck:
         return past and begins_to_evict(self._new, self._old)
 
     def breaks_glass(self) -> bool:
-        """Whether the requester may do without confirmation."""
+        """Whether the requester may do without a confirmation."""
         return not frozenset(self._settings.break_glass_groups).isdisjoint(self._request.groups)
 
     # --- the impact ------------------------------------------------------------------------------
@@ -125,11 +128,21 @@ class LimitCheck:
         return with_gangs(inventory, impact, self._context.pods, self.in_time)
 
     def to_confirm(self, impact: Impact) -> ImpactToConfirm:
-        """The same as a code confirms it."""
+        """Return the same as a text confirms it."""
         numbers = Numbers(impact.devices, len(impact.claims), len(impact.pods), len(impact.namespaces))
         match, facts_of = self._settings.protected_namespaces, self._context.names.namespace
         protected = protected_among(match, impact.namespaces, facts_of, self.in_time)
-        return ImpactToConfirm(numbers, impact.namespaces, protected)
+        unknown = len(impact.pod_groups) + len(impact.incomplete_pools)
+        return ImpactToConfirm(numbers, protected, unknown, self.done(self._old))
+
+    def done(self, stored: DeviceTaintRule | ResourceSlicePatch | None) -> int:
+        """Return how many pods were evicted for a stored rule or patch, and for what was expanded from it."""
+        inventory = None if self._context.sight is None else self._context.sight.inventory
+        if stored is None or inventory is None or not stored.meta.uid:
+            return 0
+        rules = in_steps(inventory.rules.values(), self.in_time)
+        parts = [rule for rule in rules if stored.meta.uid in (rule.meta.uid, rule.origin.belongs_to)]
+        return sum([counted_pods(rule.conditions) for rule in parts])
 
     # --- reasons ---------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The guard of patches: what a patch taints is one impact, refused over the limits as that of a rule is.
 
-Figures, limits, codes and the window are those of rules: see `guard`. A patch is expanded beside the patches that there
-are: where it loses to one that does as much, it hits nothing. Of an update only counts what it adds.
+Figures, limits, confirmations and the window are those of rules: see `guard`. A patch is expanded beside the patches
+that there are: where it loses to one that does as much, it hits nothing. Of an update only counts what it adds.
 """
 
 from __future__ import annotations
@@ -9,13 +9,24 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from webhook.admission.confirmation import NOTHING, CarriedCode
+from webhook.admission.carried_text import CarriedText
+from webhook.admission.confirmation import NOTHING
 from webhook.admission.decision import BREAK_GLASS, AssumedPatch
-from webhook.admission.guard import SILENT, SWAPPED, GuardFindings, denied, deny, glass_hint, milder, warn, way_out
+from webhook.admission.guard import (
+    SILENT,
+    SWAPPED,
+    GuardFindings,
+    denied,
+    deny,
+    faults_of_new,
+    glass_hint,
+    milder,
+    warn,
+    way_out,
+)
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.over_limit import usual_rates
-from webhook.admission.patch_code import patch_code_about
 from webhook.admission.patch_limits import PatchCheck, all_may_soften
 from webhook.admission.window_figures import window_figures
 from webhook.api.patches import SOFTENED_KEYS
@@ -41,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-    from webhook.admission.confirmation import CodeSubject, ImpactToConfirm
+    from webhook.admission.confirmation import ImpactToConfirm
     from webhook.admission.context import AdmissionContext
     from webhook.admission.patch_limits import PartReason
     from webhook.admission.review import AdmissionRequest
@@ -57,7 +68,6 @@ PATCH_TAINTS: Final = DEVICES.child("taints")
 _NOTHING_NOW: Final = "taints no device now: the filter selects none, or other patches take precedence on all of them"
 _COMING: Final = "a pool is published in part only, so what is in use in it and has not come yet counts"
 _HIDDEN: Final = "other patches hide some of what it taints, and that counts: nothing is asked when they go"
-_ALSO_EVICTED: Final = "that is within the limits, but our worker adds the pods that it has evicted for the patch"
 _CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
 
 
@@ -65,14 +75,7 @@ def guard_patch(
     new: ResourceSlicePatch, old: ResourceSlicePatch | None, request: AdmissionRequest, context: AdmissionContext
 ) -> GuardFindings:
     """The guard's findings on a patch that is created (`old` is None) or updated. Raises OutOfTime."""
-    if context.policy.mode is PolicyMode.OFF:
-        return SILENT
     return _PatchGuarding(new, old, request, context).result()
-
-
-def code_about(patch: ResourceSlicePatch, context: AdmissionContext) -> CodeSubject:
-    """What a code for the patch is bound to."""
-    return patch_code_about(patch, context.now - CLOCK_SKEW)
 
 
 def breaks_glass(request: AdmissionRequest, context: AdmissionContext) -> bool:
@@ -202,22 +205,26 @@ class _PatchGuarding:
         self._request = request
         self._context = context
         self._settings: ImpactSettings = context.policy.impact
-        self._about = code_about(new, context)
-        self._code = CarriedCode(new, old, self._about, request, context)
+        self._check: PatchCheck | None = None
+        self._text = CarriedText(new, old, request, context, confirmable=self._confirmable)
+        self._hit: ImpactToConfirm | None = None
         self._evicts = any(each.effective_effect == NO_EXECUTE for each in nominal_rules(new))
 
     def result(self) -> GuardFindings:
         """Findings, the figures for the audit log, and what later reviews must count."""
         sight, annotations = self._context.sight, dict[str, str]()
+        if self._context.policy.mode is PolicyMode.OFF and not self._text.is_new:
+            return SILENT
         if sight is None:
             return self._answer([], annotations)
         findings = list(self._two_steps())
         self._context.budget.check("impact")
-        addition = PatchAddition(self._new, self._old, sight.inventory, self._context, whole=self._code.is_new)
+        addition = PatchAddition(self._new, self._old, sight.inventory, self._context, whole=self._text.is_new)
         findings += [warn(FILTER, text) for text in addition.remarks]
         if not addition.judged:
-            return self._answer([*findings, *self._needless_code(NOTHING)], annotations)
-        check = PatchCheck(addition.judged, self._request, self._context)
+            self._hit = None if addition.unknown else NOTHING
+            return self._answer(findings, annotations)
+        check = self._check = PatchCheck(addition.judged, self._request, self._context)
         if addition.unknown or sight.inventory is None:
             findings += self._unknown(check, addition)
             annotations["impact"] = f"unknown: {addition.unknown}"
@@ -231,17 +238,21 @@ class _PatchGuarding:
         self, findings: list[Finding], annotations: dict[str, str], assumed: AssumedPatch | None = None
     ) -> GuardFindings:
         """The result, with refusals as warnings where the policy only warns or the glass may be broken; see `guard`."""
-        glass = breaks_glass(self._request, self._context)
-        enforced, forged = self._context.policy.mode is PolicyMode.ENFORCE, list(self._forged())
-        broke = glass and denied([*forged, *(findings if enforced else ())])
+        mode, glass = self._context.policy.mode, breaks_glass(self._request, self._context)
+        enforced = mode is PolicyMode.ENFORCE
+        set_now = list(faults_of_new(self._text, self._hit, self._context, _CONFIRM))
+        if mode is PolicyMode.OFF:
+            findings, annotations, assumed = [], {}, None
+        broke = glass and denied([*set_now, *(findings if enforced else ())])
         if broke:
             annotations["impact"] = f"{annotations.get('impact', '')} {BREAK_GLASS}".lstrip()
-        kept = (*milder(findings, mild=glass or not enforced, turned_down=not glass), *milder(forged, mild=glass))
+        kept = (*milder(findings, mild=glass or not enforced, turned_down=not glass), *milder(set_now, mild=glass))
         if not kept and not annotations:
             return SILENT
-        # An untrusted caller could otherwise fill the window with rules that do not exist.
-        remembered = self._context.caller_trusted and not denied(kept)
-        return GuardFindings(kept, annotations, assumed if remembered else None, broke)
+        return GuardFindings(kept, annotations, None if denied(kept) else assumed, broke)
+
+    def _confirmable(self) -> bool:
+        return self._check is None or self._check.confirmable
 
     # --- what needs no inventory -----------------------------------------------------------------
 
@@ -250,17 +261,10 @@ class _PatchGuarding:
             detail = 'must not evict yet: create the patch with effect "None", look at its status, and change it then'
             yield deny(PATCH_TAINTS, detail if self._old is None else SWAPPED)
 
-    def _forged(self) -> Iterator[Finding]:
-        if self._code.forgery and not (self._code.unchecked and self._context.offline):
-            yield (warn if self._code.unchecked else deny)(_CONFIRM, self._code.forgery)
-
     def _unknown(self, check: PatchCheck, addition: PatchAddition) -> Iterator[Finding]:
         """The impact is not known, so only the reasons that do not depend on it can be reported."""
         if not check.acts:
             return
-        misfit = self._code.misfit(NOTHING)
-        if misfit:
-            yield deny(_CONFIRM, misfit)
         text = f"what it hits is not known: {addition.unknown}"
         reasons = check.reasons_unknown(addition.unknown, of_filter=addition.of_filter)
         if reasons and not self._are_excused(reasons):
@@ -270,8 +274,8 @@ class _PatchGuarding:
             yield warn(FILTER, text)
 
     def _are_excused(self, reasons: Iterable[PartReason]) -> bool:
-        """Whether the devices may be closed all the same. A new code is judged first, as with rules."""
-        return not self._code.is_new and all(each.excused for each in reasons)
+        """Whether the devices may be closed all the same. A new text is judged first, as with rules."""
+        return not self._text.is_new and all(each.excused for each in reasons)
 
     # --- what does -------------------------------------------------------------------------------
 
@@ -286,12 +290,10 @@ class _PatchGuarding:
         figures = [warn(FILTER, text) for text in figures_of(shown, check.leading, in_tree=check.in_tree)]
         if check.acts:
             figures += [warn(FILTER, text) for text in self._windows(check, inventory, impact)]
-        hit = check.to_confirm(impact) if check.acts else NOTHING
-        fault = self._code.fault(hit)
+        hit = self._hit = check.to_confirm(impact, self._old)
+        fault = self._text.fault(hit)
         if not reasons:
-            yield from [*figures, *self._needless_code(hit)]
-            if self._evicts and self._code.forgery and self._context.key is not None:
-                yield deny(FILTER, f"{summary_of(shown, check.leading)}: {_ALSO_EVICTED}; {self._way_out(hit)}")
+            yield from figures
         elif fault is None:
             annotations["impact"] += " confirmed"
             yield from figures
@@ -308,7 +310,7 @@ class _PatchGuarding:
         twice = self._settings.two_step and patch_skips_a_step(self._new, self._old)
         if (
             not twice
-            and not self._code.is_new
+            and not self._text.is_new
             and all_may_soften(reasons)
             and any(each.part.is_literal for each in reasons)
         ):
@@ -316,18 +318,10 @@ class _PatchGuarding:
                 yield warn(FILTER, f"{text}; with mode enforce it would become NoSchedule with {SOFTENED_KEYS}")
                 return
             text += "; /mutate softens such taints, but did not answer, or there is one of that key with NoSchedule"
-        yield deny(FILTER, f"{text}; {self._way_out(hit)}")
-        if self._code.text and not self._code.forgery:
+        yield deny(FILTER, f"{text}; {way_out(self._text, hit, self._settings, 'filter')}")
+        if self._text.text and not self._text.misplaced():
             yield deny(_CONFIRM, fault)
-
-    def _way_out(self, hit: ImpactToConfirm) -> str:
-        return way_out(self._about, hit, self._request, self._context, "filter")
 
     def _windows(self, check: PatchCheck, inventory: Inventory, impact: Impact) -> Iterator[str]:
         taint = Taint.of_rule(check.leading, in_tree=check.in_tree)
         return window_figures(impact, taint, inventory, self._context, check.in_time)
-
-    def _needless_code(self, hit: ImpactToConfirm) -> Iterator[Finding]:
-        misfit = self._code.misfit(hit)
-        if misfit:
-            yield deny(_CONFIRM, f"{misfit}; the patch needs no code, so leave the annotation out")

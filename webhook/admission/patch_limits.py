@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from webhook.admission.confirmation import ImpactToConfirm
     from webhook.admission.context import AdmissionContext
     from webhook.admission.review import AdmissionRequest
+    from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceTaintRule
     from webhook.inventory.fates import DeviceNames
     from webhook.inventory.impact import Impact
@@ -113,6 +114,7 @@ class PatchCheck:
             by_taint.setdefault((rule.taint.key, rule.taint.effect), []).append(rule)
         self.names = tuple(dict.fromkeys([names_of(rule.selector) for rule in acting]))
         self.parts = tuple([PartCheck(rules, self.names, request, context) for rules in by_taint.values()])
+        self._request = request
         self.in_time: Check = partial(context.budget.check, _PHASE)
         self.in_tree = context.policy.in_tree_evictor is InTreeEvictor.ACTIVE
 
@@ -146,9 +148,15 @@ class PatchCheck:
         effect = "" if self.acts else NO_EXECUTE
         return structs.replace(shown, siblings=siblings_of_rule(inventory, self.leading, effect, self.in_time))
 
-    def to_confirm(self, impact: Impact) -> ImpactToConfirm:
-        """The same as a code confirms it."""
-        return self.parts[0].to_confirm(impact)
+    def to_confirm(self, impact: Impact, stored: ResourceSlicePatch | None) -> ImpactToConfirm:
+        """Return the same as a text confirms it, with what was done for the patch as it is `stored`."""
+        part = self.parts[0] if self.parts else PartCheck(self.rules, self.names, self._request, self._context)
+        return part.to_confirm(impact)._replace(done=part.done(stored))
+
+    @property
+    def confirmable(self) -> bool:
+        """Whether no limit that applies says that no one may confirm it."""
+        return all(part.limits.confirmable for part in self.parts)
 
     # --- reasons ---------------------------------------------------------------------------------
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from webhook.admission.confirmation import CarriedCode
+from webhook.admission.carried_text import CarriedText
 from webhook.admission.decision import AssumedPatch
 from webhook.admission.defaulting import BACKDATED, edits_for
 from webhook.admission.impact_text import annotation_of
 from webhook.admission.over_limit import usual_rates
-from webhook.admission.patch_guard import PATCH_TAINTS, PatchAddition, breaks_glass, code_about
+from webhook.admission.patch_guard import PATCH_TAINTS, PatchAddition, breaks_glass
 from webhook.admission.patch_limits import PatchCheck, all_may_soften
 from webhook.admission.softening import AS_BEFORE, EVERY_ONE, SOFTENED, UNTOUCHED, SofteningResult
 from webhook.api.field import Finding, Severity, forbidden
@@ -46,9 +46,9 @@ def softening_of_patch(
     off = context.sight is None or context.policy.mode is PolicyMode.OFF
     if off or not literal or len(new.taints) > PATCH_TAINTS_MAX:
         return UNTOUCHED
-    code = CarriedCode(new, old, code_about(new, context), request, context)
-    # A new code allows the patch as it is, or the guard refuses it.
-    if code.is_new or breaks_glass(request, context) or _would_clash(new, literal):
+    text = CarriedText(new, old, request, context, confirmable=lambda: True)
+    # A new text allows the patch as it is, or the guard refuses it.
+    if text.is_new or breaks_glass(request, context) or _would_clash(new, literal):
         return UNTOUCHED
     rates = usual_rates(context)
     if old is not None and literal <= old.softened_keys:
@@ -58,13 +58,13 @@ def softening_of_patch(
     twice = context.policy.impact.two_step and patch_skips_a_step(new, old)
     if context.policy.mode is not PolicyMode.ENFORCE or twice:
         return UNTOUCHED
-    return _decided(new, old, code, request, context)
+    return _decided(new, old, text, request, context)
 
 
 def _decided(
     new: ResourceSlicePatch,
     old: ResourceSlicePatch | None,
-    code: CarriedCode,
+    text: CarriedText,
     request: AdmissionRequest,
     context: AdmissionContext,
 ) -> SofteningResult:
@@ -85,15 +85,15 @@ def _decided(
         reasons = check.reasons(inventory, impact)
         over = [each.reason.short for each in reasons]
         figures = annotation_of(check.shown(inventory, impact), acts=True, over=over)
-        if reasons and code.fault(check.to_confirm(impact)) is None:
+        if reasons and check.confirmable and text.fault(check.to_confirm(impact, old)) is None:
             return UNTOUCHED
     chosen = parts if reasons else [part for part in parts if part.limits.soften is Softening.ALWAYS]
     if not all_may_soften(reasons):
         return UNTOUCHED
     if not chosen:
-        if addition.unknown or inventory is None or not context.caller_trusted:
+        if addition.unknown or inventory is None:
             return UNTOUCHED
-        # The next patch must know of it. An untrusted caller could fill the window.
+        # The next patch must know of it.
         return SofteningResult(left=AssumedPatch(addition.stored, check.names, impact))
     soft = _soft(new, old, [part.key for part in chosen], context.now)
     why = "; ".join(dict.fromkeys([each.reason.text for each in reasons])) or EVERY_ONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.admission.author import REQUESTED_BY, claimed_author, same_author
+from webhook.admission.author import REQUESTED_BY, UNNAMEABLE, texts_of
 from webhook.admission.claim_view import ClaimView
 from webhook.admission.decision import Change, Difference
 from webhook.admission.rulings import (
@@ -17,7 +17,7 @@ from webhook.admission.rulings import (
     unknown_author,
     who_asks,
 )
-from webhook.api.claims import CLAIMING, ResourceClaimTemplate
+from webhook.api.claims import CLAIMING, ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.policy.model import DEFAULT_RULE, Action, PolicyMode, UnknownAuthor
 from webhook.policy.ports import Requester
@@ -63,7 +63,7 @@ def policy_findings(
     `excess` describes what was cut off the object: that is not judged, and counts against it.
     """
     if isinstance(new, CLAIMING):
-        if not claims_matter(context.judge) and context.candidate is None and context.key is None:
+        if isinstance(new, ResourceClaim) and context.candidate is None and not claims_matter(context.judge):
             return SILENT
         claiming = ClaimView(new, request, context, excess)
         if claiming.for_extended_resource:
@@ -81,8 +81,8 @@ def _on_claim(claiming: ClaimView, old: Any, request: AdmissionRequest, context:
     updating = old is not None
     candidate = context.candidate
     findings: list[Finding] = []
-    if claiming.is_template and not updating:
-        findings += _authorship(claiming, request, context)
+    if isinstance(claiming.new, ResourceClaimTemplate) and not updating:
+        findings += _authorship(claiming.new, request, context)
     said, active = _findings_and_rulings(claiming, context.judge, context, updating=updating)
     findings += said
     others: tuple[Difference, ...] = ()
@@ -104,11 +104,11 @@ def _findings_and_rulings(
     scope = claiming.scope()
     findings: list[Finding] = []
     if scope.requester is None:
-        # The author of an object that was cut cannot be verified: that must not be a way around rules on authors.
+        # A template that was cut gets no author: that must not be a way around rules on authors.
         if judge.policy.unknown_author is UnknownAuthor.ALLOW and not claiming.cut:
             return [], _NO_RULINGS
         if claiming.tolerates:
-            findings.append(unknown_author(judge, updating=updating))
+            findings.append(unknown_author(judge, context.authors_unproved, updating=updating))
     by_mode = judge.mode_turns_down(generated=claiming.generated, updating=updating)
     if claiming.excess is not None:
         findings += not_judged(claiming.excess, judge, scope, mode, context.now, by_mode=by_mode)
@@ -128,24 +128,20 @@ def _in_time(rulings: tuple[Ruling, ...], context: AdmissionContext) -> Iterator
         yield ruling
 
 
-def _authorship(claiming: ClaimView, request: AdmissionRequest, context: AdmissionContext) -> Iterator[Finding]:
-    """Whether a new template names its sender as the author, as /mutate makes it do."""
-    new = claiming.new
-    if context.key is None or context.policy.mode is PolicyMode.OFF or not isinstance(new, ResourceClaimTemplate):
+def _authorship(new: ResourceClaimTemplate, request: AdmissionRequest, context: AdmissionContext) -> Iterator[Finding]:
+    """Whether a new template names its sender as the author, as /mutate makes it do. A file is not sent yet."""
+    if context.offline or context.policy.mode is PolicyMode.OFF:
         return
     annotation = new.claim_meta.annotations.get(REQUESTED_BY)
-    requester = Requester(request.username, request.groups)
-    author = claiming.author(annotation)
-    if author is not None and same_author(author, requester):
-        return
-    claimed = claimed_author(annotation)
-    if author is not None or (claimed is not None and not same_author(claimed, requester)):
+    texts = texts_of(Requester(request.username, request.groups))
+    if annotation is not None and annotation not in texts:
         text = "names another author than the requester; leave it out, the webhook writes it"
-        enforced = context.policy.mode is PolicyMode.ENFORCE
-        yield Finding.refusal(forbidden(_TEMPLATE_AUTHOR, text), enforced=enforced, rule=AUTHOR_RULE)
-    elif claims_matter(context.judge):
-        text = "does not prove who wrote this; claims made from the template will have an unknown author"
-        yield Finding(Severity.WARN, forbidden(_TEMPLATE_AUTHOR, text), rule=AUTHOR_RULE)
+        error = forbidden(_TEMPLATE_AUTHOR, text if texts else f"must be left out: {UNNAMEABLE}")
+        yield Finding.refusal(error, enforced=context.policy.mode is PolicyMode.ENFORCE, rule=AUTHOR_RULE)
+    elif annotation is None and claims_matter(context.judge):
+        text = "is missing" if texts else f"is missing, because {UNNAMEABLE}"
+        error = forbidden(_TEMPLATE_AUTHOR, f"{text}; claims made from the template will have an unknown author")
+        yield Finding(Severity.WARN, error, rule=AUTHOR_RULE)
 
 
 def _on_taint(new: Any, old: Any, request: AdmissionRequest, context: AdmissionContext) -> PolicyFindings:

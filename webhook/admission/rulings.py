@@ -136,13 +136,13 @@ def at_most(findings: list[Finding], maximum: int) -> list[Finding]:
     return sorted(findings, key=lambda finding: finding.severity is not Severity.DENY)[:maximum]
 
 
-def unknown_author(judge: Judge, *, updating: bool) -> Finding:
-    """The finding on a generated claim with tolerations whose author is not proved."""
+def unknown_author(judge: Judge, unproved: str, *, updating: bool) -> Finding:
+    """The finding on a generated claim with tolerations whose author is not known; `unproved` is why none is."""
     policy = judge.policy
     refused = policy.unknown_author is UnknownAuthor.DENY and not updating
     path = Path.root().child("metadata", "annotations").key(REQUESTED_BY)
-    text = "does not prove who wrote the claim's template; to make it do so, create the template again"
-    error = forbidden(path, text)
+    text = "does not prove who wrote the claim's template"
+    error = forbidden(path, f"{text}: {unproved}" if unproved else f"{text}; create the template again")
     if refused:
         return Finding.refusal(error, enforced=policy.mode is PolicyMode.ENFORCE, rule=UNKNOWN_AUTHOR)
     return Finding(Severity.WARN, error, rule=UNKNOWN_AUTHOR)

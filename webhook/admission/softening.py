@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.admission.confirmation import CarriedCode, about_of
+from webhook.admission.carried_text import CarriedText
 from webhook.admission.decision import AssumedRule
 from webhook.admission.defaulting import BACKDATED, rule_time
 from webhook.admission.impact_text import annotation_of
@@ -63,9 +63,11 @@ def softening_of(
     if not _may_become(new) or context.sight is None or mode is PolicyMode.OFF:
         return UNTOUCHED
     check = LimitCheck(new, old, request, context)
-    code = CarriedCode(new, old, about_of(new, backdated=check.backdated), request, context)
-    # A new code allows the rule as it is, or the guard refuses it.
-    if not check.softens or check.breaks_glass() or code.is_new:
+    text = CarriedText(
+        new, old, request, context, confirmable=lambda: check.limits.confirmable, backdated=check.backdated
+    )
+    # A new text allows the rule as it is, or the guard refuses it.
+    if not check.softens or check.breaks_glass() or text.is_new:
         return UNTOUCHED
     if old is not None and old.softened:
         again = _soft(new, _time_again(new, old, context.now))
@@ -74,7 +76,7 @@ def softening_of(
     twice = context.policy.impact.two_step and skips_a_step(new, old)
     if mode is not PolicyMode.ENFORCE or twice or not _does_more(new, old, context):
         return UNTOUCHED
-    return _Softener(check, code, new, old, context).result()
+    return _Softener(check, text, new, old, context).result()
 
 
 def _does_more(new: DeviceTaintRule, old: DeviceTaintRule | None, context: AdmissionContext) -> bool:
@@ -88,13 +90,13 @@ class _Softener:
     def __init__(
         self,
         check: LimitCheck,
-        code: CarriedCode,
+        text: CarriedText,
         new: DeviceTaintRule,
         old: DeviceTaintRule | None,
         context: AdmissionContext,
     ) -> None:
         self._check = check
-        self._code = code
+        self._text = text
         self._new = new
         self._old = old
         self._context = context
@@ -115,9 +117,8 @@ class _Softener:
         hit = self._check.to_confirm(impact)
         reasons = tuple(self._check.reasons(inventory, impact, hit))
         if not reasons and not self._always:
-            # The next of a thousand rules must know of it. An untrusted caller could fill the window.
-            return SofteningResult(left=AssumedRule(self._new, impact) if self._context.caller_trusted else None)
-        confirmed = (self._old is None or not self._old.softened) and self._code.fault(hit) is None
+            return SofteningResult(left=AssumedRule(self._new, impact))  # the next of a thousand rules must know of it
+        confirmed = (self._old is None or not self._old.softened) and self._text.fault(hit) is None
         if confirmed or not all_soften(reasons):
             return UNTOUCHED
         named = self._check.with_gangs(inventory, impact)

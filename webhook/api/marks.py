@@ -30,7 +30,7 @@ _SAME_CLAIM: Final = "nothing beyond the gang: the pod waits for others of its n
 MARKS: Final = (
     Mark(_own("data", "description", "owner", "ticket"), "rules", _AUTHORS, "is shown to people"),
     Mark(_own("evict", "evictions-per-second", "expires-at", "not-before", "scope"), "rules", _AUTHORS, _ITSELF),
-    Mark(_own("confirm-impact"), "rules, patches", _AUTHORS, "is refused unless it was signed"),
+    Mark(_own("confirm-impact"), "rules, patches", _AUTHORS, "must be of this object, and say no more than it hits"),
     Mark(_own("softened-from", "softened-keys"), "rules, patches", "/mutate", "makes the worker stricter"),
     Mark(_own("patch", "hardware-of"), "rules", "patch controller", "nothing: name, taint and selector decide"),
     Mark(("ownerReferences",), "rules", "patch controller", "nothing: name, taint and selector decide"),
@@ -47,7 +47,7 @@ MARKS: Final = (
     ),
     Mark(("kueue.x-k8s.io/pod-group-name",), "pods", _AUTHORS, _SAME_CLAIM),
     Mark(("kubernetes.io/config.mirror",), "pods", "kubelets", "keeps its own pod, which no API call can end"),
-    Mark(_own("requested-by"), "claims, templates", "/mutate", "is refused or dropped: the signature decides"),
+    Mark(_own("requested-by"), "claims, templates", "/mutate", "is refused or dropped: API servers know the user"),
     Mark(_own("defaulted-tolerations"), "claims, templates", "/mutate", "is dropped: the policy decides"),
     Mark(
         ("resource.kubernetes.io/extended-resource-claim", "resource.kubernetes.io/pod-claim-name"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -115,6 +116,20 @@ def parse_time(text: str) -> datetime | None:
         return time + offset if match[8] == "-" else time - offset
     except (ValueError, OverflowError):
         return None
+
+
+def changed_at(metadata: Mapping[str, JSON], field: str) -> datetime | None:
+    """When a field was last written, by the managers who own it; else when the object was created; None if unknown.
+
+    `field` is one step of the path, as `data`. Source: k8s.io/apimachinery/pkg/apis/meta/v1 (`ManagedFieldsEntry`).
+    """
+    entries, step = metadata.get("managedFields"), f'"f:{field}"'
+    times = [
+        parse_time(str(entry.get("time")))
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict) and step in json.dumps(entry.get("fieldsV1"))
+    ]
+    return max(filter(None, times), default=parse_time(str(metadata.get("creationTimestamp"))))
 
 
 def format_time(time: datetime) -> str:

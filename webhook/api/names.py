@@ -16,7 +16,5 @@ OWN_NAMESPACE: Final = PROGRAM
 """Where everything is installed, unless an overlay says otherwise."""
 POLICY_NAME: Final = f"{PROGRAM}-policy"
 """The ConfigMap with the policy."""
-KEY_NAME: Final = f"{PROGRAM}-key"
-"""The Secret with the key that seals authors and confirmation codes."""
 CA_NAME: Final = f"{PROGRAM}-ca"
 """The Secret with the CA of self-managed certificates."""

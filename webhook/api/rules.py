@@ -16,6 +16,8 @@ from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, ObjectMeta, par
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, decode_taint
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from webhook.api.field import JSON
 
 DATA: Final = f"{OWN_GROUP}/data"
@@ -53,6 +55,12 @@ NOTED_ANNOTATIONS: Final = frozenset({REASONS})
 """Annotations that only our controllers write and read."""
 NEVER: Final = datetime.max.replace(tzinfo=UTC)
 """What `/not-before` means if it is no time."""
+
+EVICTED_PODS: Final = f"{OWN_GROUP}/EvictedPods"
+"""Condition, set once a pod was evicted for the rule; the message is the count since it was created, in digits."""
+COUNTED_PODS: Final = f"{OWN_GROUP}/CountedPods"
+"""Condition, set once another number of pods counts against the rule's ceiling; the message is it, in digits."""
+_DIGITS_MOST: Final = 9
 
 OWN_RATE_BURST: Final = 10
 """Burst of a taint with a rate of its own (N-13)."""
@@ -266,3 +274,25 @@ def decode_condition(reader: Reader) -> Condition:
         reader.integer("observedGeneration") or 0,
         reader.time("lastTransitionTime"),
     )
+
+
+def condition_of(conditions: Iterable[Condition], kind: str) -> Condition | None:
+    """The condition of type `kind`, or None."""
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def evicted_pods(conditions: Iterable[Condition]) -> int:
+    """Return the number of pods evicted for the rule, from its conditions, so that progress survives a restart."""
+    return _count_in(condition_of(conditions, EVICTED_PODS)) or 0
+
+
+def counted_pods(conditions: Iterable[Condition]) -> int:
+    """Return how many evicted pods count against the rule's ceiling, from its conditions."""
+    counted = _count_in(condition_of(conditions, COUNTED_PODS))
+    return evicted_pods(conditions) if counted is None else counted
+
+
+def _count_in(condition: Condition | None) -> int | None:
+    if condition is None or not condition.message.isdecimal() or len(condition.message) > _DIGITS_MOST:
+        return None
+    return int(condition.message)

@@ -117,21 +117,3 @@ class NameSettings:
     """How long an answer stands in until the watch shows the object."""
     remembered_most: int = 1000
     """Answers of one kind that are kept; the oldest is dropped first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeySettings:
-    """Where the key is, and how often it is read."""
-
-    namespace: str
-    name: str
-    absent_seconds: float = 5.0
-    """The first wait for a Secret that is missing or unusable; each further one doubles it."""
-    absent_most_seconds: float = 5.0
-    """The longest such wait: a replica of `serve` is not ready without its key."""
-    unavailable_seconds: float = 1.0
-    """The first wait for an API server that does not answer; each further one doubles it."""
-    unavailable_most_seconds: float = 5.0
-    """The longest wait: an API server that is back is noticed this soon."""
-    present_seconds: float = 300.0
-    """How often a usable key is read again, because it may have been replaced."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid, not_supported, required
 from webhook.api.meta import NamespacedName
-from webhook.api.names import KEY_NAME, WORKER
+from webhook.api.names import WORKER
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.environment import unknown_variables
 from webhook.config.flags import (
@@ -19,7 +19,6 @@ from webhook.config.flags import (
     flag_path,
     value_of,
 )
-from webhook.config.namespace import key_secret
 from webhook.config.shared import (
     CLUSTER,
     LOG_FORMAT,
@@ -32,7 +31,6 @@ from webhook.config.shared import (
 )
 from webhook.config.texts import (
     as_count,
-    as_file,
     as_interval,
     as_namespaced,
     as_rate,
@@ -85,14 +83,6 @@ _EVICT_FLAGS: Final = (
     Flag("kube-api-burst", "burst size for requests to the API server", as_count, "200", "N"),
     Flag("concurrent-evictions", "eviction requests in flight at the same time", as_count, "32", "N"),
     *POLICY,
-    Flag("key-file", "key that verifies confirmation codes; instead of the Secret", as_file, None, "F"),
-    Flag(
-        "key-secret",
-        f"the Secret with that key, only read (default {KEY_NAME} in --namespace; none in mode observe)",
-        as_namespaced,
-        None,
-        "NS/NAME",
-    ),
     Flag(
         "audit-interval",
         "how often stored templates and claims are checked against the policy, for metrics; 0 for never",
@@ -128,9 +118,6 @@ class EvictSettings:
     """None: this is the only process, and it leads."""
     policy_file: FilePath | None
     policy_config_map: NamespacedName | None
-    key_file: FilePath | None
-    key_secret: NamespacedName | None
-    """If there is no key file either, codes are not verified; only mode observe may do that."""
     audit_interval: timedelta | None
     """None: never."""
     """Needs an audit."""
@@ -173,8 +160,6 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
         lease=lease if values["leader-elect"] else None,
         policy_file=values["policy-file"],
         policy_config_map=followed_config_map(values, namespace),
-        key_file=values["key-file"],
-        key_secret=_key_secret(values, namespace),
         audit_interval=values["audit-interval"],
         health_address=values["health-probe-bind-address"],
         metrics_address=values["metrics-bind-address"],
@@ -187,7 +172,6 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
 def _check(values: Mapping[str, Any], errors: list[FieldError]) -> None:
     """Adds what is wrong with flags that do not fit together."""
     either_of("policy-file", "policy-configmap", values, errors)
-    either_of("key-file", "key-secret", values, errors)
     if values["in-tree"] is InTree.UNKNOWN:
         errors.append(not_supported(flag_path("--in-tree"), InTree.UNKNOWN.value, [InTree.ACTIVE, InTree.ABSENT]))
     if values["mode"] is Mode.REPLACEMENT and values["in-tree"] is InTree.ACTIVE:
@@ -196,11 +180,3 @@ def _check(values: Mapping[str, Any], errors: list[FieldError]) -> None:
         )
     if values["leader-elect-lease"] is not None and not values["leader-elect"]:
         errors.append(required(flag_path("--leader-elect"), "must come with --leader-elect-lease"))
-
-
-def _key_secret(values: Mapping[str, Any], namespace: str) -> NamespacedName | None:
-    """None if the key is in a file, and in mode observe, which evicts nothing and needs no access to the Secret."""
-    given: NamespacedName | None = values["key-secret"]
-    if given is not None or values["key-file"] is not None:
-        return given
-    return key_secret(namespace) if values["mode"].acts else None

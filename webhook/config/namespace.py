@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.meta import NamespacedName
-from webhook.api.names import KEY_NAME, OWN_NAMESPACE, POLICY_NAME
+from webhook.api.names import OWN_NAMESPACE, POLICY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +37,3 @@ def own_namespace(environment: Mapping[str, str] | None = None, account_file: Pa
 def policy_config_map(namespace: str) -> NamespacedName:
     """Where an installation in the namespace has its policy."""
     return NamespacedName(namespace, POLICY_NAME)
-
-
-def key_secret(namespace: str) -> NamespacedName:
-    """Where an installation in the namespace has its key."""
-    return NamespacedName(namespace, KEY_NAME)

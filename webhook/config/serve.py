@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.field import FieldError, invalid, required
 from webhook.api.meta import NamespacedName
-from webhook.api.names import CA_NAME, KEY_NAME, PROGRAM, WORKER
+from webhook.api.names import CA_NAME, PROGRAM, WORKER
 from webhook.certificates.settings import TLSVersion
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.certificates import CONFIGURATIONS, certificates_of
@@ -21,7 +21,6 @@ from webhook.config.flags import (
     flag_path,
     value_of,
 )
-from webhook.config.namespace import key_secret
 from webhook.config.shared import (
     CLUSTER,
     LOG_FORMAT,
@@ -92,14 +91,6 @@ _SERVE_FLAGS: Final = (
         "false",
     ),
     *POLICY,
-    Flag("key-file", "key that signs the authors of templates; instead of the Secret", as_file, None, "F"),
-    Flag(
-        "key-secret",
-        f"the Secret with that key, filled if it is empty (default {KEY_NAME} in --namespace)",
-        as_namespaced,
-        None,
-        "NS/NAME",
-    ),
     Flag(
         "eviction-lease",
         f"the lease of the eviction worker, read while the policy softens rules (default {WORKER} in --namespace)",
@@ -170,12 +161,6 @@ _SERVE_FLAGS: Final = (
         "NAMES",
     ),
     Flag(
-        "trust-unauthenticated-callers",
-        "trust callers without a certificate; only if nothing but API servers can reach the port: docs/callers.md",
-        as_switch,
-        "false",
-    ),
-    Flag(
         "tls-min-version",
         "minimum TLS version for reviews: VersionTLS12 or VersionTLS13",
         TLSVersion,
@@ -227,8 +212,6 @@ class ServeSettings:
     """None without a cluster."""
     policy_file: FilePath | None
     policy_config_map: NamespacedName | None
-    key_file: FilePath | None
-    key_secret: NamespacedName | None
     eviction_lease: NamespacedName | None
     """None without a cluster."""
     log_format: LogFormat
@@ -240,7 +223,6 @@ class ServeSettings:
     slice_attributes: bool = False
     client_names: tuple[str, ...] = ()
     """A client's certificate must have one of these; empty if no certificate is required."""
-    trust_unauthenticated_callers: bool = False
     tls_min_version: TLSVersion = TLSVersion.TLS12
     listener: ListenerSettings = field(default_factory=ListenerSettings)
     reviews: ReviewSettings = field(default_factory=ReviewSettings)
@@ -278,7 +260,6 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
         patch_account=_user_name(values["patch-account"], namespace),
         slice_attributes=values["slice-attributes"],
         client_names=client_names,
-        trust_unauthenticated_callers=values["trust-unauthenticated-callers"],
         tls_min_version=values["tls-min-version"],
         unknown_variables=unknown_variables(environment, (flag.variable for flag in _SERVE_FLAGS)),
     )
@@ -291,26 +272,22 @@ def _user_name(account: str, namespace: str) -> str:
 
 def _client_names(values: Mapping[str, Any], errors: list[FieldError]) -> tuple[str, ...]:
     """Which client certificates are accepted: names without a CA would prove nothing."""
-    names, trusting = values["client-names"], "trust-unauthenticated-callers"
+    names = values["client-names"]
     if values["client-ca-file"] is None:
         if names is not None:
             errors.append(required(flag_path("--client-ca-file"), "must come with --client-names"))
         return ()
-    if values[trusting]:
-        detail = "may not be given together with --client-ca-file"
-        errors.append(invalid(flag_path(f"--{trusting}"), True, detail))  # noqa: FBT003 -- a value
     return names or (CLIENT_NAME,)
 
 
 def _sources(values: Mapping[str, Any], namespace: str, errors: list[FieldError]) -> dict[str, Any]:
-    """Where the policy and the key come from: a file, or an object of the cluster."""
+    """Where the policy comes from: a file, or an object of the cluster."""
     standalone = values["standalone"]
     either_of("policy-file", "policy-configmap", values, errors)
-    either_of("key-file", "key-secret", values, errors)
     if standalone:
         errors.extend(
             invalid(flag_path(f"--{name}"), str(values[name]), "may not be given together with --standalone")
-            for name in ("kubeconfig", "context", "policy-configmap", "key-secret", "eviction-lease")
+            for name in ("kubeconfig", "context", "policy-configmap", "eviction-lease")
             if values[name] is not None
         )
         errors.extend(
@@ -319,12 +296,9 @@ def _sources(values: Mapping[str, Any], namespace: str, errors: list[FieldError]
             if values[name]
         )
     in_cluster = not standalone
-    secret = key_secret(namespace) if in_cluster else None
     return {
         "cluster": ClusterSettings(kubeconfig=values["kubeconfig"], context=values["context"]) if in_cluster else None,
         "policy_file": values["policy-file"],
         "policy_config_map": followed_config_map(values, namespace) if in_cluster else None,
-        "key_file": values["key-file"],
-        "key_secret": None if values["key-file"] else values["key-secret"] or secret,
         "eviction_lease": values["eviction-lease"] or (NamespacedName(namespace, WORKER) if in_cluster else None),
     }

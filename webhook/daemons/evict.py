@@ -11,9 +11,11 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from webhook import __version__, runtime
+from webhook.admission.confirmation import confirms, read_text
 from webhook.admission.recent_impact import totals
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.names import WORKER
+from webhook.api.rules import CONFIRM_IMPACT
 from webhook.cluster.cache.claims_horizon import ClaimsHorizon
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache
@@ -33,14 +35,13 @@ from webhook.cluster.settings import InventorySettings
 from webhook.config.command_line import program
 from webhook.config.evict import EvictSettings, parse_evict
 from webhook.config.flags import ConfigError
-from webhook.daemons.confirmation_key import CodeKey
 from webhook.daemons.eviction_policy import EvictionPolicy
-from webhook.daemons.input_files import faults_of
+from webhook.daemons.input_files import policy_faults_of
 from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
 from webhook.daemons.policy_loader import PolicyLoader
 from webhook.daemons.system_clock import SystemClock
 from webhook.daemons.wiring import cluster_credentials, policy_stages, read_policy
-from webhook.eviction.ceiling import Confirmation, ceiling_of
+from webhook.eviction.ceiling import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.controller import Controller
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.loop_monitor import LoopMonitor
@@ -74,6 +75,7 @@ log = logging.getLogger(__name__)
 _USAGE: Final = 2
 _TOTALS_SECONDS: Final = 60.0
 _NO_PATCH: Final = "the patch is not known"
+_FOR_ANOTHER: Final = "it was printed for another object, or for this one before it was changed"
 _KNOWN: Final = (OSError, NoCredentials, LeadershipLost)
 """Errors that are logged without a traceback."""
 
@@ -86,7 +88,7 @@ def run(arguments: Sequence[str]) -> int:
     """Runs until a signal. Returns 2 for unusable flags and files, no cluster, and modes that must not run here."""
     try:
         settings = parse_evict(program(), arguments, os.environ)
-        faults = faults_of(settings)
+        faults = policy_faults_of(settings)
     except ConfigError as error:
         faults = str(error).splitlines()
     if faults:
@@ -140,7 +142,6 @@ class Worker:
         self._policy_loader = PolicyLoader(self._policies, self._metrics.policy, read_policy)
         self._policy = EvictionPolicy(self._policies, on_change=self._replan_all)
         self._audit = self._periodic_audit()
-        self._key = CodeKey(settings, self._cluster, self._replan_all, chance)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         self._checks, self._in_tree, self._totals_at = Checks(), InTree.UNKNOWN, 0.0
         self._known_totals: Numbers | None = None
@@ -153,7 +154,6 @@ class Worker:
         """All stages in start order; only the leader starts those after the lease."""
         self._checks.add("policy", lambda: self._policy_loader.problem or self._policy.problem)
         self._checks.add("inventory", lambda: self._cache.problem)
-        self._checks.inform("key", lambda: self._key.problem)
         self._checks.inform("patches", lambda: self._patches.problem)
         self._metrics.watch_readiness(self._checks.problems)
         stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *self._listeners()]
@@ -161,9 +161,6 @@ class Worker:
         stages += [Stage(name="cluster", start=cluster.open, stop=cluster.close) for cluster in clusters]
         stages += policy_stages(self._cluster, self._settings, self._policy_loader, self._metrics)
         stages.append(Stage(name="profiles", start=self._policy.acquired))
-        stages += self._key.stages()
-        if self._key.expected:
-            self._metrics.watch_key(lambda: self._key.in_place)
         caches = (("namespaces", self._namespaces), ("budgets", self._budgets), ("rules", self._in_tree_writes))
         stages += [Stage(name=name, work=cache.reflector.run) for name, cache in caches]
         stages.append(Stage(name="patches", work=self._patches.reflector.run, start=self._patches.looked))
@@ -352,18 +349,29 @@ class Worker:
         return self._known_totals
 
     def _ceiling_of(self, rule: DeviceTaintRule) -> Ceiling | None:
-        return self._ceiling_by(rule, self._key.confirmation_of(rule))
+        return self._ceiling_by(rule, self._confirmed_by(rule))
 
     def _patch_ceiling_of(self, rule: DeviceTaintRule, patch: ResourceSlicePatch | None) -> Ceiling | None:
-        """The ceiling of a patch by its code, or by the limits for the taint of one of its rules."""
+        """The ceiling of a patch by its confirmation, or by the limits for the taint of one of its rules."""
         if patch is not None:
-            return self._ceiling_by(rule, self._key.confirmation_of(patch))
+            return self._ceiling_by(rule, self._confirmed_by(patch))
         problem = self._patches.problem
         unknown = f"{_NO_PATCH}: {problem}" if problem else _NO_PATCH
-        return self._ceiling_by(rule, Confirmation(code_problem=unknown))
+        return self._ceiling_by(rule, Confirmed(problem=unknown))
 
-    def _ceiling_by(self, rule: DeviceTaintRule, confirmation: Confirmation) -> Ceiling | None:
-        return ceiling_of(rule, self._policy.policy, self._totals, confirmation, self._protected)
+    def _confirmed_by(self, judged: DeviceTaintRule | ResourceSlicePatch) -> Confirmed:
+        """What the text on a rule or patch allows; its writer is believed, as admission has judged it."""
+        text = judged.meta.annotations.get(CONFIRM_IMPACT, "")
+        said = read_text(text)
+        if said is None:
+            return Confirmed(problem="it cannot be read") if text else NOT_CONFIRMED
+        if not confirms(said.of, judged):
+            return Confirmed(problem=_FOR_ANOTHER)
+        most = said.hit.numbers.grown(self._policy.policy.impact.tolerance_percent)
+        return Confirmed(said.hit.done + most.pods, most.namespaces)
+
+    def _ceiling_by(self, rule: DeviceTaintRule, confirmed: Confirmed) -> Ceiling | None:
+        return ceiling_of(rule, self._policy.policy, self._totals, confirmed, self._protected)
 
     def _protected(self, namespaces: Collection[str]) -> frozenset[str]:
         """The namespaces that the policy protects. One that is not known counts as protected."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import Path
 from webhook.daemons.wiring import read_policy
-from webhook.files.keys import key_in
 from webhook.files.regular import text_of
 
 if TYPE_CHECKING:
@@ -24,16 +23,8 @@ if TYPE_CHECKING:
 _SHOWN: Final = 16
 
 
-def faults_of(settings: ServeSettings | EvictSettings) -> list[str]:
-    """One line for each fault, with the flag and the file."""
-    found = policy_faults_of(settings)
-    if settings.key_file is not None:
-        found += [f"--key-file: {why}" for why in _key_faults(settings.key_file)]
-    return found
-
-
 def policy_faults_of(settings: ServeSettings | EvictSettings | PatchSettings) -> list[str]:
-    """Likewise, of the policy file alone."""
+    """Return one line for each fault of the policy file, with the flag and the file."""
     path = settings.policy_file
     return [] if path is None else [f"--policy-file: {path}: {why}" for why in _policy_faults(path)]
 
@@ -62,10 +53,3 @@ def _policy_faults(path: FilePath) -> Iterator[str]:
         yield from map(str, errors[:_SHOWN])
         if len(errors) > _SHOWN:
             yield f"and {len(errors) - _SHOWN} more; `check --policy {path}` shows all"
-
-
-def _key_faults(path: FilePath) -> Iterator[str]:
-    try:
-        key_in(path)
-    except OSError as error:
-        yield f"{path}: cannot be read: {error.strerror}" if error.strerror else str(error)

@@ -1,7 +1,7 @@
 """Counts what `audit` would list, at intervals and only in the leader: metrics, and a log line.
 
-So the effect of a new rule, or of an exception that ends, is known in advance. Authors of templates are not verified:
-the worker may not read the key.
+So the effect of a new rule, or of an exception that ends, is known in advance. Authors of templates are as they claim:
+the worker may not read the policy that proves them.
 """
 
 from __future__ import annotations

@@ -20,10 +20,9 @@ from webhook.config.command_line import program
 from webhook.config.flags import ConfigError
 from webhook.config.serve import ServeSettings, parse_serve
 from webhook.daemons.certificates import certificate_source
-from webhook.daemons.input_files import faults_of, folder_faults
+from webhook.daemons.input_files import folder_faults, policy_faults_of
 from webhook.daemons.wiring import cluster_of, read_policy, review_state_stages
 from webhook.runtime import Stage, Stages
-from webhook.server.callers import Callers
 from webhook.server.http import Reviews
 from webhook.server.listener import NOT_LISTENING, Listener
 from webhook.server.probes import Checks, exposition, health
@@ -67,7 +66,7 @@ def _faults(settings: ServeSettings) -> list[str]:
     folder = []
     if isinstance(certificates, FileSettings):
         folder = folder_faults(certificates.certificate_file)
-    return folder + faults_of(settings)
+    return folder + policy_faults_of(settings)
 
 
 def _error_text(cause: BaseException) -> str:
@@ -83,11 +82,9 @@ def build(settings: ServeSettings) -> Stages:
     cluster = cluster_of(settings)
     checks = Checks()
     source = certificate_source(settings.certificates, cluster, checks, now=_now, metrics=metrics)
-    callers = Callers(settings.client_names, trust_everyone=settings.trust_unauthenticated_callers)
-    metrics.callers_authenticated.set(callers.authenticated)
     tls = listening_context(
         lambda: source.context,
-        client_certificates=callers.authenticated,
+        client_certificates=bool(settings.client_names),
         oldest_version=settings.tls_min_version,
         tell_failure=HandshakeFailures(metrics).tell,
         handshake_seconds=settings.listener.handshake_seconds,
@@ -95,7 +92,7 @@ def build(settings: ServeSettings) -> Stages:
     reviews = Listener(
         "reviews",
         settings.address,
-        Reviews(settings.reviews, metrics, state, callers),
+        Reviews(settings.reviews, metrics, state, settings.client_names),
         settings.listener,
         tls=tls,
         count_bad_request=metrics.count_bad_request,
@@ -103,14 +100,14 @@ def build(settings: ServeSettings) -> Stages:
     decided_by = review_state_stages(settings, cluster, state, metrics, checks, _now)
     checks.add("listener", lambda: _not_listening(reviews, checks))
     metrics.watch_readiness(checks.problems)
-    checks.inform("callers", lambda: callers.problem)
+    metrics.watch_requesters(state.assumed_rules.not_counted)
     stages = [runtime.lag_stage(metrics.event_loop_lag.observe), *_probe_stages(settings, metrics, checks)]
     if cluster is not None:
         stages.append(Stage(name="cluster", start=cluster.open, stop=cluster.close))
     stages += [
         *runtime.side_by_side([*decided_by, Stage(name="certificate", work=source.run, start=source.loaded)]),
         Stage(name="reviews", start=reviews.start, stop=reviews.stop),
-        _readiness(reviews, callers, settings.shutdown_delay_seconds),
+        _readiness(reviews, settings.shutdown_delay_seconds),
     ]
     return Stages(stages)
 
@@ -135,13 +132,11 @@ def _not_listening(reviews: Listener, checks: Checks) -> str | None:
     return f"{problem}: waits for {', '.join(missing)}" if missing else problem
 
 
-def _readiness(reviews: Listener, callers: Callers, delay_seconds: float) -> Stage:
+def _readiness(reviews: Listener, delay_seconds: float) -> Stage:
     """The last stage, stopped first: it makes clients go elsewhere while this process still answers."""
 
     async def start() -> None:
         runtime.settle_memory()
-        if callers.problem is not None:
-            log.warning("callers are not authenticated", extra={"error": callers.problem})
         log.info("ready", extra={"version": __version__})
 
     async def stop() -> None:

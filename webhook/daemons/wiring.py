@@ -1,6 +1,6 @@
-"""What fills the review state of `serve`: key, names, inventory and policy, from files or from the cluster.
+"""What fills the review state of `serve`: names, inventory and policy, from files or from the cluster.
 
-Key, names and policy are read concurrently. The webhook listens for reviews once each was read once, so that no review
+Names and policy are read concurrently. The webhook listens for reviews once each was read once, so that no review
 is decided without them.
 """
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.config.namespace import own_namespace
 from webhook.daemons.policy_loader import PolicyLoader, no_event, remind, watch_file
-from webhook.files.keys import key_in
 from webhook.runtime import Stage
 
 if TYPE_CHECKING:
@@ -61,10 +60,6 @@ def review_state_stages(
     loader = PolicyLoader(state.policies, metrics.policy, read_policy, no_event if events is None else _warn_by(events))
     if cluster is not None:
         stages += _cluster_stages(cluster, settings, state, metrics, checks)
-    if settings.key_file is not None:
-        key = key_in(settings.key_file)
-        state.key = lambda: key
-        metrics.watch_key(lambda: True)
     checks.add("policy", lambda: loader.problem)
     if events is not None:
         stages.append(Stage(name="events", work=events.run))
@@ -109,12 +104,10 @@ def _warn_by(events: EventRecorder) -> RecordEvent:
 def _cluster_stages(
     cluster: Cluster, settings: ServeSettings, state: ReviewState, metrics: Metrics, checks: Checks
 ) -> list[Stage]:
-    """The key, the names and the inventory."""
+    """What proves authors, the names and the inventory."""
     from webhook.cluster.cache.names import ClusterCache  # noqa: PLC0415 -- as above
 
-    stages: list[Stage] = []
-    if settings.key_secret is not None:
-        stages.append(_key_stage(cluster, settings.key_secret, state, metrics, checks))
+    stages = [_author_stage(cluster, state, metrics, checks)]
     names = ClusterCache(cluster, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
     state.names = names
     state.look_up = lambda namespaces, classes, seconds: _look_up(names, namespaces, classes, seconds)
@@ -127,6 +120,17 @@ def _cluster_stages(
     if settings.eviction_lease is not None:
         stages.append(_worker_stage(cluster, settings.eviction_lease, state))
     return stages
+
+
+def _author_stage(cluster: Cluster, state: ReviewState, metrics: Metrics, checks: Checks) -> Stage:
+    """Whether API servers prove authors. No stage waits for it: until that is known, authors are unknown."""
+    from webhook.cluster.cache.author_policy import AuthorPolicyWatch  # noqa: PLC0415 -- as above
+
+    watch = AuthorPolicyWatch(cluster, random=random.random, metrics=metrics)  # noqa: TID251 -- the shell's
+    state.authors_unproved = lambda: watch.problem
+    checks.inform("authors", lambda: watch.problem or None)
+    metrics.watch_authors(lambda: not watch.problem)
+    return Stage(name="authors", work=watch.run)
 
 
 def _patch_stage(
@@ -209,27 +213,6 @@ async def _look_up(names: ClusterCache, namespaces: frozenset[str], classes: fro
     await names.fetch(namespaces, classes, seconds)
     found = any(names.namespace(name) is not None for name in namespaces)
     return found or any(names.drivers(name) is not None for name in classes)
-
-
-def _key_stage(cluster: Cluster, name: NamespacedName, state: ReviewState, metrics: Metrics, checks: Checks) -> Stage:
-    """The key that all replicas share.
-
-    Reviews wait for it: a template that is created without it would never have an author.
-    """
-    from webhook.cluster.mac_key import KeySecret  # noqa: PLC0415 -- as above
-    from webhook.cluster.settings import KeySettings  # noqa: PLC0415
-
-    where = KeySettings(namespace=name.namespace, name=name.name)
-    secret = KeySecret(cluster, where, random=random.random)  # noqa: TID251 -- the shell's
-    state.key = lambda: secret.key
-    checks.add("key", lambda: secret.missing)
-    checks.inform("key secret", lambda: secret.problem)
-    metrics.watch_key(lambda: secret.in_place)
-
-    async def loaded() -> None:
-        await secret.loaded.wait()
-
-    return Stage(name="key", work=secret.run, start=loaded)
 
 
 def policy_stages(

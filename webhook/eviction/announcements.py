@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.eviction.conditions import EVICTION, ConditionReason, condition_of
+from webhook.api.rules import condition_of
+from webhook.eviction.conditions import EVICTION, ConditionReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Figures(Protocol):
-    """Numbers of pods and namespaces that a taint hits, or at most could hit."""
+    """Numbers of pods and namespaces that a taint at most could hit."""
 
     @property
     def pods(self) -> int:
@@ -26,41 +26,37 @@ class Figures(Protocol):
     def namespaces(self) -> int:
         """Number of namespaces that have these pods."""
 
-    def grown(self, percent: float) -> Figures:
-        """The numbers increased by `percent`, rounded down."""
+
+class Confirmed(NamedTuple):
+    """What the text on a rule or patch allows to evict, or why it does not count."""
+
+    pods: int | None = None
+    """At most, those included that were evicted before; None if the text is missing or does not count."""
+    namespaces: int = 0
+    problem: str = ""
+    """Why the text does not count; empty if it does, or if there is none."""
 
 
-class Confirmation(NamedTuple):
-    """The confirmation code of a rule: the impact it confirms, and whether it counts."""
-
-    figures: Figures | None = None
-    """The confirmed impact; None if the annotation is missing or is not a code."""
-    code_problem: str = ""
-    """Why the annotation does not count; empty if it does, or if there is none."""
-
-
-NOT_CONFIRMED: Final = Confirmation()
+NOT_CONFIRMED: Final = Confirmed()
 
 
 def ceiling_of(
     rule: DeviceTaintRule,
     policy: Policy,
     totals: Callable[[], Figures],
-    confirmation: Confirmation = NOT_CONFIRMED,
+    confirmed: Confirmed = NOT_CONFIRMED,
     protected: Callable[[Collection[str]], Collection[str]] | None = None,
 ) -> Ceiling | None:
     """The ceiling of a rule under a policy; None is no limit. `totals` counts all that could be hit, for shares.
 
-    A code that counts sets the ceiling to the confirmed numbers plus the policy's tolerance, for as long as the rule
-    exists: it must be used before it expires, but the eviction may take longer. Without one the worker does not know
-    who set the rule, so the ceiling is the highest limit that may have applied. A policy in mode warn or off refused
+    A text that counts sets the ceiling, for as long as the rule has it. Without one the worker does not know who set
+    the rule, so the ceiling is the highest limit that may have applied. A policy in mode warn or off refused
     nothing at admission, so there the worker stops nothing. A rule that was softened may be over the limit of its
     author, so in every mode its ceiling is the lowest limit that may have softened it, and pods in `protected`
     namespaces stay.
     """
-    if confirmation.figures is not None and not confirmation.code_problem:
-        most_confirmed = confirmation.figures.grown(policy.impact.tolerance_percent)
-        return Ceiling(most_confirmed.pods, most_confirmed.namespaces)
+    if confirmed.pods is not None:
+        return Ceiling(confirmed.pods, confirmed.namespaces)
     limits = limits_of_anybody(policy.impact, rule.taint, rule.effective_effect)
     if rule.softened:
         limits = tuple(entry for entry in limits if entry.softens) or limits
@@ -70,7 +66,7 @@ def ceiling_of(
             pods,
             namespaces,
             confirmed=False,
-            code_problem=confirmation.code_problem,
+            text_problem=confirmed.problem,
             softened=True,
             protected=protected,
         )
@@ -80,7 +76,7 @@ def ceiling_of(
     namespaces = _widest([entry.namespaces for entry in limits], lambda: totals().namespaces)
     if pods is None and namespaces is None:
         return None
-    return Ceiling(pods, namespaces, confirmed=False, code_problem=confirmation.code_problem)
+    return Ceiling(pods, namespaces, confirmed=False, text_problem=confirmed.problem)
 
 
 def _lowest(limits: Iterable[int | Share | None], total: Callable[[], int]) -> int | None:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.api.rules import CONFIRM_IMPACT
 from webhook.inventory.rule_delta import only_less
 
 if TYPE_CHECKING:
-    from webhook.api.meta import ObjectMeta
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.tally import Tally
 
@@ -20,10 +18,10 @@ if TYPE_CHECKING:
 class CeilingGroup:
     """The counts of these rules, by uid, and why they are stopped.
 
-    Pods evicted before admission last judged the impact do not count against the ceiling. A code takes effect once it
-    is proved, and a code that returns does not allow the same number of pods again. Admission does not judge the
-    removal of a code or an update after which less can be hit, and may not have judged a code that is not proved, so
-    none of them resets the count. Neither does a change of the rules that a patch or another rule is expanded into.
+    Pods evicted before admission last judged the impact do not count against the limits of the policy. No confirmation
+    restarts the count: it says itself how many pods were evicted before. Admission does not judge an update after which
+    less can be hit, so that does not restart it either, nor does a change of the rules that a patch or another rule is
+    expanded into.
     """
 
     def __init__(self) -> None:
@@ -34,9 +32,6 @@ class CeilingGroup:
         """Rules that are suspended, because the group is stopped."""
         self._left = 0
         """Pods counted for rules that are gone, while there is no other rule to take them over."""
-        self._code: str | None = None
-        """The code in force; None until what was judged is known."""
-        self._spent: dict[str, int] = {}
 
     @property
     def counting(self) -> int:
@@ -67,36 +62,18 @@ class CeilingGroup:
             self._left += counting
         return heir
 
-    def follow(self, code: str, *, proved: bool, rejudged: bool) -> None:
-        """Follows a change of what was judged. `code`: that it carries; `rejudged`: with everything that it hits."""
-        if self._code is None:
-            # Proved or not: if the key is read late, nothing has changed since the last leader.
-            self._code = code
-            return
-        in_force = code if proved else ""
-        if not rejudged and in_force in ("", self._code):
-            return
-        if self._code:
-            self._spent[self._code] = self.counting
-        self._count_from(self._spent.get(in_force, 0))
-        self._code = in_force
-
-    def _count_from(self, number: int) -> None:
+    def restart(self) -> None:
+        """Admission has judged the impact again, by the limits of the policy."""
         for tally in self.tallies.values():
-            tally.counting, number = number, 0
-        self._left = number
-
-
-def code_of(judged: ObjectMeta) -> str:
-    """The confirmation code of a rule or patch, proved or not; empty if it has none."""
-    return judged.annotations.get(CONFIRM_IMPACT, "")
+            tally.counting = 0
+        self._left = 0
 
 
 def rule_rejudged(old: DeviceTaintRule | None, new: DeviceTaintRule) -> bool:
-    """Whether admission has judged an update of a rule, its code aside; `old` is None if it was not known before."""
+    """Whether admission has judged an update of a rule, its confirmation aside; `old`: None if it was not known."""
     return old is not None and judged_of(old) != judged_of(new) and not only_less(new, old)
 
 
 def judged_of(rule: DeviceTaintRule) -> tuple[object, ...]:
-    """The fields whose change admission judges, except codes. It lets a later timeAdded pass, so not that one."""
+    """The fields whose change admission judges, except the confirmation. A later timeAdded passes, so not that one."""
     return rule.selector, rule.taint.key, rule.taint.value, rule.effective_effect

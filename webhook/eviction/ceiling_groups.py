@@ -10,8 +10,8 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.rules import RuleOrigin
-from webhook.eviction.ceiling_group import CeilingGroup, code_of, judged_of, rule_rejudged
+from webhook.api.rules import CONFIRM_IMPACT, RuleOrigin
+from webhook.eviction.ceiling_group import CeilingGroup, judged_of, rule_rejudged
 from webhook.eviction.ports import JudgedWhole
 from webhook.eviction.tally import Tally
 from webhook.inventory.expansion import is_written_for_patch
@@ -91,7 +91,7 @@ class CeilingGroups:
     # --- changes ---------------------------------------------------------------------------------
 
     def observe(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> list[DeviceTaintRule]:
-        """A rule is new, or it, a limit or the key has changed. Returns rules that are stopped no longer.
+        """A rule is new, or it or a limit has changed. Returns rules that are stopped no longer.
 
         In a group of several rules that is found out later: `to_lift`.
         """
@@ -109,13 +109,8 @@ class CeilingGroups:
             resumed += [rule] if uid in self._groups[before].held else []
             self._move(rule, key)
         group = self._groups[key]
-        if key == uid:
-            proved, rejudged = self._is_confirmed(rule), rule_rejudged(old, rule)
-            self._follow(group, code_of(rule.meta), proved=proved, rejudged=rejudged)
-        elif self._origins[uid].patch:
-            patch = self._patch_of(rule)
-            if patch is not None:
-                self._follow_patch(group, patch)
+        if key == uid and rule_rejudged(old, rule) and not self._is_confirmed(rule):
+            self._restart(group)
         if not group.stopped:
             return resumed
         if key == uid or len(group.tallies) == 1:
@@ -133,7 +128,10 @@ class CeilingGroups:
         if group is None:
             return resumed
         rejudged = old is not None and judged_whole(patch, old, self._deps.patches().values())
-        self._follow_patch(group, patch, rejudged=rejudged)
+        like = next(iter(self._rules_of(group)), None)
+        ceiling = None if like is None else self._deps.patch_ceiling_of(like, patch)
+        if rejudged and not (ceiling is not None and ceiling.confirmed):
+            self._restart(group)
         return [*resumed, *self._lift(group)]
 
     def observe_slice(self, changed: ResourceSlice) -> list[DeviceTaintRule]:
@@ -157,7 +155,7 @@ class CeilingGroups:
         return [] if group is None else self._lift(group)
 
     def lift_all(self) -> list[DeviceTaintRule]:
-        """Likewise, of all groups: a limit or the key has changed."""
+        """The same, of all groups: a limit has changed."""
         lifted = [each for rule in self._deps.inventory.rules.values() for each in self.observe(rule, rule)]
         lifted += [each for group in self._groups.values() for each in self._lift(group)]
         self.to_lift.clear()
@@ -178,9 +176,6 @@ class CeilingGroups:
             if len(self._gone) > _GONE_MOST:
                 del self._gone[next(iter(self._gone))]
         self._remove(uid)
-        own = self._groups.get(uid)
-        if own is not None and not own.tallies:
-            del self._groups[uid]
         for known in (self._tallies, self._names, self._origins, self._proofs):
             known.pop(uid, None)
 
@@ -271,7 +266,7 @@ class CeilingGroups:
     # --- groups ----------------------------------------------------------------------------------
 
     def _key_of(self, rule: DeviceTaintRule) -> str:
-        """The group of a rule. One with a code of its own that counts was confirmed by itself."""
+        """The group of a rule. One with a confirmation of its own that counts was confirmed by itself."""
         uid, says = rule.meta.uid, judged_of(rule)
         known, proof, written = self._origins.get(uid), self._proofs.get(uid), self._is_written(rule)
         if written or (known is None and written is None):
@@ -281,7 +276,7 @@ class CeilingGroups:
         elif known is None or (written is False and (proof != says if proof else rule.origin.uid == known.uid)):
             known = self._origins[uid] = RuleOrigin()
         # Marks that are taken away or made up later change nothing: the guard does not judge them.
-        if not known.belongs_to or (code_of(rule.meta) and self._is_confirmed(rule)):
+        if not known.belongs_to or (CONFIRM_IMPACT in rule.meta.annotations and self._is_confirmed(rule)):
             return uid
         return known.belongs_to
 
@@ -314,13 +309,13 @@ class CeilingGroups:
         self._hits.join(uid, key)
 
     def _move(self, rule: DeviceTaintRule, key: str) -> None:
-        """A rule has a code of its own that counts, or none any more; or other marks."""
+        """A rule has a confirmation of its own that counts, or none any more; or other marks.
+
+        Its pods count in both groups from then on: the confirmation says how many were evicted before, and those that
+        it leaves were evicted under their limit.
+        """
         uid, tally = rule.meta.uid, self._tallies[rule.meta.uid]
         kept = tally.counting
-        if key == uid:
-            # What a leader before has counted, it has counted against this code; the key was read late.
-            known_before = uid not in self._groups and tally.first_code == code_of(rule.meta)
-            kept, tally.counting = (kept, 0) if known_before else (0, kept)
         self.moved[uid] = rule.meta.name
         self._remove(uid)
         tally.counting = kept
@@ -337,7 +332,7 @@ class CeilingGroups:
                 self.to_lift.add(key)
         elif self._origins[uid].patch and key != uid:
             self._set_aside(key)
-        elif key != uid:
+        else:
             del self._groups[key]
 
     def _note_heir(self, heir: str) -> None:
@@ -374,16 +369,10 @@ class CeilingGroups:
         found = known.get(origin.name)
         return found is not None and found.meta.uid == origin.uid
 
-    def _follow_patch(self, group: CeilingGroup, patch: ResourceSlicePatch, *, rejudged: bool = False) -> None:
-        like = next(iter(self._rules_of(group)), None)
-        ceiling = None if like is None else self._deps.patch_ceiling_of(like, patch)
-        proved = ceiling is not None and ceiling.confirmed
-        self._follow(group, code_of(patch.meta), proved=proved, rejudged=rejudged)
-
-    def _follow(self, group: CeilingGroup, code: str, *, proved: bool, rejudged: bool) -> None:
+    def _restart(self, group: CeilingGroup) -> None:
         before = group.counting
-        group.follow(code, proved=proved, rejudged=rejudged)
-        if group.counting != before:
+        group.restart()
+        if before:
             self.counted_anew.update([self._names[uid] for uid in group.tallies])
 
 

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 EVICTION: Final = f"{OWN_GROUP}/Eviction"
 RELEASED: Final = f"{OWN_GROUP}/Released"
-EVICTED_PODS: Final = f"{OWN_GROUP}/EvictedPods"
-"""Set once a pod was evicted for the rule; the message is the count since the rule was created, in digits."""
-COUNTED_PODS: Final = f"{OWN_GROUP}/CountedPods"
-"""Set once fewer pods count against the rule's ceiling than were evicted; the message is their number, in digits."""
 IN_TREE: Final = "EvictionInProgress"
 CANARY: Final = "device-taint-webhook-canary"
 """Begins the names of rules on which only the in-tree controller writes its condition, which shows that it runs."""
@@ -36,7 +32,6 @@ _TRUE: Final = "True"
 _FALSE: Final = "False"
 _MESSAGE_MOST: Final = 32768
 """metav1.Condition, maxLength of message."""
-_DIGITS_MOST: Final = 9
 _NAMED_MOST: Final = 3
 """Claims, PodGroups and windows of each kind that a message names: those with most pods, or the first to open."""
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
@@ -276,25 +271,9 @@ def evicted_pods_condition(evicted: int) -> ConditionState:
     return ConditionState(_TRUE, "PodsEvicted", str(evicted))
 
 
-def evicted_pods(conditions: Iterable[Condition]) -> int:
-    """Number of pods evicted for the rule, read from its conditions, so that progress survives a restart."""
-    return _count_in(condition_of(conditions, EVICTED_PODS)) or 0
-
-
 def counted_pods_condition(pods: int) -> ConditionState:
     """Condition CountedPods; `counted_pods` reads its message."""
     return ConditionState(_TRUE, "PodsCounted", str(pods))
-
-
-def counted_pods(conditions: Iterable[Condition]) -> int | None:
-    """How many of the evicted pods count against the rule's ceiling; None if the conditions do not say."""
-    return _count_in(condition_of(conditions, COUNTED_PODS))
-
-
-def _count_in(condition: Condition | None) -> int | None:
-    if condition is None or not condition.message.isdecimal() or len(condition.message) > _DIGITS_MOST:
-        return None
-    return int(condition.message)
 
 
 # --- the in-tree controller's --------------------------------------------------------------------
@@ -366,8 +345,3 @@ def updated(
         return known
     moved = any_change or (known.status, known.observed_generation) != (state.status, generation)
     return fresh if moved else structs.replace(fresh, last_transition_time=known.last_transition_time)
-
-
-def condition_of(conditions: Iterable[Condition], kind: str) -> Condition | None:
-    """The condition of type `kind`, or None."""
-    return next((condition for condition in conditions if condition.type == kind), None)

@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.meta import OWN_GROUP, format_time, parse_time
-from webhook.api.rules import EXPIRES_AT
+from webhook.api.rules import EXPIRES_AT, condition_of
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.eviction.conditions import ConditionState, condition_of
+from webhook.eviction.conditions import ConditionState
 from webhook.inventory.scope import can_judge
 
 if TYPE_CHECKING:

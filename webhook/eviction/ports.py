@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _TO_CONFIRM: Final = (
     f"its devices stay closed, and its pods stay until {CONFIRM_IMPACT}%s confirms them: set to any text, such as "
-    "renew, it is refused, and the refusal contains the code"
+    "renew, it is refused, and the refusal contains the right one"
 )
 
 
@@ -185,8 +185,8 @@ class Ceiling(NamedTuple):
     pods: int | None = None
     namespaces: int | None = None
     confirmed: bool = True
-    code_problem: str = ""
-    """Why the confirmation code on the rule does not count; empty if it does, or if there is none."""
+    text_problem: str = ""
+    """Why the confirmation on the rule does not count; empty if it does, or if there is none."""
     softened: bool = False
     """Whether the rule was softened, so that it may be over its author's limit."""
     protected: Callable[[Collection[str]], Collection[str]] | None = None
@@ -221,7 +221,7 @@ class Ceiling(NamedTuple):
         return f"the limit is {number} and {self._unconfirmed()}"
 
     def _unconfirmed(self) -> str:
-        return f"its code does not count: {self.code_problem}" if self.code_problem else "nothing was confirmed"
+        return f"its confirmation does not count: {self.text_problem}" if self.text_problem else "nothing was confirmed"
 
 
 class Clock(Protocol):

@@ -14,9 +14,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.claims import ResourceClaim
+from webhook.api.rules import condition_of
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.eviction.conditions import RELEASED, ConditionState, condition_of, updated
+from webhook.eviction.conditions import RELEASED, ConditionState, updated
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.inventory.holders import devices_to_look_at, holders_of, is_held, is_published, selected_names
 from webhook.inventory.scope import can_judge

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.eviction.conditions import condition_of, updated
+from webhook.api.rules import condition_of
+from webhook.eviction.conditions import updated
 from webhook.eviction.expiry import (
     ACTING,
     CONTESTED,

@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.api.rules import NEVER, NOT_BEFORE
+from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, NEVER, NOT_BEFORE, condition_of
 from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.eviction.conditions import (
     CANARY,
-    COUNTED_PODS,
-    EVICTED_PODS,
     EVICTION,
     IN_TREE,
     ConditionReason,
     ConditionState,
     Progress,
-    condition_of,
     counted_pods_condition,
     evicted_pods_condition,
     eviction_condition,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.api.rules import CONFIRM_IMPACT
-from webhook.eviction.conditions import counted_pods, evicted_pods
+from webhook.api.rules import counted_pods, evicted_pods
 
 if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
@@ -18,7 +17,7 @@ class Tally:
     ceiling counts some of them; more, if the rule has taken over those of a rule that is gone. See `CeilingGroup`.
     """
 
-    __slots__ = ("before", "counting", "evicted", "first_code")
+    __slots__ = ("before", "counting", "evicted")
 
     def __init__(self, rule: DeviceTaintRule) -> None:
         self.before = evicted_pods(rule.conditions)
@@ -26,11 +25,8 @@ class Tally:
         self.evicted = 0
         """Pods evicted since then."""
         # A change that no leader saw may have been a narrower selector, so it does not reset the count.
-        counted = counted_pods(rule.conditions)
-        self.counting = self.before if counted is None else counted
+        self.counting = counted_pods(rule.conditions)
         """Pods that count against the ceiling."""
-        self.first_code = rule.meta.annotations.get(CONFIRM_IMPACT, "")
-        """The rule's code when this process first saw it, proved or not."""
 
     @property
     def total(self) -> int:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from webhook.files.read import Manifest
     from webhook.inventory.state import InventoryObject
 
+CONFIRMED: Final = frozenset({"DeviceTaintRule", "ResourceSlicePatch"})
+"""Kinds that may carry a confirmation."""
 _AUDITED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 _NAMESPACE: Final = GroupVersionKind("", "v1", "Namespace")
 _DECODERS: Final[Mapping[tuple[str, str], Callable[[Reader], InventoryObject]]] = {

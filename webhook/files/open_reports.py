@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.names import PROGRAM
+from webhook.files.dump import CONFIRMED
 from webhook.files.report import Level
 
 if TYPE_CHECKING:
@@ -37,11 +38,12 @@ _DEFAULT_NAMESPACE: Final = "default"
 def open_reports(report: Report, namespaces: Collection[str], terminating: Collection[str]) -> list[dict[str, Any]]:
     """Return the Reports of these namespaces and of those with findings, but for those that take no objects any more.
 
-    Of more than 200 findings in a namespace the most severe are listed; the summary counts all.
+    Of more than 200 findings in a namespace the most severe are listed; the summary counts all. Rules and patches are
+    in no namespace, and so in no Report.
     """
     found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list, {name: [] for name in namespaces if name})
     for row, entry in report.entries():
-        if row.name and entry.level is not Level.INFO:
+        if row.name and row.kind not in CONFIRMED and entry.level is not Level.INFO:
             found[row.namespace or _DEFAULT_NAMESPACE].append(_result(row, entry))
     return [_object(name, results) for name, results in sorted(found.items()) if name not in terminating]
 

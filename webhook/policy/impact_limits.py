@@ -39,6 +39,11 @@ def limits_for(
     return NO_LIMITS
 
 
+def may_confirm(impact: ImpactSettings, requester: Requester) -> bool:
+    """Whether the policy lets the requester confirm an impact."""
+    return impact.confirmers is None or _compiled(impact.confirmers).matches(requester, allowing=True)
+
+
 @lru_cache(maxsize=512)
 def _compiled(match: RequesterMatch) -> RequesterMatcher:
     """The match, compiled once: a document has up to 256 entries, and each may have hundreds of patterns."""

@@ -195,6 +195,7 @@ class ImpactLimits(msgspec.Struct, frozen=True):
     devices: int | Share | None = None
     namespaces: int | Share | None = None
     soften: Softening = Softening.NEVER
+    confirmable: bool = True
 
     @property
     def softens(self) -> bool:
@@ -213,8 +214,8 @@ class ImpactSettings(msgspec.Struct, frozen=True):
     protected_namespaces: NamespaceMatch = NamespaceMatch(names=("kube-system",))
     window_seconds: float = 600.0
     tolerance_percent: float = 10.0
-    confirm_for_seconds: float = 72 * 3600.0
-    second_person: bool = False
+    confirmers: RequesterMatch | None = None
+    """Who may confirm; None: anyone who may write the rule."""
     break_glass_groups: tuple[str, ...] = ()
     two_step: bool = False
     unknown_impact: Action = Action.DENY

@@ -148,20 +148,20 @@ class Builder:
             given["protected_namespaces"] = namespaces(raw["protectedNamespaces"]) or NO_NAMESPACE
         if "window" in raw:
             given["window_seconds"] = self._seconds(raw, at, "window")
-        if "confirmFor" in raw:
-            given["confirm_for_seconds"] = self._seconds(raw, at, "confirmFor", zero=False)
+        given["confirmers"] = requesters(raw.get("confirmers"))
         if "tolerance" in raw:
             given["tolerance_percent"] = share(raw["tolerance"]).percent
         if "breakGlassGroups" in raw:
             given["break_glass_groups"] = _texts(raw, "breakGlassGroups")
         if "unknownImpact" in raw:
             given["unknown_impact"] = Action(raw["unknownImpact"])
-        given |= _renamed(raw, {"secondPerson": "second_person", "twoStep": "two_step"})
+        given |= _renamed(raw, {"twoStep": "two_step"})
         return structs.replace(ImpactSettings(), **given)
 
     def _limits(self, raw: Raw, at: Path, number: int) -> ImpactLimits:
         """An entry of limits; a limit that is left out keeps its default, and null is no limit."""
         given: dict[str, JSON] = {name: _limit(raw[name]) for name in _LIMITED if name in raw}
+        given["confirmable"] = raw.get("confirmable", True)
         softens = raw.get("action") == _SOFTEN
         if softens:
             given["soften"] = Softening(raw.get("soften", Softening.OVER))

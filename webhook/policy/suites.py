@@ -50,8 +50,8 @@ class InventorySource(msgspec.Struct, frozen=True):
 class Case(msgspec.Struct, frozen=True):
     """One request. The object is given, or the name of the file that holds it.
 
-    `author` wrote the template of a claim that is generated; the runner signs in their name. `before` are rules that
-    were admitted shortly before, the earliest first.
+    `author` wrote the template of a claim that is generated. `before` are rules that were admitted shortly before, the
+    earliest first.
     """
 
     path: Path

@@ -6,6 +6,7 @@ scheduler's assume cache solves the same problem for pods that it has just bound
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from itertools import accumulate
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from webhook.inventory.fates import DeviceNames
     from webhook.inventory.state import Inventory
 
-KEPT_SECONDS: Final = 30.0
-"""A rule that the watch has not shown by then was refused by another webhook, or by the API server."""
+KEPT_SECONDS: Final = 2.0
+"""A rule that the watch has not shown by then was refused by another webhook, or was never sent to an API server."""
 _KEPT_MOST: Final = 10_000
 _KEPT_OF_PATCH: Final = 1000
 """Rules of one patch; the patch controller writes none at all where there would be this number."""
@@ -36,19 +37,29 @@ _KEPT_CHARACTERS: Final = 16_000_000
 """Of these rules; the oldest are forgotten first."""
 _VICTIMS_MOST: Final = 200_000
 """Pods to remember in all, about 30 MB; no limit of a policy is higher than that."""
+_NOT_COUNTED_SECONDS: Final = 600.0
+_LAST: Final = 10
+_NEVER_STORED: Final = 3
+"""Of the last rules of a requester: from then on the next ones do not count before they are stored."""
+_REQUESTERS_MOST: Final = 1000
+_NOTHING: Final = Impact()
 
 
 class _Assumed(NamedTuple):
-    rule: DeviceTaintRule
+    """What one review allowed, until it is stored."""
+
+    rules: tuple[DeviceTaintRule, ...]
+    names: tuple[DeviceNames, ...]
+    victims: Impact
+    requester: str | None
+    """None if it says nothing about its requester that it is not stored."""
     until: float
     characters: int
 
-    @classmethod
-    def of(cls, rule: DeviceTaintRule, until: float) -> _Assumed:
-        """With those annotations alone that say how it acts, each of which has a few characters."""
-        said = {name: text[:64] for name, text in rule.meta.annotations.items() if name in RULE_ANNOTATIONS}
-        kept = structs.replace(rule, meta=ObjectMeta(name=rule.meta.name, annotations=said))
-        return cls(kept, until, len(str(kept)))
+    @property
+    def at_once(self) -> bool:
+        """Whether the in-tree controller carries any of it out."""
+        return any(rule.taint.effect == NO_EXECUTE for rule in self.rules)
 
 
 class _Hit(NamedTuple):
@@ -59,17 +70,32 @@ class _Hit(NamedTuple):
     """Whether the in-tree controller carries the rule out."""
 
 
+class _Requester:
+    """Which of the last rules that were allowed to a requester were stored."""
+
+    __slots__ = ("last", "not_counted_until")
+
+    def __init__(self) -> None:
+        self.last: deque[bool] = deque(maxlen=_LAST)
+        self.not_counted_until = -math.inf
+
+
 class AssumedRules:
     """Rules that this replica allowed, and rules that its watch showed to begin, whichever replica allowed them.
 
     Rules that several replicas allow before any of them sees the others' can exceed a limit together: each replica
-    applies the limit to what it knows.
+    applies the limit to what it knows. Anyone who reaches the port can send reviews in any name, so what was allowed
+    counts only for a moment before it is stored, and not at all for a requester whose rules are not stored.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` counts seconds and never goes back."""
         self._clock = clock
         self._kept: list[_Assumed] = []
+        self._requesters: OrderedDict[str, _Requester] = OrderedDict()
+        """Those of whom a rule was stored, the one that was heard of last at the end."""
+        self._strangers = _Requester()
+        """All others, as one: else who makes up a name for each review would never be found out."""
         self._hits: deque[_Hit] = deque(maxlen=_KEPT_MOST)
         self._pods = 0
         self._victims: tuple[Impact, ...] | None = ()
@@ -78,27 +104,89 @@ class AssumedRules:
         """Devices, and when a rule last began to act on them; the oldest first."""
         self._closed: tuple[DeviceNames, ...] | None = ()
 
-    def add(self, assumed: AssumedRule | AssumedPatch) -> None:
-        """Remembers a rule that was just allowed here, instead of an earlier one of the same name; or all of a patch.
+    # --- what was allowed -------------------------------------------------------------------------
 
-        What a patch hits is remembered once, however many rules come of it.
+    def add(self, assumed: AssumedRule | AssumedPatch, requester: str, *, last_look: bool = True) -> None:
+        """Remember a rule that was just allowed here, instead of an earlier one of the same name; or all of a patch.
+
+        `last_look`: whether it is stored now unless another webhook refuses it, as after /validate.
         """
-        now, rules = self._clock(), assumed.rules[:_KEPT_OF_PATCH]
-        names = {rule.meta.name for rule in rules} - {""}
-        kept = [each for each in self._kept if each.rule.meta.name not in names]
-        kept = [*kept, *[_Assumed.of(rule, now + KEPT_SECONDS) for rule in rules]][-_KEPT_MOST:]
-        sums = list(accumulate(each.characters for each in reversed(kept)))
-        self._kept = kept[len(kept) - bisect_right(sums, _KEPT_CHARACTERS) :]
-        self._closing_now(assumed.names)
-        self._hit(assumed.impact, at_once=any(rule.taint.effect == NO_EXECUTE for rule in rules))
-
-    def knows(self, rule: DeviceTaintRule) -> bool:
-        """Whether this very rule was allowed here a moment ago, so that its impact is remembered already."""
         now = self._clock()
-        return any(now < each.until and _same(each.rule, rule) for each in self._kept)
+        self._expire(now)
+        if now < self._requesters.get(requester, self._strangers).not_counted_until:
+            return
+        rules = tuple([_said(rule) for rule in assumed.rules[:_KEPT_OF_PATCH]])
+        victims = Impact(waves=assumed.impact.waves, namespaces=assumed.impact.namespaces)
+        # Rules of a patch come later, one by one, and say nothing of who wrote it.
+        judges = requester if last_look and len(assumed.rules) == 1 and assumed.rules[0].meta.name else None
+        new = _Assumed(rules, assumed.names, victims, judges, now + KEPT_SECONDS, len(str(rules)))
+        names = {rule.meta.name for rule in rules} - {""}
+        kept = [each for each in self._kept if names.isdisjoint([rule.meta.name for rule in each.rules])]
+        kept = [*kept, new][-_KEPT_MOST:]
+        sums = list(accumulate(each.characters for each in reversed(kept)))
+        self._keep(kept[len(kept) - bisect_right(sums, _KEPT_CHARACTERS) :])
+
+    def stored(self, rule: DeviceTaintRule) -> bool:
+        """Note that a rule is stored, and return whether it was allowed here: then its impact goes on to count."""
+        self._expire(self._clock())
+        found = next((each for each in self._kept if any(_same(known, rule) for known in each.rules)), None)
+        if found is None:
+            return False
+        self._closing_now(found.names)
+        self._hit(found.victims, at_once=found.at_once)
+        if found.requester is not None:
+            self._note(found.requester, stored=True)
+        others = tuple([known for known in found.rules if not _same(known, rule)])
+        rest = [found._replace(rules=others, names=(), victims=_NOTHING)] if others else []
+        self._keep([*[each for each in self._kept if each is not found], *rest])
+        return True
+
+    def not_counted(self) -> int:
+        """Return the number of requesters whose rules do not count before they are stored."""
+        now = self._clock()
+        self._expire(now)
+        return sum([now < each.not_counted_until for each in (self._strangers, *self._requesters.values())])
+
+    def current(self, inventory: Inventory | None) -> tuple[DeviceTaintRule, ...]:
+        """Return the rules allowed here that the inventory does not show yet."""
+        if not self._kept:
+            return ()
+        self._expire(self._clock())
+        rules = [rule for each in self._kept for rule in each.rules]
+        return tuple(rules if inventory is None else [rule for rule in rules if not _shown(rule, inventory)])
+
+    def _expire(self, now: float) -> None:
+        """Forgets what was not stored in time."""
+        if not self._kept or now < min([each.until for each in self._kept]):
+            return
+        gone = [each for each in self._kept if now >= each.until]
+        self._keep([each for each in self._kept if now < each.until])
+        for each in gone:
+            if each.requester is not None:
+                self._note(each.requester, stored=False)
+
+    def _keep(self, kept: list[_Assumed]) -> None:
+        self._kept = kept
+        self._victims = self._closed = None
+
+    def _note(self, requester: str, *, stored: bool) -> None:
+        """One more of the requester's rules was stored, or was not."""
+        if stored and requester not in self._requesters:
+            self._requesters[requester] = _Requester()
+            if len(self._requesters) > _REQUESTERS_MOST:
+                self._requesters.popitem(last=False)
+        known = self._requesters.get(requester, self._strangers)
+        known.last.append(stored)
+        if not stored and known.last.count(False) >= _NEVER_STORED:
+            known.not_counted_until = self._clock() + _NOT_COUNTED_SECONDS
+            known.last.clear()
+        if requester in self._requesters:
+            self._requesters.move_to_end(requester)
+
+    # --- what has begun ---------------------------------------------------------------------------
 
     def began(self, rule: DeviceTaintRule, impact: Impact) -> None:
-        """Remembers what a rule hits that begins to act now."""
+        """Remember what a rule hits that begins to act now, and was not allowed here."""
         self._closing_now((names_of(rule.selector),))
         self._hit(impact, at_once=rule.taint.effect == NO_EXECUTE)
 
@@ -127,42 +215,43 @@ class AssumedRules:
         self._pods -= self._hits.popleft().pods
         self._victims = None
 
-    def current(self, inventory: Inventory | None) -> tuple[DeviceTaintRule, ...]:
-        """The rules allowed here that the inventory does not show yet."""
-        if not self._kept:
-            return ()
-        now = self._clock()
-        self._kept = [
-            each
-            for each in self._kept
-            if now < each.until and not (inventory is not None and _shown(each.rule, inventory))
-        ]
-        return tuple(each.rule for each in self._kept)
-
     def victims_at_once(self, seconds: float) -> tuple[Impact, ...]:
         """The same as `victims` for rules with effect NoExecute alone, not for those that only ask our worker."""
         self.victims(seconds)
         return self._victims_at_once
 
     def victims(self, seconds: float) -> tuple[Impact, ...]:
-        """What each rule hit that began in the last `seconds`, counted when it began."""
-        since = self._clock() - seconds
+        """What each rule hit that began in the last `seconds`, counted when it began; and what was just allowed."""
+        now = self._clock()
+        self._expire(now)
+        since = now - seconds
         while self._hits and self._hits[0].at < since:
             self._forget()
         if self._victims is None:
-            self._victims = tuple(hit.victims for hit in self._hits)
-            self._victims_at_once = tuple(hit.victims for hit in self._hits if hit.at_once)
+            counted = [(each.victims, each.at_once) for each in self._hits]
+            counted += [(each.victims, each.at_once) for each in self._kept if each.victims.waves]
+            self._victims = tuple([victims for victims, _ in counted])
+            self._victims_at_once = tuple([victims for victims, at_once in counted if at_once])
         return self._victims
 
     def closed(self, seconds: float) -> tuple[DeviceNames, ...]:
-        """The devices on which rules began to act in the last `seconds`."""
-        since = self._clock() - seconds
+        """The devices on which rules began to act in the last `seconds`, or were just allowed to."""
+        now = self._clock()
+        self._expire(now)
+        since = now - seconds
         while self._closing and next(iter(self._closing.values())) < since:
             self._closing.popitem(last=False)
             self._closed = None
         if self._closed is None:
-            self._closed = tuple(self._closing)
+            allowed = [names for each in self._kept for names in each.names]
+            self._closed = tuple(dict.fromkeys([*self._closing, *allowed]))
         return self._closed
+
+
+def _said(rule: DeviceTaintRule) -> DeviceTaintRule:
+    """The rule with those annotations alone that say how it acts, each of which has a few characters."""
+    said = {name: text[:64] for name, text in rule.meta.annotations.items() if name in RULE_ANNOTATIONS}
+    return structs.replace(rule, meta=ObjectMeta(name=rule.meta.name, annotations=said))
 
 
 def _shown(rule: DeviceTaintRule, inventory: Inventory) -> bool:

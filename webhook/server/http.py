@@ -29,7 +29,7 @@ from webhook.admission.review import (
 )
 from webhook.api.field import Severity
 from webhook.server.bodies import Bodies
-from webhook.server.callers import Callers, WrongName
+from webhook.server.callers import WrongName, check_names
 from webhook.server.durations import timeout_seconds
 from webhook.server.lane import ANSWERS, Lane, Reason, Shed
 from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
@@ -41,7 +41,7 @@ from webhook.telemetry.policy import WOULD_DENY
 from webhook.validation.kinds import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from aiohttp import web
 
@@ -64,12 +64,11 @@ _OK: Final = 200
 
 
 class _Route(NamedTuple):
-    """Where a request target leads, how long the answer may take, and whether it may be relied on who asks."""
+    """Where a request target leads, and how long the answer may take."""
 
     path: str
     decide: Decide
     seconds: float
-    caller_trusted: bool
 
 
 class Reviews:
@@ -80,10 +79,11 @@ class Reviews:
         settings: ReviewSettings,
         metrics: Metrics,
         state: ReviewState | None = None,
-        callers: Callers | None = None,
+        client_names: Iterable[str] = (),
     ) -> None:
+        """`client_names`: a client's certificate must have one of them; none where no certificate is asked for."""
         self._state = state or ReviewState()
-        self._callers = callers or Callers()
+        self._client_names = frozenset(client_names)
         self._settings = settings
         self._metrics = metrics
         self._in_flight = 0
@@ -94,8 +94,7 @@ class Reviews:
         metrics.reviews_in_flight.set_function(lambda: self._in_flight)
         self._clock = time.monotonic
         self._turn_seconds = settings.turn_seconds
-        # The same few targets come all the time: one per path and timeout, from the same few callers. Arguments have no
-        # names in the call, as those make the look-up take twice the time.
+        # The same few targets come all the time: one per path and timeout.
         self._route = lru_cache(maxsize=256)(self._route_to)
 
     async def __call__(self, request: web.BaseRequest) -> Answer:
@@ -121,7 +120,10 @@ class Reviews:
 
     def _route_of(self, request: web.BaseRequest) -> _Route:
         """Where a request leads. Raises RequestRefused for one that cannot be a review."""
-        route = self._route(request.raw_path, self._caller_trusted(request))
+        # Where no certificate is asked for, none is looked for: a fiftieth of a small review.
+        if self._client_names:
+            self._check_client(request)
+        route = self._route(request.raw_path)
         if route is None:
             raise RequestRefused(404, "no such path: send reviews to /validate or /mutate")
         unfit = unfitness(request.method, request.headers)
@@ -129,17 +131,15 @@ class Reviews:
             raise RequestRefused(*unfit, allow="POST" if unfit[0] == 405 else "")
         return route
 
-    def _caller_trusted(self, request: web.BaseRequest) -> bool:
-        """What the connection's certificate says; the transport knows it since the handshake."""
-        callers = self._callers
-        # Where no certificate is asked for, none is looked for: a fiftieth of a small review.
-        transport = request.transport if callers.authenticated else None
+    def _check_client(self, request: web.BaseRequest) -> None:
+        """The transport knows the connection's certificate since the handshake."""
+        transport = request.transport
         try:
-            return callers.trusted(None if transport is None else transport.get_extra_info("peercert"))
+            check_names(None if transport is None else transport.get_extra_info("peercert"), self._client_names)
         except WrongName as error:
             raise RequestRefused(403, str(error)) from None
 
-    def _route_to(self, target: str, caller_trusted: bool = True) -> _Route | None:  # noqa: FBT001, FBT002 -- see above
+    def _route_to(self, target: str) -> _Route | None:
         """Where a request target leads. The answer gets a share of the caller's patience, so that it is heard."""
         path, _, query = target.partition("?")
         decide = _PATHS.get(path)
@@ -148,7 +148,7 @@ class Reviews:
         settings = self._settings
         patience = timeout_seconds(query) or settings.default_timeout_seconds
         seconds = settings.deadline_share * min(patience, settings.longest_timeout_seconds)
-        return _Route(path, decide, seconds, caller_trusted)
+        return _Route(path, decide, seconds)
 
     def _refuse(self, refusal: RequestRefused) -> Answer:
         self._metrics.count_bad_request(refusal.code)
@@ -312,7 +312,7 @@ class Reviews:
             budget.take_turn(self._turn_seconds, thread_time)
         now = datetime.now(UTC)  # noqa: TID251 -- the shell asks the clock so that the core need not
         try:
-            context = self._state.context(now, budget, names, caller_trusted=route.caller_trusted, inventory=on_loop)
+            context = self._state.context(now, budget, names, inventory=on_loop)
             if request.resource.resource in SELECTING:
                 with turn_of(budget, request.resource.resource, on_loop=on_loop):
                     decision = route.decide(request, context)
@@ -338,7 +338,8 @@ class Reviews:
         metrics.count_review(outcome.path, request.resource.resource, request.operation, outcome.code, seconds)
         if decision is not None:
             if decision.assumed is not None and not request.dry_run:
-                self._state.assumed_rules.add(decision.assumed)
+                last_look = outcome.path == "/validate"
+                self._state.assumed_rules.add(decision.assumed, request.username, last_look=last_look)
             if decision.softened and not request.dry_run:
                 metrics.count_softened()
             if decision.hits:

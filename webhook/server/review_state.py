@@ -1,4 +1,4 @@
-"""The state that reviews are decided by: policies, key, caches of the cluster, and what earlier reviews left behind.
+"""The state that reviews are decided by: policies, caches of the cluster, and what earlier reviews left behind.
 
 Watches and loaders update it; each review takes one snapshot, an `AdmissionContext`, when it begins.
 """
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from webhook.policy.model import Policy
 
 UNFOLLOWED: Final = KnownPatches(unknown="this webhook does not follow patches (serve --watch-patches)")
+UNWATCHED: Final = "this webhook runs without a cluster, so it cannot see whether API servers prove authors"
 LookUp = Callable[[frozenset[str], frozenset[str], float], Awaitable[bool]]
 """Asks the cluster for namespaces and device classes, for at most that many seconds; returns whether it found any.
 
@@ -71,8 +72,8 @@ class ReviewState:
     """Each field is replaced whole, on the event loop."""
 
     policies: PolicyStore = field(default_factory=PolicyStore)
-    key: Callable[[], bytes | None] = lambda: None
-    """Called for each review, as the key may arrive or be replaced at any time."""
+    authors_unproved: Callable[[], str] = lambda: UNWATCHED
+    """Why API servers do not prove the authors of templates now; empty if they do."""
     names: ClusterNames = NO_NAMES
     sight: Callable[[], Sight] | None = None
     """The inventory now; None without a cluster."""
@@ -122,7 +123,6 @@ class ReviewState:
         budget: Budget,
         names: ClusterNames,
         *,
-        caller_trusted: bool = True,
         inventory: bool = True,
     ) -> AdmissionContext:
         """The snapshot for a review that begins now.
@@ -138,7 +138,7 @@ class ReviewState:
             judge=policies.active,
             candidate=policies.candidate,
             names=names,
-            key=self.key(),
+            authors_unproved=self.authors_unproved(),
             sight=sight,
             patches=self.patches(),
             patch_account=self.patch_account,
@@ -151,6 +151,5 @@ class ReviewState:
             recently_had=self.recent_taints.had,
             read_policy=self.read_policy,
             budget=budget,
-            caller_trusted=caller_trusted,
             worker_problem=self.worker_problem(),
         )

@@ -33,11 +33,11 @@ class RuleObserver:
         """One object has changed."""
         if not isinstance(new, DeviceTaintRule) or not self._follows():
             return
-        before = old if isinstance(old, DeviceTaintRule) else None
-        if not begins_to_act(new, before) or self._state.assumed_rules.knows(new):
+        before, assumed = old if isinstance(old, DeviceTaintRule) else None, self._state.assumed_rules
+        if assumed.stored(new) or not begins_to_act(new, before):
             return
         in_tree = self._state.policies.active.policy.in_tree_evictor is InTreeEvictor.ACTIVE
-        self._state.assumed_rules.began(new, victims_of(new, self._inventory, in_tree=in_tree))
+        assumed.began(new, victims_of(new, self._inventory, in_tree=in_tree))
 
     def _follows(self) -> bool:
         """Whether the inventory was complete once."""

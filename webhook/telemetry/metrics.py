@@ -99,7 +99,6 @@ class Metrics:
             for instrument in (
                 self._reviews,
                 self._bad_requests,
-                self.callers_authenticated,
                 self.reviews_in_flight,
                 self._shed,
                 self._panics,
@@ -121,11 +120,6 @@ class Metrics:
             f"{PREFIX}_bad_requests",
             "Requests that were no admission review, by HTTP status; 499 means that the client went away.",
             ["code"],
-            registry=self.registry,
-        )
-        self.callers_authenticated = Gauge(
-            f"{PREFIX}_callers_authenticated",
-            "1 if clients that send reviews must prove with a certificate that they are API servers.",
             registry=self.registry,
         )
         self.reviews_in_flight = Gauge(
@@ -301,14 +295,23 @@ class Metrics:
         """Adds the gauges of readiness; `problems` returns each check with its problem, or None."""
         self.registry.register(_Readiness(problems))
 
-    def watch_key(self, in_place: Callable[[], bool]) -> None:
-        """Adds a gauge: whether the key of our MACs is known, and still where the next replica will look for it."""
+    def watch_requesters(self, not_counted: Callable[[], int]) -> None:
+        """Adds a gauge: how many requesters the window does not count ahead, since their rules are never stored."""
         gauge = Gauge(
-            f"{PREFIX}_key_loaded",
-            "1 if the key that signs authors and codes is known, and its Secret still holds one.",
+            f"{PREFIX}_requesters_not_counted_ahead",
+            "Requesters whose rules count only once they are stored, because earlier ones never were.",
             registry=self.registry,
         )
-        gauge.set_function(lambda: float(in_place()))
+        gauge.set_function(not_counted)
+
+    def watch_authors(self, proved: Callable[[], bool]) -> None:
+        """Adds a gauge: whether API servers prove the authors of templates."""
+        gauge = Gauge(
+            f"{PREFIX}_authors_proved",
+            "1 if API servers prove the authors of templates; 0 means that all are unknown.",
+            registry=self.registry,
+        )
+        gauge.set_function(lambda: float(proved()))
 
     def watch_inventory(self, synced: Callable[[], bool], counts: Mapping[str, Callable[[], int]]) -> None:
         """Adds gauges: whether the inventory is complete, and how many objects of each resource it holds."""

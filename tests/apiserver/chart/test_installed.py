@@ -49,7 +49,6 @@ SECOND: Final = {
 }
 PASSING: Final = ("Pod/", "ReplicaSet/", "EndpointSlice/", "Endpoints/", "CertificateRequest/")
 """Kinds of objects that controllers delete after those that they belong to."""
-KEY: Final = path("v1", "secrets", namespace=NAMESPACE, name="device-taint-webhook-key")
 
 
 class Deletion(NamedTuple):
@@ -88,10 +87,6 @@ def release(helm: Helm, plane: tuple[ControlPlane, EgressProxy]) -> Iterator[Rel
     made.helm("uninstall", "--no-hooks", "--ignore-not-found")
 
 
-def _key(release: Release) -> str:
-    return str(release.plane.client.get(KEY).object["data"]["key"])
-
-
 def _deletions(release: Release) -> list[Deletion]:
     found = []
     for event in release.plane.audit_events():
@@ -128,7 +123,6 @@ def _refuse_broken_policy(release: Release) -> None:
 
 
 def _upgrade_and_roll_back(release: Release) -> None:
-    key = _key(release)
     before = release.stored()
     release.upgrade(FIRST)
     assert release.stored() == before, "the same values change nothing"
@@ -139,10 +133,9 @@ def _upgrade_and_roll_back(release: Release) -> None:
         lease = path("coordination.k8s.io/v1", "leases", namespace=NAMESPACE, name=f"{SERVE}-evict")
         wait_until(lambda: release.plane.client.get(lease).ok, "the worker leads")
         assert worker.process.code is None
-        assert _key(release) == key
     release.helm("rollback", "1")
     with release.serving():
-        assert _key(release) == key
+        pass
     names = {each["name"] for each in release.pod(SERVE)["containers"][0]["env"]}
     assert "DEVICE_TAINT_WEBHOOK_SELF_MANAGED_CERTIFICATES" in names
 
@@ -168,7 +161,6 @@ def _uninstall(release: Release) -> None:
 def test_release_is_installed_tested_upgraded_rolled_back_and_uninstalled(release: Release) -> None:
     """Certificates change from self-managed to cert-manager and back, evict from observe to replacement."""
     _install_and_test(release)
-    key = _key(release)
     _upgrade_and_roll_back(release)
     _uninstall(release)
     with pytest.raises(AssertionError, match="not found"):
@@ -176,15 +168,13 @@ def test_release_is_installed_tested_upgraded_rolled_back_and_uninstalled(releas
 
     wait_until(lambda: not any(each.startswith(PASSING) for each in release.left()), "pods are gone", every=1)
     assert release.left() == {
-        "Secret/device-taint-webhook-key",
         "CustomResourceDefinition/resourceslicepatches.devicetaint.io",
         "Secret/device-taint-webhook-tls",  # cert-manager leaves what it has issued
         "Secret/device-taint-webhook-cert-manager-ca",
         "Lease/device-taint-webhook-evict",
         f"ConfigMap/{CLIENT_CA}",
     }
-    release.install(FIRST)
-    assert _key(release) == key, "what was kept is taken over"
+    release.install(FIRST)  # takes over what was kept
 
 
 def test_installation_of_kustomize_is_taken_over(release: Release, tmp_path: Path) -> None:

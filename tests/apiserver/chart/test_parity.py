@@ -34,12 +34,7 @@ _MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 OWN_IMAGE: Final = "device-taint-webhook"
 _KEPT: Final = "helm.sh/resource-policy"
 """An annotation: the object stays when the release is uninstalled."""
-KEPT: Final = frozenset(
-    {
-        ("Secret", "device-taint-webhook-key"),
-        ("CustomResourceDefinition", "resourceslicepatches.devicetaint.io"),
-    }
-)
+KEPT: Final = frozenset({("CustomResourceDefinition", "resourceslicepatches.devicetaint.io")})
 
 
 def _without_helm(value: Any) -> Any:

@@ -55,7 +55,7 @@ class Replicas:
     def _new(self) -> WebhookProcess:
         plane = self._stage.plane
         kubeconfig = plane.kubeconfig_of(ACCOUNT, ACCOUNT_GROUPS)
-        return WebhookProcess(f"--kubeconfig={kubeconfig}", plane.proof, standalone=False, authority=self._authority)
+        return WebhookProcess(f"--kubeconfig={kubeconfig}", standalone=False, authority=self._authority)
 
 
 def wait_synced(webhook: WebhookProcess) -> None:

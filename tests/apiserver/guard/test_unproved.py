@@ -1,48 +1,51 @@
-"""Callers that do not prove to be API servers leave nothing in the guard's window (R2)."""
+"""Reviews that whoever reaches the port sends in somebody's name: they get nothing that lasts (R2)."""
 
 from __future__ import annotations
 
+import json
 import ssl
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.apiserver.guard.crowd import make_rule
-from tests.apiserver.guard.replicas import wait_synced
-from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS
+from tests.apiserver.guard.crowd import RULES, make_rule
+from tests.apiserver.policy.stage import make_policy
 from tests.builders import make_review
 from tests.controlplane.client import Client
-from tests.controlplane.webhook_process import WebhookProcess
+from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
     from tests.apiserver.policy.stage import Stage
+    from tests.controlplane.webhook_process import WebhookProcess
 
 pytestmark = pytest.mark.apiserver
 
-LIMIT: Final = 50
-"""Pods, by the built-in policy; each rule hits one."""
+LIMIT: Final = 2
+"""Pods; each rule hits one."""
+OPERATOR: Final = "system:serviceaccount:device-health:operator"
+NOT_COUNTED: Final = "device_taint_webhook_requesters_not_counted_ahead 1.0"
 
 
-def _allowed(webhook: WebhookProcess, context: ssl.SSLContext) -> list[bool]:
-    """What becomes of reviews of rules on one node after the other, sent to the webhook itself."""
+def _forged(webhook: WebhookProcess, numbers: range) -> list[bool]:
+    """Whether reviews in the operator's name are allowed, sent to the webhook itself without a certificate."""
+    context = ssl.create_default_context(cadata=webhook.ca_pem.decode())
     with closing(Client(webhook.base_url, context)) as client:
-        reviews = [make_review(make_rule(number), user="mallory") for number in range(LIMIT + 10)]
+        reviews = [make_review(make_rule(number), user=OPERATOR) for number in numbers]
         replies = [client.request("POST", "/validate", review) for review in reviews]
     return [reply.object["response"]["allowed"] for reply in replies]
 
 
-def test_reviews_of_a_caller_without_a_certificate_do_not_fill_the_window(stage: Stage) -> None:
-    """As the base is shipped: no client CA. Each review is judged by itself, however many come."""
-    kubeconfig = stage.plane.kubeconfig_of(ACCOUNT, ACCOUNT_GROUPS)
-    with WebhookProcess(f"--kubeconfig={kubeconfig}", standalone=False) as webhook:
-        wait_synced(webhook)
-        context = ssl.create_default_context(cadata=webhook.ca_pem.decode())
-        assert _allowed(webhook, context) == [True] * (LIMIT + 10)
-
-
-@pytest.mark.whole
-def test_reviews_of_an_api_server_fill_the_window(guarded: Stage) -> None:
-    """The same reviews with an API server's certificate, so that the answers above are for want of proof."""
-    context = guarded.plane.webhook_client(guarded.webhook.ca_pem)
-    assert _allowed(guarded.webhook, context) == [True] * LIMIT + [False] * 10
+def test_forged_reviews_block_their_requester_for_two_seconds_and_then_no_more(guarded: Stage) -> None:
+    guarded.use(make_policy(impact={"limits": [{"pods": LIMIT}]}))
+    assert _forged(guarded.webhook, range(4)) == [True, True, False, False]
+    time.sleep(2.1)
+    assert _forged(guarded.webhook, range(4, 6)) == [True, True]
+    time.sleep(2.1)
+    assert _forged(guarded.webhook, range(6, 12)) == [True] * 6
+    wait_until(lambda: NOT_COUNTED in guarded.webhook.metrics(), "the metric says so")
+    rule = make_rule(20, "real")
+    stored = guarded.plane.kubectl("create", "-f", "-", stdin=json.dumps(rule), user=OPERATOR)
+    assert stored.code == 0, stored
+    assert guarded.client.get(f"{RULES}/real").ok

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.apiserver
 DEVICES: Final = "224 devices"
 PODS: Final = "192 pods in 12 namespaces"
 VERSIONS: Final = versions.rule_versions(versions.DEFAULT)
-_CODE: Final = re.compile(rf'set annotation {re.escape(CONFIRM_IMPACT)} to "(v1\.[^"]+)"')
+_TEXT: Final = re.compile(rf'set annotation {re.escape(CONFIRM_IMPACT)} to "(v1 [^"]+)"')
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def _send(stage: Stage, rule: Mapping[str, Any], *, dry_run: bool = False) -> Re
     return stage.client.create(path(rule["apiVersion"], "devicetaintrules"), rule, dry_run=dry_run)
 
 
-def _code(reply: Reply) -> str:
-    match = _CODE.search(reply.message)
+def _text(reply: Reply) -> str:
+    match = _TEXT.search(reply.message)
     assert match, reply.message
     return match[1]
 
@@ -105,20 +105,20 @@ def test_an_empty_selector_cannot_be_given_an_effect_later(guarded: Stage) -> No
     assert reply.code == 403, reply
 
 
-def test_a_code_confirms_this_impact_and_no_other(guarded: Stage) -> None:
+def test_a_text_confirms_this_impact_and_no_other(guarded: Stage) -> None:
     """Sent as dry runs: what is confirmed would evict."""
-    code = {CONFIRM_IMPACT: _code(_send(guarded, _rule({}, "NoExecute")))}
-    assert _send(guarded, _rule({}, "NoExecute", annotations=code), dry_run=True).code == 201
-    assert _send(guarded, _rule({}, "NoExecute", "v1alpha3", annotations=code), dry_run=True).code == 201
+    text = {CONFIRM_IMPACT: _text(_send(guarded, _rule({}, "NoExecute")))}
+    assert _send(guarded, _rule({}, "NoExecute", annotations=text), dry_run=True).code == 201
+    assert _send(guarded, _rule({}, "NoExecute", "v1alpha3", annotations=text), dry_run=True).code == 201
     for other in (
-        _rule({}, "NoSchedule", annotations=code),
-        _rule({}, "NoExecute", key=MAINT, annotations=code),
-        _rule({}, "NoExecute", annotations=code, name="another"),
-        _rule(None, "NoExecute", annotations=code),
+        _rule({}, "NoSchedule", annotations=text),
+        _rule({}, "NoExecute", key=MAINT, annotations=text),
+        _rule({}, "NoExecute", annotations=text, name="another"),
+        _rule(None, "NoExecute", annotations=text),
     ):
         reply = _send(guarded, other, dry_run=True)
         assert reply.code == 403, reply
-        assert "was made for another rule, selector, taint or effect" in reply.message
+        assert "was printed for another object: name, selector" in reply.message
 
 
 # --- a missing selector -------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_a_name_yet_to_be_made_is_told_as_such(guarded: Stage) -> None:
     rule["metadata"] = {"generateName": "accident-"}
     reply = _send(guarded, rule)
     assert reply.code == 403, reply
-    rule["metadata"]["annotations"] = {CONFIRM_IMPACT: _code(reply)}
+    rule["metadata"]["annotations"] = {CONFIRM_IMPACT: _text(reply)}
     assert _send(guarded, rule, dry_run=True).code == 201
 
 

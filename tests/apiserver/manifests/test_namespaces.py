@@ -147,8 +147,6 @@ def test_serve_looks_for_the_objects_that_are_there(moved: Callable[[str], list[
     called = f"device-taint-webhook.{ELSEWHERE}.svc"
     (settings,) = [parse_serve("x", flags, given) for verb, flags, given in _started(documents) if verb == "serve"]
     assert settings.policy_config_map == (ELSEWHERE, "device-taint-webhook-policy")
-    assert settings.key_secret is not None
-    assert ("Secret", *settings.key_secret) in there
     certificates = settings.certificates
     if isinstance(certificates, SelfManagedSettings):
         assert ("Secret", *certificates.secret) in there
@@ -162,7 +160,6 @@ def test_evict_looks_for_the_objects_that_are_there(moved: Callable[[str], list[
     documents = moved(overlay)
     for settings in [parse_evict("x", flags, given) for verb, flags, given in _started(documents) if verb == "evict"]:
         assert settings.policy_config_map == (ELSEWHERE, "device-taint-webhook-policy")
-        assert settings.key_secret in {None, (ELSEWHERE, "device-taint-webhook-key")}
         assert settings.lease is not None
         (role,) = [
             each

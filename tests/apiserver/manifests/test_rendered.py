@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import os
 import subprocess
@@ -24,7 +23,6 @@ from tests.apiserver.manifests.installing import (
 )
 from webhook.config.evict import parse_evict
 from webhook.config.serve import parse_serve
-from webhook.server.callers import Callers, WrongName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -172,16 +170,12 @@ def test_serve_takes_its_flags_and_outlives_its_shutdown(render: Callable[[str],
 
 
 @every_overlay
-def test_caller_without_proof_is_given_nothing_that_lasts(render: Callable[[str], list[Json]], overlay: str) -> None:
-    """R2: a client without a certificate, and one with a kubelet's."""
+def test_client_certificates_are_asked_for_where_the_overlay_says_so(
+    render: Callable[[str], list[Json]], overlay: str
+) -> None:
     ((deployment, container),) = [found for found in _workloads(render(overlay)) if found[1]["name"] == "serve"]
     settings = parse_serve("x", container["args"][1:], environment_of(deployment, container))
-    callers = Callers(settings.client_names, trust_everyone=settings.trust_unauthenticated_callers)
-    kubelet = {"subject": ((("organizationName", "system:nodes"),), (("commonName", "system:node:node-1"),))}
-    assert callers.authenticated == (overlay == "client-certificates")
-    for certificate in (None, kubelet):
-        with contextlib.suppress(WrongName):
-            assert not callers.trusted(certificate)
+    assert bool(settings.client_names) == (overlay == "client-certificates")
     mounts = {each["mountPath"] for each in container.get("volumeMounts", ())}
     assert all(str(file.parent) in mounts for file in [settings.certificates.client_ca_file] if file is not None)
 

@@ -54,6 +54,8 @@ LEASE: Final = path("coordination.k8s.io/v1", "leases", namespace=OWN_NAMESPACE,
 AUDITED: Final = {"resourceclaimtemplates", "resourceclaims", "deviceclasses"}
 NO_OCCASION: Final = {
     ("", "pods", "get"),  # of a pod whose eviction got no response
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies", "get"),  # for doctor, in the pod
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "get"),
     ("scheduling.k8s.io", "podgroups", "list"),  # PodGroups are not served unless a gate is on
     ("scheduling.k8s.io", "podgroups", "watch"),
     ("devicetaint.io", "resourceslicepatches", "list"),  # served only with component patches
@@ -391,7 +393,7 @@ def test_no_overlay_grants_anything_that_was_not_tried_above(assets: Assets) -> 
     """To `serve` what component self-managed needs, or that less; to `evict` what its mode needs."""
     all_documents = {overlay: rendered(assets, f"overlays/{overlay}") for overlay in OVERLAYS}
     tried = rights_of(all_documents[SERVED_OVERLAY], SERVE)
-    certificates = {right for right in tried if "-ca" in right.name or right.group == "admissionregistration.k8s.io"}
+    certificates = {right for right in tried if "-ca" in right.name or "webhookconfigurations" in right.resource}
     assert len(certificates) == 6
     for overlay, documents in all_documents.items():
         own = any(each["metadata"]["name"] == f"{SERVE}-certificates" for each in documents)

@@ -127,7 +127,6 @@ class Reader(Shell):
         kubeconfig = self.plane.kubeconfig_of(ACCOUNT, ACCOUNT_GROUPS)
         return WebhookProcess(
             f"--kubeconfig={kubeconfig}",
-            self.plane.proof,
             f"--port={self._port}",
             standalone=False,
             authority=self._authority,

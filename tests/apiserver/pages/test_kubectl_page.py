@@ -34,9 +34,9 @@ PODS: Final = path("v1", "pods", namespace=NAMESPACE)
 UNDO: Final = f"kubectl dtaint untaint --node={NODE} devicetaint.io/drain:NoSchedule-"
 HOLD: Final = "devicetaint.io/hold"
 POOL: Final = f"{DRIVER}/{NODE}"
-_CODE: Final = re.compile(r"v1\.(?:CODE|[0-9]+(?:\.[\w-]+)+)")
+_TEXT: Final = re.compile(r"v1 devices=[0-9a-z=,. -]+ of=[a-z2-7]{16}")
 _VARIES: Final = (
-    (_CODE, "v1.CODE"),
+    (_TEXT, "TEXT"),
     (re.compile(r"[0-9-]{10}T[0-9:]{8}Z"), "TIME"),
     (re.compile(r"(?<= )[0-9]+[smh](?:[0-9]+s)?(?= )"), "AGE"),
     (re.compile(r"train-[01]"), "train-N"),
@@ -49,17 +49,17 @@ _NEWS: Final = re.compile(
 
 
 class Typist:
-    """Runs commands of the page as the user, with the codes of refusals in place of those that stand there."""
+    """Runs commands of the page as the user, with the texts of refusals in place of those that stand there."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self.kubeconfig: Path = reader.plane.kubeconfig_of(USER)
-        self.code = ""
+        self.text = ""
 
     def run(self, command: str, codes: Collection[int] = (0, 1)) -> str:
-        printed = self.reader.run(_CODE.sub(self.code, command), codes=codes, KUBECONFIG=str(self.kubeconfig))
-        found = _CODE.search(printed)
-        self.code = found[0] if found else self.code
+        printed = self.reader.run(_TEXT.sub(self.text, command), codes=codes, KUBECONFIG=str(self.kubeconfig))
+        found = _TEXT.search(printed)
+        self.text = found[0] if found else self.text
         return printed
 
     def follow(self, heading: str) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CONTROLLER: Final = "system:serviceaccount:device-taint-webhook:device-taint-patch"
 """The account of the patch controller."""
-_CODE: Final = re.compile(rf'{re.escape(CONFIRM_IMPACT)} to "(v1\.[^"]+)"')
+_TEXT: Final = re.compile(rf'{re.escape(CONFIRM_IMPACT)} to "(v1 [^"]+)"')
 _RBAC: Final = "rbac.authorization.k8s.io"
 
 
@@ -60,7 +60,7 @@ def judging(stage: Stage) -> Iterator[None]:
             yield
 
 
-def code_in(reply: Reply) -> str:
-    """The one confirmation code in an answer."""
-    (code,) = set(_CODE.findall(reply.message))
-    return str(code)
+def text_in(reply: Reply) -> str:
+    """The one confirmation in an answer."""
+    (text,) = set(_TEXT.findall(reply.message))
+    return str(text)

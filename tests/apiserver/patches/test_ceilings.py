@@ -15,7 +15,7 @@ import yaml
 
 from tests.apiserver.evicting import CONDITION, DRIVER, RULES, EvictProcess, Ward, stays
 from tests.apiserver.manifests.installing import OWN_NAMESPACE, rendered
-from tests.apiserver.patches.serving import CONTROLLER, code_in, install_patches, judging
+from tests.apiserver.patches.serving import CONTROLLER, install_patches, judging, text_in
 from tests.apiserver.patches.values import COLLECTION, VERSION
 from tests.apiserver.patching import PatchProcess
 from tests.apiserver.policy.stage import Stage, make_policy
@@ -107,9 +107,9 @@ class Fleet:
     def of(self, user: str) -> Client:
         return self.stage.client.acting_as(user, GROUPS)
 
-    def create(self, user: str, code: str = "") -> Reply:
+    def create(self, user: str, text: str = "") -> Reply:
         """A patch that closes every device with a pod, sent by a user."""
-        annotations = {CONFIRM_IMPACT: code} if code else {}
+        annotations = {CONFIRM_IMPACT: text} if text else {}
         patch = {
             "apiVersion": VERSION,
             "kind": "ResourceSlicePatch",
@@ -118,8 +118,8 @@ class Fleet:
         }
         return self.of(user).create(COLLECTION, patch)
 
-    def confirm(self, user: str, code: str) -> Reply:
-        return self.of(user).patch(f"{COLLECTION}/{PATCH}", {"metadata": {"annotations": {CONFIRM_IMPACT: code}}})
+    def confirm(self, user: str, text: str) -> Reply:
+        return self.of(user).patch(f"{COLLECTION}/{PATCH}", {"metadata": {"annotations": {CONFIRM_IMPACT: text}}})
 
     def rules(self) -> list[Json]:
         return [each for each in self.client.get(RULES).items if PATCH_LABEL in each["metadata"].get("labels", {})]
@@ -138,8 +138,7 @@ class Fleet:
         kubeconfig = self.stage.plane.kubeconfig_of_account(OWN_NAMESPACE, WORKER)
         if late is not None:
             kubeconfig = late.kubeconfig(kubeconfig)
-        key = f"--key-secret={OWN_NAMESPACE}/device-taint-webhook-key"
-        flags = (f"--namespace={OWN_NAMESPACE}", "--in-tree=absent", key)
+        flags = (f"--namespace={OWN_NAMESPACE}", "--in-tree=absent")
         with EvictProcess(self.stage.plane, "replacement", *flags, policy=None, kubeconfig=kubeconfig) as process:
             yield process.wait_working()
 
@@ -169,11 +168,11 @@ def fleet(serving: Stage) -> Iterator[Fleet]:
 
 
 def test_confirmed_patch_is_evicted_in_full(fleet: Fleet) -> None:
-    """Its code is on the patch alone."""
+    """Its text is on the patch alone."""
     with fleet.worker() as process:
         refused = fleet.create("dana")
         assert f"hits {PODS} devices, {PODS} pods in 1 namespace: the limit is {LIMIT} pods" in refused.message
-        stored = fleet.create("dana", code_in(refused))
+        stored = fleet.create("dana", text_in(refused))
         assert stored.ok, stored.message
         wait_until(lambda: not fleet.ward.present(), "all pods are evicted", seconds=60)
         assert len(fleet.rules()) == PODS
@@ -201,7 +200,7 @@ def test_patch_with_more_rules_than_its_limit_stops_as_one_and_goes_on_once_it_i
         wait_until(lambda: fleet.reasons() == {"Stopped"}, "they are stopped", seconds=60)
         asked = fleet.confirm("dana", "renew")
         assert asked.code == 403
-        confirmed = fleet.confirm("dana", code_in(asked))
+        confirmed = fleet.confirm("dana", text_in(asked))
         assert confirmed.ok, confirmed.message
         wait_until(lambda: not fleet.ward.present(), "the rest is evicted", seconds=60)
 
@@ -228,12 +227,13 @@ def test_pods_count_before_the_answers_to_their_evictions_come(fleet: Fleet, sec
 @pytest.mark.whole
 def test_worker_that_may_not_read_patches_works_and_stops_them_at_the_limit(fleet: Fleet) -> None:
     """As its own account, without the right to patches: other rules are evicted, and it says what it does not know."""
-    code = code_in(fleet.create("dana"))
+    text = text_in(fleet.create("dana"))
     _grant(fleet.stage.plane, patches=False)
     with fleet.worker() as process:
-        assert fleet.create("dana", code).ok
+        assert fleet.create("dana", text).ok
         wait_until(lambda: fleet.reasons() == {"Stopped"}, "they stop together", seconds=60)
-        assert all("its code does not count: the patch is not known: " in text for _, text in fleet.conditions())
+        why = "its confirmation does not count: the patch is not known: "
+        assert all(why in text for _, text in fleet.conditions())
         failures = [each["error"] for each in process.lines("list or watch failed")]
         assert [text for text in failures if "resourceslicepatches" in text]
         pods = fleet.ward.present()

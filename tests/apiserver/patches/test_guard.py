@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.apiserver.manifests.installing import OWN_NAMESPACE
-from tests.apiserver.patches.serving import CONTROLLER, code_in, install_patches, judging
+from tests.apiserver.patches.serving import CONTROLLER, install_patches, judging, text_in
 from tests.apiserver.patches.values import COLLECTION, VERSION
 from tests.apiserver.patching import PatchProcess
 from tests.apiserver.policy.stage import Stage, hash_of, health, make_policy
@@ -120,11 +120,11 @@ def of(stage: Stage, user: str = "dana") -> Client:
 
 
 def make_patch(filter_: Json, name: str = "firmware", effect: str = "NoExecute", **fields: Any) -> Json:
-    code = fields.pop("code", None)
+    text = fields.pop("text", None)
     return {
         "apiVersion": VERSION,
         "kind": "ResourceSlicePatch",
-        "metadata": {"name": name, "annotations": {} if code is None else {CONFIRM_IMPACT: code}},
+        "metadata": {"name": name, "annotations": {} if text is None else {CONFIRM_IMPACT: text}},
         "spec": {"devices": {"filter": filter_, "taints": [{"key": KEY, "effect": effect}], **fields}},
     }
 
@@ -161,9 +161,9 @@ def test_patch_over_the_limit_is_refused_and_can_be_confirmed(guarded: Stage) ->
         in refused.message
     )
     assert not guarded.client.get(f"{COLLECTION}/firmware").ok
-    code = code_in(refused)
-    assert not of(guarded).create(COLLECTION, make_patch(USED, "another", code=code)).ok
-    stored = of(guarded).create(COLLECTION, make_patch(USED, code=code))
+    text = text_in(refused)
+    assert not of(guarded).create(COLLECTION, make_patch(USED, "another", text=text)).ok
+    stored = of(guarded).create(COLLECTION, make_patch(USED, text=text))
     assert stored.ok, stored.message
     figures = "selects 12 devices in 12 pools; evicts 12 pods in 1 namespace, all at once"
     assert [text for text in stored.warnings if figures in text], stored.warnings
@@ -203,8 +203,8 @@ def test_patch_by_class_hits_what_is_in_the_class(guarded: Stage) -> None:
 
 @pytest.mark.whole
 def test_patch_that_others_outrank_hits_nothing(guarded: Stage) -> None:
-    code = code_in(of(guarded).create(COLLECTION, make_patch({"driver": DRIVER})))
-    assert of(guarded).create(COLLECTION, make_patch({"driver": DRIVER}, code=code)).ok
+    text = text_in(of(guarded).create(COLLECTION, make_patch({"driver": DRIVER})))
+    assert of(guarded).create(COLLECTION, make_patch({"driver": DRIVER}, text=text)).ok
     wait_until(lambda: _is_known(guarded, "firmware"), "the patch is known")
     below = of(guarded).create(COLLECTION, make_patch(USED, "later"))
     assert below.ok, below.message
@@ -274,8 +274,8 @@ def _part_passes(stage: Stage, patch: Json) -> bool:
 
 
 def test_rules_of_the_controller_are_those_of_a_patch(guarded: Stage) -> None:
-    code = code_in(of(guarded).create(COLLECTION, make_patch(USED)))
-    patch = of(guarded).create(COLLECTION, make_patch(USED, code=code)).object
+    text = text_in(of(guarded).create(COLLECTION, make_patch(USED)))
+    patch = of(guarded).create(COLLECTION, make_patch(USED, text=text)).object
     controller, part = of(guarded, CONTROLLER), {"driver": DRIVER, "device": "gpu-0"}
     rule = make_rule(patch, part)
     wait_until(lambda: controller.create(RULES, rule, dry_run=True).ok, "the patch is known")
@@ -299,8 +299,8 @@ def test_rules_of_the_controller_are_those_of_a_patch(guarded: Stage) -> None:
 
 def test_marks_of_the_controller_are_no_way_around(guarded: Stage) -> None:
     """A forged owner and label, by an account that is not the controller's, and by one with a name like it."""
-    code = code_in(of(guarded).create(COLLECTION, make_patch(USED)))
-    patch = of(guarded).create(COLLECTION, make_patch(USED, code=code)).object
+    text = text_in(of(guarded).create(COLLECTION, make_patch(USED)))
+    patch = of(guarded).create(COLLECTION, make_patch(USED, text=text)).object
     part = {"driver": DRIVER, "device": "gpu-0"}
     wait_until(lambda: of(guarded, CONTROLLER).create(RULES, make_rule(patch, part), dry_run=True).ok, "it is known")
     for user in ("dana", f"{CONTROLLER}-2", "system:serviceaccount:default:device-taint-patch"):
@@ -324,8 +324,8 @@ def test_rules_of_a_patch_are_not_counted_again(guarded: Stage) -> None:
 def test_patch_behind_one_of_another_value_counts(guarded: Stage) -> None:
     """Deleting the stronger one triggers no review, and then the rules of the weaker one begin (G01)."""
     planned: Json = {"taints": [{"key": KEY, "effect": "NoExecute", "value": "planned"}], "priority": 1}
-    code = code_in(of(guarded).create(COLLECTION, make_patch({"driver": DRIVER}, **planned)))
-    assert of(guarded).create(COLLECTION, make_patch({"driver": DRIVER}, **planned, code=code)).ok
+    text = text_in(of(guarded).create(COLLECTION, make_patch({"driver": DRIVER}, **planned)))
+    assert of(guarded).create(COLLECTION, make_patch({"driver": DRIVER}, **planned, text=text)).ok
     same = make_patch(USED, "same", taints=planned["taints"])
     wait_until(lambda: of(guarded).create(COLLECTION, same, dry_run=True).ok, "the patch is known")
     refused = of(guarded).create(COLLECTION, make_patch(USED, "behind"))
@@ -343,7 +343,7 @@ def test_patch_that_needs_too_many_rules_counts_when_it_asks_for_less(guarded: S
         figures = "hits 72 devices, 12 pods in 1 namespace: the limit is 5 pods"
         wide = partial(make_patch, USED, taints=taints)
         wait_until(lambda: figures in of(guarded).create(COLLECTION, wide()).message, "the slice is known")
-        assert of(guarded).create(COLLECTION, wide(code=code_in(of(guarded).create(COLLECTION, wide())))).ok
+        assert of(guarded).create(COLLECTION, wide(text=text_in(of(guarded).create(COLLECTION, wide())))).ok
         fewer = {"metadata": {"annotations": None}, "spec": {"devices": {"taints": taints[:1]}}}
         assert figures in of(guarded).patch(f"{COLLECTION}/firmware", fewer).message
     finally:
@@ -397,8 +397,8 @@ def _rules(stage: Stage, label: str) -> list[Json]:
 @pytest.mark.whole
 def test_controller_writes_what_the_guard_has_admitted(expanding: Stage) -> None:
     """A patch that is confirmed, and one that is softened: no rule of them is refused, also when devices come."""
-    code = code_in(of(expanding).create(COLLECTION, make_patch(USED)))
-    confirmed = of(expanding).create(COLLECTION, make_patch(USED, code=code)).object["metadata"]["uid"]
+    text = text_in(of(expanding).create(COLLECTION, make_patch(USED)))
+    confirmed = of(expanding).create(COLLECTION, make_patch(USED, text=text)).object["metadata"]["uid"]
     wait_until(lambda: len(_rules(expanding, confirmed)) == NODES, "the rules are there")
     selected = [each["deviceSelector"] for each in _rules(expanding, confirmed)]
     assert all(each in selected for each in [{**node(number), "device": "gpu-0"} for number in range(NODES)])

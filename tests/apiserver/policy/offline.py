@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 NOW: Final = datetime(2026, 6, 1, tzinfo=UTC)
 """No exception of the policy begins or ends within centuries of it, so the cluster's clock says the same."""
-KEY: Final = bytes(range(32))
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 NAMES: Final = KnownNames(
     {name: {NAMESPACE_NAME: name, **labels} for name, labels in CLUSTER["namespaces"].items()},
@@ -54,7 +53,7 @@ NOT_ASKED: Final = Outcome("allowed", ())
 
 def judged(row: Row, judge: Judge) -> Decision:
     """A create on the way that it takes in a cluster: completed first, then judged."""
-    context = AdmissionContext(now=NOW, judge=judge, names=NAMES, key=KEY)
+    context = AdmissionContext(now=NOW, judge=judge, names=NAMES)
     groups = [*row.requester.groups, "system:authenticated"]
     review = make_review(row.manifest, user=row.requester.user, groups=groups)
     request = decode_review(json.dumps(review).encode())

@@ -1,4 +1,4 @@
-"""A control plane with the webhook installed as the manifests do it: namespace, access, key, policy, registrations."""
+"""A control plane with the webhook installed as the manifests do it: namespace, access, policies, registrations."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ Json = dict[str, Any]
 ACCOUNT: Final = f"system:serviceaccount:{OWN_NAMESPACE}:device-taint-webhook"
 ACCOUNT_GROUPS: Final = ("system:serviceaccounts", f"system:serviceaccounts:{OWN_NAMESPACE}", "system:authenticated")
 POLICY_MAP: Final = path("v1", "configmaps", namespace=OWN_NAMESPACE, name="device-taint-webhook-policy")
-KEY_SECRET: Final = path("v1", "secrets", namespace=OWN_NAMESPACE, name="device-taint-webhook-key")
 REQUESTED_BY: Final = "devicetaint.io/requested-by"
 BUILTIN: Final = "builtin"
 
-_INSTALLED: Final = ("base/namespace.yaml", "base/access.yaml", "base/key.yaml")
+_INSTALLED: Final = ("base/namespace.yaml", "base/access.yaml", "base/author-policy.yaml")
 _SAMPLE = r"^device_taint_webhook_{}(?:\{{(.*)\}})? (\S+)$"
 
 
@@ -161,9 +160,9 @@ class Stage:
     # --- our server ------------------------------------------------------------------------------
 
     def new_webhook(self, *arguments: str) -> WebhookProcess:
-        """Our server as its ServiceAccount, not started yet; only the API server is heard."""
+        """Our server as its ServiceAccount, not started yet."""
         kubeconfig = self.plane.kubeconfig_of(ACCOUNT, ACCOUNT_GROUPS)
-        return WebhookProcess(f"--kubeconfig={kubeconfig}", self.plane.proof, *arguments, standalone=False)
+        return WebhookProcess(f"--kubeconfig={kubeconfig}", *arguments, standalone=False)
 
     def launch_webhook(self) -> WebhookProcess:
         """Another one, alive but perhaps never ready; whoever asked for it stops it."""

@@ -25,7 +25,6 @@ RULES: Final = [
     make_entry(f"team-{number}", "allow", {"tolerations": {"keys": [f"maint{number}.example.com/*"]}})
     for number in range(999)
 ]
-_KEY: Final = b"k" * 32
 _REQUESTS, _ALTERNATIVES = 32, 8
 
 
@@ -86,7 +85,7 @@ def reviewed(body: bytes, judge: Judge) -> list[Decision]:
 
 def decided(request: AdmissionRequest, judge: Judge) -> list[Decision]:
     """The same for a review that is decoded, which costs more the larger it is."""
-    context = make_context(judge=judge, key=_KEY)
+    context = make_context(judge=judge)
     decisions = [decide(request, context) for decide in (validate, mutate)]
     for decision in decisions:
         encode_response(request, decision)

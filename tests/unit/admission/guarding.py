@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from webhook.admission.decision import Decision
     from webhook.inventory.state import Inventory, InventoryObject
 
-SECRET: Final = b"k" * 32
 UNKNOWN: Final = Sight(None, "claims were not read yet")
 NOWHERE: Final = {"driver": "nobody.example.com"}
-_CODE: Final = re.compile(r'"(v1\.[^"]+)"')
+_TEXT: Final = re.compile(r'"(v1 [^"]+ of=[a-z2-7]{16})"')
+OTHER: Final = (
+    "was printed for another object: name, selector, key, value, effect, /evict, /scope or a past timeAdded differ"
+)
+UNREADABLE: Final = 'is not a confirmation: it must be like "v1 devices=4 claims=4 pods=4 namespaces=1 of=..."'
 
 
 def node(number: int) -> dict[str, str]:
@@ -56,7 +59,7 @@ def tainting(
     name: str = "unhealthy-gpu",
     added: datetime = NOW,
     evict: bool = False,
-    code: str | None = None,
+    text: str | None = None,
     annotations: dict[str, str] | None = None,
     generate_name: str | None = None,
     version: str = "v1",
@@ -67,8 +70,8 @@ def tainting(
     given = dict(annotations or {})
     if evict:
         given[EVICT] = "true"
-    if code is not None:
-        given[CONFIRM_IMPACT] = code
+    if text is not None:
+        given[CONFIRM_IMPACT] = text
     meta: dict[str, Any] = {"name": name, "annotations": given}
     if generate_name is not None:
         meta["generateName"] = generate_name
@@ -86,14 +89,14 @@ def allowing(**limits: Any) -> ImpactSettings:
 
 
 def ask(rule: Any, old: Any = None, *, cluster: Inventory | Sight | None = None, **options: Any) -> Decision:
-    """The verdict of /validate. By default the cluster is four nodes, and there is a key."""
+    """The verdict of /validate. By default the cluster is four nodes."""
     if old is not None and rule is not None:
         rule, old = _versioned(rule), _versioned(old)
     request = {name: options.pop(name) for name in ("user", "groups", "operation", "dryRun") if name in options}
     if cluster is None:
         cluster = inventory_of(*fleet())
     sight = cluster if isinstance(cluster, Sight) else Sight(cluster)
-    context = make_context(**{"key": SECRET, "sight": sight, **options})
+    context = make_context(**{"sight": sight, **options})
     return validate(make_admission_request(rule, old, **request), context)
 
 
@@ -116,7 +119,7 @@ def over(decision: Decision) -> list[str]:
     return rest.partition(" ")[0].split(";") if found else []
 
 
-def code_in(decision: Decision) -> str:
-    """The code that a refusal offers."""
-    (code,) = _CODE.findall(" ".join(refusals(decision)))
-    return str(code)
+def text_in(decision: Decision) -> str:
+    """The text that a refusal offers."""
+    (text,) = set(_TEXT.findall(" ".join(refusals(decision))))
+    return str(text)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW, make_admission_request, make_context, make_patch, make_taint
-from tests.unit.admission.guarding import SECRET
 from tests.unit.inventory.patched import CREATED, slice_of
 from tests.unit.inventory.values import claim, inventory_of, on
 from webhook.admission.chain import mutate, validate
@@ -79,14 +78,14 @@ def patching(
     *taints: Any,
     name: str = "firmware",
     uid: str | None = None,
-    code: str | None = None,
+    text: str | None = None,
     softened: str | None = None,
     created: str | None = None,
     **devices: Any,
 ) -> Any:
     """A patch with one NoExecute taint for all devices of the driver, unless something else is given."""
-    annotations = {CONFIRM_IMPACT: code, SOFTENED_KEYS: softened}
-    meta = {"name": name, "annotations": {key: text for key, text in annotations.items() if text is not None}}
+    annotations = {CONFIRM_IMPACT: text, SOFTENED_KEYS: softened}
+    meta = {"name": name, "annotations": {key: said for key, said in annotations.items() if said is not None}}
     meta |= {key: text for key, text in (("uid", uid), ("creationTimestamp", created)) if text is not None}
     return make_patch(filter_=filter_, meta=meta, taints=list(taints) or [evicting()], **devices)
 
@@ -123,7 +122,7 @@ def standing(cluster: Inventory, patches: KnownPatches) -> Inventory:
 
 
 def ask_patch(patch: Any, old: Any = None, *, cluster: Inventory | Sight | None = None, **options: Any) -> Decision:
-    """The verdict of /validate; `old` is stored. By default the cluster is four nodes, and there is a key."""
+    """The verdict of /validate; `old` is stored. By default the cluster is four nodes."""
     request, context = _asked(patch, old, cluster, options)
     return validate(request, context)
 
@@ -149,7 +148,7 @@ def _asked(patch: Any, old: Any, cluster: Any, options: dict[str, Any]) -> tuple
         before = {} if old is None else {old["metadata"]["name"]: _stored(old)}
         patches = options["patches"]._replace(patches={**options["patches"].patches, **before}, memo=None)
         sight = sight._replace(inventory=standing(sight.inventory, patches))
-    context = make_context(**{"key": SECRET, "sight": sight, **options})
+    context = make_context(**{"sight": sight, **options})
     return make_admission_request(patch, old, **request), context
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tests.builders import make_admission_request, make_context
-from tests.unit.admission.guarding import SECRET, _versioned, fleet, tainting
+from tests.unit.admission.guarding import _versioned, fleet, tainting
 from tests.unit.inventory.values import inventory_of
 from webhook.admission.chain import mutate, validate
 from webhook.admission.jsonpatch import apply_patch
@@ -61,7 +61,7 @@ def send(rule: Any, old: Any = None, *, user: str = OPERATOR, cluster: Any = Non
     request = {name: options.pop(name) for name in ("groups", "operation") if name in options}
     found = inventory_of(*fleet()) if cluster is None else cluster
     sight = Sight(found) if isinstance(found, Inventory) else found
-    context = make_context(**{"key": SECRET, "sight": sight, "impact": softening(), **options})
+    context = make_context(**{"sight": sight, "impact": softening(), **options})
     mutated = mutate(make_admission_request(rule, old, user=user, **request), context)
     stored = apply_patch(rule, mutated.patch)
     judged = validate(make_admission_request(stored, old, user=user, **request), context)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.builders import (
-    UID,
     make_admission_request,
     make_alternatives,
     make_claim,
@@ -20,47 +19,44 @@ from tests.builders import (
     make_toleration,
 )
 from tests.unit.policy.documents import judge_of, make_defaults
-from webhook.admission.author import REQUESTED_BY, author_of, digest, signed
+from webhook.admission.author import REQUESTED_BY, annotation_of
 from webhook.admission.chain import mutate, validate
 from webhook.admission.claim_view import DEFAULTED, SCHEDULER
 from webhook.admission.jsonpatch import apply_patch
-from webhook.api.claims import EXTENDED_RESOURCE, decode_template
-from webhook.api.decode import Reader
+from webhook.api.claims import EXTENDED_RESOURCE
 from webhook.policy.model import CLAIM_CONTROLLER
 from webhook.policy.ports import Requester
 
-SECRET = b"k" * 32
 GROUPS = ("ml", "system:authenticated")
+JANE = Requester("jane", GROUPS)
 WAIT = {"key": "maint", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
 WAITING = [make_defaults("wait", **WAIT)]
 OWN = make_toleration()
 
 
-def paths(
-    manifest: Any, old: Any = None, *, user: str = "jane", key: bytes | None = SECRET, **fields: Any
-) -> list[str]:
+def paths(manifest: Any, old: Any = None, *, user: str = "jane", **fields: Any) -> list[str]:
     """What is edited, each as `op path`."""
-    return [f"{edit['op']} {edit['path']}" for edit in mutated(manifest, old, user=user, key=key, **fields)[1]]
+    return [f"{edit['op']} {edit['path']}" for edit in mutated(manifest, old, user=user, **fields)[1]]
 
 
 def mutated(
-    manifest: Any,
-    old: Any = None,
-    *,
-    user: str = "jane",
-    key: bytes | None = SECRET,
-    trusted: bool = True,
-    **fields: Any,
+    manifest: Any, old: Any = None, *, user: str = "jane", offline: bool = False, unproved: str = "", **fields: Any
 ) -> tuple[Any, Any, tuple[str, ...]]:
     """The object as it becomes, the patch, and the warnings."""
     request = make_admission_request(manifest, old, user=user, groups=GROUPS)
-    decision = mutate(request, make_context(judge=judge_of(**fields), key=key, caller_trusted=trusted))
+    context = make_context(judge=judge_of(**fields), offline=offline, authors_unproved=unproved)
+    decision = mutate(request, context)
     assert decision.allowed
     return apply_patch(manifest, decision.patch), decision.patch, decision.warnings
 
 
-def asked_in(template: Any) -> bytes:
-    return digest(decode_template(Reader.of(template, [])))
+def authored(annotation: str | None, **annotations: str) -> Any:
+    """A template whose claims get these annotations."""
+    template = make_template([OWN])
+    if annotation is not None:
+        annotations[REQUESTED_BY] = annotation
+    template["spec"]["metadata"] = {"annotations": annotations, "labels": {"a": "b"}}
+    return template
 
 
 AUTHOR = "/spec/metadata/annotations/devicetaint.io~1requested-by"
@@ -69,39 +65,35 @@ NOTE = "/metadata/annotations/devicetaint.io~1defaulted-tolerations"
 # --- the author of a template -------------------------------------------------------------------
 
 
-def test_template_gets_its_author_with_the_parents_that_it_lacks() -> None:
+@pytest.mark.parametrize("mode", ["enforce", "warn", "off"])
+def test_template_gets_its_author_with_the_parents_that_it_lacks(mode: str) -> None:
     template = make_template([OWN])
-    assert paths(template) == ["add /spec/metadata", "add /spec/metadata/annotations", f"add {AUTHOR}"]
-    stored = mutated(template)[0]
-    annotation = stored["spec"]["metadata"]["annotations"][REQUESTED_BY]
-    assert author_of(annotation, "ml", asked_in(stored), SECRET) == Requester("jane", GROUPS)
-    assert json.loads(annotation)["nonce"] == UID
+    assert paths(template, mode=mode) == ["add /spec/metadata", "add /spec/metadata/annotations", f"add {AUTHOR}"]
+    stored = mutated(template, mode=mode)[0]
+    assert stored["spec"]["metadata"]["annotations"] == {REQUESTED_BY: annotation_of(JANE)}
+
+
+def test_author_is_written_also_while_nobody_proves_it() -> None:
+    """The spec is immutable: later it is known."""
+    assert paths(make_template([OWN]), unproved="no policy")[-1] == f"add {AUTHOR}"
 
 
 @pytest.mark.parametrize(
     "annotation",
     [
         pytest.param('{"username":"admin","groups":["system:masters"]}', id="that names somebody else"),
-        pytest.param('{"username":"jane","mac":"\u00e9"}', id="that proves nothing"),
+        pytest.param('{"username":"jane","mac":"\u00e9"}', id="of an older version"),
         pytest.param("", id="that is empty"),
-        pytest.param(signed(Requester("admin"), "ml", "n", asked_in(make_template([OWN])), SECRET), id="copied"),
-        pytest.param(
-            signed(Requester("jane", GROUPS), "ml", "n", asked_in(make_template()), SECRET),
-            id="of another template of the same author",
-        ),
-        pytest.param(
-            signed(Requester("jane", ("ops",)), "ml", "n", asked_in(make_template([OWN])), SECRET),
-            id="from when the author was in other groups",
-        ),
+        pytest.param(annotation_of(Requester("jane", ("ops",))), id="from when the author was in other groups"),
+        pytest.param('{"username":"jane","groupsTruncated":true}', id="without groups that can be named"),
     ],
 )
-def test_annotation_is_overwritten(annotation: str) -> None:
-    template = make_template([OWN])
-    template["spec"]["metadata"] = {"annotations": {REQUESTED_BY: annotation, "keep": "me"}, "labels": {"a": "b"}}
-    assert paths(template) == [f"add {AUTHOR}"]
-    stored = mutated(template)[0]["spec"]["metadata"]
-    assert json.loads(stored["annotations"][REQUESTED_BY])["username"] == "jane"
-    assert (stored["annotations"]["keep"], stored["labels"]) == ("me", {"a": "b"})
+@pytest.mark.parametrize("mode", ["enforce", "off"])
+def test_annotation_is_overwritten(annotation: str, mode: str) -> None:
+    template = authored(annotation, keep="me")
+    assert paths(template, mode=mode) == [f"add {AUTHOR}"]
+    stored = mutated(template, mode=mode)[0]["spec"]["metadata"]
+    assert stored == {"annotations": {REQUESTED_BY: annotation_of(JANE), "keep": "me"}, "labels": {"a": "b"}}
 
 
 def test_null_parents_are_replaced() -> None:
@@ -116,39 +108,17 @@ def test_author_that_stands_there_already_is_left_alone() -> None:
     assert paths(stored) == []
 
 
-def test_without_a_key_nobody_is_written_down() -> None:
-    assert paths(make_template([OWN]), key=None) == []
+def test_files_get_their_author_when_they_are_created() -> None:
+    for template in (make_template([OWN]), authored("x")):
+        assert mutated(template, offline=True)[1:] == ((), ())
 
 
-def test_author_signs_for_what_was_added_as_well() -> None:
-    stored = mutated(make_template([OWN]), defaultTolerations=WAITING)[0]
-    annotation = stored["spec"]["metadata"]["annotations"][REQUESTED_BY]
-    assert author_of(annotation, "ml", asked_in(stored), SECRET) == Requester("jane", GROUPS)
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        pytest.param({"trusted": False}, "API servers do not prove to the webhook who they are", id="unproved caller"),
-        pytest.param(
-            {"user": 'jane","groups":["root'},
-            "a name of the requester has quotes, backslashes or control characters",
-            id="name with quotes",
-        ),
-    ],
-)
-def test_author_that_nobody_vouches_for_is_not_signed_and_a_foreign_one_taken_out(
-    options: dict[str, Any], reason: str
-) -> None:
-    """R2."""
-    template = make_template([OWN])
-    assert mutated(template, **options)[1:] == ((), ())
-    template["spec"]["metadata"] = {"annotations": {REQUESTED_BY: mutated(template)[1][-1]["value"], "keep": "me"}}
-    stored, _, warnings = mutated(template, **options)
+@pytest.mark.parametrize("annotation", [None, "x"])
+def test_names_with_control_characters_are_left_out_with_a_warning(annotation: str | None) -> None:
+    stored, _, (warning,) = mutated(authored(annotation, keep="me"), user="ja\nne")
     assert stored["spec"]["metadata"]["annotations"] == {"keep": "me"}
-    (warning,) = warnings
-    assert warning.endswith(f"[devicetaint.io/requested-by]: was removed: {reason}")
-    assert mutated(stored, **options)[1:] == ((), ())
+    assert f"[{REQUESTED_BY}]: is left out: a name of the requester has control characters" in warning
+    assert paths(stored, user="ja\nne") == []
 
 
 # --- claims -------------------------------------------------------------------------------------
@@ -167,43 +137,21 @@ def test_annotation_on_a_claim_of_ones_own_is_dropped_with_a_warning() -> None:
     assert (
         "metadata.annotations[devicetaint.io/requested-by]: is for claims that are made from templates" in warnings[0]
     )
-    assert paths(claim, key=None) == ["remove /metadata/annotations/devicetaint.io~1requested-by"]
+    assert paths(claim, mode="off") == ["remove /metadata/annotations/devicetaint.io~1requested-by"]
 
 
 def test_annotation_on_a_generated_claim_is_kept() -> None:
     assert paths(claim_with("x"), user=CLAIM_CONTROLLER) == []
 
 
-def test_generated_claim_is_not_signed_again_for_an_unproved_caller() -> None:
-    """R2: the template's author has not signed for what is added."""
-    template = mutated(make_template([OWN]))[0]
-    annotation = template["spec"]["metadata"]["annotations"][REQUESTED_BY]
+def test_generated_claim_keeps_its_author_when_something_is_added() -> None:
+    annotation = annotation_of(JANE)
+    assert annotation is not None
     claim = make_claim([OWN], meta=claim_with(annotation)["metadata"])
-    stored = mutated(claim, user=CLAIM_CONTROLLER, trusted=False, defaultTolerations=WAITING)[0]
+    stored = mutated(claim, user=CLAIM_CONTROLLER, defaultTolerations=WAITING)[0]
     assert stored["spec"] != claim["spec"]
     assert stored["metadata"]["annotations"][REQUESTED_BY] == annotation
-
-
-def test_generated_claim_keeps_its_author_when_something_is_added() -> None:
-    template = mutated(make_template([OWN]))[0]
-    annotation = template["spec"]["metadata"]["annotations"][REQUESTED_BY]
-    meta = make_meta("c", namespace="ml", annotations={REQUESTED_BY: annotation})
-    claim = make_claim([OWN], meta=meta)
-    stored, _, _ = mutated(claim, user=CLAIM_CONTROLLER, defaultTolerations=WAITING)
-    author = author_of(
-        stored["metadata"]["annotations"][REQUESTED_BY],
-        "ml",
-        asked_in({"spec": {"spec": stored["spec"]}}),
-        SECRET,
-    )
-    assert author == Requester("jane", GROUPS)
     assert paths(stored, user=CLAIM_CONTROLLER, defaultTolerations=WAITING) == []
-
-
-def test_generated_claim_that_nobody_answers_for_gets_no_proof() -> None:
-    claim = claim_with('{"username":"admin","mac":""}')
-    stored, _, _ = mutated(claim, user=CLAIM_CONTROLLER, defaultTolerations=WAITING)
-    assert stored["metadata"]["annotations"][REQUESTED_BY] == '{"username":"admin","mac":""}'
 
 
 def test_nothing_is_added_that_gets_a_claim_refused_since_nobody_answers_for_it() -> None:
@@ -212,7 +160,7 @@ def test_nothing_is_added_that_gets_a_claim_refused_since_nobody_answers_for_it(
     claim = make_claim()
     stored, patch, _ = mutated(claim, user=CLAIM_CONTROLLER, **fields)
     assert patch == ()
-    context = make_context(judge=judge_of(**fields), key=SECRET)
+    context = make_context(judge=judge_of(**fields))
     assert validate(make_admission_request(stored, user=CLAIM_CONTROLLER), context).allowed
     assert paths(claim, **fields) != []
 
@@ -250,7 +198,7 @@ def test_claims_of_the_scheduler_for_extended_resources_get_nothing() -> None:
     ],
 )
 def test_default_is_added_where_the_request_stands(manifest: Any, at: str) -> None:
-    added = paths(manifest, key=None, defaultTolerations=WAITING)
+    added = [path for path in paths(manifest, defaultTolerations=WAITING) if "metadata" not in path or NOTE in path]
     assert added[0] == f"add {at}"
     assert added[-1] == f"add {NOTE}"
     assert len([path for path in added if "tolerations" in path and path != f"add {NOTE}"]) == 1
@@ -258,9 +206,7 @@ def test_default_is_added_where_the_request_stands(manifest: Any, at: str) -> No
 
 def test_defaults_follow_one_another_behind_the_tolerations_that_are_there() -> None:
     first, second = make_toleration("first"), make_toleration("second")
-    stored, patch, _ = mutated(
-        make_claim([OWN]), key=None, defaultTolerations=[{"name": "two", "tolerations": [first, second]}]
-    )
+    stored, patch, _ = mutated(make_claim([OWN]), defaultTolerations=[{"name": "two", "tolerations": [first, second]}])
     assert stored["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] == [OWN, first, second]
     at = "/spec/devices/requests/0/exactly/tolerations"
     assert [edit["path"] for edit in patch if edit["path"].startswith(at)] == [f"{at}/1", f"{at}/2"]
@@ -300,7 +246,7 @@ def test_note_that_mutate_wrote_does_not_get_the_object_refused() -> None:
         "match": {"when": "claim.annotations.exists(key, key.startsWith('devicetaint.io/'))", "deviceClasses": ["*"]},
     }
     request = make_admission_request(make_claim())
-    context = make_context(judge=judge_of(rule, defaultTolerations=WAITING), key=SECRET)
+    context = make_context(judge=judge_of(rule, defaultTolerations=WAITING))
     stored = apply_patch(request.object, mutate(request, context).patch)
     assert DEFAULTED in stored["metadata"]["annotations"]
     assert validate(make_admission_request(stored), context).allowed
@@ -334,33 +280,15 @@ def test_author_of_a_stored_template_is_put_back_whoever_sends_it() -> None:
     forged = json.loads(json.dumps(stored))
     forged["spec"]["metadata"]["annotations"][REQUESTED_BY] = '{"username":"admin"}'
     assert mutated(forged, stored, user="joe")[0] == stored
-    assert mutated(forged, stored, user="joe", key=None)[0] == stored
-
-
-@pytest.mark.parametrize(
-    ("fields", "key", "told"),
-    [
-        pytest.param({"default": "deny"}, None, True, id="a policy that refuses"),
-        pytest.param({"unknownAuthor": "deny"}, None, True, id="unknown authors are refused"),
-        pytest.param({}, None, False, id="a policy that asks for no author"),
-        pytest.param({"unknownAuthor": "deny"}, SECRET, False, id="with a key"),
-    ],
-)
-def test_template_that_gets_no_author_for_want_of_a_key_is_told_so(
-    fields: Any, key: bytes | None, *, told: bool
-) -> None:
-    """M1: its spec is immutable, so it never gets one."""
-    _, patch, warnings = mutated(make_template([OWN]), key=key, **fields)
-    assert any("the webhook has no key" in text for text in warnings) == told
-    assert bool(patch) == (key is not None)
+    assert mutated(forged, stored, user="joe", mode="off")[0] == stored
 
 
 def test_template_from_before_we_came_gets_no_author_by_an_update() -> None:
     """Its specification is immutable, and whoever updates it is not who wrote it."""
     template = make_template([OWN])
     assert paths(template, template, user="joe") == []
-    signed_since = mutated(template)[0]
-    assert paths(signed_since, template, user="joe") == [], "the API server refuses the change of its specification"
+    authored_since = mutated(template)[0]
+    assert paths(authored_since, template, user="joe") == [], "the API server refuses the change of its specification"
 
 
 def test_author_that_a_changed_template_still_has_is_not_written_again() -> None:

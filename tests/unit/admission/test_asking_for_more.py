@@ -6,106 +6,163 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.builders import DRIVER, NOW, decoded
 from tests.unit.admission.guarding import (
-    SECRET,
+    OTHER,
     UNKNOWN,
+    UNREADABLE,
     allowing,
     ask,
-    code_in,
     fleet,
     node,
     over,
     refusals,
     tainting,
+    text_in,
     told,
 )
 from tests.unit.inventory.values import inventory_of
-from webhook.api.rules import CONFIRM_IMPACT, EVICTIONS_PER_SECOND, EXPIRES_AT, HARDWARE, SCOPE, SOFTENED_FROM
+from webhook.api.rules import (
+    CONFIRM_IMPACT,
+    EVICTED_PODS,
+    EVICTIONS_PER_SECOND,
+    EXPIRES_AT,
+    HARDWARE,
+    SCOPE,
+    SOFTENED_FROM,
+)
 from webhook.inventory.rule_delta import asks_for_more
 from webhook.inventory.state import Sight
-from webhook.policy.model import Action, EvictionProfile, ImpactLimits, ImpactSettings, PolicyMode
+from webhook.policy.model import Action, EvictionProfile, ImpactLimits, ImpactSettings, PolicyMode, RequesterMatch
+from webhook.policy.ports import ANONYMOUS
 
 LARGE = inventory_of(*fleet(100))
 SMALL = inventory_of(*fleet(4))
-TWO = ImpactSettings(limits=(ImpactLimits(pods=2),), second_person=True)
-MANY = ImpactSettings(limits=(ImpactLimits(pods=50),), second_person=True)
 LATER = NOW + timedelta(days=4)
-MADE_UP = "v1.9999999999.999999999.999999999.999999999.999999999." + "A" * 38
-SAME_USER = "was given to the same user; another user must confirm"
+MADE_UP = "v1 devices=8 claims=4 pods=4 namespaces=1 of=aaaaaaaaaaaaaaaa"
+OLD_CODE = "v1.9999999999.8.4.4.1." + "A" * 38
 CAREFUL = "oncall"
 GLASS = ImpactSettings(break_glass_groups=(CAREFUL,))
 
 
-def asked(code: str | None = None, *, rate: str | None = None, **options: Any) -> Any:
+def asked(text: str | None = None, *, rate: str | None = None, **options: Any) -> Any:
     """A rule that asks our worker to empty every device of the driver."""
     annotations = {} if rate is None else {EVICTIONS_PER_SECOND: rate}
-    return tainting(effect="NoSchedule", evict=True, code=code, annotations=annotations, **options)
+    return tainting(effect="NoSchedule", evict=True, text=text, annotations=annotations, **options)
 
 
-def code_for(user: str, cluster: Any, settings: ImpactSettings) -> str:
-    """The code that a refusal gives to the user."""
-    return code_in(ask(asked(), cluster=cluster, impact=settings, user=user))
+def text_for(cluster: Any, settings: ImpactSettings, **options: Any) -> str:
+    """The text that a refusal prints."""
+    return text_in(ask(asked(**options), cluster=cluster, impact=settings))
 
 
-# --- the code (R4) ---------------------------------------------------------------------------------
+# --- the text (R4) ---------------------------------------------------------------------------------
 
 
-def test_who_was_refused_cannot_swap_in_a_larger_code_of_their_own() -> None:
+def test_larger_text_is_refused_also_while_the_rule_needs_none() -> None:
+    """R4: its figures would be the ceiling for when the rule has come to hit more."""
+    larger = asked(text_for(LARGE, allowing(pods=50)))
+    for old in (asked(), None):
+        (found,) = refusals(ask(larger, old, cluster=SMALL, impact=allowing(pods=50)))
+        assert found.startswith(
+            "says more than is hit: 200 devices (today 8), 100 claims (today 4), 100 pods (today 4)"
+        )
+        assert text_in(ask(larger, old, cluster=SMALL, impact=allowing(pods=50))).startswith("v1 devices=8 claims=4 ")
+    assert ask(larger, larger, cluster=SMALL, impact=allowing(pods=50)).allowed, "it is there already"
+
+
+@pytest.mark.parametrize("action", Action)
+def test_text_is_not_set_while_the_impact_is_unknown(action: Action) -> None:
+    """R4: nothing tells whether it says far more."""
+    text, settings = text_for(SMALL, allowing(pods=0)), ImpactSettings(unknown_impact=action)
+    found = refusals(ask(asked(text), asked(), cluster=UNKNOWN, impact=settings))
+    assert found[-1] == "cannot be compared with what is hit: claims were not read yet; try again in a while"
+    assert ask(asked(text), asked(text), cluster=UNKNOWN, impact=settings).allowed
+
+
+def test_text_does_not_expire() -> None:
+    """A rule in Git is applied again after years."""
+    text = text_for(LARGE, allowing(pods=50), added=LATER)
+    assert ask(asked(text, added=LATER), cluster=LARGE, impact=allowing(pods=50), now=LATER).allowed
+
+
+def test_text_for_less_than_the_rule_hits_now_is_refused_where_it_is_needed() -> None:
     """R4."""
-    by_two = asked(code_for("bob", SMALL, TWO))
-    larger = asked(code_for("alice", LARGE, TWO))
-    assert ask(by_two, cluster=SMALL, impact=TWO, user="alice").allowed
-    swapped = ask(larger, by_two, cluster=LARGE, impact=TWO, user="alice")
-    assert refusals(swapped)[1:] == [SAME_USER]
-    assert ask(larger, by_two, cluster=LARGE, impact=TWO, user="carol").allowed
+    text = text_for(SMALL, allowing(pods=2))
+    found = refusals(ask(asked(text), asked(), cluster=LARGE, impact=allowing(pods=50)))
+    assert found[1] == (
+        "was printed for less: now 200 devices (at most 9), 100 claims (at most 5), 100 pods (at most 5)"
+    )
+    assert ask(asked(text), asked(), cluster=LARGE, impact=allowing(pods=500)).allowed, "the worker's ceiling is lower"
 
 
-def test_own_code_is_refused_also_while_the_rule_needs_none() -> None:
-    """R4: its numbers would be the ceiling for when the rule has come to hit more."""
-    larger = asked(code_for("alice", LARGE, MANY))
-    text = f"{SAME_USER}; the rule needs no code, so leave the annotation out"
-    assert refusals(ask(larger, asked(), cluster=SMALL, impact=MANY, user="alice")) == [text]
-    assert refusals(ask(larger, cluster=SMALL, impact=MANY, user="alice")) == [text]
-    assert ask(larger, asked(), cluster=SMALL, impact=MANY, user="carol").allowed
+def test_what_was_evicted_for_the_rule_stands_in_its_text() -> None:
+    stored = {**asked(), "status": {"conditions": [{"type": EVICTED_PODS, "status": "True", "message": "96"}]}}
+    stored["metadata"] = {**stored["metadata"], "uid": "u"}
+    rule, _ = decoded(stored)
+    refused = ask(asked("renew"), stored, cluster=inventory_of(*fleet(100), rule), impact=allowing(pods=50))
+    text = text_in(refused)
+    assert text.startswith("v1 devices=200 claims=100 pods=100 namespaces=1 done=96 of=")
+    again = ask(asked(text), stored, cluster=inventory_of(*fleet(100), rule), impact=allowing(pods=50))
+    assert again.allowed
+    forged = ask(
+        asked(text.replace("done=96", "done=999")), stored, cluster=inventory_of(*fleet(100), rule), impact=allowing()
+    )
+    assert refusals(forged)[0].startswith("says more than is hit: 999 done (today 96); ")
 
 
-def test_own_code_is_refused_also_while_the_impact_is_unknown() -> None:
-    """R4."""
-    larger = asked(code_for("alice", LARGE, MANY))
-    settings = ImpactSettings(limits=MANY.limits, second_person=True, unknown_impact=Action.WARN)
-    assert refusals(ask(larger, asked(), cluster=UNKNOWN, impact=settings, user="alice")) == [SAME_USER]
-    assert ask(larger, asked(), cluster=UNKNOWN, impact=settings, user="carol").allowed
+# --- who, and under which limit --------------------------------------------------------------------
+
+CONFIRMERS = ImpactSettings(limits=(ImpactLimits(pods=2),), confirmers=RequesterMatch(groups=("sre",)))
+NOBODY = ImpactSettings(limits=(ImpactLimits(RequesterMatch(users=("bot",)), pods=2, confirmable=False),))
+NOT_YOU = "may be set by the policy's confirmers alone, and the requester is none of them"
 
 
-@pytest.mark.parametrize("cluster", [SMALL, LARGE], ids=["under the limit", "over it"])
-def test_expired_code_is_not_taken_for_a_new_one(cluster: Any) -> None:
-    """R4."""
-    settings = allowing(pods=50)
-    late = asked(code_for("alice", LARGE, settings))
-    found = refusals(ask(late, asked(), cluster=cluster, impact=settings, now=LATER))
-    assert any(text.startswith("expired at 2026-06-04T12:00:00Z") for text in found)
-    assert ask(late, late, cluster=cluster, impact=settings, now=LATER).allowed  # stored long ago
+def test_only_confirmers_confirm() -> None:
+    refused = ask(asked(), impact=CONFIRMERS, groups=["dev"])
+    assert "or to go ahead, one of the policy's confirmers must set annotation" in refusals(refused)[0]
+    assert "or to go ahead, set annotation" in refusals(ask(asked(), impact=CONFIRMERS, groups=["sre"]))[0]
+    confirmed = asked(text_in(refused))
+    assert NOT_YOU in "".join(refusals(ask(confirmed, impact=CONFIRMERS, groups=["dev"])))
+    assert ask(confirmed, impact=CONFIRMERS, groups=["sre"]).allowed
+    assert ask(confirmed, confirmed, impact=CONFIRMERS, groups=["dev"]).allowed, "it was set by a confirmer"
 
 
-def test_code_for_less_than_the_rule_hits_now_is_refused() -> None:
-    """R4."""
-    code = code_for("alice", SMALL, allowing(pods=2))
-    found = refusals(ask(asked(code), asked(), cluster=LARGE, impact=allowing(pods=500)))
-    assert [text.partition(":")[0] for text in found] == ["was made for less"]
+@pytest.mark.parametrize("effect", ["None", "NoSchedule", "NoExecute"])
+@pytest.mark.parametrize("mode", PolicyMode)
+def test_nobody_else_plants_a_text_where_none_is_asked_for(mode: PolicyMode, effect: str) -> None:
+    settings = ImpactSettings(limits=(ImpactLimits(pods=None),), confirmers=CONFIRMERS.confirmers)
+    text = text_in(ask(tainting({}, effect, text="renew"), impact=settings, groups=["sre"]))
+    (found,) = refusals(ask(tainting(effect=effect, text=text), impact=settings, groups=["dev"], mode=mode))
+    assert found.startswith(NOT_YOU)
 
 
-def test_new_code_on_an_unchanged_rule_is_judged_against_the_limits() -> None:
+def test_under_a_limit_that_nobody_confirms_no_text_counts() -> None:
+    text = text_in(ask(asked(), impact=ImpactSettings(limits=(ImpactLimits(pods=2),)), user="bot"))
+    settings = structs.replace(NOBODY, limits=(*NOBODY.limits, ImpactLimits(pods=2)))
+    (refused,) = refusals(ask(asked(), impact=settings, user="bot"))
+    assert refused.endswith("the limit is 2 pods; no one may confirm it (confirmable: false); narrow the selector")
+    found = refusals(ask(asked(text), impact=settings, user="bot"))
+    assert found[-1] == "confirms nothing: by the policy no one may confirm this (confirmable: false)"
+    assert ask(asked(text), impact=settings, user="jane").allowed
+    faster = ask(asked(text, rate="1000"), asked(text, rate="1"), impact=settings, user="bot")
+    assert not faster.allowed, "a text that was set before does not help either"
+
+
+# --- what is judged ---------------------------------------------------------------------------------
+
+
+def test_new_text_on_an_unchanged_rule_is_judged_against_the_limits() -> None:
     """R4: the answer has the figures, and so has the audit log."""
-    code = code_for("alice", LARGE, allowing(pods=50))
-    decision = ask(asked(code), asked(), cluster=LARGE, impact=allowing(pods=50))
+    decision = ask(asked(text_for(LARGE, allowing(pods=50))), asked(), cluster=LARGE, impact=allowing(pods=50))
     assert over(decision) == ["limit:pods"]
     assert decision.annotations["impact"].endswith(" confirmed")
     assert decision.assumed is not None
 
 
-def test_code_may_be_removed_whatever_the_rule_hits() -> None:
+def test_text_may_be_removed_whatever_the_rule_hits() -> None:
     """R4: the worker has the policy's limits for it then."""
     decision = ask(asked(), asked(MADE_UP), cluster=LARGE, impact=allowing(pods=0))
     assert (decision.allowed, told(decision)) == (True, [])
@@ -161,15 +218,15 @@ def test_literal_rate_of_an_older_revision_counts_too() -> None:
 
 @pytest.mark.parametrize("rate", ["11", "100000"])
 def test_raised_rate_is_judged_against_the_limits_of_today(rate: str) -> None:
-    """R4: with the code expired or gone it is refused, and with a new one it passes."""
-    settings = allowing(pods=50)
-    stale = asked(code_for("alice", LARGE, settings), rate="1")
-    for code in (stale["metadata"]["annotations"][CONFIRM_IMPACT], None):
-        refused = ask(asked(code, rate=rate), stale, cluster=LARGE, impact=settings, now=LATER)
+    """R4: without a text that holds today it is refused, and with one it passes."""
+    settings = allowing(pods=2)
+    stale = asked(text_for(SMALL, settings), rate="1")
+    for text in (stale["metadata"]["annotations"][CONFIRM_IMPACT], None):
+        refused = ask(asked(text, rate=rate), stale, cluster=LARGE, impact=settings)
         assert over(refused) == ["limit:pods"]
         assert not refused.allowed
-    again = asked(code_in(refused), rate=rate)
-    assert ask(again, stale, cluster=LARGE, impact=settings, now=LATER).allowed
+    assert ask(asked(text_in(refused), rate=rate), stale, cluster=LARGE, impact=settings).allowed
+    assert ask(asked(text_in(refused), rate=rate), asked(text_in(refused), rate="1"), cluster=LARGE).allowed
 
 
 def test_raised_rate_of_a_rule_under_the_limits_passes_with_its_figures() -> None:
@@ -195,15 +252,15 @@ def test_rates_of_the_policy_are_those_of_its_profiles() -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"rate": "1000"}, {"code": "new"}, {"evict": True}], ids=["a rate", "a code", "a request to evict"]
+    "more", [{"rate": "1000"}, {"text": "new"}, {"evict": True}], ids=["a rate", "a text", "a request to evict"]
 )
 def test_rule_past_its_end_is_not_pressed_on(more: dict[str, Any]) -> None:
     """R4."""
-    code = code_in(ask(tainting(effect="NoSchedule", evict=True), impact=allowing(pods=0))) if "code" in more else None
+    text = text_in(ask(tainting(effect="NoSchedule", evict=True), impact=allowing(pods=0))) if "text" in more else None
     annotations = {EXPIRES_AT: "2026-06-01T11:00:00Z"}
     old = tainting(effect="NoSchedule", evict="evict" not in more, annotations=annotations)
     rate = {EVICTIONS_PER_SECOND: more["rate"]} if "rate" in more else {}
-    new = tainting(effect="NoSchedule", evict=True, annotations={**annotations, **rate}, code=code)
+    new = tainting(effect="NoSchedule", evict=True, annotations={**annotations, **rate}, text=text)
     assert [text[:27] for text in refusals(ask(new, old))] == ["was at 2026-06-01T11:00:00Z"]
 
 
@@ -253,77 +310,76 @@ def test_scope_of_the_hardware_asks_for_more_on_a_rule_that_acts(before: Any, af
     assert asks_for_more(new, old, ()) is more
 
 
-# --- codes that cannot be verified (R5) ------------------------------------------------------------
+# --- texts that do not fit (R5) --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", PolicyMode)
 @pytest.mark.parametrize("effect", ["None", "NoSchedule", "NoExecute"])
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [
-        (None, "cannot be checked: the webhook has no key yet"),
-        (SECRET, "was made for another rule, selector, taint or effect, or with another key"),
-    ],
-    ids=["no key", "forged"],
-)
-def test_code_that_is_not_known_to_be_ours_is_refused_in_every_mode(
-    mode: PolicyMode, effect: str, key: bytes | None, text: str
+@pytest.mark.parametrize(("text", "fault"), [(MADE_UP, OTHER), ("renew", UNREADABLE), (OLD_CODE, UNREADABLE)])
+def test_text_that_is_not_of_the_rule_is_refused_in_every_mode(
+    mode: PolicyMode, effect: str, text: str, fault: str
 ) -> None:
     """R5."""
-    made_up, plain = (tainting(node(0), effect, code=code) for code in (MADE_UP, None))
+    made_up, plain = (tainting(node(0), effect, text=each) for each in (text, None))
     for old in (None, plain):
-        decision = ask(made_up, old, key=key, mode=mode)
-        assert refusals(decision) == [text]
+        decision = ask(made_up, old, mode=mode)
+        (found,) = refusals(decision)
+        assert found.startswith(f"{fault}; leave the annotation out, or set annotation {CONFIRM_IMPACT} to ")
         assert [error.field for error in decision.errors] == [f"metadata.annotations[{CONFIRM_IMPACT}]"]
         assert decision.assumed is None
-    assert ask(made_up, made_up, key=key, mode=mode).allowed  # stored already, and proved by who goes by it
-    assert ask(plain, key=key, mode=mode).allowed
+        assert ask(tainting(node(0), effect, text=text_in(decision)), old, mode=mode).allowed
+    assert ask(made_up, made_up, mode=mode).allowed  # stored already
+    assert ask(plain, mode=mode).allowed
 
 
-def test_real_code_passes_in_mode_off_without_a_word() -> None:
+def test_text_that_fits_passes_in_mode_off_without_a_word() -> None:
     """R5."""
-    code = code_in(ask(tainting({})))
-    decision = ask(tainting({}, code=code), mode=PolicyMode.OFF)
+    text = text_in(ask(tainting({})))
+    decision = ask(tainting({}, text=text), mode=PolicyMode.OFF)
     assert (decision.allowed, told(decision), "impact" in decision.annotations) == (True, [], False)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [({"offline": True}, []), ({}, [("warn", "cannot be checked here, as there is no key")])],
-    ids=["files", "a server"],
-)
-def test_code_is_not_refused_for_want_of_a_key_where_there_is_no_cluster(options: Any, said: Any) -> None:
-    """R5: a server without a cluster says so; for files, a code is left to those who have the key."""
-    decision = ask(tainting(node(0), code=MADE_UP), key=None, sight=None, **options)
-    assert (decision.allowed, told(decision)) == (True, said)
-
-
-def test_code_in_a_file_is_refused_where_there_is_a_key_that_did_not_make_it() -> None:
+def test_in_files_a_text_must_be_of_its_rule_and_nobody_asks_who_confirms() -> None:
     """R5."""
-    assert not ask(tainting(node(0), code=MADE_UP), sight=None, offline=True).allowed
+    text = text_in(ask(tainting(node(0)), impact=allowing(pods=0)))
+    assert refusals(ask(tainting(node(0), text=MADE_UP), sight=None, offline=True)) == [OTHER]
+    for offline in (True, False):
+        assert told(ask(tainting(node(0), text=text), sight=None, offline=offline)) == []
+    assert ask(tainting(node(0), text=text), sight=None, offline=True, impact=CONFIRMERS, user=ANONYMOUS).allowed
+    assert not ask(tainting(node(0), text=text), sight=None, offline=True, impact=CONFIRMERS, user="dev").allowed
+
+
+def test_rule_that_does_nothing_yet_is_confirmed_for_what_it_will_do() -> None:
+    """As in the KEP, where figures are looked at before the effect is raised."""
+    settings = allowing(pods=2)
+    text = text_in(ask(tainting(), impact=settings))
+    still = ask(tainting(effect="None", text=text), impact=settings)
+    assert still.allowed
+    assert ask(tainting(text=text), tainting(effect="None", text=text), impact=settings).allowed
+    assert not ask(tainting(text=text), tainting(effect="None", text=text), cluster=LARGE, impact=settings).allowed
+    far = ask(tainting(effect="None", text=text_in(ask(tainting(), cluster=LARGE))), impact=settings)
+    assert "says more than is hit" in refusals(far)[0]
 
 
 # --- break-glass (R5, R11) -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", PolicyMode)
-@pytest.mark.parametrize("key", [None, SECRET], ids=["no key", "forged"])
 @pytest.mark.parametrize("sight", [Sight(SMALL), UNKNOWN], ids=["seen", "unknown"])
 @pytest.mark.parametrize("updated", [False, True], ids=["created", "updated"])
-def test_code_of_who_may_break_the_glass_passes_and_is_audited(
+def test_text_of_who_may_break_the_glass_passes_and_is_audited(
     mode: PolicyMode,
-    key: bytes | None,
     sight: Sight,
     updated: bool,  # noqa: FBT001 -- a table's
 ) -> None:
     """R5, R11."""
-    rule, old = tainting(node(0), code=MADE_UP), tainting(node(0)) if updated else None
-    decision = ask(rule, old, key=key, sight=sight, impact=GLASS, mode=mode, groups=[CAREFUL])
+    rule, old = tainting(node(0), text=MADE_UP), tainting(node(0)) if updated else None
+    decision = ask(rule, old, sight=sight, impact=GLASS, mode=mode, groups=[CAREFUL])
     assert decision.allowed
     assert "warn" in {severity for severity, _ in told(decision)}
     assert decision.annotations["impact"].endswith("break-glass")
     assert not decision.turned_down, "the glass lets it pass, and not the mode"
-    others = ask(rule, old, key=key, sight=sight, impact=GLASS, mode=mode)
+    others = ask(rule, old, sight=sight, impact=GLASS, mode=mode)
     assert not others.allowed
     assert "break-glass" not in others.annotations.get("impact", "")
 
@@ -359,24 +415,24 @@ def test_what_only_the_mode_lets_pass_is_not_put_down_to_break_glass() -> None:
     assert "break-glass" not in decision.annotations["impact"]
 
 
-# --- codes that are left behind --------------------------------------------------------------------
+# --- texts that are left behind --------------------------------------------------------------------
 
 
-def test_update_that_leaves_its_code_behind_gets_a_warning() -> None:
-    """R5: narrowing needs no code, and the worker does not go by one for another selector."""
-    code = code_in(ask(tainting({})))
-    decision = ask(tainting(node(0), code=code), tainting({}, code=code))
+def test_update_that_leaves_its_text_behind_gets_a_warning() -> None:
+    """R5: narrowing needs no text, and the worker does not go by one for another selector."""
+    text = text_in(ask(tainting({})))
+    decision = ask(tainting(node(0), text=text), tainting({}, text=text))
     assert decision.allowed
     assert told(decision) == [
-        ("warn", "was made for the rule as it was: from now on the limits of the policy hold again")
+        ("warn", "was printed for the object as it was: from now on the limits of the policy hold again")
     ]
-    assert told(ask(tainting({}, code=code, added=NOW + timedelta(hours=1)), tainting({}, code=code))) == []
-    assert told(ask(tainting(node(0), "NoSchedule", code=code), tainting({}, code=code))) == []
+    assert told(ask(tainting({}, text=text, added=NOW + timedelta(hours=1)), tainting({}, text=text))) == []
+    assert told(ask(tainting(node(0), "NoSchedule", text=text), tainting({}, text=text))) == []
 
 
-def test_new_code_for_a_narrowed_rule_is_to_be_had() -> None:
-    """Any other text in the annotation is refused, with a code for the rule as it is."""
+def test_new_text_for_a_narrowed_rule_is_to_be_had() -> None:
+    """Any other text in the annotation is refused, with one for the rule as it is."""
     settings = allowing(pods=0)
     narrow = {"driver": DRIVER, "pool": "node-1"}
     asking = ask(tainting(narrow, annotations={CONFIRM_IMPACT: "renew"}), tainting(narrow), impact=settings)
-    assert ask(tainting(narrow, code=code_in(asking)), tainting(narrow), impact=settings).allowed
+    assert ask(tainting(narrow, text=text_in(asking)), tainting(narrow), impact=settings).allowed

@@ -1,72 +1,77 @@
-"""Codes: what they look like, what they hold for, and in what words they do not."""
+"""Confirmations: how they read, what they hold for, and in what words they do not."""
 
 from __future__ import annotations
 
-import base64
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from tests.builders import NOW
+from tests.builders import NOW, decoded, make_patch, make_taint
+from tests.unit.admission.guarding import node, tainting
 from webhook.admission.confirmation import (
-    CodeSubject,
-    CodeTerms,
+    Confirmation,
     ImpactToConfirm,
     Numbers,
-    fault_of,
-    make_code,
-    read_code,
+    as_it_will_act,
+    confirms,
+    digest_of,
+    exceeded,
+    names_of,
+    overstated,
+    read_text,
+    text_of,
 )
-from webhook.api.rules import DeviceSelector
+from webhook.api.decode import Reader
+from webhook.api.meta import ObjectMeta, format_time
+from webhook.api.patches import SOFTENED_KEYS, decode_patch
+from webhook.api.rules import EVICT, SCOPE, DeviceTaintRule
 
-SECRET = b"k" * 32
-EXPIRES = NOW + timedelta(hours=72)
-ABOUT = CodeSubject(
-    "gpu-7", DeviceSelector("gpu.example.com", "node-7"), "example.com/broken", "fan", "NoExecute", None
+OF = "abcdefgh234567yz"
+LONG_AGO = NOW - timedelta(hours=2)
+SINCE = NOW - timedelta(seconds=60)
+
+
+def hit(devices: int = 20, claims: int = 10, pods: int = 10, namespaces: int = 2, **more: Any) -> ImpactToConfirm:
+    more["protected"] = frozenset(more.get("protected", ()))
+    return ImpactToConfirm(Numbers(devices, claims, pods, namespaces), **more)
+
+
+def rule(*selector: Any, **fields: Any) -> Any:
+    return decoded(tainting(*selector, **fields))[0]
+
+
+def patch(*taints: Any, **fields: Any) -> Any:
+    return decode_patch(Reader.of(make_patch(taints=list(taints) or [make_taint(effect="NoExecute")], **fields), []))
+
+
+def of(judged: Any, since: Any = SINCE) -> str:
+    return digest_of(judged, judged.meta.name, since)
+
+
+# --- the text ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("impact", "text"),
+    [
+        (hit(412, 96, 96, 7), f"v1 devices=412 claims=96 pods=96 namespaces=7 of={OF}"),
+        (
+            hit(1, 2, 3, 4, protected=["kube-system", "gpu-operator"], unknown=5, done=6),
+            "v1 devices=1 claims=2 pods=3 namespaces=4 protected=gpu-operator,kube-system unknown=5 done=6 of=" + OF,
+        ),
+    ],
 )
-TERMS = CodeTerms(NOW, 10)
-OTHER_RULE = "was made for another rule, selector, taint or effect, or with another key"
+def test_text_says_what_is_hit_and_is_read_back(impact: ImpactToConfirm, text: str) -> None:
+    assert text_of(impact, OF) == text
+    assert read_text(text) == Confirmation(impact, OF)
 
 
-def namespaces(number: int, prefix: str = "ns-") -> frozenset[str]:
-    return frozenset(f"{prefix}{each:03}" for each in range(number))
-
-
-def hit(devices: int = 20, claims: int = 10, pods: int = 10, names: Any = 2, protected: Any = ()) -> ImpactToConfirm:
-    found = namespaces(names) if isinstance(names, int) else frozenset(names)
-    found |= frozenset(protected)
-    return ImpactToConfirm(Numbers(devices, claims, pods, len(found)), found, frozenset(protected))
-
-
-def code_for(
-    about: CodeSubject = ABOUT, impact: ImpactToConfirm | None = None, user: str = "jane", key: bytes = SECRET
-) -> str:
-    return make_code(about, impact or hit(), user, EXPIRES, key)
-
-
-def fault(
-    code: str,
-    about: CodeSubject = ABOUT,
-    impact: ImpactToConfirm | None = None,
-    terms: CodeTerms = TERMS,
-    key: bytes = SECRET,
-) -> str | None:
-    return fault_of(code, about, impact or hit(), terms, key)
-
-
-def test_code_is_readable() -> None:
-    code = code_for()
-    assert re.fullmatch(r"v1\.1780574400\.20\.10\.10\.2\.[A-Za-z0-9_-]{38}", code)
-    read = read_code(code)
-    assert read is not None
-    assert (read.expires, read.numbers) == (EXPIRES, Numbers(devices=20, claims=10, pods=10, namespaces=2))
-
-
-def test_code_is_the_same_in_every_process() -> None:
-    """Replicas share nothing but the key, and what was printed yesterday must hold tomorrow."""
-    assert code_for() == "v1.1780574400.20.10.10.2.ndgyfnN0pP8U63oxS8T2hWaTdX805NfXbpxoTw"
+def test_fields_may_come_in_any_order_with_any_white_space() -> None:
+    """As editors and YAML fold it."""
+    folded = f"  v1\n of={OF}\tnamespaces=7 pods=96\n\n claims=96 devices=412 "
+    assert read_text(folded) == Confirmation(hit(412, 96, 96, 7), OF)
 
 
 @pytest.mark.parametrize(
@@ -74,200 +79,221 @@ def test_code_is_the_same_in_every_process() -> None:
     [
         "",
         "v1",
-        "v1.1.2.3.4.5.",
-        "v1.1.2.3.4.5.AAAA",
-        "v2.1780574400.20.10.10.2.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-        "v1.9999999999999.20.10.10.2.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-        "v1.999999999999.20.10.10.2.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-        "v1.-1.20.10.10.2.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-        "v1.1780574400.20.10.10.2.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-        "v1.1780574400.20.10.10.2.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAB",
-        "v1.1780574400.20.10.10.2.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n",
-        " v1.1780574400.20.10.10.2.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-        "v1.1780574400.20.10.10.2.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
-        "v1.\N{ARABIC-INDIC DIGIT ONE}.20.10.10.2.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-        "v1.1780574400.20.10.10.2." + "A" * 20_000,
+        "yes",
+        "v1.1780574400.20.10.10.2.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        f"v2 devices=1 claims=1 pods=1 namespaces=1 of={OF}",
+        f"devices=1 claims=1 pods=1 namespaces=1 of={OF}",
+        "v1 devices=1 claims=1 pods=1 namespaces=1",
+        f"v1 devices=1 claims=1 pods=1 of={OF}",
+        f"v1 devices=1 devices=1 claims=1 pods=1 namespaces=1 of={OF}",
+        f"v1 devices=1 claims=1 pods=1 namespaces=1 of={OF} of={OF}",
+        f"v1 devices=1 claims=1 pods=1 namespaces=1 more=1 of={OF}",
+        f"v1 devices=-1 claims=1 pods=1 namespaces=1 of={OF}",
+        f"v1 devices=1.5 claims=1 pods=1 namespaces=1 of={OF}",
+        f"v1 devices=1234567890 claims=1 pods=1 namespaces=1 of={OF}",
+        f"v1 devices=\N{ARABIC-INDIC DIGIT ONE} claims=1 pods=1 namespaces=1 of={OF}",
+        f"v1 devices claims=1 pods=1 namespaces=1 of={OF}",
+        f"v1 devices=1 claims=1 pods=1 namespaces=1 of={OF.upper()}",
+        f"v1 devices=1 claims=1 pods=1 namespaces=1 of={OF[1:]}",
+        f"v1 devices=1 claims=1 pods=1 namespaces=1 of={OF[:-1]}8",
+        f"v1 devices=1 claims=1 pods=1 namespaces=1 of={OF} {' ' * 20_000}",
     ],
 )
-def test_what_is_no_code_is_told_so(text: str) -> None:
-    assert read_code(text) is None
-    assert fault(text) == "is not a code as this webhook makes them"
+def test_anything_else_is_none(text: str) -> None:
+    assert read_text(text) is None
 
 
-def test_seal_of_a_length_that_nobody_makes_is_no_code() -> None:
-    code = code_for()
-    readable, _, seal = code.rpartition(".")
-    longer = base64.urlsafe_b64decode(seal + "==") + b"\0"
-    text = f"{readable}.{base64.urlsafe_b64encode(longer).decode().rstrip('=')}"
-    assert read_code(text) is not None
-    assert fault(text) == "is not a code as this webhook makes them"
-
-
-def test_code_that_holds_has_no_fault() -> None:
-    assert fault(code_for()) is None
+# --- what it holds for ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        {"name": "gpu-8"},
-        {"name": "gpu-7*"},
-        {"selector": None},
-        {"selector": DeviceSelector()},
-        {"selector": DeviceSelector("gpu.example.com")},
-        {"selector": DeviceSelector("gpu.example.com", "node-7", unknown=(("all", "true"),))},
-        {"selector": DeviceSelector("gpu.example.com", device="node-7")},
-        {"key": "example.com/brokenfan"},
-        {"key": "example.com/brokenfan", "value": ""},
-        {"value": ""},
-        {"effect": "NoSchedule"},
-        {"time_added": NOW},
-    ],
-    ids=str,
-)
-def test_code_fits_nothing_else(other: Any) -> None:
-    assert fault(code_for(), ABOUT._replace(**other)) == OTHER_RULE
-    assert fault(code_for(ABOUT._replace(**other))) == OTHER_RULE
-
-
-def test_code_ends() -> None:
-    assert fault(code_for(), terms=CodeTerms(EXPIRES - timedelta(seconds=1), 10)) is None
-    assert fault(code_for(), terms=CodeTerms(EXPIRES, 10)) == "expired at 2026-06-04T12:00:00Z"
-
-
-@pytest.mark.parametrize(
-    ("impact", "expected"),
+    ("now", "fault"),
     [
         (hit(22, 11, 11), None),
-        (hit(23, 11, 11), "was made for less: now 23 devices (at most 22)"),
-        (hit(20, 12, 12), "was made for less: now 12 claims (at most 11), 12 pods (at most 11)"),
-        (hit(names=3), "was made for less: now 3 namespaces (at most 2)"),
+        (hit(23, 11, 11), "was printed for less: now 23 devices (at most 22)"),
+        (hit(20, 12, 12), "was printed for less: now 12 claims (at most 11), 12 pods (at most 11)"),
+        (hit(namespaces=3), None),
+        (hit(namespaces=4), "was printed for less: now 4 namespaces (at most 3)"),
+        (hit(unknown=1), "was printed for less: now 1 unknown (at most 0)"),
+        (hit(done=1000), None),
+        (hit(protected=["kube-system"]), "was printed before the protected namespace kube-system was hit"),
         (hit(0, 0, 0, 0), None),
-        (hit(1, 1, 1, 1), None),
     ],
 )
-def test_numbers_may_grow_by_the_tolerance(impact: ImpactToConfirm, expected: str | None) -> None:
-    assert fault(code_for(), impact=impact) == expected
+def test_figures_may_grow_by_the_tolerance(now: ImpactToConfirm, fault: str | None) -> None:
+    assert exceeded(hit(), now, 10) == fault
+
+
+def test_protected_namespaces_that_were_confirmed_may_be_hit() -> None:
+    confirmed = hit(protected=["b", "c"])
+    assert exceeded(confirmed, hit(protected=["c"]), 0) is None
+    assert exceeded(confirmed, hit(protected=["z", "a"]), 0) == "was printed before the protected namespace a was hit"
 
 
 @pytest.mark.parametrize("percent", [0, 1, 7, 10, 15, 33, 100])
-def test_tolerance_is_exact(percent: int) -> None:
+def test_tolerance_is_exact_and_rounded_up(percent: int) -> None:
     for number in range(500):
-        grown = Numbers(number, number, number, number).grown(percent)
-        assert grown == (number + number * percent // 100,) * 4
-
-
-def test_namespaces_may_not_be_swapped() -> None:
-    code = code_for(impact=hit(names=["ml", "web"]))
-    assert fault(code, impact=hit(names=["ml"])) is None
-    assert fault(code, impact=hit(names=["ml", "db"])) == "was made for other namespaces than db"
-    assert fault(code, impact=hit(names=["a", "b"])) == "was made for other namespaces than a, b"
-
-
-def test_namespaces_may_join_as_far_as_the_tolerance_goes() -> None:
-    code = code_for(impact=hit(names=20))
-    assert fault(code, impact=hit(names=22)) is None
-    assert fault(code, impact=hit(names=namespaces(18) | {"a", "b"})) is None
-    assert (
-        fault(code, impact=hit(names=namespaces(17) | {"a", "b", "c"})) == "was made for other namespaces than a, b, c"
-    )
-    expected = "was made for other namespaces than a, b, c and 1 more"
-    assert fault(code, impact=hit(names=namespaces(10) | set("abcd"))) == expected
+        assert Numbers(*[number] * 4).grown(percent) == (number - -number * percent // 100,) * 4
 
 
 @pytest.mark.parametrize(
-    ("percent", "expected"), [(33, "was made for other namespaces than db"), (34, None)], ids=["less than one", "one"]
-)
-def test_namespaces_that_may_join_are_whole_ones(percent: int, expected: str | None) -> None:
-    code = code_for(impact=hit(names=["a", "b", "ml"]))
-    terms = CodeTerms(NOW, percent)
-    assert fault(code, impact=hit(names=["a", "b", "db"]), terms=terms) == expected
-
-
-def test_thirty_two_namespaces_are_known_one_by_one() -> None:
-    code = code_for(impact=hit(names=32))
-    assert fault(code, impact=hit(names=32)) is None
-    expected = "was made for other namespaces than other-000, other-001, other-002 and 29 more"
-    assert fault(code, impact=hit(names=namespaces(32, "other-"))) == expected
-
-
-def test_beyond_thirty_two_namespaces_only_their_number_is_known() -> None:
-    """Each costs four characters."""
-    assert fault(code_for(impact=hit(names=33)), impact=hit(names=namespaces(33, "other-"))) is None
-    code = code_for(impact=hit(names=40))
-    assert fault(code, impact=hit(names=namespaces(40, "other-"))) is None
-    assert fault(code, impact=hit(names=45)) == "was made for less: now 45 namespaces (at most 44)"
-    assert len(code) == len(code_for(impact=hit(names=99)))
-
-
-@pytest.mark.parametrize("protected", [1, 32, 33, 500])
-@pytest.mark.parametrize("others", [0, 1, 100])
-def test_protected_namespaces_are_known_one_by_one_however_many(protected: int, others: int) -> None:
-    of_system = namespaces(protected, "kube-")
-    code = code_for(impact=hit(names=others, protected=of_system))
-    assert fault(code, impact=hit(names=others, protected=of_system)) is None
-    assert fault(code, impact=hit(names=0, protected=sorted(of_system)[1:])) is None
-    swapped = {*sorted(of_system)[1:], "zz-system"}
-    expected = "was made before the protected namespace zz-system was hit"
-    assert fault(code, impact=hit(names=others, protected=swapped)) == expected
-
-
-def test_first_new_protected_namespace_is_named() -> None:
-    swapped = hit(names=0, protected=["b-system", "a-system"])
-    assert fault(code_for(), impact=swapped) == "was made before the protected namespace a-system was hit"
-
-
-@pytest.mark.parametrize(("protected", "others"), [(2, 40), (31, 5), (32, 5), (33, 5)])
-def test_code_names_no_other_namespace_beyond_thirty_two(protected: int, others: int) -> None:
-    """Each costs four characters; numbers of two digits cost the same."""
-    named = max(protected, 32)
-    code = code_for(impact=hit(names=others, protected=namespaces(protected, "kube-")))
-    assert len(code) == len(code_for(impact=hit(names=0, protected=namespaces(named, "kube-"))))
-
-
-def test_namespace_that_became_protected_was_confirmed_all_the_same() -> None:
-    code = code_for(impact=hit(names=["ml", "web"]))
-    assert fault(code, impact=hit(names=["web"], protected=["ml"])) is None
-
-
-@pytest.mark.parametrize(
-    ("confirmed_by", "expected"),
+    ("confirmed", "fault"),
     [
-        (None, None),
-        ("john", None),
-        ("jane", "was given to the same user; another user must confirm"),
-        ("Jane", None),
-        ("", None),
+        (hit(70, 60, 60, 52), None),
+        (hit(71), "says more than is hit: 71 devices (today 20)"),
+        (hit(pods=61, unknown=50), "says more than is hit: 61 pods (today 10)"),
+        (hit(unknown=51), "says more than is hit: 51 unknown (today 0)"),
+        (hit(done=50), None),
+        (hit(done=51), "says more than is hit: 51 done (today 0)"),
+        (hit(0, 0, 0, 0), None),
     ],
 )
-def test_second_person(confirmed_by: str | None, expected: str | None) -> None:
-    assert fault(code_for(user="jane"), terms=CodeTerms(NOW, 10, confirmed_by)) == expected
+def test_text_that_says_far_more_than_is_hit_is_overstated(confirmed: ImpactToConfirm, fault: str | None) -> None:
+    assert overstated(confirmed, hit()) == fault
 
 
-def test_code_does_not_tell_who_or_where() -> None:
-    """It ends up in repositories and logs."""
-    seals = {code_for(impact=hit(names=["ml"]), key=bytes([each]) * 32)[-38:-22] for each in range(64)}
-    assert len(seals) == 64
+def test_twice_as_much_is_not_overstated() -> None:
+    assert overstated(hit(400, 200, 200), hit(200, 100, 100)) is None
+    assert overstated(hit(401, 200, 200), hit(200, 100, 100)) == "says more than is hit: 401 devices (today 200)"
 
 
-def test_time_is_read_as_utc() -> None:
-    read = read_code(make_code(ABOUT, hit(), "jane", datetime(2026, 6, 4, 14, tzinfo=UTC), SECRET))
-    assert read is not None
-    assert read.expires == datetime(2026, 6, 4, 14, tzinfo=UTC)
+# --- what it is of -------------------------------------------------------------------------------
 
 
-def spelt(seal_bytes: int) -> str:
-    """A code of the right form with a seal of that many bytes."""
-    seal = base64.urlsafe_b64encode(b"s" * seal_bytes).decode().rstrip("=")
-    return f"v1.1.0.0.0.0.{seal}"
+@pytest.mark.parametrize(
+    ("judged", "digest"),
+    [
+        pytest.param(
+            rule(node(7), name="gpu-7", key="example.com/broken", value="fan"), "jtiyphmgafxhwbgg", id="a rule"
+        ),
+        pytest.param(
+            rule({}, name="all", evict=True, effect="NoSchedule", added=LONG_AGO), "iht5hyabzqrmt5fz", id="of the past"
+        ),
+        pytest.param(patch(meta={"name": "firmware"}), "yj7lxvltrhrh25nw", id="a patch"),
+    ],
+)
+def test_digest_is_the_same_in_every_process(judged: Any, digest: str) -> None:
+    """The vectors of docs/impact.md: what was printed yesterday must hold tomorrow, and anybody can compute it."""
+    assert of(judged) == digest
 
 
-def test_code_has_at_most_16384_characters() -> None:
-    assert (len(spelt(12278)), len(spelt(12279))) == (16384, 16385)
-    assert read_code(spelt(12278)) is not None
-    assert read_code(spelt(12279)) is None
+OTHERS = [
+    pytest.param(rule(node(7), name="gpu-8"), id="name"),
+    pytest.param(rule(node(8), name="gpu-7"), id="selector"),
+    pytest.param(rule({}, name="gpu-7"), id="no selector"),
+    pytest.param(rule(None, name="gpu-7"), id="missing selector"),
+    pytest.param(rule(node(7), name="gpu-7", key="o.example.com/k"), id="key"),
+    pytest.param(rule(node(7), name="gpu-7", value="v"), id="value"),
+    pytest.param(rule(node(7), "NoSchedule", name="gpu-7"), id="effect"),
+    pytest.param(rule(node(7), "NoSchedule", name="gpu-7", evict=True), id="the same by our worker"),
+    pytest.param(rule(node(7), name="gpu-7", evict=True), id="/evict"),
+    pytest.param(rule(node(7), name="gpu-7", annotations={SCOPE: "hardware"}), id="/scope"),
+    pytest.param(rule(node(7), name="gpu-7", added=LONG_AGO), id="a time that is past"),
+    pytest.param(patch(meta={"name": "gpu-7"}), id="a patch of that name"),
+]
 
 
-def test_seal_has_at_least_22_bytes() -> None:
-    assert read_code(spelt(22)) is not None
-    assert read_code(spelt(21)) is None
+@pytest.mark.parametrize("other", OTHERS)
+def test_digest_is_of_one_object(other: Any) -> None:
+    assert of(other) != of(rule(node(7), name="gpu-7"))
+
+
+def test_all_of_them_differ() -> None:
+    assert len({of(each.values[0]) for each in OTHERS}) == len(OTHERS)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        rule(node(7), name="gpu-7", added=SINCE),
+        rule(node(7), name="gpu-7", added=NOW + timedelta(hours=1)),
+        rule(node(7), name="gpu-7", annotations={"devicetaint.io/owner": "jane", EVICT: "false"}),
+        rule(node(7), name="gpu-7", version="v1beta2"),
+    ],
+    ids=["a minute ago", "later", "what does nothing", "version"],
+)
+def test_digest_is_the_same_for_what_acts_the_same(same: Any) -> None:
+    assert of(same) == of(rule(node(7), name="gpu-7"))
+
+
+def test_texts_that_no_server_stores_have_a_digest_all_the_same() -> None:
+    assert of(rule({"driver": "\ud800", "later": {"b": 1, "a": [None]}}, name="\N{SNOWMAN}"))
+
+
+def test_taints_of_a_patch_count_in_any_order_and_only_those_that_act() -> None:
+    one, two, still = (
+        make_taint(effect=effect, key=f"{name}.example.com/k")
+        for name, effect in (("a", "NoExecute"), ("b", "NoSchedule"), ("c", "None"))
+    )
+    assert of(patch(one, two)) == of(patch(two, one, still))
+    assert of(patch(one, two)) != of(patch(one))
+    soft = patch(two, meta={"name": "firmware", "annotations": {SOFTENED_KEYS: "b.example.com/k"}})
+    assert of(soft) != of(structs.replace(soft, meta=ObjectMeta(name="firmware")))
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "generated", "names"),
+    [
+        ("gpu-7", "", True, ["gpu-7"]),
+        ("gpu-x7x2p", "gpu-", True, ["gpu-*", "gpu-x7x2p"]),
+        ("gpu-x7x2p", "gpu-", False, ["gpu-x7x2p"]),
+        ("", "gpu-", True, ["gpu-*"]),
+        ("gpu-7", "gpu-", True, ["gpu-7"]),
+        ("gpu-x7x2a", "gpu-", True, ["gpu-x7x2a"]),
+        ("gpu-x7x2pp", "gpu-", True, ["gpu-x7x2pp"]),
+        ("disk-x7x2p", "gpu-", True, ["disk-x7x2p"]),
+        (f"{'g' * 58}x7x2p", "g" * 70, True, [f"{'g' * 58}*", f"{'g' * 58}x7x2p"]),
+        ("", "", True, []),
+    ],
+)
+def test_names_that_a_server_makes_are_confirmed_by_their_prefix(
+    name: str,
+    prefix: str,
+    generated: bool,  # noqa: FBT001 -- a table's
+    names: list[str],
+) -> None:
+    assert [*names_of(ObjectMeta(name=name, generate_name=prefix), generated=generated)] == names
+
+
+def test_object_that_does_nothing_yet_is_confirmed_as_it_will_act() -> None:
+    forms = as_it_will_act(rule(node(7), "None"))
+    effects = [(each.taint.effect, each.effective_effect) for each in forms if isinstance(each, DeviceTaintRule)]
+    assert effects == [
+        ("None", "None"),
+        ("NoExecute", "NoExecute"),
+        ("NoSchedule", "NoSchedule"),
+        ("NoSchedule", "NoExecute"),
+    ]
+    acting = rule(node(7), "NoSchedule")
+    assert as_it_will_act(acting) == (acting,)
+    still = patch(make_taint(effect="None"))
+    assert [each.taints[0].effect for each in as_it_will_act(still)] == ["None", "NoExecute"]  # type: ignore[union-attr]
+
+
+# --- the worker ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("since", [None, SINCE])
+def test_stored_object_is_confirmed_whenever_it_was(since: Any) -> None:
+    stored = rule(node(7), added=LONG_AGO)
+    assert confirms(of(stored, since), stored)
+    assert not confirms(of(rule(node(8), added=LONG_AGO), since), stored)
+    assert not confirms(of(rule(node(7), added=LONG_AGO - timedelta(seconds=1))), stored)
+
+
+def test_stored_patch_is_confirmed_at_any_moment_between_its_times() -> None:
+    times = [LONG_AGO + timedelta(minutes=each) for each in range(3)]
+    taints = [
+        make_taint(effect="NoExecute", key=f"k{at}.example.com/k", time_added=format_time(time))
+        for at, time in enumerate(times)
+    ]
+    stored = patch(*taints)
+    moments = [None, *[time + timedelta(seconds=1) for time in times], times[0]]
+    assert all(confirms(of(stored, moment), stored) for moment in moments)
+
+
+def test_name_that_a_server_made_is_confirmed_by_its_prefix() -> None:
+    made = rule(node(7), name="gpu-x7x2p", generate_name="gpu-")
+    assert confirms(digest_of(made, "gpu-*", SINCE), made)
+    other = rule(node(7), name="gpu-extra", generate_name="gpu-")
+    assert not confirms(digest_of(other, "gpu-*", SINCE), other)

@@ -33,7 +33,7 @@ from webhook.api.meta import GROUP
 if TYPE_CHECKING:
     from webhook.admission.context import AdmissionContext
 
-CONTEXT = make_context()
+CONTEXT = make_context(offline=True)  # files get no author
 OLD_TEXT = "2026-05-01T00:00:00Z"
 FUTURE_TEXT = "2027-01-01T00:00:00Z"
 

@@ -62,7 +62,7 @@ def test_mode_of_the_policy_is_noted_where_refused_taints_are_warnings() -> None
 def test_claim_beyond_a_documented_limit_is_explained_only_to_a_controller() -> None:
     """It is refused to all others before any rule is asked."""
     crowded = make_claim([make_toleration(f"k{number}") for number in range(17)])
-    context = make_context(judge=judge_of(NO_KEY, unknownAuthor="deny", generatedClaims="enforce"), key=b"k" * 32)
+    context = make_context(judge=judge_of(NO_KEY, unknownAuthor="deny", generatedClaims="enforce"))
     assert explain(make_admission_request(crowded), context) is NOTHING
     assert len(explain(make_admission_request(crowded, user=CLAIM_CONTROLLER), context).walks) == 17
 
@@ -73,7 +73,7 @@ def explained_of_unknown_author(word: str) -> Explanation:
         meta=make_meta("claim", namespace="ml", annotations={"resource.kubernetes.io/pod-claim-name": "gpu"}),
     )
     judge = judge_of(NO_KEY, unknownAuthor=word, generatedClaims="enforce")
-    return explain(make_admission_request(claim, user=CLAIM_CONTROLLER), make_context(judge=judge, key=b"k" * 32))
+    return explain(make_admission_request(claim, user=CLAIM_CONTROLLER), make_context(judge=judge))
 
 
 @pytest.mark.parametrize("word", ["warn", "deny"])
@@ -91,7 +91,7 @@ def test_rules_are_not_asked_about_an_unknown_author_where_the_policy_allows_it(
 
 def at_rest(claim: Any, **fields: Any) -> tuple[Author, Explanation]:
     judge = judge_of(NO_KEY, **fields)
-    found = explained_at_rest(claim, make_context(judge=judge, key=None))
+    found = explained_at_rest(claim, make_context(judge=judge))
     assert found is not None
     return found
 
@@ -103,8 +103,8 @@ def test_stored_claim_that_was_created_directly_is_judged_with_an_unknown_reques
 
 
 def test_stored_claim_from_a_template_is_judged_as_the_author_that_it_names() -> None:
-    signed = {"resource.kubernetes.io/pod-claim-name": "gpu", REQUESTED_BY: '{"username":"mila","mac":"x"}'}
-    claim = make_claim([make_toleration()], meta=make_meta("claim", namespace="ml", annotations=signed))
+    annotations = {"resource.kubernetes.io/pod-claim-name": "gpu", REQUESTED_BY: '{"username":"mila"}'}
+    claim = make_claim([make_toleration()], meta=make_meta("claim", namespace="ml", annotations=annotations))
     author, found = at_rest(claim, unknownAuthor="allow", generatedClaims="enforce")
     assert (author, rules_of(found)) == (Author.CLAIMED, ["no-key", "default"])
     assert "mila" in found.who
@@ -149,7 +149,7 @@ def test_reason_for_warnings_is_the_setting_that_makes_them(mode: str, generated
     )
     judge = judge_of(NO_KEY, unknownAuthor="warn", generatedClaims=generated_claims, mode=mode)
     request = make_admission_request(claim, user=CLAIM_CONTROLLER)
-    notes = explain(request, make_context(judge=judge, key=b"k" * 32)).notes
+    notes = explain(request, make_context(judge=judge)).notes
     assert notes[1:] == (() if note is None else (note,))
     assert explained(make_claim([make_toleration()]), mode="warn", generatedClaims=generated_claims).notes == (
         "the policy's mode is warn: refusals are warnings",

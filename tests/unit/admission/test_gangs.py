@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, make_admission_request, make_context, make_device, make_slice, make_taint
-from tests.unit.admission.guarding import SECRET, allowing, code_in, node, refusals, tainting, told
+from tests.unit.admission.guarding import allowing, node, refusals, tainting, text_in, told
 from tests.unit.inventory.values import claim, inventory_of, on, pod, pool_slice
 from webhook.admission.chain import mutate, validate
 from webhook.admission.impact_text import annotation_of, gangs_text, measured_in
@@ -56,7 +56,7 @@ def context_of(objects: list[Any], policy: Policy, *, blind: bool = False, **opt
         inventory.apply(None, each)
         followed.observe(None, each)
     pods = None if blind else followed.under(policy)
-    return make_context(judge=Judge(policy), key=SECRET, sight=Sight(inventory), pods=pods, **options)
+    return make_context(judge=Judge(policy), sight=Sight(inventory), pods=pods, **options)
 
 
 def ask(rule: Any, objects: list[Any], policy: Policy | None = None, **options: Any) -> Any:
@@ -105,14 +105,14 @@ def test_in_tree_controller_takes_no_pod_along() -> None:
     assert texts == [EVICTED, "evicts 4 pods of 1 gang of 32 (PodGroup ml/ring)"]
 
 
-def test_limit_and_code_count_companions() -> None:
-    """The worker counts them as well, so a code for fewer would stop it."""
+def test_limit_and_text_count_companions() -> None:
+    """The worker counts them as well, so a text for fewer would stop it."""
     rule, policy = tainting(node(0), "NoSchedule", evict=True), Policy(impact=allowing(pods=31))
     refused = ask(rule, ring(), policy)
     assert refusals(refused)[0].startswith(f"hits 4 devices, 32 pods in 1 namespace, {RING}: the limit is 31 pods; ")
-    code = code_in(refused)
-    assert code.split(".")[4] == "32"
-    confirmed = ask(tainting(node(0), "NoSchedule", evict=True, code=code), ring(), policy)
+    text = text_in(refused)
+    assert " pods=32 " in text
+    confirmed = ask(tainting(node(0), "NoSchedule", evict=True, text=text), ring(), policy)
     assert confirmed.allowed
     assert ask(rule, ring(), policy, blind=True).allowed
 

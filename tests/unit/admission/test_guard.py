@@ -12,12 +12,12 @@ from tests.unit.admission.guarding import (
     NOWHERE,
     UNKNOWN,
     ask,
-    code_in,
     fleet,
     node,
     over,
     refusals,
     tainting,
+    text_in,
     told,
 )
 from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on, pool_slice
@@ -53,14 +53,14 @@ def at_most(**numbers: Any) -> ImpactSettings:
 
 def test_refusal_names_figures_limit_and_way_out() -> None:
     decision = ask(tainting(), impact=at_most(pods=3))
-    code = code_in(decision)
+    text = text_in(decision)
     assert [str(error) for error in decision.errors] == [
         (
             "spec.deviceSelector: Forbidden: hits 8 devices, 4 pods in 1 namespace: the limit is 3 pods; narrow the"
-            f' selector, or to go ahead, set annotation devicetaint.io/confirm-impact to "{code}"'
+            f' selector, or to go ahead, set annotation devicetaint.io/confirm-impact to "{text}"'
         )
     ]
-    assert code.startswith("v1.1780574400.8.4.4.1.")  # three days from now, then devices, claims, pods, namespaces
+    assert text.startswith("v1 devices=8 claims=4 pods=4 namespaces=1 of=")
     assert decision.code == 403
     assert decision.assumed is None
     assert decision.annotations == {
@@ -80,19 +80,6 @@ def test_under_the_limit_the_same_figures_are_a_warning() -> None:
     assert decision.assumed is not None
     assert decision.assumed.rules[0].meta.name == "unhealthy-gpu"
     assert decision.assumed.impact.pods == {"u-0", "u-1", "u-2", "u-3"}
-
-
-def test_without_a_key_there_is_no_code_to_offer() -> None:
-    settings = at_most(pods=3)
-    assert refusals(ask(tainting(), impact=settings, key=None)) == [
-        (
-            "hits 8 devices, 4 pods in 1 namespace: the limit is 3 pods; it cannot be confirmed while the webhook has"
-            " no key; narrow the selector"
-        )
-    ]
-    assert refusals(ask(tainting(code="v1.1"), impact=settings, key=None))[1:] == [
-        "cannot be checked: the webhook has no key yet"
-    ]
 
 
 def test_all_that_is_too_much_is_told_at_once() -> None:
@@ -153,7 +140,7 @@ def test_selector_that_nothing_narrows_is_always_too_much(
     assert decision.allowed is not wide
     assert over(decision) == ([reason] if wide else [])
     if wide:
-        confirmed = tainting(selector, effect, evict=evict, version=version, code=code_in(decision))
+        confirmed = tainting(selector, effect, evict=evict, version=version, text=text_in(decision))
         assert ask(confirmed, impact=limits()).allowed
     else:
         assert [severity for severity, _ in told(decision)] == ["warn"]
@@ -178,18 +165,18 @@ def test_unknown_field_beside_names_that_nothing_has_counts_as_every_device() ->
     )
 
 
-def test_value_of_an_unknown_field_is_part_of_the_ratchet_and_of_the_code() -> None:
+def test_value_of_an_unknown_field_is_part_of_the_ratchet_and_of_the_text() -> None:
     """R8."""
     first, second = (tainting({**node(0), "future": {"a": each, "b": 1}}) for each in ("x", "y"))
     same = tainting({**node(0), "future": {"b": 1, "a": "x"}})
     assert over(ask(second, first)) == [UNJUDGED]
     assert told(ask(same, first)) == []
-    code = code_in(ask(first))
-    annotations = {**first["metadata"]["annotations"], CONFIRM_IMPACT: code}
-    with_code = [
+    text = text_in(ask(first))
+    annotations = {**first["metadata"]["annotations"], CONFIRM_IMPACT: text}
+    with_text = [
         {**each, "metadata": {**each["metadata"], "annotations": annotations}} for each in (first, same, second)
     ]
-    assert [ask(each).allowed for each in with_code] == [True, True, False]
+    assert [ask(each).allowed for each in with_text] == [True, True, False]
 
 
 def test_name_added_beside_an_unknown_field_is_no_narrowing() -> None:
@@ -380,8 +367,8 @@ def test_unknown_impact(rule: Any, unknown_impact: Action, expected: Any) -> Non
 
 
 def test_unknown_impact_cannot_be_confirmed() -> None:
-    code = code_in(ask(tainting(), impact=at_most(pods=0)))
-    assert refusals(ask(tainting(code=code), cluster=UNKNOWN)) == [f"{NOT_KNOWN}; try again in a while"]
+    text = text_in(ask(tainting(), impact=at_most(pods=0)))
+    assert refusals(ask(tainting(text=text), cluster=UNKNOWN))[0] == f"{NOT_KNOWN}; try again in a while"
     hint = f"{NOT_KNOWN}; try again in a while, or as a member of group {CAREFUL} or root"
     settings = ImpactSettings(break_glass_groups=(CAREFUL, "root"))
     assert refusals(ask(tainting(), cluster=UNKNOWN, impact=settings)) == [hint]
@@ -396,7 +383,7 @@ def test_first_of_several_half_published_pools_is_named() -> None:
     pools = [pool_slice("d", name=f"slice-{number}", pool=f"node-{number}", count=2) for number in (2, 1, 3)]
     refused = ask(tainting(), cluster=inventory_of(*pools))
     assert f": pool {DRIVER}/node-1 is being published" in refusals(refused)[0]
-    warned = ask(tainting(code=code_in(refused)), cluster=inventory_of(*pools))
+    warned = ask(tainting(text=text_in(refused)), cluster=inventory_of(*pools))
     assert ("warn", f"devices are not all counted: 3 pools half published, as {DRIVER}/node-1") in told(warned)
 
 
@@ -430,7 +417,7 @@ def test_what_could_not_be_counted(cluster: Any, reason: str, text: str, warning
     refused = ask(tainting(), cluster=cluster)
     assert over(refused) == [reason]
     assert refusals(refused)[0].startswith(text)
-    assert ask(tainting(code=code_in(refused)), cluster=cluster).allowed
+    assert ask(tainting(text=text_in(refused)), cluster=cluster).allowed
     warned = ask(tainting(), cluster=cluster, impact=ImpactSettings(unknown_impact=Action.WARN))
     assert warned.allowed
     assert ("warn", warning) in told(warned)

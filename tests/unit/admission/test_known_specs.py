@@ -226,9 +226,8 @@ def test_of_a_request_without_objects_nothing_is_known() -> None:
 @pytest.mark.parametrize("updated", [False, True])
 def test_verdict_is_on_the_object_that_mutate_leaves(*, updated: bool) -> None:
     """`check` of a file with a review: the tolerations that are added have findings, and the author was put back."""
-    key = b"k" * 32
     added = make_defaults("added", key="no-effect.example.com/x", operator="Exists")
-    context = make_context(judge=judge_of(defaultTolerations=[added]), key=key, names=KnownNames({}, GPU))
+    context = make_context(judge=judge_of(defaultTolerations=[added]), names=KnownNames({}, GPU))
     template = make_template([make_toleration()])
     stored = apply_patch(template, mutate(make_admission_request(template), context).patch) if updated else None
     verdict = verdict_on(make_admission_request(template, stored), context)

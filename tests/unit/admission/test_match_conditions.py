@@ -16,7 +16,7 @@ from msgspec import structs
 from tests.builders import kind_of, make_admission_request, make_context, make_patch, make_rule
 from tests.cases.corpus import cases
 from tests.match_conditions import asked, entries, holds, with_meta
-from tests.unit.admission.guarding import SECRET, fleet
+from tests.unit.admission.guarding import fleet
 from tests.unit.inventory.values import inventory_of
 from webhook.admission.chain import mutate, validate
 from webhook.admission.config_maps import CONFIG_MAPS
@@ -58,11 +58,11 @@ BASE: Final = tuple(
     each for each in entries() if not each.name.startswith(("default-tolerations.", "slice-attributes."))
 )
 CONTEXTS: Final = (
-    (BASE, make_context(key=SECRET, sight=SIGHT, **STRICT)),
+    (BASE, make_context(sight=SIGHT, **STRICT)),
     (
         entries(),
         structs.replace(
-            make_context(key=SECRET, sight=SIGHT, **GENEROUS),
+            make_context(sight=SIGHT, **GENEROUS),
             slice_patches=SlicePatches.of([decode_patch(Reader.of(PATCH, []))], {}),
         ),
     ),

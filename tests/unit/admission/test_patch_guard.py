@@ -10,9 +10,11 @@ from tests.builders import DRIVER, make_taint
 from tests.unit.admission.guarding import (
     NOWHERE,
     UNKNOWN,
+    UNREADABLE,
     allowing,
     over,
     refusals,
+    text_in,
     told,
 )
 from tests.unit.admission.patch_guarding import (
@@ -78,29 +80,26 @@ def test_filter_is_evaluated(chosen: Any, pods: int, devices: int) -> None:
     assert (found["pods"], found["devices"]) == (pods, devices)
 
 
-def test_patch_over_the_limit_is_refused_with_the_figures_and_a_code() -> None:
+def test_patch_over_the_limit_is_refused_with_the_figures_and_a_text() -> None:
     decision = ask_patch(patching(cel(FIRST)), impact=allowing(pods=3))
     [text] = refusals(decision)
     assert text.startswith(
         "hits 4 devices, 4 pods in 1 namespace: the limit is 3 pods; narrow the filter, or to go ahead, set annotation"
-        ' devicetaint.io/confirm-impact to "v1.'
+        ' devicetaint.io/confirm-impact to "v1 devices=4 claims=4 pods=4 namespaces=1 of='
     )
     assert over(decision) == ["limit:pods"]
     assert decision.assumed is None
     assert decision.code == 403
 
 
-def test_patch_within_the_limits_gets_a_code_for_any_text() -> None:
+def test_patch_within_the_limits_gets_one_text_for_any_other() -> None:
     """The worker may have stopped it: it adds the pods that are evicted already."""
-    old = patching(cel(FIRST))
-    asked = patching(cel(FIRST), code="renew")
-    within = allowing(pods=4)
-    forged, text = sorted(refusals(ask_patch(asked, old, impact=within)), key=len)
-    assert forged == "is not a code as this webhook makes them"
-    assert text.startswith("hits 4 devices, 4 pods in 1 namespace: that is within the limits, but our worker adds")
-    assert ask_patch(patching(cel(FIRST), code=text.split('"')[1]), old, impact=within).allowed
-    closing = patching(cel(FIRST), evicting(effect="NoSchedule"), code="renew")
-    assert refusals(ask_patch(closing, impact=within)) == [forged]
+    old, within = patching(cel(FIRST)), allowing(pods=4)
+    refused = ask_patch(patching(cel(FIRST), text="renew"), old, impact=within)
+    assert [text.partition(";")[0] for text in refusals(refused)] == [UNREADABLE]
+    assert ask_patch(patching(cel(FIRST), text=text_in(refused)), old, impact=within).allowed
+    closing = patching(cel(FIRST), evicting(effect="NoSchedule"), text="renew")
+    assert [text.partition(";")[0] for text in refusals(ask_patch(closing, impact=within))] == [UNREADABLE]
 
 
 @pytest.mark.parametrize("chosen", ["default", cel(FIRST)])

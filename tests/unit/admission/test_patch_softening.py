@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from tests.builders import DRIVER, KEY, NOW_TEXT, make_admission_request, make_context, make_taint
-from tests.unit.admission.guarding import SECRET, UNKNOWN, allowing, code_in, refusals, told
+from tests.unit.admission.guarding import UNKNOWN, allowing, refusals, text_in, told
 from tests.unit.admission.patch_guarding import (
     CREATED_TEXT,
     FIRST,
@@ -78,8 +78,6 @@ def test_patch_within_the_limit_stays_as_it_is_and_counts_for_the_next() -> None
     assert (mutated.patch, mutated.softened, keys_in(stored)) == ((), False, "")
     assert mutated.assumed.impact.pods == {"u-0"}
     assert judged.allowed
-    untrusted, _, _ = sent(patching({"driver": DRIVER, "pool": "node-0"}), caller_trusted=False)
-    assert untrusted.assumed is None
 
 
 @pytest.mark.parametrize(("number", "softened"), [(16, True), (17, False)])
@@ -146,7 +144,7 @@ def test_update_without_an_effect_to_soften_stays_as_it_is() -> None:
         pytest.param(patching(), {"impact": softening(devices=7)}, id="too many devices"),
         pytest.param(patching(), {"impact": softening(two_step=True)}, id="two steps"),
         pytest.param(patching("default", evicting(), make_taint()), {}, id="a NoSchedule taint of that key"),
-        pytest.param(patching(code="renew"), {}, id="a code"),
+        pytest.param(patching(text="renew"), {}, id="a code"),
         pytest.param(patching({"deviceClassName": "gone"}), {}, id="a filter that cannot be judged"),
     ],
 )
@@ -174,8 +172,8 @@ def test_refusal_says_that_mutate_did_not_answer() -> None:
 
 
 def test_confirmed_patch_keeps_its_effect() -> None:
-    code = code_in(ask_patch(patching(), impact=allowing(pods=3)))
-    mutated, judged, _ = sent(patching(code=code))
+    text = text_in(ask_patch(patching(), impact=allowing(pods=3)))
+    mutated, judged, _ = sent(patching(text=text))
     assert (mutated.patch, judged.allowed) == ((), True)
     glass = softening(break_glass_groups=("sre",))
     mutated, judged, _ = sent(patching(), impact=glass, groups=["sre"])
@@ -275,7 +273,7 @@ def test_annotation_is_no_way_around_the_guard() -> None:
 def test_rules_on_taints_see_that_a_softened_taint_evicts() -> None:
     no_eviction = Rule("no-eviction", Action.DENY, Match(evict=True))
     judge = Judge(make_context(taint_rules=(no_eviction,)).policy)
-    context = make_context(judge=judge, sight=Sight(racks()), patches=known(), key=SECRET)
+    context = make_context(judge=judge, sight=Sight(racks()), patches=known())
     plain, marked = patching("default", make_taint()), patching("default", make_taint(), softened=KEY)
     assert policy_part(make_admission_request(plain), context).findings == ()
     assert policy_part(make_admission_request(marked), context).findings != ()
@@ -285,11 +283,11 @@ def test_rules_on_taints_see_that_a_softened_taint_evicts() -> None:
 
 def test_stored_code_that_covers_what_is_added_keeps_the_effect() -> None:
     """A code is for the patch as it is, so only a higher priority can add devices to what it confirms."""
-    code = code_in(ask_patch(patching(cel(FIRST)), impact=allowing(pods=3)))
+    text = text_in(ask_patch(patching(cel(FIRST)), impact=allowing(pods=3)))
     rival = patching(name="rival", created=CREATED_TEXT, priority=1)
-    old = patching(cel(FIRST), code=code)
+    old = patching(cel(FIRST), text=text)
     patches = known([rival, old])
-    mutated, judged, _ = sent(patching(cel(FIRST), code=code, priority=2), old, patches=patches)
+    mutated, judged, _ = sent(patching(cel(FIRST), text=text, priority=2), old, patches=patches)
     assert mutated.patch == ()
     assert judged.allowed
     assert judged.annotations["impact"].endswith(" over=limit:pods confirmed")

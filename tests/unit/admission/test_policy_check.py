@@ -22,13 +22,12 @@ from tests.builders import (
 )
 from tests.costs import calls_of
 from tests.unit.policy.documents import judge_of, make_entry, make_exception
-from webhook.admission.author import REQUESTED_BY, digest, signed
+from webhook.admission.author import REQUESTED_BY, annotation_of
 from webhook.admission.chain import mutate, validate
 from webhook.admission.claim_view import SCHEDULER
 from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.jsonpatch import apply_patch
-from webhook.api.claims import EXTENDED_RESOURCE, decode_claim
-from webhook.api.decode import Reader
+from webhook.api.claims import EXTENDED_RESOURCE
 from webhook.policy.model import CLAIM_CONTROLLER
 from webhook.policy.ports import KnownNames, Requester
 
@@ -40,7 +39,6 @@ LIST_MAX = 64
 OBJECT_MAX = 1024
 MAX_FINDINGS = 1000
 
-SECRET = b"k" * 32
 NAMES = KnownNames({"ml": {"team": "ml"}}, {DRIVER: frozenset({DRIVER})})
 NO_XID = make_entry("no-xid", "deny", {"tolerations": {"keys": [KEY]}})
 XID = make_toleration()
@@ -50,9 +48,9 @@ PATH = "spec.devices.requests[0].exactly.tolerations[0]"
 def judged(
     manifest: Any, *rules: Any, old: Any = None, user: str = "jane", candidate: Any = None, **fields: Any
 ) -> Decision:
-    """The verdict of /validate under a policy with these rules; key and names are known."""
-    groups = fields.pop("groups", ())
-    options = {"judge": judge_of(*rules, **fields), "names": NAMES, "key": SECRET}
+    """The verdict of /validate under a policy with these rules; names are known."""
+    groups, unproved, offline = fields.pop("groups", ()), fields.pop("unproved", ""), fields.pop("offline", False)
+    options = {"judge": judge_of(*rules, **fields), "names": NAMES, "authors_unproved": unproved, "offline": offline}
     if candidate is not None:
         options["candidate"] = judge_of(*candidate)
     return validate(make_admission_request(manifest, old, user=user, groups=groups), make_context(**options))
@@ -69,9 +67,7 @@ def annotated(claim: Any, annotation: str | None) -> Any:
 
 def made_from_template_of(author: str, tolerations: Any = (XID,), *groups: str) -> Any:
     """A claim as the controller makes it from a template of that author."""
-    claim = make_claim(tolerations)
-    asked = digest(decode_claim(Reader.of(claim, [])))
-    return annotated(claim, signed(Requester(author, groups), "ml", "nonce", asked, SECRET))
+    return annotated(make_claim(tolerations), annotation_of(Requester(author, groups)))
 
 
 # --- refusals -----------------------------------------------------------------------------------
@@ -278,6 +274,15 @@ def test_generated_claim_of_an_unknown_author(word: str, expected: list[Any]) ->
     assert generated(claim, unknownAuthor=word, generatedClaims="enforce") == expected
 
 
+@pytest.mark.parametrize("word", ["warn", "deny"])
+def test_no_author_is_known_while_api_servers_prove_none(word: str) -> None:
+    claim = made_from_template_of("admin")
+    fields: dict[str, Any] = {"unknownAuthor": word, "unproved": "the policy is gone", "generatedClaims": "enforce"}
+    decision = judged(claim, ADMINS_MAY, NO_XID, user=CLAIM_CONTROLLER, **fields)
+    assert rules_of(decision) == [(word, "unknownAuthor"), ("deny", "no-xid")]
+    assert "does not prove who wrote the claim's template: the policy is gone" in str(decision.findings[0].error)
+
+
 def test_generated_claim_without_tolerations_needs_no_author() -> None:
     assert generated(make_claim(), unknownAuthor="deny", generatedClaims="enforce") == []
 
@@ -329,42 +334,62 @@ def test_template_that_names_somebody_else_is_refused() -> None:
     assert authorship(somebody, mode="off") == []
 
 
-def test_template_that_names_more_groups_than_its_author_has_is_refused() -> None:
-    assert authorship(json.dumps({"username": "jane", "groups": ["ops"]}), groups=["dev"]) == [("deny", "requestedBy")]
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        "",
+        "{}",
+        '{"username":"jane"}',
+        '{"username":"jane","groups":["dev","ops"]}',
+        '{"username":"jane","groups":["ops","dev"]}',
+        '{"username":"jane","groups":["dev"],"groupsTruncated":true}',
+        '{"username":"jane","groups":["dev"],"nonce":"1","mac":"1"}',
+    ],
+)
+def test_template_with_any_other_text_is_refused(annotation: str) -> None:
+    assert authorship(annotation, groups=["dev"]) == [("deny", "requestedBy")]
+    assert authorship(annotation, NO_XID, groups=["dev"]) == [("deny", "requestedBy")]
 
 
-@pytest.mark.parametrize("annotation", [None, "", "{}", '{"username":"jane","mac":"\u00e9"}'])
-def test_template_that_proves_nothing_is_warned_of_where_rules_ask_for_authors(annotation: str | None) -> None:
-    assert authorship(annotation, NO_XID) == [("warn", "requestedBy")]
-    assert authorship(annotation) == []
+@pytest.mark.parametrize(
+    "annotation", ['{"username":"jane","groups":["dev"]}', '{"username":"jane","groupsTruncated":true}']
+)
+def test_template_with_a_text_of_its_sender_is_fine(annotation: str) -> None:
+    assert authorship(annotation, NO_XID, groups=["dev"], unproved="the policy is gone") == []
+
+
+def test_template_without_author_is_warned_of_where_rules_ask_for_authors() -> None:
+    assert authorship(None, NO_XID) == [("warn", "requestedBy")]
+    assert authorship(None, unknownAuthor="deny") == [("warn", "requestedBy")]
+    assert authorship(None) == []
+
+
+def test_names_with_control_characters_are_told_why() -> None:
+    template = make_template([make_toleration(key="harmless")])
+    (missing,) = judged(template, NO_XID, user="ja\nne").findings
+    assert "is missing, because a name of the requester has control characters; claims made" in str(missing.error)
+    template["spec"]["metadata"] = {"annotations": {REQUESTED_BY: "x"}}
+    (refused,) = judged(template, groups=["\x1f"]).findings
+    assert "must be left out: a name of the requester has control characters" in str(refused.error)
+
+
+def test_files_need_not_name_their_author() -> None:
+    for annotation in (None, '{"username":"admin"}'):
+        assert authorship(annotation, NO_XID, offline=True) == []
 
 
 def test_template_as_mutate_leaves_it_is_fine() -> None:
     template = make_template([make_toleration(key="harmless")])
     request = make_admission_request(template, user="jane", groups=("dev",))
-    patched = apply_patch(template, mutate(request, make_context(key=SECRET)).patch)
+    patched = apply_patch(template, mutate(request, make_context()).patch)
     assert rules_of(judged(patched, NO_XID, groups=("dev",))) == []
     assert rules_of(judged(patched, NO_XID, groups=("ops",))) == [("deny", "requestedBy")]
     assert rules_of(judged(patched, NO_XID, user="joe", groups=("dev",))) == [("deny", "requestedBy")]
 
 
-def test_template_annotation_of_another_template_is_refused() -> None:
-    """Copied by hand from a template of an admin that asks for just the same; made anew it would name the copier."""
-    template = make_template([XID])
-    copied = apply_patch(
-        template, mutate(make_admission_request(template, user="admin"), make_context(key=SECRET)).patch
-    )
-    assert ("deny", "requestedBy") in rules_of(judged(copied))
-
-
 def test_author_of_a_stored_template_is_not_asked_for_again() -> None:
     template = make_template(meta=make_meta("t", namespace="ml", resourceVersion="7"))
     assert judged(template, NO_XID, old=template).findings == ()
-
-
-def test_without_a_key_nobody_is_asked_to_prove_anything() -> None:
-    context = make_context(judge=judge_of(NO_XID))
-    assert validate(make_admission_request(make_template()), context).findings == ()
 
 
 # --- candidates ---------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def value(rule: Any) -> Any:
 LESS = [
     pytest.param(RULE, RULE, id="nothing"),
     pytest.param(tainting(node(0), annotations={DESCRIPTION: "x", EVICTIONS_PER_SECOND: "9"}), RULE, id="annotations"),
-    pytest.param(RULE, tainting(node(0), code="v1.1"), id="a code that has done its duty"),
+    pytest.param(RULE, tainting(node(0), text="v1.1"), id="a text that has done its duty"),
     pytest.param(tainting({**node(0), "device": "gpu-0"}), RULE, id="a device of the pool"),
     pytest.param(RULE, tainting(), id="a pool of the driver"),
     pytest.param(RULE, tainting({}), id="a pool of all"),

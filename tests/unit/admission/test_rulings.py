@@ -26,11 +26,15 @@ from tests.unit.policy.documents import judge_of, make_entry
 from webhook.admission.chain import validate
 from webhook.admission.rulings import Ruling, at_most, findings_of
 from webhook.api.field import Finding, Path, Severity, forbidden
+from webhook.api.rules import CONFIRM_IMPACT
 from webhook.policy.evaluation import Evaluation, RuleHit
 from webhook.policy.model import PolicyMode
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
+
+CONFIRMED = "v1 devices=0 claims=0 pods=0 namespaces=0 of=kzyzlpynzpdgdngp"
+"""What confirms `make_rule()`."""
 
 
 def judged(manifest: Any, *rules: Any, old: Any = None, user: str = "jane", **fields: Any) -> Decision:
@@ -221,9 +225,7 @@ def test_taint_that_an_update_leaves_as_it_was_is_not_judged_again(new: Any, old
         pytest.param(make_rule(), make_rule(taint=OTHER), id="the taint of a rule changed"),
         pytest.param(make_rule(), make_rule(selector={"driver": "gpu.example.com"}), id="a rule's devices changed"),
         pytest.param(make_rule(annotations={"devicetaint.io/evict": "true"}), make_rule(), id="a rule is to evict now"),
-        pytest.param(
-            make_rule(annotations={"devicetaint.io/confirm-impact": "v1"}), make_rule(), id="a rule is confirmed now"
-        ),
+        pytest.param(make_rule(annotations={CONFIRM_IMPACT: CONFIRMED}), make_rule(), id="a rule is confirmed now"),
         pytest.param(make_patch(taints=[TAINT]), make_patch(taints=[OTHER]), id="the taint of a patch changed"),
         pytest.param(
             make_patch(taints=[TAINT]),

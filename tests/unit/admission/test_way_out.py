@@ -10,21 +10,22 @@ import pytest
 from tests.builders import NOW
 from tests.unit.admission.guarding import (
     NOWHERE,
-    SECRET,
+    OTHER,
     UNKNOWN,
+    UNREADABLE,
     ask,
-    code_in,
     fleet,
     node,
     over,
     refusals,
     tainting,
+    text_in,
     told,
 )
 from tests.unit.inventory.values import inventory_of
 from webhook.api.rules import CONFIRM_IMPACT, EXPIRES_AT
 from webhook.inventory.state import Sight
-from webhook.policy.model import Action, ImpactSettings, PolicyMode
+from webhook.policy.model import Action, ImpactLimits, ImpactSettings, PolicyMode
 
 LONG_AGO = NOW - timedelta(hours=2)
 AN_HOUR_AGO = "2026-06-01T11:00:00Z"
@@ -142,8 +143,8 @@ def test_glass_that_nobody_had_to_break_is_whole() -> None:
 
 
 def test_confirmed_rule_passes_with_its_figures_and_is_audited() -> None:
-    code = code_in(ask(tainting({})))
-    decision = ask(tainting({}, code=code), user="john")
+    text = text_in(ask(tainting({})))
+    decision = ask(tainting({}, text=text), user="john")
     assert decision.allowed
     assert told(decision) == [
         ("warn", "selects 8 devices in 4 pools; evicts 4 pods in 1 namespace, all at once"),
@@ -152,75 +153,89 @@ def test_confirmed_rule_passes_with_its_figures_and_is_audited() -> None:
     assert decision.assumed is not None
 
 
-def test_code_that_does_not_hold_is_told_beside_the_refusal() -> None:
-    decision = ask(tainting({}, code=code_in(ask(tainting(None)))))
+def test_text_that_does_not_hold_is_told_beside_the_refusal() -> None:
+    decision = ask(tainting({}, text=text_in(ask(tainting(None)))))
     assert [error.field for error in decision.errors] == [
         "spec.deviceSelector",
         f"metadata.annotations[{CONFIRM_IMPACT}]",
     ]
-    assert refusals(decision)[1] == "was made for another rule, selector, taint or effect, or with another key"
-    fresh = code_in(decision)
-    assert ask(tainting({}, code=fresh)).allowed
+    assert refusals(decision)[1].startswith(f"{OTHER}; leave the annotation out, or set annotation ")
+    assert ask(tainting({}, text=text_in(decision))).allowed
 
 
-@pytest.mark.parametrize("code", ["yes", "v1", "v1.1.1.1.1.1.AAAA", "\N{SNOWMAN}", "v1." * 4000])
-def test_nonsense_confirms_nothing(code: str) -> None:
-    assert not ask(tainting({}, code=code)).allowed
-    # Nor where there is nothing to confirm: whoever evicts would take its numbers for a ceiling.
-    decision = ask(tainting(node(0), code=code))
+@pytest.mark.parametrize(
+    "text", ["yes", "v1", "v1.9999999999.8.4.4.1." + "A" * 38, "\N{SNOWMAN}", "v1 " * 4000, "v1 of=" + "a" * 16]
+)
+def test_nonsense_confirms_nothing(text: str) -> None:
+    assert not ask(tainting({}, text=text)).allowed
+    # Nor where there is nothing to confirm: whoever evicts would take its figures for a ceiling.
+    decision = ask(tainting(node(0), text=text))
     assert [error.field for error in decision.errors] == [f"metadata.annotations[{CONFIRM_IMPACT}]"]
-    later = ask(tainting(node(0), code=code), tainting(node(0)))
-    assert refusals(later) == ["is not a code as this webhook makes them"]
-    assert ask(tainting(node(0), code=code), tainting(node(0), code=code)).allowed  # stored already
+    later = ask(tainting(node(0), text=text), tainting(node(0)))
+    assert refusals(later)[0].startswith(UNREADABLE)
+    assert ask(tainting(node(0), text=text), tainting(node(0), text=text)).allowed  # stored already
 
 
-def test_no_code_is_none() -> None:
-    assert not ask(tainting({}, code="")).allowed
-    assert ask(tainting(node(0), code="")).allowed
+def test_no_text_is_none() -> None:
+    assert not ask(tainting({}, text="")).allowed
+    assert ask(tainting(node(0), text="")).allowed
 
 
-def test_real_code_that_is_not_needed_any_more_does_no_harm() -> None:
-    code = code_in(ask(tainting({})))
-    assert ask(tainting({}, code=code), tainting({}, "NoExecute")).allowed
+def test_text_that_is_not_needed_any_more_does_no_harm() -> None:
+    text = text_in(ask(tainting({})))
+    assert ask(tainting({}, text=text), tainting({}, "NoExecute")).allowed
 
 
-def test_second_person_must_confirm_where_one_is_asked_for() -> None:
-    settings = ImpactSettings(second_person=True)
-    refused = ask(tainting({}), impact=settings, user="jane")
-    assert "or to go ahead, another user must set annotation" in refusals(refused)[0]
-    rule = tainting({}, code=code_in(refused))
-    again = ask(rule, impact=settings, user="jane")
-    assert refusals(again)[1] == "was given to the same user; another user must confirm"
-    assert ask(rule, impact=settings, user="john").allowed
-    assert ask(rule, user="jane").allowed
-
-
-def test_key_of_another_cluster_is_another_key() -> None:
-    code = code_in(ask(tainting({}), key=b"x" * 32))
-    assert not ask(tainting({}, code=code), key=SECRET).allowed
+def test_text_for_a_gentle_rule_does_not_confirm_a_blunt_one() -> None:
+    least = ImpactSettings(limits=(ImpactLimits(pods=0),))
+    for gentle in (tainting({}, "NoSchedule", evict=True), tainting({}, "NoSchedule")):
+        text = text_in(ask(gentle, impact=least))
+        assert not ask(tainting({}, text=text), impact=least).allowed
+    blunt = text_in(ask(tainting({}), impact=least))
+    assert not ask(tainting({}, "NoSchedule", evict=True, text=blunt), impact=least).allowed
 
 
 def test_time_added_is_confirmed_only_where_it_was_set_back() -> None:
-    now = code_in(ask(tainting({})))
-    assert ask(tainting({}, code=now, added=NOW - timedelta(seconds=30))).allowed
-    assert not ask(tainting({}, code=now, added=LONG_AGO)).allowed
-    back = code_in(ask(tainting({}, added=LONG_AGO)))
-    assert ask(tainting({}, code=back, added=LONG_AGO)).allowed
-    assert not ask(tainting({}, code=back, added=LONG_AGO - timedelta(seconds=1))).allowed
-    assert not ask(tainting({}, code=back)).allowed
+    now = text_in(ask(tainting({})))
+    assert ask(tainting({}, text=now, added=NOW - timedelta(seconds=30))).allowed
+    assert not ask(tainting({}, text=now, added=LONG_AGO)).allowed
+    back = text_in(ask(tainting({}, added=LONG_AGO)))
+    assert ask(tainting({}, text=back, added=LONG_AGO)).allowed
+    assert not ask(tainting({}, text=back, added=LONG_AGO - timedelta(seconds=1))).allowed
+    assert not ask(tainting({}, text=back)).allowed
+
+
+def test_rule_that_evicts_already_is_confirmed_anew_with_its_time_or_without() -> None:
+    """A second hundred pods take a new text, and by then the time is past."""
+    least = ImpactSettings(limits=(ImpactLimits(pods=0),))
+    old, later = tainting({}), NOW + timedelta(hours=1)
+    text = text_in(ask(tainting({}, text="renew"), old, impact=least, now=later))
+    assert ask(tainting({}, text=text), old, impact=least, now=later).allowed
+    first = text_in(ask(tainting({}), impact=least))
+    assert ask(tainting({}, text=first), old, impact=least, now=later).allowed
 
 
 # --- names ----------------------------------------------------------------------------------------
 
 
-def test_made_up_names_share_a_code() -> None:
+def test_made_up_names_share_a_text() -> None:
     """The API server makes up another name each time, and tells it."""
-    code = code_in(ask(tainting({}, name="gpu-x7x2p", generate_name="gpu-")))
-    assert ask(tainting({}, name="gpu-b4kq9", generate_name="gpu-", code=code)).allowed
-    assert ask(tainting({}, name="", generate_name="gpu-", code=code)).allowed
-    assert not ask(tainting({}, name="gpu-b4kq9", code=code)).allowed
-    assert not ask(tainting({}, name="disk-b4kq9", generate_name="gpu-", code=code)).allowed
-    assert not ask(tainting({}, name="gpu-b4kq9", generate_name="gpu", code=code)).allowed
+    text = text_in(ask(tainting({}, name="gpu-x7x2p", generate_name="gpu-")))
+    assert ask(tainting({}, name="gpu-b4kq9", generate_name="gpu-", text=text)).allowed
+    assert ask(tainting({}, name="", generate_name="gpu-", text=text)).allowed
+    assert not ask(tainting({}, name="gpu-b4kq9", text=text)).allowed
+    assert not ask(tainting({}, name="disk-b4kq9", generate_name="gpu-", text=text)).allowed
+    assert not ask(tainting({}, name="gpu-b4kq9", generate_name="gpu", text=text)).allowed
+
+
+def test_prefix_confirms_no_name_that_somebody_chose() -> None:
+    """G02: a text for `generateName: g` is not for every rule whose name begins with g."""
+    text = text_in(ask(tainting({}, name="gx7x2p", generate_name="g")))
+    assert not ask(tainting({}, name="gpus-of-everybody", generate_name="g", text=text)).allowed
+    made = tainting({}, name="gx7x2p", generate_name="g", effect="NoSchedule")
+    raised = tainting({}, name="gx7x2p", generate_name="g", text=text)
+    assert not ask(raised, made).allowed, "an update has a name"
+    assert ask(tainting({}, name="gx7x2p", generate_name="g", text=text_in(ask(raised, made))), made).allowed
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
@@ -231,35 +246,3 @@ def test_old_object_that_is_missing_is_taken_for_none(operation: str) -> None:
 def test_delete_is_not_guarded() -> None:
     decision = ask(None, tainting({}), operation="DELETE")
     assert (decision.allowed, told(decision)) == (True, [])
-
-
-# --- callers that are not known to be API servers (R2) ---------------------------------------------
-
-
-def test_unproved_caller_is_given_the_figures_and_no_code() -> None:
-    settings = ImpactSettings(break_glass_groups=("oncall",))
-    (text,) = refusals(ask(tainting({}), impact=settings, caller_trusted=False))
-    assert text == (
-        "hits 8 devices, 4 pods in 1 namespace: an empty selector is every device of every driver; it cannot be"
-        " confirmed, because API servers do not prove to the webhook who they are (docs/callers.md); narrow the"
-        " selector, or as a member of group oncall"
-    )
-
-
-def test_code_that_was_given_to_an_api_server_holds_whoever_asks() -> None:
-    rule = tainting({}, code=code_in(ask(tainting({}))))
-    decision = ask(rule, caller_trusted=False)
-    assert (decision.allowed, decision.assumed) == (True, None)
-
-
-def test_second_person_is_not_believed_of_an_unproved_caller() -> None:
-    settings = ImpactSettings(second_person=True)
-    rule = tainting({}, code=code_in(ask(tainting({}), impact=settings, user="jane")))
-    refused = ask(rule, impact=settings, user="john", caller_trusted=False)
-    assert refusals(refused)[1:] == ["cannot be checked: the webhook does not know who asks"]
-
-
-def test_rule_of_an_unproved_caller_is_allowed_and_not_reckoned_with() -> None:
-    decision = ask(tainting(node(1)), caller_trusted=False)
-    assert (decision.allowed, decision.assumed) == (True, None)
-    assert ask(tainting(node(1))).assumed is not None

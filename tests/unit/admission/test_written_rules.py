@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.builders import DRIVER, KEY, make_admission_request, make_context, make_patch, make_rule, make_taint
-from tests.unit.admission.guarding import SECRET, UNKNOWN, allowing, told
+from tests.unit.admission.guarding import UNKNOWN, allowing, told
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, cel, evicting, known, patching, racks
 from tests.unit.inventory.patched import slice_of
 from tests.unit.inventory.values import claim, inventory_of, on
@@ -90,7 +90,7 @@ def judged(rule: Any, old: Any = None, *, user: str = ACCOUNT, **options: Any) -
     patches = options.pop("patches", None) or known([options.pop("patch", None) or stored_patch()])
     cluster = options.pop("cluster", None) or racks()
     sight = Sight(cluster) if isinstance(cluster, Inventory) else cluster
-    given = {"impact": allowing(pods=0, devices=0), "key": SECRET, "patch_account": ACCOUNT, "patches": patches}
+    given = {"impact": allowing(pods=0, devices=0), "patch_account": ACCOUNT, "patches": patches}
     context = make_context(**{**given, "sight": sight, **options})
     return validate(make_admission_request(rule, old, user=user), context)
 
@@ -349,7 +349,6 @@ def test_policy_on_taints_was_asked_for_the_patch() -> None:
         sight=Sight(racks()),
         patches=known([stored_patch()]),
         patch_account=ACCOUNT,
-        key=SECRET,
     )
     by_controller = make_admission_request(written(), user=ACCOUNT)
     assert validate(by_controller, context).allowed
@@ -363,7 +362,7 @@ def test_policy_on_taints_was_asked_for_the_patch() -> None:
 def test_rule_of_the_controller_is_not_softened() -> None:
     soften = ImpactSettings(limits=(ImpactLimits(soften=Softening.ALWAYS, pods=1),))
     patches = known([stored_patch()])
-    context = make_context(impact=soften, sight=Sight(racks()), patches=patches, patch_account=ACCOUNT, key=SECRET)
+    context = make_context(impact=soften, sight=Sight(racks()), patches=patches, patch_account=ACCOUNT)
     assert mutate(make_admission_request(written(), user=ACCOUNT), context).patch == ()
     assert mutate(make_admission_request(written(), user="dev"), context).softened
 
@@ -372,7 +371,7 @@ def test_times_of_the_controller_are_left_as_they_are() -> None:
     """A patch that grows has rules of an earlier time; with /evict, a rule of another account would get the present."""
     early = make_taint(time_added="2026-06-01T10:00:00Z")
     marks = {EVICT: "true", SOFTENED_FROM: "NoExecute"}
-    context = make_context(sight=Sight(racks()), patch_account=ACCOUNT, key=SECRET)
+    context = make_context(sight=Sight(racks()), patch_account=ACCOUNT)
     rule = written(taint=early, annotations=marks)
     assert mutate(make_admission_request(rule, user=ACCOUNT), context).patch == ()
     assert mutate(make_admission_request(rule, user="dev"), context).patch != ()
@@ -421,7 +420,7 @@ def test_rule_without_owner_that_no_reaction_asks_for_is_refused(rule: Any, reac
 
 def test_taint_rules_apply_to_rules_of_reactions() -> None:
     policy = Policy(taint_rules=(Rule("deny-all", Action.DENY),), impact=allowing(devices=9), reactions=REACTIONS)
-    context = make_context(judge=Judge(policy), sight=Sight(racks()), patch_account=ACCOUNT, key=SECRET)
+    context = make_context(judge=Judge(policy), sight=Sight(racks()), patch_account=ACCOUNT)
     request = make_admission_request(degraded(), user=ACCOUNT)
     assert policy_part(request, context).findings
     assert not validate(request, context).allowed
@@ -432,5 +431,5 @@ def test_rule_of_a_reaction_may_be_softened() -> None:
         impact=ImpactSettings(limits=(ImpactLimits(soften=Softening.ALWAYS, pods=1),)),
         reactions=(Reaction("xid", DRIVER, KEY, effect="NoExecute"),),
     )
-    context = make_context(judge=Judge(policy), sight=Sight(racks()), patch_account=ACCOUNT, key=SECRET)
+    context = make_context(judge=Judge(policy), sight=Sight(racks()), patch_account=ACCOUNT)
     assert mutate(make_admission_request(degraded("NoExecute"), user=ACCOUNT), context).softened

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.builders import NOW_TEXT, decoded, make_claim, make_meta, make_template, make_toleration
-from webhook.admission.author import REQUESTED_BY, digest, signed
+from tests.builders import NOW_TEXT, make_claim, make_meta, make_template, make_toleration
+from webhook.admission.author import REQUESTED_BY, annotation_of
 from webhook.api.claims import FROM_TEMPLATE
 from webhook.commands.audit import command as audit
 from webhook.policy.ports import Requester
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-KEY = b"0123456789abcdef0123456789abcdef"
 BROKEN = make_toleration("health.example.com/x")
 PLAIN = make_toleration("a.example.com/b")
 HEADER: dict[str, Any] = {"apiVersion": "policy.devicetaint.io/v1alpha1", "kind": "DeviceTaintPolicy"}
@@ -39,21 +38,17 @@ def claim(*tolerations: Any, name: str = "c", **meta: Any) -> Any:
     return make_claim(tolerations, meta=make_meta(name, namespace="ml", **meta))
 
 
-def annotation(manifest: Any, author: Requester, namespace: str = "ml", key: bytes = KEY) -> str:
-    return signed(author, namespace, "1", digest(decoded(manifest)[0]), key)
-
-
-def template(*tolerations: Any, author: Requester | None = None, key: bytes = KEY, name: str = "t") -> Any:
-    manifest = make_template(tolerations, meta=make_meta(name, namespace="ml"))
+def template(*tolerations: Any, author: Requester | None = None, name: str = "t", **meta: Any) -> Any:
+    manifest = make_template(tolerations, meta=make_meta(name, namespace="ml", **meta))
     if author is not None:
-        manifest["spec"]["metadata"] = {"annotations": {REQUESTED_BY: annotation(manifest, author, key=key)}}
+        manifest["spec"]["metadata"] = {"annotations": {REQUESTED_BY: annotation_of(author)}}
     return manifest
 
 
 def generated(*tolerations: Any, author: Requester | None = None) -> Any:
     manifest = claim(*tolerations, annotations={FROM_TEMPLATE: "gpu"})
     if author is not None:
-        manifest["metadata"]["annotations"][REQUESTED_BY] = annotation(claim(*tolerations), author)
+        manifest["metadata"]["annotations"][REQUESTED_BY] = annotation_of(author)
     return manifest
 
 
@@ -72,13 +67,10 @@ class AuditRunner:
             flags += [f"--{stem}", f"{stem}.yaml"]
         return audit.run(flags), self.capsys.readouterr().out
 
-    def told(self, *objects: Any, key: bool = True, policy: Any = POLICY, **files: Any) -> list[tuple[str, str, str]]:
+    def told(self, *objects: Any, policy: Any = POLICY, **files: Any) -> list[tuple[str, str, str]]:
         """Severity, reason and path of what is told of a dump with these objects."""
-        (self.folder / "key").write_bytes(KEY)
-        flags = ["--key-file", "key"] if key else []
-        code, output = self(
-            "-o", "json", "--allow-empty", "--time", NOW_TEXT, *flags, dump=list(objects), policy=policy, **files
-        )
+        flags = ("-o", "json", "--allow-empty", "--time", NOW_TEXT)
+        code, output = self(*flags, dump=list(objects), policy=policy, **files)
         findings = [each for each in json.loads(output)["findings"] if each["file"] == "dump.yaml"]
         assert code == (1 if any(each["severity"] == "error" for each in findings) else 0)
         return [(each["severity"], each["reason"], each["field"]) for each in findings]

@@ -1,16 +1,14 @@
-"""By what the worker's ceilings are: the code of a rule, that of a patch, or limits."""
+"""By what the worker's ceilings are: the confirmation of a rule, that of a patch, or limits."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from tests.builders import NOW
 from tests.unit.eviction.objects import rule
 from tests.unit.eviction.patched import part, patch
-from webhook.admission.confirmation import ImpactToConfirm, Numbers, make_code
-from webhook.admission.patch_code import patch_code_about
+from webhook.admission.confirmation import ImpactToConfirm, Numbers, digest_of, text_of
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.config.evict import parse_evict
 from webhook.daemons.evict import Worker
@@ -19,31 +17,46 @@ from webhook.eviction.ports import Ceiling
 if TYPE_CHECKING:
     from pathlib import Path
 
-KEY = b"k" * 32
-HIT = ImpactToConfirm(Numbers(30, 20, 10, 3), frozenset(), frozenset())
+HIT = ImpactToConfirm(Numbers(30, 20, 10, 3))
 BY_LIMITS = Ceiling(50, 10, confirmed=False)
+ANOTHER = "it was printed for another object, or for this one before it was changed"
 
 
 def worker_of(folder: Path) -> Worker:
-    """A worker without a cluster, in mode observe: it takes codes as they are written."""
+    """A worker without a cluster, in mode observe."""
     return Worker(parse_evict("evict", [f"--kubeconfig={folder / 'kubeconfig'}", "--mode=observe"], {}))
 
 
-def test_code_of_a_patch_is_the_ceiling_of_its_rules(tmp_path: Path) -> None:
-    """With the tolerance of the policy, which is 10 % without one."""
+def confirmed(judged: Any, hit: ImpactToConfirm = HIT) -> Any:
+    text = text_of(hit, digest_of(judged, judged.meta.name, None))
+    return structs.replace(judged, meta=structs.replace(judged.meta, annotations={CONFIRM_IMPACT: text}))
+
+
+def test_confirmation_of_a_patch_is_the_ceiling_of_its_rules(tmp_path: Path) -> None:
+    """With the tolerance of the policy, which is 10 % without one, rounded up, and what was done before."""
     worker, whole = worker_of(tmp_path), patch()
     assert worker._patch_ceiling_of(part(0), whole) == BY_LIMITS
-    code = make_code(patch_code_about(whole, NOW), HIT, "jane", NOW, KEY)
-    coded = structs.replace(whole, meta=structs.replace(whole.meta, annotations={CONFIRM_IMPACT: code}))
-    assert worker._patch_ceiling_of(part(0), coded) == Ceiling(11, 3)
-    assert worker._ceiling_of(part(0)) == BY_LIMITS, "by its own code, as any rule"
-    assert worker._ceiling_of(rule(annotations={CONFIRM_IMPACT: code})) == Ceiling(11, 3)
+    assert worker._patch_ceiling_of(part(0), confirmed(whole)) == Ceiling(11, 4)
+    assert worker._patch_ceiling_of(part(0), confirmed(whole, HIT._replace(done=96))) == Ceiling(107, 4)
+    assert worker._ceiling_of(part(0)) == BY_LIMITS, "by its own, as any rule"
+    assert worker._ceiling_of(confirmed(rule())) == Ceiling(11, 4)
 
 
-def test_patch_that_is_not_known_has_no_code_and_the_ceiling_says_why(tmp_path: Path) -> None:
+def test_text_that_does_not_count_is_no_ceiling(tmp_path: Path) -> None:
+    worker, plain = worker_of(tmp_path), rule()
+    other = structs.replace(plain, meta=confirmed(rule("other")).meta)
+    assert worker._ceiling_of(structs.replace(other, meta=structs.replace(other.meta, name="rule"))) == (
+        BY_LIMITS._replace(text_problem=ANOTHER)
+    )
+    old = rule(annotations={CONFIRM_IMPACT: "v1.9999999999.8.4.4.1." + "A" * 38})
+    assert worker._ceiling_of(old) == BY_LIMITS._replace(text_problem="it cannot be read")
+    assert worker._ceiling_of(rule(annotations={CONFIRM_IMPACT: ""})) == BY_LIMITS
+
+
+def test_patch_that_is_not_known_has_no_text_and_the_ceiling_says_why(tmp_path: Path) -> None:
     found = worker_of(tmp_path)._patch_ceiling_of(part(0), None)
     assert found == BY_LIMITS._replace(
-        code_problem="the patch is not known: resourceslicepatches not read yet",
+        text_problem="the patch is not known: resourceslicepatches not read yet",
     )
 
 

@@ -28,9 +28,3 @@ def test_worker_tells_its_mode_and_that_it_is_not_ready(tmp_path: Path, mode: st
     assert "device_taint_webhook_ready 0.0" in lines
     assert 'device_taint_webhook_readiness_check{check="policy"} 0.0' in lines
     assert "device_taint_webhook_audit_interval_seconds 1200.0" in lines
-
-
-@pytest.mark.parametrize(("mode", "wanted"), [("observe", False), ("delegated", True)])
-def test_worker_that_needs_a_key_tells_that_it_has_none_yet(tmp_path: Path, mode: str, *, wanted: bool) -> None:
-    """M1."""
-    assert ("device_taint_webhook_key_loaded 0.0" in exposed(tmp_path, f"--mode={mode}")) == wanted

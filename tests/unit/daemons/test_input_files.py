@@ -104,14 +104,3 @@ def test_b2_a_folder_of_certificates_that_is_not_there_ends_the_start(
     folder.write_text("")
     (line,) = ended("serve", "--standalone", *(flag.format(folder) for flag in flags), capsys=capsys)
     assert line.endswith(f"{folder}: not a directory")
-
-
-@pytest.mark.parametrize("words", [["serve", "--standalone", "--cert-dir=."], ["evict"]], ids=["serve", "evict"])
-def test_b2_a_key_file_that_cannot_be_used_ends_the_start(
-    words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (line,) = ended(*words, "--key-file=gone", capsys=capsys)
-    assert line.endswith("--key-file: gone: cannot be read: No such file or directory")
-    (folder / "short").write_text("abc")
-    (line,) = ended(*words, "--key-file=short", capsys=capsys)
-    assert line.endswith("--key-file: short: must have at least 16 bytes, but has 3")

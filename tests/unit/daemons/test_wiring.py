@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from typing import TYPE_CHECKING, Any
 
 from tests.builders import NOW
@@ -38,13 +37,10 @@ class World:
         self.state = ReviewState()
         self.ready = asyncio.Event()
         self.peer = Peer()
-        self.secret: Reply = Answer({"kind": "Secret", "data": {"key": base64.b64encode(KEY).decode()}})
         self.policy: Reply = Answer({"metadata": {"resourceVersion": "1"}, "items": []})
         self.metrics.watch_readiness(self.checks.problems)
 
     def answer(self, request: Request) -> Reply:
-        if "/secrets/" in request.path:
-            return self.secret
         if request.path.endswith("/configmaps"):
             return self.policy
         return Answer({"metadata": {"resourceVersion": "1"}, "items": []})
@@ -84,30 +80,6 @@ class World:
                     await asyncio.wait([running])
 
         run(scenario())
-
-
-def asked_for_key(peer: Peer) -> int:
-    return sum("/secrets/" in request.path for request in peer.requests)
-
-
-def test_no_review_is_taken_before_the_key_is_known_and_it_is_asked_for_again_soon(tmp_path: Path) -> None:
-    """M1: a template that is created meanwhile would have no author for ever."""
-    world = World(tmp_path)
-    key, world.secret = world.secret, Answer(status(503, "etcd is away"), 503)
-
-    async def visit(peer: Peer) -> None:
-        await until(lambda: asked_for_key(peer) >= 3, "a third look", SECONDS)
-        assert not world.ready.is_set()
-        assert (world.sample("key_loaded"), world.sample("ready")) == (0, 0)
-        assert "503: etcd is away" in (world.problem("key") or "")
-        await until(lambda: not (world.problem("names") or world.problem("policy")), "the others go on", SECONDS)
-        assert world.problem("key") is not None, "meanwhile"
-        world.secret = key
-        await until(world.ready.is_set, "readiness", SECONDS)
-        assert world.state.key() == KEY
-        assert (world.sample("key_loaded"), world.sample("readiness_check", check="key")) == (1, 1)
-
-    world.visited(visit)
 
 
 def test_lease_of_the_worker_is_read_while_the_policy_softens(tmp_path: Path) -> None:
@@ -231,7 +203,7 @@ def test_policy_that_cannot_be_read_is_named_with_the_reason_and_keeps_nothing_e
 
     async def visit(_: Peer) -> None:
         await until(lambda: "forbidden" in (world.problem("policy") or ""), "the reason", SECONDS)
-        await until(lambda: world.problem("key") is None, "the key", SECONDS)
+        await until(lambda: world.problem("names") is None, "the names", SECONDS)
         assert not world.ready.is_set()
         assert (world.sample("policy_load_success"), world.sample("ready")) == (0, 0)
         assert world.sample("policy_info", hash="builtin") is None

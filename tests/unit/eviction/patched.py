@@ -1,4 +1,4 @@
-"""Patches, the rules that they are expanded into, and a worker whose ceilings are by their codes."""
+"""Patches, the rules that they are expanded into, and a worker whose ceilings are by their confirmations."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import (
     CONFIRM_IMPACT,
+    EVICTED_PODS,
     HARDWARE,
     SCOPE,
     SOFTENED_FROM,
@@ -22,7 +23,6 @@ from webhook.api.rules import (
     RuleOrigin,
 )
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
-from webhook.eviction.conditions import EVICTED_PODS
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
 from webhook.inventory.expansion import rule_name
@@ -40,10 +40,10 @@ def patch(
     name: str = PATCH,
     selector: DeviceSelector | None = DeviceSelector(driver=DRIVER),  # noqa: B008 -- frozen
     *taints: DeviceTaint,
-    code: str = "",
+    text: str = "",
     **fields: Any,
 ) -> ResourceSlicePatch:
-    meta = ObjectMeta(name, uid=f"uid-{name}", annotations={CONFIRM_IMPACT: code} if code else {})
+    meta = ObjectMeta(name, uid=f"uid-{name}", annotations={CONFIRM_IMPACT: text} if text else {})
     return ResourceSlicePatch(meta, selector, taints=taints or (DeviceTaint(KEY, "", NO_EXECUTE),), **fields)
 
 
@@ -93,14 +93,14 @@ def fill(world: World, *numbers: int, pods: int = 2, start: int = 0) -> None:
             world.add(claim(name, pool=f"node-{number}", devices=(f"gpu-{at}",)), pod(name))
 
 
-def limited(limit: int, codes: Mapping[str, int] | None = None, mode: Mode = Mode.REPLACEMENT, **fields: Any) -> World:
-    """A worker with a limit on pods; codes that are proved allow other numbers, on patches as on rules."""
-    known = {} if codes is None else codes
+def limited(limit: int, texts: Mapping[str, int] | None = None, mode: Mode = Mode.REPLACEMENT, **fields: Any) -> World:
+    """A worker with a limit on pods; texts that count allow other numbers in all, on patches as on rules."""
+    known = {} if texts is None else texts
 
     def ceiling(meta: ObjectMeta, each: DeviceTaintRule) -> Ceiling:
-        code = meta.annotations.get(CONFIRM_IMPACT, "")
-        if code in known:
-            return Ceiling(known[code])
+        text = meta.annotations.get(CONFIRM_IMPACT, "")
+        if text in known:
+            return Ceiling(known[text])
         return Ceiling(limit, confirmed=False, softened=each.softened)
 
     return World(

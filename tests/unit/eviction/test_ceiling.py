@@ -11,7 +11,7 @@ from tests.unit.eviction.objects import rule
 from tests.unit.policy.documents import policy_of
 from webhook.admission.confirmation import Numbers
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, SOFTENED_FROM
-from webhook.eviction.ceiling import Confirmation, ceiling_of
+from webhook.eviction.ceiling import Confirmed, ceiling_of
 from webhook.eviction.ports import Ceiling, JudgedWhole
 from webhook.policy.model import (
     ImpactLimits,
@@ -43,32 +43,20 @@ def policy(*limits: ImpactLimits, tolerance: float = 10.0, mode: PolicyMode = Po
     return Policy(mode=mode, impact=ImpactSettings(limits=limits, tolerance_percent=tolerance))
 
 
-@pytest.mark.parametrize(
-    ("tolerance", "pods", "namespaces"), [(0.0, 100, 2), (10.0, 110, 2), (50.0, 150, 3)], ids=["none", "10 %", "50 %"]
-)
 @pytest.mark.parametrize("mode", PolicyMode)
-def test_what_was_confirmed_is_the_ceiling_with_the_tolerance(
-    tolerance: float, pods: int, namespaces: int, mode: PolicyMode
-) -> None:
-    confirmed = Confirmation(Numbers(devices=300, claims=200, pods=100, namespaces=2))
-    limited = policy(ImpactLimits(pods=1), tolerance=tolerance, mode=mode)
-    assert ceiling_of(rule(), limited, no_totals, confirmed) == Ceiling(pods, namespaces)
+def test_what_was_confirmed_is_the_ceiling(mode: PolicyMode) -> None:
+    found = ceiling_of(rule(), policy(ImpactLimits(pods=1), mode=mode), no_totals, Confirmed(110, 3))
+    assert found == Ceiling(110, 3)
 
 
 @pytest.mark.parametrize("mode", PolicyMode)
-def test_code_that_is_not_proved_is_no_ceiling(mode: PolicyMode) -> None:
-    """R5: the policy's limits hold, as far as they hold for others."""
-    made_up = Confirmation(Numbers(999_999_999, 999_999_999, 999_999_999, 999_999_999), "it was made up")
+def test_text_that_does_not_count_is_no_ceiling(mode: PolicyMode) -> None:
+    """R5: the policy's limits hold, as they hold for others."""
     limited = policy(ImpactLimits(pods=7), mode=mode)
-    found = ceiling_of(rule(), limited, no_totals, made_up)
-    limits = Ceiling(7, None, confirmed=False, code_problem="it was made up")
+    found = ceiling_of(rule(), limited, no_totals, Confirmed(problem="it was made up"))
+    limits = Ceiling(7, None, confirmed=False, text_problem="it was made up")
     assert found == (limits if mode is PolicyMode.ENFORCE else None)
-    assert ceiling_of(rule(), policy(ImpactLimits(pods=7)), no_totals) == limits._replace(code_problem="")
-
-
-def test_annotation_that_is_no_code_confirms_nothing() -> None:
-    limited = policy(ImpactLimits(pods=7, namespaces=3))
-    assert ceiling_of(rule(), limited, no_totals, Confirmation(None)) == Ceiling(7, 3, confirmed=False)
+    assert ceiling_of(rule(), policy(ImpactLimits(pods=7)), no_totals) == limits._replace(text_problem="")
 
 
 @pytest.mark.parametrize(
@@ -146,14 +134,12 @@ def test_softened_rule_has_the_lowest_limit_that_may_have_softened_it(
 ) -> None:
     found = ceiling_of(softened(), policy(*limits), totals, protected=sorted)
     assert found == Ceiling(pods, namespaces, confirmed=False, softened=True, protected=sorted)
-    problem = Confirmation(Numbers(1, 1, 1, 1), "made up")
-    found = ceiling_of(softened(), policy(*limits), totals, problem)
-    assert found == Ceiling(pods, namespaces, confirmed=False, softened=True, code_problem="made up")
+    found = ceiling_of(softened(), policy(*limits), totals, Confirmed(problem="made up"))
+    assert found == Ceiling(pods, namespaces, confirmed=False, softened=True, text_problem="made up")
 
 
 def test_softened_rule_that_is_confirmed_has_what_was_confirmed() -> None:
-    confirmed = Confirmation(Numbers(devices=300, claims=200, pods=100, namespaces=2))
-    assert ceiling_of(softened(), policy(SOFT), no_totals, confirmed, sorted) == Ceiling(110, 2)
+    assert ceiling_of(softened(), policy(SOFT), no_totals, Confirmed(110, 2), sorted) == Ceiling(110, 2)
 
 
 @pytest.mark.parametrize("mode", PolicyMode)
@@ -165,7 +151,7 @@ def test_softened_rule_waits_in_every_mode(mode: PolicyMode) -> None:
 
 TO_CONFIRM = (
     "its devices stay closed, and its pods stay until devicetaint.io/confirm-impact confirms them: set to any text,"
-    " such as renew, it is refused, and the refusal contains the code"
+    " such as renew, it is refused, and the refusal contains the right one"
 )
 
 
@@ -175,8 +161,8 @@ def test_what_is_above_for_a_softened_rule_names_the_way_to_confirm() -> None:
     assert ceiling.exceeded_by(4, 2) == f"hits 4 pods, the limit is 3 and nothing was confirmed; {TO_CONFIRM}"
     found = ceiling.exceeded_by(1, 3, ["x-sys", "b", "a-sys"])
     assert found == f"hits pods in protected namespace a-sys, and nothing was confirmed; {TO_CONFIRM}"
-    forged = ceiling._replace(code_problem="made up").exceeded_by(1, 1, ["sys"])
-    assert forged.startswith("hits pods in protected namespace sys, and its code does not count: made up; ")
+    forged = ceiling._replace(text_problem="made up").exceeded_by(1, 1, ["sys"])
+    assert forged.startswith("hits pods in protected namespace sys, and its confirmation does not count: made up; ")
 
 
 def test_what_is_above_is_said_in_words() -> None:

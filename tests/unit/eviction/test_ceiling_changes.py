@@ -28,9 +28,8 @@ from tests.unit.eviction.patched import (
     stopped,
 )
 from tests.unit.eviction.world import FREE, World
-from webhook.api.rules import DeviceSelector, RuleOrigin
+from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, DeviceSelector, RuleOrigin
 from webhook.api.taints import DeviceTaint
-from webhook.eviction.conditions import COUNTED_PODS, EVICTED_PODS
 from webhook.eviction.controller import Controller
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.modes import InTree, Mode
@@ -221,7 +220,7 @@ def test_marks_of_a_patch_that_would_not_write_it_do_not_take_a_rule_out_of_its_
     world.add(part(0), part(1))
     world.advance(20)
     known = world.inventory.rules[name_of(0)]
-    world.set_patch(patch("other", code="many"))
+    world.set_patch(patch("other", text="many"))
     world.change(known, of_patch(known, "other"))
     world.advance(20)
     assert world.evicted == []
@@ -315,12 +314,12 @@ def test_rule_that_is_gone_meanwhile_counts_what_it_has_written_and_joins_nothin
 
 
 def lifted_by_time(world: World) -> None:
-    world.patches["firmware"] = patch(code="one")
+    world.patches["firmware"] = patch(text="one")
     asyncio.run(world.worker.handle(WorkItem(ItemKind.CEILING, "uid-firmware")))
 
 
 def confirmed(world: World) -> None:
-    world.set_patch(patch(code="one"))
+    world.set_patch(patch(text="one"))
 
 
 @pytest.mark.parametrize("lifts", [lifted_by_time, confirmed])
@@ -355,7 +354,7 @@ def test_patch_that_changes_while_it_has_no_rules_does_not_start_from_zero() -> 
     world.add(part(0))
     world.advance(20)
     drop(world, name_of(0))
-    world.set_patch(patch(code="made up"))
+    world.set_patch(patch(text="made up"))
     world.add(part(1))
     world.advance(20)
     assert len(world.evicted) == 2

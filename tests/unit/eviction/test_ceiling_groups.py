@@ -31,10 +31,9 @@ from tests.unit.eviction.patched import (
     stopped,
 )
 from tests.unit.eviction.world import FREE, World
-from webhook.api.rules import CONFIRM_IMPACT, HARDWARE, SCOPE, DeviceSelector, RuleOrigin
+from webhook.api.rules import CONFIRM_IMPACT, COUNTED_PODS, EVICTED_PODS, HARDWARE, SCOPE, DeviceSelector, RuleOrigin
 from webhook.api.slices import Device
 from webhook.api.taints import DeviceTaint
-from webhook.eviction.conditions import COUNTED_PODS, EVICTED_PODS
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
 from webhook.inventory.expansion import rule_name
@@ -189,12 +188,12 @@ def test_patch_that_is_not_known_counts_as_one_all_the_same() -> None:
     assert (world.evicted, world.patches) == ([], {})
 
 
-# --- the code of a patch --------------------------------------------------------------------------
+# --- the text of a patch --------------------------------------------------------------------------
 
 
 def test_confirmed_patch_is_evicted_in_full_and_not_beyond_what_was_confirmed() -> None:
     world = limited(1, {"one": 6})
-    world.set_patch(patch(code="one"))
+    world.set_patch(patch(text="one"))
     fill(world, 0, 1, 2)
     world.add(*[part(number) for number in range(3)])
     world.advance(20)
@@ -212,10 +211,10 @@ def test_stopped_patch_goes_on_once_it_is_confirmed() -> None:
     world.add(part(0), part(1))
     world.advance(20)
     assert stopped(world, name_of(0))
-    world.set_patch(patch(code="made up"))
+    world.set_patch(patch(text="made up"))
     world.advance(20)
     assert world.evicted == []
-    world.set_patch(patch(code="one"))
+    world.set_patch(patch(text="one"))
     world.settle()
     assert len(world.evicted) == 4
 
@@ -226,17 +225,17 @@ def test_patch_that_is_known_late_lets_its_rules_go_on_and_resets_no_count() -> 
     world.add(part(0, conditions=(counted(1),)), part(1))
     world.advance(20)
     assert stopped(world, name_of(0))
-    world.set_patch(patch(code="one"))
+    world.set_patch(patch(text="one"))
     world.advance(20)
     assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 5 pods, at most 4 were confirmed")
 
 
-def test_codes_of_a_patch_that_take_turns_allow_each_of_them_once() -> None:
-    world = limited(0, {"one": 2, "two": 2})
+def test_texts_of_a_patch_that_take_turns_allow_no_more_than_the_largest_of_them() -> None:
+    world = limited(0, {"one": 2, "two": 4})
     fill(world, 0, 1, 2, pods=5)
-    world.set_patch(patch(code="one"))
-    for code, number in (("one", 0), ("two", 1), ("one", 2), ("two", 2)):
-        world.set_patch(patch(code=code))
+    world.set_patch(patch(text="one"))
+    for text, number in (("one", 0), ("two", 1), ("one", 2), ("two", 2)):
+        world.set_patch(patch(text=text))
         narrow = DeviceSelector(DRIVER, f"node-{number}")
         two = [structs.replace(narrow, device=f"gpu-{at}") for at in range(2)]
         made = [of_patch(rule(rule_name(PATCH, rule().taint, each), selector=each)) for each in two]
@@ -247,10 +246,10 @@ def test_codes_of_a_patch_that_take_turns_allow_each_of_them_once() -> None:
     assert len(world.evicted) == 4
 
 
-def test_code_of_another_patch_of_the_same_name_does_not_count() -> None:
+def test_text_of_another_patch_of_the_same_name_does_not_count() -> None:
     world = limited(3, {"one": 9})
     fill(world, 0, 1)
-    made_again = patch(code="one")
+    made_again = patch(text="one")
     made_again = structs.replace(made_again, meta=structs.replace(made_again.meta, uid="another"))
     world.set_patch(made_again)
     world.add(part(0), part(1))
@@ -277,7 +276,7 @@ def test_patch_without_rules_and_one_that_is_gone_are_no_affair_of_the_worker() 
     assert world.worker.started
 
 
-def test_rule_with_a_code_of_its_own_counts_for_itself() -> None:
+def test_rule_with_a_text_of_its_own_counts_for_itself() -> None:
     """It was confirmed as it stands, and its pods are not those that the limit of the patch is for."""
     world = limited(2, {"mine": 4})
     fill(world, 0, pods=4)
@@ -291,7 +290,7 @@ def test_rule_with_a_code_of_its_own_counts_for_itself() -> None:
     assert stopped(world, name_of(1))
 
 
-def test_rule_that_is_confirmed_later_leaves_its_patch_and_comes_back_without_the_code() -> None:
+def test_rule_that_is_confirmed_later_leaves_its_patch_and_comes_back_without_the_text() -> None:
     world = limited(3, {"mine": 2})
     fill(world, 0, 1)
     world.add(part(0), part(1))
@@ -300,7 +299,7 @@ def test_rule_that_is_confirmed_later_leaves_its_patch_and_comes_back_without_th
     known = world.inventory.rules[name_of(0)]
     world.change(known, structs.replace(known, meta=part(0, annotations={CONFIRM_IMPACT: "mine"}).meta))
     world.advance(20)
-    assert len(world.evicted) == 4, "it by its code, and the other one by the limit"
+    assert len(world.evicted) == 4, "it by its text, and the other one by the limit"
     known = world.inventory.rules[name_of(0)]
     world.change(known, structs.replace(known, meta=part(0).meta))
     fill(world, 1, start=2, pods=1)
@@ -323,7 +322,7 @@ def test_rule_and_those_for_its_hardware_are_one_impact() -> None:
     assert stopped(world, sibling(0).meta.name).startswith(expected)
 
 
-def test_code_of_a_rule_counts_for_its_hardware() -> None:
+def test_text_of_a_rule_counts_for_its_hardware() -> None:
     world = limited(3, {"one": 4})
     fill(world, 0, 1)
     world.add(owner_of_siblings(annotations={CONFIRM_IMPACT: "one"}), sibling(0), sibling(1))

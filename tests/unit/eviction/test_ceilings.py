@@ -12,9 +12,8 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import FREE, World
-from webhook.api.rules import CONFIRM_IMPACT, Condition, DeviceSelector
+from webhook.api.rules import CONFIRM_IMPACT, EVICTED_PODS, Condition, DeviceSelector
 from webhook.eviction import planner
-from webhook.eviction.conditions import EVICTED_PODS
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
 
@@ -87,8 +86,8 @@ def test_pod_under_another_rule_goes_although_one_is_stopped() -> None:
     assert world.evicted == ["pod-000"]
 
 
-def test_pods_evicted_before_somebody_confirmed_again_do_not_count_again() -> None:
-    ceilings = {"": 3, "again": 1}
+def test_new_text_counts_the_pods_that_were_evicted_before() -> None:
+    ceilings = {"": 3, "again": 4}
     world = World(
         Mode.REPLACEMENT,
         FREE,
@@ -163,21 +162,21 @@ def test_namespaces_are_limited_as_well() -> None:
     assert world.evicted == []
 
 
-def recoded(world: World, code: str, **fields: object) -> None:
-    """The rule has this code now; `fields` of its taint change as well."""
+def confirmed(world: World, text: str, **fields: object) -> None:
+    """The rule has this text now; `fields` of its taint change as well."""
     known = world.inventory.rules["rule"]
-    annotations = {CONFIRM_IMPACT: code} if code else {}
+    annotations = {CONFIRM_IMPACT: text} if text else {}
     meta = structs.replace(known.meta, annotations=annotations)
     world.change(known, structs.replace(known, meta=meta, taint=structs.replace(known.taint, **fields)))
     world.advance(30)
 
 
-def coded(proved: dict[str, int], limit: int = 0) -> World:
-    """A world in which proved codes allow the given numbers of pods, and other codes, or none, the limit."""
+def confirming(texts: dict[str, int], limit: int = 0) -> World:
+    """A world in which texts allow the given numbers of pods in all, and other texts, or none, the limit."""
 
     def ceiling_of(rule: DeviceTaintRule) -> Ceiling:
-        code = rule.meta.annotations.get(CONFIRM_IMPACT, "")
-        return Ceiling(proved[code]) if code in proved else Ceiling(limit, confirmed=False)
+        text = rule.meta.annotations.get(CONFIRM_IMPACT, "")
+        return Ceiling(texts[text]) if text in texts else Ceiling(limit, confirmed=False)
 
     return World(Mode.REPLACEMENT, FREE, ceiling_of=ceiling_of)
 
@@ -190,80 +189,71 @@ def more(world: World, number: int) -> None:
         world.advance(30)
 
 
-def test_codes_that_take_turns_allow_no_more_than_each_of_them_once() -> None:
+def test_texts_that_take_turns_allow_no_more_than_the_largest_of_them() -> None:
     """R4."""
-    world = coded({"one": 3, "two": 2})
+    world = confirming({"one": 3, "two": 5})
     world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
     more(world, 3)
-    recoded(world, "two")
+    confirmed(world, "two")
     more(world, 2)
     assert len(world.evicted) == 5
-    for code in ("one", "two", "one"):
-        recoded(world, code)
+    for text in ("one", "two", "one"):
+        confirmed(world, text)
         more(world, 1)
     assert len(world.evicted) == 5
     assert world.condition("rule")[1] == "Stopped"
 
 
-@pytest.mark.parametrize("code", ["", "made up"], ids=["taken away", "not proved"])
-def test_code_that_was_not_judged_does_not_begin_a_new_count(code: str) -> None:
+@pytest.mark.parametrize("text", ["", "made up"], ids=["taken away", "of something else"])
+def test_text_that_does_not_count_does_not_begin_a_new_count(text: str) -> None:
     """R4, R5."""
-    world = coded({"one": 3}, limit=2)
+    world = confirming({"one": 3}, limit=2)
     world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
     more(world, 3)
-    recoded(world, code)
+    confirmed(world, text)
     more(world, 1)
     assert len(world.evicted) == 3
     assert world.condition("rule")[2].startswith("hits 4 pods, the limit is 2 and ")
-    recoded(world, "one")
+    confirmed(world, "one")
     assert len(world.evicted) == 3
 
 
-def test_rule_that_is_done_is_not_stopped_by_taking_its_code_away() -> None:
-    world = coded({"one": 3}, limit=2)
+def test_rule_that_is_judged_anew_with_a_text_does_not_begin_a_new_count() -> None:
+    """The text says how many pods were evicted before."""
+    world = confirming({"one": 3, "two": 4})
     world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
     more(world, 3)
-    recoded(world, "")
+    confirmed(world, "two", key="example.com/another")
+    more(world, 2)
+    assert len(world.evicted) == 4
+
+
+def test_rule_that_is_done_is_not_stopped_by_taking_its_text_away() -> None:
+    world = confirming({"one": 3}, limit=2)
+    world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
+    more(world, 3)
+    confirmed(world, "")
     assert world.condition("rule")[:2] == ("False", "Completed")
 
 
 def test_timeadded_that_is_moved_later_does_not_begin_a_new_count() -> None:
     """R4: admission lets that pass without a look."""
-    world = coded({"one": 3})
+    world = confirming({"one": 3})
     world.add(rule(annotations={CONFIRM_IMPACT: "one"}))
     more(world, 3)
-    recoded(world, "one", time_added=NOW + timedelta(seconds=1))
+    confirmed(world, "one", time_added=NOW + timedelta(seconds=1))
     more(world, 1)
     assert len(world.evicted) == 3
 
 
-def test_key_that_is_known_late_begins_no_new_count_and_lets_go_on() -> None:
-    """R5: until then the policy's limit holds."""
-    proved: dict[str, int] = {}
-    world = coded(proved, limit=2)
-    before = Condition(EVICTED_PODS, "True", "PodsEvicted", "7", 1, NOW)
-    world.add(rule(annotations={CONFIRM_IMPACT: "one"}, conditions=(before,)))
-    more(world, 1)
-    assert world.condition("rule")[1] == "Stopped"
-    proved["one"] = 8
-    world.worker.replan_all()
-    world.advance(30)
-    assert len(world.evicted) == 1
-    more(world, 1)
-    assert len(world.evicted) == 1
-    assert world.condition("rule")[2] == "hits 9 pods, at most 8 were confirmed; 8 pods evicted"
-
-
-def test_code_that_does_not_count_is_named_where_the_rule_stops() -> None:
+def test_text_that_does_not_count_is_named_where_the_rule_stops() -> None:
     """R5."""
-    code_problem = "it cannot be verified, as the key is not known"
-    world = World(
-        Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=1, confirmed=False, code_problem=code_problem)
-    )
+    problem = "it was printed for another object"
+    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=1, confirmed=False, text_problem=problem))
     crowd(world, 2)
     world.add(rule())
     world.advance(30)
-    told = f"hits 2 pods, the limit is 1 and its code does not count: {code_problem}; 0 pods evicted"
+    told = f"hits 2 pods, the limit is 1 and its confirmation does not count: {problem}; 0 pods evicted"
     assert world.condition("rule") == ("False", "Stopped", told)
 
 

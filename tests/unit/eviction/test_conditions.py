@@ -9,10 +9,9 @@ import pytest
 from tests.builders import NOW
 from tests.unit.eviction.objects import pod, rule
 from tests.unit.eviction.world import FREE
-from webhook.api.rules import Condition
+from webhook.api.rules import EVICTED_PODS, Condition, evicted_pods
 from webhook.eviction.announcements import announced_at
 from webhook.eviction.conditions import (
-    EVICTED_PODS,
     EVICTION,
     IN_TREE,
     ClosedWindow,
@@ -24,7 +23,6 @@ from webhook.eviction.conditions import (
     Progress,
     ReturningPods,
     WaitingForPod,
-    evicted_pods,
     evicted_pods_condition,
     eviction_condition,
     in_tree_condition,

@@ -11,9 +11,9 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import BLUNT, FREE, World
 from webhook.api.meta import format_time
-from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
+from webhook.api.rules import EVICTED_PODS, EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
 from webhook.eviction import rule_status
-from webhook.eviction.conditions import CANARY, EVICTED_PODS, EVICTION, IN_TREE, ImpactForecast
+from webhook.eviction.conditions import CANARY, EVICTION, IN_TREE, ImpactForecast
 from webhook.eviction.expiry import CONTESTED
 from webhook.eviction.modes import Mode
 

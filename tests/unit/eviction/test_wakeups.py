@@ -13,8 +13,8 @@ from msgspec import structs
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import FREE, NO_BREAKER, Budget, World
-from webhook.api.rules import DeviceSelector
-from webhook.eviction.conditions import EVICTED_PODS, IN_TREE
+from webhook.api.rules import EVICTED_PODS, DeviceSelector
+from webhook.eviction.conditions import IN_TREE
 from webhook.eviction.limits import BudgetLimit, LimitKind
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult

@@ -204,10 +204,9 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
             id="tolerations that a server would refuse",
         ),
         pytest.param(
-            {"impact": {"limits": [{"pods": 1}, {"taints": {"keys": ["k"]}}], "window": "9999h", "confirmFor": "0s"}},
+            {"impact": {"limits": [{"pods": 1}, {"taints": {"keys": ["k"]}}], "window": "9999h"}},
             [
                 'impact.window: Invalid value: "9999h": must be at most 8784h (366 days)',
-                'impact.confirmFor: Invalid value: "0s": must be greater than 0s',
                 (
                     "impact.limits[0]: Forbidden: "
                     "only the last entry may be without requesters and taints: it matches everything"

@@ -33,14 +33,13 @@ def test_breaker_opens_at_a_fifth_of_the_devices_in_five_minutes_and_closes_afte
 
 
 @pytest.mark.parametrize("fields", [{}, {"impact": {}}], ids=str)
-def test_impact_is_confirmed_by_one_person_for_three_days_and_may_grow_by_a_tenth(fields: Any) -> None:
+def test_impact_is_confirmed_by_anybody_and_may_grow_by_a_tenth(fields: Any) -> None:
     assert policy_of(**fields).impact == ImpactSettings(
-        (ImpactLimits(pods=50, namespaces=10, soften=Softening.NEVER),),
+        (ImpactLimits(pods=50, namespaces=10, soften=Softening.NEVER, confirmable=True),),
         NamespaceMatch(names=("kube-system",)),
         window_seconds=10 * MINUTE,
         tolerance_percent=10.0,
-        confirm_for_seconds=72 * HOUR,
-        second_person=False,
+        confirmers=None,
         break_glass_groups=(),
         two_step=False,
         unknown_impact=Action.DENY,

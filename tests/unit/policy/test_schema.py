@@ -260,10 +260,10 @@ def test_word_that_yaml_1_1_reads_as_a_boolean_is_also_accepted_as_one() -> None
             id="limits",
         ),
         pytest.param(
-            {"impact": {"window": 10, "confirmFor": "3d"}},
+            {"impact": {"window": 10}, "breaker": {"window": "3d"}},
             [
                 'impact.window: Invalid value: 10: must be a duration such as "10m", "72h" or "1h30m"',
-                'impact.confirmFor: Invalid value: "3d": must be a duration such as "10m", "72h" or "1h30m"',
+                'breaker.window: Invalid value: "3d": must be a duration such as "10m", "72h" or "1h30m"',
             ],
             id="durations",
         ),

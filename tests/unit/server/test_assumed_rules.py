@@ -52,9 +52,9 @@ def victims(assumed_rules: AssumedRules, seconds: float = 600) -> list[list[str]
 def test_what_our_worker_is_asked_to_do_is_no_deletion_at_once() -> None:
     clock = Clock()
     assumed_rules = AssumedRules(clock)
-    assumed_rules.add(assumed("a", "u-0"))
+    assumed_rules.add(assumed("a", "u-0"), "jane")
     soft = decoded(tainting(node(1), "NoSchedule", name="b", evict=True))[0]
-    assumed_rules.add(assumed("b", "u-1")._replace(rule=soft))
+    assumed_rules.add(assumed("b", "u-1")._replace(rule=soft), "jane")
     assert [sorted(each.pods) for each in assumed_rules.victims_at_once(600)] == [["u-0"]]
     assert victims(assumed_rules) == [["u-0"], ["u-1"]]
     clock.seconds += 601
@@ -70,8 +70,7 @@ def test_rules_are_kept_without_what_may_be_of_any_size_and_act_as_before(monkey
     ]
     monkeypatch.setattr(module, "_KEPT_CHARACTERS", 2000)
     for rule in given:
-        assumed_rules.add(AssumedRule(rule, Impact()))
-        assert assumed_rules.knows(rule)
+        assumed_rules.add(AssumedRule(rule, Impact()), "jane")
     kept = assumed_rules.current(None)
     assert [rule.meta.name for rule in kept] == ["b", "c"], "the oldest are forgotten"
     assert {rule.effective_effect for rule in kept} == {"NoExecute"}
@@ -84,33 +83,34 @@ def test_patch_is_remembered_once_with_all_its_rules() -> None:
     one, two = (assumed(name, "u-0").rule for name in ("p-1", "p-2"))
     whole = assumed("p-1", "u-0", "u-1").impact
     devices = (DeviceNames("d", "p"), DeviceNames("d", None, "gpu-0"))
-    assumed_rules.add(assumed("p-2"))
-    assumed_rules.add(AssumedPatch((one, two), devices, whole))
+    assumed_rules.add(assumed("p-2"), "jane")
+    assumed_rules.add(AssumedPatch((one, two), devices, whole), "jane")
     assert names(assumed_rules, inventory) == ["p-1", "p-2"], "each name once"
     assert victims(assumed_rules) == [["u-0", "u-1"]]
-    assert set(devices) < set(assumed_rules.closed(600))
-    assert assumed_rules.knows(one)
-    assert assumed_rules.knows(two)
+    assert assumed_rules.closed(600) == devices
     inventory.apply(None, one)
     assert names(assumed_rules, inventory) == ["p-2"]
+    assert assumed_rules.stored(one), "so all of it counts from now on"
     clock.seconds += KEPT_SECONDS
     assert names(assumed_rules, inventory) == []
     assert victims(assumed_rules) == [["u-0", "u-1"]]
+    assert set(devices) <= set(assumed_rules.closed(600))
+    assert not assumed_rules.stored(two)
 
 
 def test_patch_acts_at_once_if_any_of_its_rules_does() -> None:
     for effects, at_once in ((("NoSchedule", "NoExecute"), 1), (("NoSchedule",), 0)):
         assumed_rules = AssumedRules(Clock())
         rules = tuple([decoded(tainting(node(0), effect, name=f"r-{effect}", evict=True))[0] for effect in effects])
-        assumed_rules.add(AssumedPatch(rules, (), assumed("x", "u-0").impact))
+        assumed_rules.add(AssumedPatch(rules, (), assumed("x", "u-0").impact), "jane")
         assert len(assumed_rules.victims_at_once(600)) == at_once
 
 
 def test_rules_of_one_patch_do_not_drive_out_all_others() -> None:
     assumed_rules = AssumedRules(Clock())
-    assumed_rules.add(assumed("a"))
+    assumed_rules.add(assumed("a"), "jane")
     many = tuple([structs.replace(assumed("x").rule, meta=ObjectMeta(f"p-{number}")) for number in range(1100)])
-    assumed_rules.add(AssumedPatch(many, (), Impact()))
+    assumed_rules.add(AssumedPatch(many, (), Impact()), "jane")
     assert len(names(assumed_rules)) == 1001
     assert names(assumed_rules)[0] == "a"
 
@@ -121,11 +121,12 @@ def test_rules_of_one_patch_do_not_drive_out_all_others() -> None:
 def test_rule_is_kept_until_the_inventory_shows_it() -> None:
     assumed_rules, inventory = AssumedRules(Clock()), Inventory()
     assert names(assumed_rules, inventory) == []
-    assumed_rules.add(assumed("a"))
-    assumed_rules.add(assumed("b"))
+    assumed_rules.add(assumed("a"), "jane")
+    assumed_rules.add(assumed("b"), "jane")
     assert names(assumed_rules, inventory) == ["a", "b"]
     inventory.apply(None, assumed("a").rule)
     assert names(assumed_rules, inventory) == ["b"]
+    assumed_rules.stored(assumed("a").rule)
     inventory.apply(assumed("a").rule, None)
     assert names(assumed_rules, inventory) == ["b"]
 
@@ -140,19 +141,19 @@ def test_rule_that_looks_otherwise_is_not_it() -> None:
         assumed("b").rule,
     ):
         assumed_rules = AssumedRules(Clock())
-        assumed_rules.add(assumed("a"))
+        assumed_rules.add(assumed("a"), "jane")
         assert names(assumed_rules, inventory_of(other)) == ["a"]
     assumed_rules = AssumedRules(Clock())
-    assumed_rules.add(assumed("a"))
+    assumed_rules.add(assumed("a"), "jane")
     assert names(assumed_rules, inventory_of(structs.replace(rule, meta=structs.replace(rule.meta, uid="7")))) == []
 
 
 def test_rule_that_does_not_come_is_forgotten() -> None:
     clock = Clock()
     assumed_rules = AssumedRules(clock)
-    assumed_rules.add(assumed("a"))
+    assumed_rules.add(assumed("a"), "jane")
     clock.seconds += KEPT_SECONDS - 0.1
-    assumed_rules.add(assumed("b"))
+    assumed_rules.add(assumed("b"), "jane")
     assert names(assumed_rules, Inventory()) == ["a", "b"]
     clock.seconds += 0.2
     assert names(assumed_rules, None) == ["b"]
@@ -160,8 +161,8 @@ def test_rule_that_does_not_come_is_forgotten() -> None:
 
 def test_rule_takes_the_place_of_its_namesake() -> None:
     assumed_rules = AssumedRules(Clock())
-    assumed_rules.add(assumed("a", selector=node(0)))
-    assumed_rules.add(assumed("a", selector=node(1)))
+    assumed_rules.add(assumed("a", selector=node(0)), "jane")
+    assumed_rules.add(assumed("a", selector=node(1)), "jane")
     (rule,) = assumed_rules.current(None)
     assert rule.selector is not None
     assert rule.selector.pool == "node-1"
@@ -170,19 +171,36 @@ def test_rule_takes_the_place_of_its_namesake() -> None:
 def test_rules_without_names_are_different_rules() -> None:
     assumed_rules = AssumedRules(Clock())
     for number in range(3):
-        assumed_rules.add(assumed("", selector=node(number)))
+        assumed_rules.add(assumed("", selector=node(number)), "jane")
     assert len(assumed_rules.current(inventory_of(assumed("").rule))) == 2
 
 
 # --- victims --------------------------------------------------------------------------------------
 
 
+def stored(assumed_rules: AssumedRules, given: AssumedRule) -> None:
+    """The rule is allowed, and stored."""
+    assumed_rules.add(given, "jane")
+    assert assumed_rules.stored(given.rule)
+
+
+def test_what_is_not_stored_counts_for_two_seconds_and_no_longer() -> None:
+    clock = Clock()
+    assumed_rules = AssumedRules(clock)
+    assumed_rules.add(assumed("a", "p"), "jane")
+    assert (victims(assumed_rules), len(assumed_rules.closed(600))) == ([["p"]], 1)
+    clock.seconds += 1.9
+    assert (victims(assumed_rules), len(assumed_rules.closed(600))) == ([["p"]], 1)
+    clock.seconds += 0.1
+    assert (victims(assumed_rules), assumed_rules.closed(600)) == ([], ())
+
+
 def test_victims_are_remembered_for_the_window_whatever_becomes_of_rule_and_pods() -> None:
     clock = Clock()
     assumed_rules = AssumedRules(clock)
-    assumed_rules.add(assumed("a", "p", "q"))
+    stored(assumed_rules, assumed("a", "p", "q"))
     clock.seconds += 300
-    assumed_rules.add(assumed("a", "r"))
+    stored(assumed_rules, assumed("a", "r"))
     assert victims(assumed_rules) == [["p", "q"], ["r"]]
     assert names(assumed_rules, inventory_of(assumed("a").rule)) == []
     clock.seconds += 301
@@ -193,8 +211,8 @@ def test_victims_are_remembered_for_the_window_whatever_becomes_of_rule_and_pods
 
 def test_nothing_but_the_victims_is_remembered() -> None:
     assumed_rules = AssumedRules(Clock())
-    assumed_rules.add(assumed("a", "p"))
-    assumed_rules.add(assumed("b"))
+    assumed_rules.add(assumed("a", "p"), "jane")
+    assumed_rules.add(assumed("b"), "jane")
     uids = frozenset({"p"})
     assert assumed_rules.victims(600) == (Impact(waves=(Wave(0, uids, uids),), namespaces=frozenset({"ml"})),)
 
@@ -203,18 +221,98 @@ def test_memory_is_bounded(monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "_VICTIMS_MOST", 5)
     assumed_rules = AssumedRules(Clock())
     for number in range(4):
-        assumed_rules.add(assumed(f"a{number}", f"{number}-p", f"{number}-q"))
+        stored(assumed_rules, assumed(f"a{number}", f"{number}-p", f"{number}-q"))
     assert victims(assumed_rules) == [["2-p", "2-q"], ["3-p", "3-q"]]
     assert len(assumed_rules.closed(600)) == 1
-    assumed_rules.add(assumed("large", *"abcdefg"))
+    stored(assumed_rules, assumed("large", *"abcdefg"))
     assert victims(assumed_rules) == [list("abcdefg")]
     monkeypatch.setattr(module, "_KEPT_MOST", 3)
     for number in range(9):
-        assumed_rules.add(assumed(f"b{number}"))
+        assumed_rules.add(assumed(f"b{number}"), "jane")
     assert names(assumed_rules) == ["b6", "b7", "b8"]
     for number in range(9):
-        assumed_rules.add(assumed("c", selector=node(number)))
-    assert [each.pool for each in assumed_rules.closed(600)] == ["node-6", "node-7", "node-8"]
+        stored(assumed_rules, assumed("c", selector=node(number)))
+    assert {each.pool for each in assumed_rules.closed(600)} == {"node-0", "node-6", "node-7", "node-8"}
+
+
+# --- requesters -----------------------------------------------------------------------------------
+
+
+def never_stored(assumed_rules: AssumedRules, clock: Clock, requester: str, number: int = 1, **options: Any) -> None:
+    """Rules are allowed that nobody stores, one after the other."""
+    for _ in range(number):
+        assumed_rules.add(assumed(f"forged-{clock.seconds}", "p"), requester, **options)
+        clock.seconds += KEPT_SECONDS
+
+
+def test_requester_of_three_rules_that_were_not_stored_does_not_count_for_ten_minutes() -> None:
+    clock = Clock()
+    assumed_rules = AssumedRules(clock)
+    stored(assumed_rules, assumed("real", "u"))
+    never_stored(assumed_rules, clock, "jane", 2)
+    assumed_rules.add(assumed("a", "q"), "jane")
+    assert (victims(assumed_rules), assumed_rules.not_counted()) == ([["u"], ["q"]], 0)
+    clock.seconds += KEPT_SECONDS
+    assert (victims(assumed_rules), assumed_rules.not_counted()) == ([["u"]], 1)
+    assumed_rules.add(assumed("b", "r"), "jane")
+    assert (victims(assumed_rules), names(assumed_rules)) == ([["u"]], [])
+    assumed_rules.add(assumed("b", "r"), "john")
+    assert victims(assumed_rules) == [["u"], ["r"]], "others do"
+    clock.seconds += 599
+    assumed_rules.add(assumed("c", "r"), "jane")
+    assert victims(assumed_rules, 0) == []
+    clock.seconds += 1
+    assumed_rules.add(assumed("c", "r"), "jane")
+    assert (victims(assumed_rules, 0), assumed_rules.not_counted()) == ([["r"]], 0)
+
+
+def test_ten_rules_that_were_stored_make_up_for_two_that_were_not() -> None:
+    clock = Clock()
+    assumed_rules = AssumedRules(clock)
+    for number in range(4):
+        stored(assumed_rules, assumed(f"a{number}"))
+        never_stored(assumed_rules, clock, "jane", 2 if number in (0, 3) else 0)
+        for other in range(9 if number == 0 else 0):
+            stored(assumed_rules, assumed(f"b{other}"))
+    assert assumed_rules.not_counted() == 0
+    never_stored(assumed_rules, clock, "jane")
+    assumed_rules.current(None)
+    assert assumed_rules.not_counted() == 1
+
+
+def test_requesters_of_whom_nothing_was_ever_stored_are_one() -> None:
+    """Else who makes up a name for each review fills the window for ever."""
+    clock = Clock()
+    assumed_rules = AssumedRules(clock)
+    stored(assumed_rules, assumed("real", "u"))
+    for number in range(3):
+        never_stored(assumed_rules, clock, f"made-up-{number}")
+    assumed_rules.add(assumed("a", "p"), "made-up-3")
+    assert victims(assumed_rules) == [["u"]]
+    assumed_rules.add(assumed("b", "q"), "jane")
+    assert victims(assumed_rules) == [["u"], ["q"]]
+
+
+def test_what_only_mutate_has_left_and_rules_of_a_patch_say_nothing_of_their_requester() -> None:
+    clock = Clock()
+    assumed_rules = AssumedRules(clock)
+    never_stored(assumed_rules, clock, "jane", 5, last_look=False)
+    for number in range(5):
+        rules = tuple([assumed(f"p-{number}-{each}").rule for each in range(2)])
+        assumed_rules.add(AssumedPatch(rules, (), Impact()), "jane")
+        clock.seconds += KEPT_SECONDS
+    assumed_rules.current(None)
+    assert assumed_rules.not_counted() == 0
+
+
+def test_number_of_requesters_is_bounded(monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "_REQUESTERS_MOST", 3)
+    assumed_rules = AssumedRules(Clock())
+    for number in range(9):
+        given = assumed(f"a{number}")
+        assumed_rules.add(given, f"user-{number}")
+        assumed_rules.stored(given.rule)
+    assert len(assumed_rules._requesters) == 3
 
 
 # --- devices --------------------------------------------------------------------------------------
@@ -224,7 +322,7 @@ def test_devices_are_remembered_for_the_window_since_a_rule_last_began_on_them()
     clock = Clock()
     assumed_rules = AssumedRules(clock)
     for number in (0, 1, 0):
-        assumed_rules.add(assumed(f"a{number}", selector=node(number)))
+        stored(assumed_rules, assumed(f"a{number}", selector=node(number)))
         clock.seconds += 300
     assert assumed_rules.closed(1000) == (DeviceNames(DRIVER, "node-1"), DeviceNames(DRIVER, "node-0"))
     assert assumed_rules.closed(400) == (DeviceNames(DRIVER, "node-0"),)
@@ -293,10 +391,22 @@ def test_refused_rule_is_not_remembered() -> None:
     assert sorted(pod for each in server.state.assumed_rules.victims(600) for pod in each.pods) == ["u-0", "u-1"]
 
 
+def test_rules_that_nobody_stores_take_the_room_of_others_for_two_seconds() -> None:
+    clock = Clock()
+    server = Server(assumed_rules=AssumedRules(clock))
+    assert server.allowed(range(3)) == 2
+    clock.seconds += 1.9
+    assert server.allowed([3]) == 0
+    clock.seconds += 0.1
+    assert server.allowed(range(3, 8)) == 2
+
+
 def test_window_of_the_policy_says_for_how_long_victims_count() -> None:
     clock = Clock()
     server = Server(assumed_rules=AssumedRules(clock))
     assert server.allowed(range(3)) == 2
+    for rule in server.state.assumed_rules.current(None):
+        server.state.assumed_rules.stored(rule)
     clock.seconds += 599
     assert server.allowed([3]) == 0
     clock.seconds += 2
@@ -305,7 +415,7 @@ def test_window_of_the_policy_says_for_how_long_victims_count() -> None:
 
 def test_where_nobody_looks_at_a_cluster_nothing_is_reckoned_with() -> None:
     state = ReviewState()
-    state.assumed_rules.add(assumed("a", "p"))
+    state.assumed_rules.add(assumed("a", "p"), "jane")
     now = datetime.now(UTC)  # noqa: TID251 -- any time
     context = state.context(now, UNLIMITED, KnownNames())
     assert (context.sight, context.assumed, context.victims, context.closed) == (None, (), (), ())

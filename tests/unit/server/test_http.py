@@ -341,9 +341,7 @@ GUARDED = Policy(impact=ImpactSettings(limits=(ImpactLimits(pods=1),), break_gla
 def guarded(mode: PolicyMode) -> ReviewState:
     """Four nodes with a pod each, one of which may go."""
     sight = Sight(inventory_of(*fleet()))
-    return ReviewState(
-        PolicyStore(Judge(structs.replace(GUARDED, mode=mode))), key=lambda: b"k" * 32, sight=lambda: sight
-    )
+    return ReviewState(PolicyStore(Judge(structs.replace(GUARDED, mode=mode))), sight=lambda: sight)
 
 
 def ruled(mode: PolicyMode) -> ReviewState:
@@ -439,7 +437,7 @@ def test_findings_are_counted_under_rules_in_use_and_names_of_our_own_only() -> 
 
 def test_mutation_that_fails_leaves_the_object_alone() -> None:
     state = ReviewState(PolicyStore(judge_of(NO_TEAM)))
-    state.key = lambda: 1 / 0  # type: ignore[assignment,return-value]
+    state.authors_unproved = lambda: 1 / 0  # type: ignore[assignment,return-value]
     answer = reviewed(state, CLAIM, path="/mutate")
     assert answer["allowed"]
     assert "patch" not in answer

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.builders import NOW, decoded
-from tests.unit.admission.guarding import SECRET, ask, fleet, node, tainting
+from tests.unit.admission.guarding import ask, fleet, node, tainting
 from tests.unit.inventory.values import claim, inventory_of, lets_stay, on
 from tests.unit.server.clocks import Clock
 from webhook.admission.context import UNLIMITED
@@ -41,9 +41,7 @@ class Replica:
         self.sight = Sight(self.inventory)
         judge = Judge(Policy(**{"impact": ImpactSettings(limits=(ImpactLimits(pods=LIMIT),)), **policy}))
         assumed_rules = AssumedRules(clock or Clock())
-        self.state = ReviewState(
-            PolicyStore(judge), sight=lambda: self.sight, key=lambda: SECRET, assumed_rules=assumed_rules
-        )
+        self.state = ReviewState(PolicyStore(judge), sight=lambda: self.sight, assumed_rules=assumed_rules)
         self._observer = RuleObserver(self.state, self.inventory)
 
     def watch(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
@@ -55,7 +53,7 @@ class Replica:
         given = {name: getattr(context, name) for name in ("judge", "sight", "assumed", "victims", "closed")}
         decision = ask(rule, now=now, cluster=given.pop("sight"), **given)
         if decision.assumed is not None:
-            self.state.assumed_rules.add(decision.assumed)
+            self.state.assumed_rules.add(decision.assumed, "jane")
         return decision.allowed
 
     @property

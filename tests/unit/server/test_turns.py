@@ -75,15 +75,15 @@ def test_slice_that_meets_many_rules_on_taints_is_ruled_on_in_the_lane(
     sights: list[str] = []
     contexts: list[str] = []
 
-    def key() -> bytes | None:
+    def worker_problem() -> str:
         contexts.append(threading.current_thread().name)
-        return None
+        return ""
 
     def sight() -> Sight:
         sights.append(threading.current_thread().name)
         return Sight(inventory_of())
 
-    state.sight, state.key = sight, key
+    state.sight, state.worker_problem = sight, worker_problem
     state.policies.use(Judge(policy_of(taintRules=[*asking, last], taintRulesOnSlices=True)))
     keys = [*(f"a{number}" for number in range(15)), "bad" if refused else "good"]
     published = [make_device(f"d{at}", [make_taint(key) for key in keys[:devices]]) for at in range(devices)]

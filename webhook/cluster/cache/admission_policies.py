@@ -11,16 +11,12 @@ from webhook.cluster.cache.wire import Meta, WireValue
 from webhook.cluster.client.list_pages import listed
 from webhook.cluster.client.rest import path_of
 from webhook.policy.vap.drift import AdmissionObjectKey, StoredObject
-from webhook.policy.vap.objects import ADMISSION_GROUP
+from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
 
 _VERSIONS: Final = ("v1",)
-_RESOURCES: Final = {
-    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
-}
 
 
 class _AdmissionPolicyWire(WireValue, frozen=True):
@@ -33,7 +29,7 @@ class _AdmissionPolicyWire(WireValue, frozen=True):
 async def read_admission_policies(cluster: Cluster) -> dict[AdmissionObjectKey, StoredObject]:
     """Return all ValidatingAdmissionPolicies and bindings; none where they are not served. Raises ClusterError."""
     found = {}
-    for kind, plural in _RESOURCES.items():
+    for kind, plural in ADMISSION_RESOURCES.items():
         version = await served_version(cluster, ADMISSION_GROUP, _VERSIONS, plural)
         if version is None:
             continue

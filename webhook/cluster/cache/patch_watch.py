@@ -1,4 +1,4 @@
-"""ResourceSlicePatches, followed for the codes with which they were confirmed."""
+"""ResourceSlicePatches, followed for the texts that confirm them."""
 
 from __future__ import annotations
 

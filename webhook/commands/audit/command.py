@@ -1,4 +1,4 @@
-"""`audit`: stored claims and templates that the policy would refuse today, or at another time. Changes nothing."""
+"""`audit`: stored claims, templates and confirmations that would be refused today, or then. Changes nothing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.admission.audit import AtRest, Author, audited
+from webhook.admission.audit import AtRest, AuditReason, Author, audited
+from webhook.admission.carried_text import fault_of_stored
 from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
 from webhook.admission.context import AdmissionContext
+from webhook.api.field import Severity
+from webhook.api.meta import changed_at
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
 from webhook.commands.audit.groups import LINES, as_grouped_text, as_grouped_values
 from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import LEVELS, unreadable_row
@@ -22,7 +27,6 @@ from webhook.commands.shared.flags import (
     add_warnings_as_errors,
     credentials_of,
     known_names,
-    read_key,
     refuse_cluster_beside_dump,
     refuse_empty,
     refuse_stdin_twice,
@@ -32,9 +36,8 @@ from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.commands.shared.reports import add_reports, renderer_of, write_reports
 from webhook.config.command_line import CommandLine, program
-from webhook.config.namespace import key_secret, own_namespace
-from webhook.config.texts import as_limit, as_namespace, as_namespaced, as_time
-from webhook.files.dump import Dump, lacking
+from webhook.config.texts import as_limit, as_namespace, as_time
+from webhook.files.dump import CONFIRMED, Dump, held_in, lacking, patching_object_in
 from webhook.files.formats import FORMATS
 from webhook.files.open_reports import OPEN_REPORTS, open_reports
 from webhook.files.read import Manifest, read
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from webhook.api.field import Finding
     from webhook.commands.shared.policy_files import PolicyFile
     from webhook.commands.shared.reports import ReportTarget
     from webhook.policy.model import Policy
@@ -65,7 +69,10 @@ class _AuditInput(NamedTuple):
     dump: Dump
     policy: Policy | None = None
     candidate: Policy | None = None
-    key: bytes | None = None
+    proved_since: datetime | None = None
+    """Since when API servers have proved authors; None if that is not known."""
+    judged_since: datetime | None = None
+    """Since when the policy has said who may confirm; None if that is not known."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -76,7 +83,6 @@ def run(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     refuse_cluster_beside_dump(options, parser)
     refuse_stdin_twice([*options.dump, options.policy, options.candidate], parser)
-    key = None if options.key_file is None else read_key(options.key_file, parser)
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
     report = Report(strict=options.warnings_as_errors, ignored=left_out(options.select, options.ignore))
     found = _from_files(options, report, now) if options.dump else _from_cluster(options, report, now)
@@ -86,7 +92,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.candidate is not None:
         given = _policy_of(options.candidate, report, now)
         found = found._replace(candidate=given.candidate or given.policy)
-    _audit(found, key or found.key, now, report, options.namespace)
+    _audit(found, now, report, options.namespace)
     # An empty cluster is a valid answer.
     refuse_empty(report, "audit", allow_empty=options.allow_empty or not options.dump)
     code = report.exit_code
@@ -99,7 +105,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     return write_reports(options.output, partial(_rendered, report, options, found.dump), code)
 
 
-def _audit(found: _AuditInput, key: bytes | None, now: datetime, report: Report, namespace: str | None) -> None:
+def _audit(found: _AuditInput, now: datetime, report: Report, namespace: str | None) -> None:
     """Adds a row for each claim and template, of one namespace unless that is None."""
     policy, candidate = found.policy, found.candidate
     if policy is None and candidate is None and not report.errors and not report.unreadable:
@@ -109,31 +115,57 @@ def _audit(found: _AuditInput, key: bytes | None, now: datetime, report: Report,
         judge=BUILTIN_JUDGE if policy is None else Judge(policy),
         candidate=None if candidate is None else Judge(candidate),
         names=known_names(found.dump, (), None, {}),
-        key=key,
     )
     asks_requester = any(asks_who(each) for each in (policy, candidate) if each is not None)
+    if namespace is None:
+        _add_confirmations(found, report)
     for manifest in found.dump.claims:
         if namespace not in (None, row_of(manifest).namespace or _DEFAULT_NAMESPACE):
             continue
         entries = tuple(
-            _entry(manifest, each, asks_requester=asks_requester) for each in audited(manifest.value, context)
+            _entry(manifest, each.finding, each.reason, _about(each) if asks_requester else "")
+            for each in audited(manifest.value, context, found.proved_since)
         )
         denied = any(entry.level is Level.ERROR for entry in entries)
         report.add(replace(row_of(manifest), result=Result.DENIED if denied else Result.ALLOWED, entries=entries))
 
 
-def _entry(manifest: Manifest, found: AtRest, *, asks_requester: bool) -> Entry:
-    """The entry of a finding; `asks_requester` says whether the policy depends on requesters at all."""
-    error, spot = found.finding.error, manifest.spot
-    note = _UNVERIFIED if found.author is Author.CLAIMED else _UNKNOWN if found.author is Author.UNKNOWN else ""
+def _add_confirmations(found: _AuditInput, report: Report) -> None:
+    """Adds a row for each rule and patch that carries a confirmation."""
+    for manifest in found.dump.others:
+        kind = manifest.value.get("kind") if isinstance(manifest.value, dict) else None
+        if kind not in CONFIRMED:
+            continue
+        held, _ = held_in(manifest.value)
+        judged = held or patching_object_in(manifest.value)[0]
+        if (
+            not isinstance(judged, DeviceTaintRule | ResourceSlicePatch)
+            or CONFIRM_IMPACT not in judged.meta.annotations
+        ):
+            continue
+        fault = fault_of_stored(judged, manifest.value["metadata"], found.judged_since)
+        refused = fault is not None and fault.severity is Severity.DENY
+        reason = AuditReason.REFUSED if refused else AuditReason.WARNED
+        entries = () if fault is None else (_entry(manifest, fault, reason),)
+        report.add(replace(row_of(manifest), result=Result.DENIED if refused else Result.ALLOWED, entries=entries))
+
+
+def _about(found: AtRest) -> str:
+    """What is known of the author, where the policy depends on requesters."""
+    return _UNVERIFIED if found.author is Author.CLAIMED else _UNKNOWN if found.author is Author.UNKNOWN else ""
+
+
+def _entry(manifest: Manifest, finding: Finding, reason: AuditReason, note: str = "") -> Entry:
+    """The entry of a finding."""
+    error, spot = finding.error, manifest.spot
     place = None if spot is NOWHERE else find(spot, error.path)[0].position
     return Entry(
-        LEVELS[found.finding.severity],
-        found.finding.body + (note if asks_requester else ""),
+        LEVELS[finding.severity],
+        finding.body + note,
         place,
         error.field,
-        found.reason.value,
-        rule=found.finding.rule,
+        reason.value,
+        rule=finding.rule,
     )
 
 
@@ -157,26 +189,40 @@ def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _
         problem = f"contains {len(holding)} policies; choose one with --policy"
         report.add(Row(holding[1].file).failed(problem))
         return _AuditInput(dump)
-    return _AuditInput(dump, *_policies_in(holding, report, now))
+    policy, candidate = _policies_in(holding, report, now)
+    return _AuditInput(dump, policy, candidate, judged_since=_judged_since(policy, holding))
 
 
 def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) -> _AuditInput:
-    """The cluster's own objects, policy and key. Raises ClusterUnreachable."""
+    """The cluster's own objects and policy. Raises ClusterUnreachable."""
     # Late: see commands/shared/main.py.
     from webhook.commands.audit.from_cluster import dump_of_cluster  # noqa: PLC0415
 
     config_map = None if options.policy is not None else options.policy_configmap
-    key_secret = None if options.key_file is not None else options.key_secret
+    # A Report is of a namespace, so it has no place for rules, and an account that only keeps reports reads none.
+    rules = options.namespace is None and any(target.format != OPEN_REPORTS for target in options.output)
     with reading_cluster():
-        answer = dump_of_cluster(credentials_of(options), config_map, key_secret, options.namespace)
+        answer = dump_of_cluster(credentials_of(options), config_map, options.namespace, rules=rules)
     report.files, report.source = 1, "cluster"
+    report.notes += answer.notes
     dump = Dump()
     dump.add(Manifest(answer.server, number, value, NOWHERE) for number, value in enumerate(answer.objects, 1))
     if answer.config_map is None:
-        return _AuditInput(dump, key=answer.key)
+        return _AuditInput(dump, proved_since=answer.proved_since)
     value = {"apiVersion": "v1", "kind": "ConfigMap", **answer.config_map}
-    policy, candidate = _policies_in([Manifest(answer.server, 1, value, NOWHERE)], report, now)
-    return _AuditInput(dump, policy, candidate, answer.key)
+    holding = [Manifest(answer.server, 1, value, NOWHERE)]
+    policy, candidate = _policies_in(holding, report, now)
+    return _AuditInput(dump, policy, candidate, answer.proved_since, _judged_since(policy, holding))
+
+
+def _judged_since(policy: Policy | None, holding: Sequence[Manifest]) -> datetime | None:
+    """Since when confirmations have been judged as today: as long as the policy that says who may confirm is there."""
+    if policy is None or not holding or "data" not in holding[0].value:
+        return None
+    metadata, impact = holding[0].value.get("metadata") or {}, policy.impact
+    if impact.confirmers is None and all(each.confirmable for each in impact.limits):
+        metadata = {"creationTimestamp": metadata.get("creationTimestamp")}
+    return changed_at(metadata, "data")
 
 
 def _policies_in(holding: Sequence[Manifest], report: Report, now: datetime) -> tuple[Policy | None, Policy | None]:
@@ -222,25 +268,11 @@ def _add_policies(parser: CommandLine) -> None:
     add_policy_config_map(parser)
 
 
-def _add_key(parser: CommandLine) -> None:
-    """`--key-file` and `--key-secret`: the key that verifies template authors."""
-    add = parser.add_argument
-    add("--key-file", metavar="F", help="the key that verifies template authors; without a key they are believed")
-    usual = key_secret(own_namespace())
-    add(
-        "--key-secret",
-        type=as_namespaced,
-        default=usual,
-        metavar="NS/NAME",
-        help=f"the Secret with that key; default {usual}",
-    )
-
-
 def command_line() -> CommandLine:
     """The flags of the verb."""
     parser = CommandLine(
         program("audit"),
-        "Lists stored claims and templates that the policy would refuse if they were created now.",
+        "Lists stored claims, templates and confirmations that the policy would refuse if they were created now.",
         "Exit codes: 0 nothing is refused, or -o openreports tells of it; 1 something is; 2 wrong usage, unreadable "
         "input or nothing to check.",
         (
@@ -257,7 +289,8 @@ def command_line() -> CommandLine:
         nargs="+",
         default=[],
         metavar="DIR|FILE",
-        help="output of kubectl get resourceclaimtemplates,resourceclaims,namespaces,deviceclasses -A -o json; "
+        help="output of kubectl get "
+        "resourceclaimtemplates,resourceclaims,devicetaintrules,namespaces,deviceclasses -A -o json; "
         "YAML works, too, but JSON is read three times as fast; "
         f"{STDIN} is standard input; without this flag the cluster is read",
     )
@@ -265,7 +298,6 @@ def command_line() -> CommandLine:
     namespace = "only claims and templates in this namespace; default: all"
     add("-n", "--namespace", type=as_namespace, metavar="NS", help=namespace)
     _add_policies(parser)
-    _add_key(parser)
     add("--time", type=as_time, metavar="T", help="check as of this time (RFC 3339), for exceptions; default now")
     add("--limit", type=as_limit, default=LINES, metavar="N", help=f"lines of text, 0 for all; default {LINES}")
     add_warnings_as_errors(parser)

@@ -1,20 +1,22 @@
-"""What `audit` reads of a cluster: claims, templates and names in pages, the policy's ConfigMap, the key. Read only."""
+"""What `audit` reads of a cluster: claims, templates, rules, names, policy, and what proves authors. Read only."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.api.keys import KEY_FIELD, KEY_LEAST_BYTES
-from webhook.api.meta import GROUP, SERVED_VERSIONS
+from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
+from webhook.cluster.cache.author_policy import NEVER, read_author_policy
 from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from datetime import datetime
+
     from webhook.api.meta import NamespacedName
     from webhook.cluster.client.credentials import Credentials
 
@@ -23,35 +25,40 @@ _KINDS: Final = {
     "resourceclaimtemplates": "ResourceClaimTemplate",
     "resourceclaims": "ResourceClaim",
 }
+_CONFIRMED: Final = (
+    (GROUP, RULE_VERSIONS, "devicetaintrules", "DeviceTaintRule"),
+    (OWN_GROUP, ("v1alpha1",), "resourceslicepatches", "ResourceSlicePatch"),
+)
+"""What may carry a confirmation."""
+_LOADED: Final = timedelta(seconds=60)
+"""After that time every API server applies a policy that was created."""
 
 
 class ClusterDump(NamedTuple):
-    """Objects as in a dump. `key` is None if it cannot be read, `config_map` if there is none."""
+    """Objects as in a dump. `config_map` is None if there is none."""
 
     server: str
     objects: tuple[dict[str, Any], ...]
     config_map: dict[str, Any] | None
-    key: bytes | None
+    proved_since: datetime | None
+    """Since when API servers have proved authors: None if that may not be read."""
+    notes: tuple[str, ...]
+    """What could not be read."""
 
 
 def dump_of_cluster(
-    credentials: Credentials,
-    config_map: NamespacedName | None,
-    key_secret: NamespacedName | None,
-    namespace: str | None = None,
+    credentials: Credentials, config_map: NamespacedName | None, namespace: str | None, *, rules: bool
 ) -> ClusterDump:
     """Reads what is audited. Raises ClusterError or NoCredentials.
 
-    The ConfigMap or the Secret is not read if it is None. With a namespace, only objects in it are read.
+    The ConfigMap is not read if it is None. With a namespace, only objects in it are read. `rules`: with
+    DeviceTaintRules and ResourceSlicePatches.
     """
-    return asyncio.run(_dump(Cluster(credentials), config_map, key_secret, namespace))
+    return asyncio.run(_dump(Cluster(credentials), config_map, namespace, rules=rules))
 
 
 async def _dump(
-    cluster: Cluster,
-    config_map: NamespacedName | None,
-    key_secret: NamespacedName | None,
-    namespace: str | None,
+    cluster: Cluster, config_map: NamespacedName | None, namespace: str | None, *, rules: bool
 ) -> ClusterDump:
     async with cluster:
         version = await served_version(cluster, GROUP, SERVED_VERSIONS, "resourceclaimtemplates")
@@ -67,16 +74,25 @@ async def _dump(
             path = path_of(GROUP, version, resource, namespace=within)
             objects += await listed(cluster, path, f"{GROUP}/{version}", kind)
         found = None if config_map is None else await config_map_of(cluster, config_map)
-        key = None if key_secret is None else await _key(cluster, key_secret)
-        return ClusterDump(cluster.server, tuple(objects), found, key)
+        notes = [note async for note in _add_confirmed(objects, cluster)] if rules else []
+        return ClusterDump(cluster.server, tuple(objects), found, await _proved_since(cluster), tuple(notes))
 
 
-async def _key(cluster: Cluster, name: NamespacedName) -> bytes | None:
-    """The key, or None without permission to read it: few users have that, and most of an audit does not need it."""
-    path = path_of("", "v1", "secrets", namespace=name.namespace, name=name.name)
+async def _add_confirmed(objects: list[dict[str, Any]], cluster: Cluster) -> AsyncIterator[str]:
+    """Adds rules and patches as far as they are served; yields why some may not be read."""
+    for group, versions, resource, kind in _CONFIRMED:
+        try:
+            version = await served_version(cluster, group, versions, resource)
+            if version is not None:
+                objects += await listed(cluster, path_of(group, version, resource), f"{group}/{version}", kind)
+        except Refused as error:
+            yield f"no permission to read {resource}, so their confirmations were not checked: {error}"
+
+
+async def _proved_since(cluster: Cluster) -> datetime | None:
+    """Since when API servers have proved authors: never without policy or binding; None if that may not be read."""
     try:
-        secret = decoded(await cluster.get(path), path)
-        key = base64.b64decode((secret.get("data") or {}).get(KEY_FIELD) or "", validate=True)
-    except (NotFound, Refused, binascii.Error, ValueError):
+        problem, since = await read_author_policy(cluster)
+    except Refused:
         return None
-    return key if len(key) >= KEY_LEAST_BYTES else None
+    return NEVER if problem else since + _LOADED

@@ -18,7 +18,6 @@ from webhook.commands.shared.flags import (
     credentials_of,
     given_cluster_flags,
     known_names,
-    read_key,
     refuse_empty,
     refuse_stdin_twice,
     use_color,
@@ -63,9 +62,8 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.policy is None and options.policy_configmap is None and options.candidate is None:
         _refuse_idle(options, parser)
     refuse_nameless(options, parser)
-    key = None if options.key_file is None else read_key(options.key_file, parser)
     report = Report(strict=options.warnings_as_errors, ignored=left_out(options.select, options.ignore))
-    files, terms = terms_of(options, key, report)
+    files, terms = terms_of(options, report)
     terms = replace(terms, skip_others=options.skip_others)
     for file in files:
         _check(file, terms, report)
@@ -96,7 +94,7 @@ def refuse_nameless(options: argparse.Namespace, parser: CommandLine) -> None:
         parser.error("--group needs --user: groups belong to a user")
 
 
-def terms_of(options: argparse.Namespace, key: bytes | None, report: Report) -> tuple[Iterable[File], ReviewTerms]:
+def terms_of(options: argparse.Namespace, report: Report) -> tuple[Iterable[File], ReviewTerms]:
     """The files of a command line, and what they are reviewed against, errors of which go into the report.
 
     Raises ClusterUnreachable if the policy is in a cluster that cannot be read.
@@ -115,7 +113,6 @@ def terms_of(options: argparse.Namespace, key: bytes | None, report: Report) -> 
         judge=judge or BUILTIN_JUDGE,
         candidate=candidate,
         names=names,
-        key=key,
         read_policy=read_policy,
     )
     return files, ReviewTerms(

@@ -38,11 +38,6 @@ def add_terms(parser: argparse.ArgumentParser) -> None:
     add("--user", default="", metavar="U", help="who sends the request")
     add("--group", type=as_group, action="append", default=[], metavar="G", help="a group of the user; repeatable")
     add(
-        "--key-file",
-        metavar="F",
-        help="the key that signs template authors; without it claims made from templates have no author",
-    )
-    add(
         "-n",
         "--namespace",
         type=as_namespace,

@@ -53,7 +53,6 @@ def command_line() -> CommandLine:
     add("-n", "--namespace", type=as_namespace, metavar="NS", help="only claims and templates in this namespace")
     add("--user", default="", metavar="U", help="who writes rules, patches and slices; without it that is unknown")
     add("--group", type=as_group, action="append", default=[], metavar="G", help="a group of the user; repeatable")
-    add("--key-file", metavar="F", help="the key that verifies template authors; without a key they are believed")
     add("--time", type=as_time, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")
     add("--limit", type=as_limit, default=_ROWS, metavar="N", help=f"lines of text, 0 for all; default {_ROWS}")
     add_output(parser, ("json", "text", "yaml"))

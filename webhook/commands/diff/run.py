@@ -11,12 +11,7 @@ from webhook.commands.diff.changes import changes_of
 from webhook.commands.diff.inputs import compared, reference_of
 from webhook.commands.diff.report import ChangedObject, DiffReport, as_text, as_values
 from webhook.commands.shared.entries import text
-from webhook.commands.shared.flags import (
-    known_names,
-    read_key,
-    refuse_cluster_beside_dump,
-    refuse_stdin_twice,
-)
+from webhook.commands.shared.flags import known_names, refuse_cluster_beside_dump, refuse_stdin_twice
 from webhook.commands.shared.output import write
 from webhook.files.structured import STRUCTURED
 from webhook.inventory.state import Sight
@@ -44,12 +39,11 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         parser.error("--group needs --user: groups belong to a user")
     if options.old == options.new:
         parser.error(f"OLD and NEW are both {options.old}")
-    key = None if options.key_file is None else read_key(options.key_file, parser)
     found = compared(options)
     report = DiffReport(found.source, notes=found.notes, rows=found.rows)
     if found.old is not None and found.new is not None:
         now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
-        report.changed = list(_changed(found, (found.old, found.new), options, key, now))
+        report.changed = list(_changed(found, (found.old, found.new), options, now))
         report.judged = len(found.objects)
         report.notes += _notes(found.old, found.new, options.user)
     if options.output == "text":
@@ -58,13 +52,11 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
 
 
 def _changed(
-    found: Compared, policies: tuple[Policy, Policy], options: argparse.Namespace, key: bytes | None, now: datetime
+    found: Compared, policies: tuple[Policy, Policy], options: argparse.Namespace, now: datetime
 ) -> Iterator[ChangedObject]:
     names = known_names(found.dump, (), None, {})
     sight = Sight(found.stock.inventory)
-    old, new = (
-        AdmissionContext(now=now, judge=Judge(policy), names=names, key=key, sight=sight) for policy in policies
-    )
+    old, new = (AdmissionContext(now=now, judge=Judge(policy), names=names, sight=sight) for policy in policies)
     groups = authenticated(options.user, options.group).groups if options.user else ()
     for manifest in found.objects:
         kind = GroupVersionKind.parse(text(manifest.value, "apiVersion"), text(manifest.value, "kind"))

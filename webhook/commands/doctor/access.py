@@ -6,8 +6,10 @@ from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.meta import GROUP, OWN_GROUP
-from webhook.api.names import CA_NAME, KEY_NAME, POLICY_NAME, PROGRAM, WORKER
+from webhook.api.names import CA_NAME, POLICY_NAME, PROGRAM, WORKER
 from webhook.api.owners import POD_GROUPS
+from webhook.policy.vap.author_policy import AUTHOR_POLICY
+from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -64,12 +66,12 @@ RIGHTS: Final = (
     *_rights(PROGRAM, "", ["namespaces"], ["get", *_READ]),
     *_rights(PROGRAM, GROUP, ["deviceclasses"], ["get", *_READ]),
     *_rights(PROGRAM, GROUP, ["resourceslices", "devicetaintrules", "resourceclaims"], _READ),
+    *_rights(PROGRAM, ADMISSION_GROUP, ADMISSION_RESOURCES.values(), ["get", *_READ], name=AUTHOR_POLICY),
     *_rights(PROGRAM, "", ["configmaps"], _READ, name=POLICY_NAME, namespaced=True),
-    *_rights(PROGRAM, "", ["secrets"], ["get", "update"], name=KEY_NAME, namespaced=True),
     *_rights(PROGRAM, "events.k8s.io", ["events"], ["create"], namespaced=True),
     *_rights(PROGRAM, "coordination.k8s.io", ["leases"], ["get"], name=WORKER, namespaced=True),
     *_rights(PROGRAM, "", ["secrets"], ["get", "update"], name=CA_NAME, namespaced=True, self_managed=True),
-    *_rights(PROGRAM, "admissionregistration.k8s.io", _HOOKS, ["get", "patch"], name=PROGRAM, self_managed=True),
+    *_rights(PROGRAM, ADMISSION_GROUP, _HOOKS, ["get", "patch"], name=PROGRAM, self_managed=True),
     *_rights(WORKER, "", ["namespaces", "pods"], _READ),
     *_rights(WORKER, "policy", ["poddisruptionbudgets"], _READ),
     *_rights(WORKER, GROUP, ["resourceclaims", "resourceslices", "devicetaintrules"], _READ),

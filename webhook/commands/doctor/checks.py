@@ -9,6 +9,7 @@ from webhook.admission.author import REQUESTED_BY
 from webhook.api.counts import counted
 from webhook.eviction.modes import InTree
 from webhook.policy.model import InTreeEvictor, PolicyMode
+from webhook.policy.vap.author_policy import AUTHOR_POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -105,7 +106,7 @@ _ENDED: Final = ("EOF", "connection reset by peer", "broken pipe")
 
 def _advice_on_failure(message: str, namespace: str) -> str:
     if "client certificate" in message or "certificate required" in message or message.endswith(_ENDED):
-        return "the API server has no accepted client certificate: give it one, see docs/callers.md"
+        return "the API server has no accepted client certificate: give it one, see certs/README.md"
     if "x509" in message or "certificate" in message:
         return "the caBundle does not match the certificate: both must come from the same CA, see certs/README.md"
     if "no endpoints" in message or "connection refused" in message:
@@ -115,25 +116,31 @@ def _advice_on_failure(message: str, namespace: str) -> str:
     return "the API server cannot reach the pods: check networks and firewalls, see docs/operations.md"
 
 
-def authors_check(written: Mapping[str, Any], *, authenticates: bool) -> Check:
-    """Whether /mutate wrote the author into the template that the dry run of its creation returned.
+# --- authors ------------------------------------------------------------------------------------
 
-    authenticates: whether `serve` knows its callers, as far as its Deployment shows. If not, it cannot sign authors,
-    and the check of callers says so.
-    """
-    name = "probe templates.mutate.devicetaint.io"
-    meta = (written.get("spec") or {}).get("metadata") or {}
-    if REQUESTED_BY in (meta.get("annotations") or {}):
-        return passed(name, "writes authors into templates")
-    if not authenticates:
-        return passed(name, "writes no authors into templates, because API servers do not authenticate")
-    text = "templates get no author, so claims made from them have an unknown author"
-    return Check(
-        name,
-        Status.WARN,
-        text,
-        "check Secret device-taint-webhook-key, the mutating entries and caller authentication: docs/callers.md",
-    )
+
+def author_policy_check(problem: str) -> Check:
+    """Whether API servers prove the authors of templates, by the policy as shipped; `problem` is why they do not."""
+    name = "author policy"
+    if not problem:
+        return passed(name, "API servers refuse templates that name another author")
+    advice = "apply the overlay again; it has manifests/base/author-policy.yaml"
+    return Check(name, Status.WARN, f"{problem}: template authors are unknown", advice)
+
+
+def forgery_check(forged: str, code: int, message: str, answer: Mapping[str, Any]) -> Check:
+    """Whether an API server refuses a template whose author is `forged`. `answer` is what a dry run would create."""
+    name = "probe author policy"
+    if code == 403 and f"'{AUTHOR_POLICY}'" in message:
+        return passed(name, "the API server refused a forged author")
+    meta = (answer.get("spec") or {}).get("metadata") or {}
+    if code < 300 and (meta.get("annotations") or {}).get(REQUESTED_BY) == forged:
+        text = "the API server accepted a forged author, so anyone can write templates in the name of others"
+        return Check(name, Status.FAIL, text, f"check ValidatingAdmissionPolicy {AUTHOR_POLICY} and its binding")
+    text = "not checked: the forged author was replaced before the policy saw it"
+    if code >= 300:
+        text = f"not checked{', permission denied' if code == 403 else ''}: {message}"
+    return Check(name, Status.WARN, text, "run doctor as a user with this permission")
 
 
 # --- registration and certificates --------------------------------------------------------------
@@ -301,22 +308,6 @@ def access_check(denied: Sequence[MissingRight], asked: int) -> Check:
         return passed("access", f"service accounts have all {asked} rights that they need")
     text = "; ".join(f"{each.account} may not {each.what}" for each in denied)
     return Check("access", Status.FAIL, text, "roles or bindings are missing or changed: apply the overlay again")
-
-
-def key_check(size_bytes: int | None) -> Check:
-    """Whether there is a key that signs authors and confirmations; `size_bytes` is None if the Secret is missing."""
-    if size_bytes is None:
-        text = "no Secret device-taint-webhook-key: template authors are unknown, and impacts cannot be confirmed"
-        return Check("key", Status.FAIL, text, "apply the overlay")
-    if not size_bytes:
-        advice = "the first replica fills it; if it stays empty, see the log of that replica"
-        return Check(
-            "key",
-            Status.WARN,
-            "Secret device-taint-webhook-key is empty: template authors are unknown, and impacts cannot be confirmed",
-            advice,
-        )
-    return passed("key", "Secret device-taint-webhook-key has a key")
 
 
 # --- policy and evictor -------------------------------------------------------------------------

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import secrets
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.config_maps import POLICY_KEY, missing_policy
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, NamespacedName, format_time
-from webhook.api.names import CA_NAME, KEY_NAME, PROGRAM, WORKER
+from webhook.api.names import CA_NAME, PROGRAM, WORKER
 from webhook.cluster.cache.admission_policies import read_admission_policies
+from webhook.cluster.cache.author_policy import read_author_policy
 from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded
@@ -22,7 +21,6 @@ from webhook.cluster.eviction_lease import EvictionLease
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.commands.doctor import probes
 from webhook.commands.doctor.access import RIGHTS, Right
-from webhook.commands.doctor.callers import AUTHOR_POLICY, author_policy_check, callers_check
 from webhook.commands.doctor.checks import (
     ENTRIES,
     Check,
@@ -31,12 +29,12 @@ from webhook.commands.doctor.checks import (
     Status,
     WebhookEntry,
     access_check,
-    authors_check,
+    author_policy_check,
     certificate_check,
     clock_check,
     deployment_check,
     evictor_check,
-    key_check,
+    forgery_check,
     policy_check,
     probe_check,
     registration_check,
@@ -91,7 +89,6 @@ class Doctor:
         self._policy: Policy | None = None
         self._effective: Policy | None = BUILTIN
         """The one in use as far as that can be read: None if the document is broken."""
-        self._authenticates = True
 
     async def examine(self) -> list[Check]:
         """All checks, causes before their consequences. Raises ClusterError."""
@@ -104,11 +101,11 @@ class Doctor:
                 ("certificate", self._certificate),
                 ("versions", self._versions),
                 ("access", self._access),
-                ("key", self._key),
                 ("policy", self._policies),
                 ("softening", self._softening),
                 ("fallback", self._fallback),
                 ("probe", self._probes),
+                ("probe author policy", self._forgery),
                 ("clock", self._webhook_clock),
                 *((("evictor", self._evictor),) if self._options.canary else ()),
             ):
@@ -120,7 +117,7 @@ class Doctor:
         async with self._cluster:
             self._entries = []
             await self._registrations()
-            probed = [each for each, _ in await self._send_probes()]
+            probed = await self._send_probes()
             return bool(probed) and all(each.answered for each in probed)
 
     # --- installation ----------------------------------------------------------------------------
@@ -146,19 +143,11 @@ class Doctor:
             )
             check = deployment_check(name, found, self._options.namespace, needed=needed)
             checks += [] if check is None else [check]
-            if name == PROGRAM and found is not None:
-                callers = callers_check(found)
-                self._authenticates = callers.status is Status.OK
-                checks.append(callers)
         return checks
 
     async def _author_policy(self) -> list[Check]:
-        resources = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
-        group = "admissionregistration.k8s.io"
-        policy, binding = [
-            await self._get_or_none(path_of(group, "v1", each, name=AUTHOR_POLICY)) for each in resources
-        ]
-        return [author_policy_check(policy, binding)]
+        problem, _ = await read_author_policy(self._cluster)
+        return [author_policy_check(problem)]
 
     async def _certificate(self) -> list[Check]:
         """One handshake for each address and caBundle."""
@@ -213,15 +202,6 @@ class Doctor:
             is not None
         )
 
-    async def _key(self) -> list[Check]:
-        found = await self._get_or_none(path_of("", "v1", "secrets", namespace=self._options.namespace, name=KEY_NAME))
-        if found is None:
-            return [key_check(None)]
-        try:
-            return [key_check(len(base64.b64decode((found.get("data") or {}).get("key") or "")))]
-        except binascii.Error:
-            return [key_check(0)]
-
     async def _policies(self) -> list[Check]:
         found = await config_map_of(self._cluster, self._options.policy)
         loaded = None if found is None else policy_in_config_map(found, self._options.namespace)
@@ -246,14 +226,9 @@ class Doctor:
     # --- probes ----------------------------------------------------------------------------------
 
     async def _probes(self) -> list[Check]:
-        checks = []
-        for probed, answer in await self._send_probes():
-            checks.append(probe_check(probed, self._options.namespace))
-            if probed.entry.startswith("templates.") and answer.granted and probed.answered:
-                checks.append(authors_check(answer.body, authenticates=self._authenticates))
-        return checks
+        return [probe_check(probed, self._options.namespace) for probed in await self._send_probes()]
 
-    async def _send_probes(self) -> list[tuple[ProbeResult, RawResponse]]:
+    async def _send_probes(self) -> list[ProbeResult]:
         """The answers to one probe for each validating entry whose resource is served."""
         found = []
         for entry in self._entries:
@@ -262,10 +237,16 @@ class Doctor:
                 obj = await self._probe_of(entry.name.partition(".")[0])
             if obj is not None:
                 answer = await self._dry_run(obj)
-                found.append(
-                    (ProbeResult(entry.name, entry.fails_open, answer.code, answer.message, answer.warnings), answer)
-                )
+                found.append(ProbeResult(entry.name, entry.fails_open, answer.code, answer.message, answer.warnings))
         return found
+
+    async def _forgery(self) -> list[Check]:
+        """Empty if no templates are served. The webhook is not asked about its own namespace."""
+        version = await served_version(self._cluster, GROUP, SERVED_VERSIONS, probes.RESOURCES["templates"])
+        if version is None:
+            return []
+        answer = await self._dry_run(probes.forged_template(version, self._options.namespace))
+        return [forgery_check(probes.FORGED_AUTHOR, answer.code, answer.message, answer.body)]
 
     async def _probe_of(self, sort: str) -> probes.Probe | None:
         if sort == "policy":

@@ -6,6 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from webhook.admission.author import REQUESTED_BY
 from webhook.admission.config_maps import POLICY_KEY
 from webhook.api.meta import GROUP
 from webhook.api.names import PROGRAM
@@ -33,6 +34,8 @@ _DRIVER: Final = "doctor.devicetaint.io"
 _KEY: Final = "devicetaint.k8s.io/doctor"
 """In a domain reserved for Kubernetes, which gets a warning (DT005) in every object."""
 _HTTPS: Final = 443
+FORGED_AUTHOR: Final = '{"username":"device-taint-webhook-doctor-forged"}'
+"""No user of a cluster."""
 
 
 class Probe(NamedTuple):
@@ -71,6 +74,13 @@ def _spec(sort: str, version: str) -> dict[str, Any]:
     exact = {"deviceClassName": _DRIVER, "tolerations": [toleration]}
     spec = {"devices": {"requests": [{"name": "probe", **(exact if flat else {"exactly": exact})}]}}
     return {"spec": spec} if sort == "templates" else spec
+
+
+def forged_template(version: str, namespace: str) -> Probe:
+    """A template that names an author who does not exist; without tolerations, which other policies may refuse."""
+    made = probe("templates", version, namespace)
+    made.obj["spec"] = {"metadata": {"annotations": {REQUESTED_BY: FORGED_AUTHOR}}, "spec": {}}
+    return made
 
 
 def policy_probe(name: NamespacedName) -> Probe:

@@ -10,7 +10,7 @@ from webhook.api.meta import OWN_GROUP
 from webhook.api.rules import DESCRIPTION, EVICT
 from webhook.api.taints import NO_SCHEDULE
 from webhook.commands.shared.addresses import as_device_address
-from webhook.commands.shared.confirmations import as_confirmation, codes_by_rule
+from webhook.commands.shared.confirmations import as_confirmation, texts_by_rule
 from webhook.commands.shared.device_selection import DeviceSelection, addresses_of
 from webhook.commands.shared.flags import add_cluster, add_policy_config_map, credentials_of, given_cluster_flags
 from webhook.commands.shared.output import flushed, write_more
@@ -93,12 +93,12 @@ def _taint(
         async with Cluster(credentials_of(options)) as cluster:
             wanted = tuple(WantedRule(address, taint) for address in await addresses_of(cluster, selection))
             try:
-                codes = codes_by_rule(options.confirm, [each.name for each in wanted])
+                texts = texts_by_rule(options.confirm, [each.name for each in wanted])
             except ValueError as error:
                 parser.error(str(error))
             reason = {} if options.reason is None else {DESCRIPTION: options.reason}
             annotations = {EVICT: "true", **reason}
-            order = TaintOrder(wanted, annotations, codes, DryRun(options.dry_run), OnExisting.KEEP)
+            order = TaintOrder(wanted, annotations, texts, DryRun(options.dry_run), OnExisting.KEEP)
             return await write_taints(await RuleStore.of(cluster), order), order
 
     return asyncio.run(ask())
@@ -176,8 +176,8 @@ def command_line() -> CommandLine:
         type=as_confirmation,
         action="append",
         default=[],
-        metavar="[RULE=]CODE",
-        help="confirm the impact with the code that a refusal contains; repeatable if there are several rules",
+        metavar="[RULE=]TEXT",
+        help="confirm the impact with the text that a refusal contains; repeatable if there are several rules",
     )
     add_dry_run(parser)
     add_cluster(parser)

@@ -58,7 +58,6 @@ class ExplainFacts:
     partial: frozenset[str] = frozenset()
     """Kinds of which only the objects of `namespace` are known."""
     policy_known: bool = True
-    key: bytes | None = None
     unknown: list[str] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     failed: bool = False
@@ -68,9 +67,7 @@ class ExplainFacts:
         value = self.claims.get(claim)
         if value is None or not self.policy_known:
             return None
-        context = AdmissionContext(
-            now=self.settings.now, judge=Judge(self.settings.policy), names=self.names, key=self.key
-        )
+        context = AdmissionContext(now=self.settings.now, judge=Judge(self.settings.policy), names=self.names)
         return explained_at_rest(value, context)
 
 
@@ -130,7 +127,7 @@ class ExplainLook(ClusterLook):
             self.use(Manifest(found.server, 1, value, NOWHERE))
 
 
-def facts_of(options: argparse.Namespace, key: bytes | None) -> ExplainFacts:
+def facts_of(options: argparse.Namespace) -> ExplainFacts:
     """Reads everything once. Raises ClusterUnreachable."""
     found = ExplainLook(options, options.namespace)
     if found.failed:
@@ -147,7 +144,6 @@ def facts_of(options: argparse.Namespace, key: bytes | None) -> ExplainFacts:
         missing=found.missing,
         partial=found.partial,
         policy_known=found.policy_known or options.policy is not None,
-        key=key,
         unknown=found.unknown,
         rows=found.rows,
         failed=found.failed,

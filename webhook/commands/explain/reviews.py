@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.commands.check.command import refuse_nameless, refuse_two_policies, terms_of
 from webhook.commands.shared.entries import unreadable_row
-from webhook.commands.shared.flags import read_key, refuse_stdin_twice, use_color
+from webhook.commands.shared.flags import refuse_stdin_twice, use_color
 from webhook.commands.shared.manifest_review import review_manifest
 from webhook.commands.shared.output import write
 from webhook.commands.shared.walks import walk_lines
@@ -35,12 +35,8 @@ def explain_files(options: argparse.Namespace, parser: CommandLine) -> int:
     refuse_stdin_twice([*options.files, *options.old, options.policy], parser)
     refuse_two_policies(options, parser)
     refuse_nameless(options, parser)
-    return _explain(options, None if options.key_file is None else read_key(options.key_file, parser))
-
-
-def _explain(options: argparse.Namespace, key: bytes | None) -> int:
     report = Report()
-    files, terms = terms_of(options, key, report)
+    files, terms = terms_of(options, report)
     if any(row.count(Level.ERROR) for row in report.rows):  # a policy with errors explains nothing
         return write(_rendered(report, options), report.exit_code)
     policy_rows = len(report.rows)

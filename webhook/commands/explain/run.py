@@ -11,7 +11,7 @@ from webhook.commands.explain.facts import facts_of
 from webhook.commands.explain.subjects import subject_in
 from webhook.commands.explain.text import as_text
 from webhook.commands.shared.codes import CODE, WarningCode, codes
-from webhook.commands.shared.flags import read_key, refuse_cluster_beside_dump, refuse_stdin_twice
+from webhook.commands.shared.flags import refuse_cluster_beside_dump, refuse_stdin_twice
 from webhook.commands.shared.main import USAGE
 from webhook.commands.shared.output import write
 from webhook.config.namespace import own_namespace, policy_config_map
@@ -61,7 +61,7 @@ def _explain_subject(subject: ExplainSubject, options: argparse.Namespace, parse
     options.policy_configmap = options.policy_configmap or policy_config_map(own_namespace())
     # The worker's own code would log to standard error what is in the explanation.
     logging.getLogger("webhook.eviction").addHandler(logging.NullHandler())
-    facts = facts_of(options, None if options.key_file is None else read_key(options.key_file, parser))
+    facts = facts_of(options)
     try:
         values = explanation_of(facts, subject)
     except NotExplained as error:

@@ -142,7 +142,7 @@ def _policy(policy: dict[str, Any] | None) -> Iterator[str]:
     for walk in policy["walks"]:
         rule = f"rule {walk['decidedBy']}" if walk["decidedBy"] else "no rule decides"
         yield f"  policy: {walk['path']}: {walk['what']}: {walk['decision']} ({rule})"
-    if policy["author"] != "proven" and policy["walks"]:
+    if policy["walks"]:
         yield f"  policy: its author is {policy['author']}"
 
 

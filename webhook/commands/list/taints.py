@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT
+from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT, condition_of
 from webhook.api.taints import NO_EXECUTE
 from webhook.commands.shared.addresses import DeviceAddress
 from webhook.commands.shared.device_reading import node_of_devices
-from webhook.eviction.conditions import EVICTION, IN_TREE, condition_of
+from webhook.eviction.conditions import EVICTION, IN_TREE
 from webhook.inventory.impact import Taint
 from webhook.inventory.matching import FOR_EVER, tolerates
 from webhook.inventory.scope import can_judge

@@ -56,7 +56,7 @@ def command_line() -> CommandLine:
         help="output of kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o json, for patches also "
         "resourceslicepatches and deviceclasses; repeatable; "
         "YAML works, too, but JSON is read three times as fast; "
-        "without this flag the cluster is read, which also issues confirmation codes",
+        "without this flag the cluster is read, which answers as it will answer the rule",
     )
     add_cluster(parser)
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")

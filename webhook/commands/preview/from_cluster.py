@@ -2,7 +2,7 @@
 
 Patches and device classes are read only where patches are asked about.
 
-The rule is sent as a dry run, so the webhook reviews it and makes a code for the caller; nothing is written.
+The rule is sent as a dry run, so the webhook reviews it; nothing is written.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from webhook.api.decode import Reader
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, GroupVersionKind
 from webhook.api.owners import POD_GROUPS
 from webhook.api.pod_groups import POD_GROUP_VERSIONS
-from webhook.api.rules import CONFIRM_IMPACT, RULE_ANNOTATIONS, decode_rule
+from webhook.api.rules import RULE_ANNOTATIONS, decode_rule
 from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult
-from webhook.commands.shared.confirmations import CODE
+from webhook.commands.shared.confirmations import TEXT
 from webhook.commands.shared.entries import meta, text
 from webhook.config.command_line import program
 from webhook.files.dump import Stock, held_in, patching_object_in
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 _RULES: Final = "devicetaintrules"
 _OWN_VERSION: Final = "v1alpha1"
-_RENEW: Final = "renew"
-"""No code: the refusal of it contains one."""
 _DRY_RUN: Final = "dryRun=All"
 _QUIET_SECONDS: Final = 3.0
 """Reading that takes less time reports no progress."""
@@ -204,29 +202,15 @@ async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: 
     except Unavailable as error:
         return DryRunResult(DryRunAnswer.FAILED, message=str(error))
     except ClusterError as error:
-        code = CODE.search(error.server_message)
-        if code is not None:
-            return DryRunResult(DryRunAnswer.CONFIRM, code[1], error.server_message)
+        found = TEXT.search(error.server_message)
+        if found is not None:
+            return DryRunResult(DryRunAnswer.CONFIRM, found[1], error.server_message)
         return DryRunResult(DryRunAnswer.REFUSED, message=str(error))
-    if softened:
-        return DryRunResult(DryRunAnswer.SOFTENED, await _code_for_softened(cluster, rule))
-    return DryRunResult(DryRunAnswer.GRANTED)
+    return DryRunResult(DryRunAnswer.SOFTENED if softened else DryRunAnswer.GRANTED)
 
 
 def _held_rule(answer: bytes) -> DeviceTaintRule:
     return decode_rule(Reader.of(decoded(answer, _RULES), []))
-
-
-async def _code_for_softened(cluster: Cluster, rule: Mapping[str, Any]) -> str:
-    """The code that confirms a rule that is accepted softened: any other text for one is refused with it."""
-    about = meta(rule)
-    annotations = {**_map(about, "annotations"), CONFIRM_IMPACT: _RENEW}
-    try:
-        await _dry_run(cluster, {**rule, "metadata": {**about, "annotations": annotations}})
-    except ClusterError as error:
-        code = CODE.search(error.server_message)
-        return "" if code is None else code[1]
-    return ""
 
 
 async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> bytes:

@@ -43,7 +43,7 @@ class DryRunAnswer(StrEnum):
     GRANTED = "granted"
     CONFIRM = "needsConfirmation"
     SOFTENED = "softened"
-    """Accepted as NoSchedule with `/evict`. Any code confirms the rule as it was sent."""
+    """Accepted as NoSchedule with `/evict`. The text confirms the rule as it was sent."""
     REFUSED = "refused"
     FAILED = "failed"
     """No answer came."""
@@ -51,10 +51,10 @@ class DryRunAnswer(StrEnum):
 
 
 class DryRunResult(NamedTuple):
-    """An answer, its confirmation code and its message; the message says why where there was no dry run."""
+    """An answer, the text that confirms the rule, and a message, which says why where there was no dry run."""
 
     answer: DryRunAnswer
-    code: str = ""
+    text: str = ""
     message: str = ""
 
 
@@ -138,7 +138,7 @@ def _preview_values(item: ObjectPreview, now: datetime) -> dict[str, Any]:
         "findings": row.findings,
         "confirmation": None
         if answer is None
-        else {"answer": answer.answer.value, "code": answer.code or None, "message": answer.message or None},
+        else {"answer": answer.answer.value, "text": answer.text or None, "message": answer.message or None},
         **({} if item.outcome is None else {"patch": patch_values(item.outcome)}),
     }
 

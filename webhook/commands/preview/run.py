@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import structs
 
+from webhook.admission.carried_text import CarriedText
 from webhook.admission.cluster_lint import cluster_lint
 from webhook.admission.config_maps import POLICY_KEY
 from webhook.admission.context import AdmissionContext
 from webhook.admission.defaulting import edits_for
 from webhook.admission.lint import lint
+from webhook.admission.over_limit import LimitCheck
+from webhook.admission.review import AdmissionRequest
 from webhook.api.field import Finding, Path, Severity, not_supported
-from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, parse_time
+from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, GroupVersionResource, parse_time
+from webhook.api.names import PATCH_ACCOUNT
 from webhook.api.patches import ResourceSlicePatch
-from webhook.api.rules import DeviceTaintRule
+from webhook.api.rules import DeviceTaintRule, condition_of
 from webhook.api.slices import ResourceSlice
 from webhook.commands.preview.gangs import Gangs
 from webhook.commands.preview.notes import PreviewSource, notes_of
@@ -37,14 +41,16 @@ from webhook.commands.shared.flags import (
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.commands.shared.reports import write_reports
+from webhook.eviction.conditions import EVICTION, ConditionReason
 from webhook.files.dump import Stock, held_in, patching_object_in
 from webhook.files.read import Manifest, read
 from webhook.files.report import UNREADABLE, Level, Result, Row
 from webhook.files.spots import NOWHERE
 from webhook.files.structured import STRUCTURED
 from webhook.inventory.device_selectors import DeviceSelectors
-from webhook.inventory.preview import acts, rule_preview, slice_preview
+from webhook.inventory.preview import rule_preview, slice_preview
 from webhook.inventory.state import Sight
+from webhook.policy.decide import Judge
 from webhook.policy.model import BUILTIN, InTreeEvictor
 from webhook.validation.kinds import BY_KIND, KINDS
 from webhook.validation.releases import NEWEST
@@ -63,8 +69,7 @@ if TYPE_CHECKING:
 _PATCH: Final = "ResourceSlicePatch"
 _KINDS: Final = {GROUP: frozenset({"DeviceTaintRule", "ResourceSlice", _PATCH}), OWN_GROUP: frozenset({_PATCH})}
 _NO_SUBJECT: Final = "contains no DeviceTaintRule, no ResourceSlice and no ResourceSlicePatch"
-_NEEDS_NONE: Final = "a rule that does nothing needs none"
-_FROM_DUMP: Final = "only the webhook issues one; ask the cluster by leaving out --dump"
+_FROM_DUMP: Final = "a dump does not tell who would write the rule, and so not whether it must be confirmed"
 _SOME_VERSION: Final = "1"
 
 
@@ -256,8 +261,9 @@ def _preview_of(
     if isinstance(value, DeviceTaintRule):
         value = as_stored(value, inventory.rules.get(value.meta.name), now)
         preview = rule_preview(inventory, value, in_tree=in_tree, now=now)
-        why = _FROM_DUMP if acts(value.effective_effect) else _NEEDS_NONE
-        answer = answer or DryRunResult(DryRunAnswer.NOT_ASKED, message=why)
+        answer = answer or DryRunResult(DryRunAnswer.NOT_ASKED, message=_FROM_DUMP)
+        if not answer.text and _may_need_text(answer, inventory.rules.get(value.meta.name)):
+            answer = answer._replace(text=confirmation_of(value, inventory, found.policy, now))
     else:
         preview = slice_preview(inventory, value, in_tree=in_tree, now=now)
     preview = gangs.as_carried_out(preview)
@@ -265,6 +271,27 @@ def _preview_of(
     row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
     notes = *notes_of(value, preview, source), *window_notes(preview, inventory, found.policy, now)
     return ObjectPreview(row, value, preview, notes, answer, gangs.broken_by(preview))
+
+
+def _may_need_text(answer: DryRunResult, stored: DeviceTaintRule | None) -> bool:
+    """Whether a rule may have to be confirmed that the cluster did not refuse, as when the worker has stopped it."""
+    if answer.answer in (DryRunAnswer.NOT_ASKED, DryRunAnswer.SOFTENED):
+        return True
+    said = None if stored is None else condition_of(stored.conditions, EVICTION)
+    return answer.answer is DryRunAnswer.GRANTED and said is not None and said.reason == ConditionReason.STOPPED
+
+
+def confirmation_of(rule: DeviceTaintRule, inventory: Inventory, policy: Policy, now: datetime) -> str:
+    """Return the text that confirms what a rule hits now, or would once its effect is raised."""
+    old = inventory.rules.get(rule.meta.name)
+    # With an account, the rest of its hardware counts too, as where the patch controller runs.
+    context = AdmissionContext(now=now, judge=Judge(policy), sight=Sight(inventory), patch_account=PATCH_ACCOUNT)
+    resource = GroupVersionResource(GROUP, "v1", "devicetaintrules")
+    request = AdmissionRequest(uid="", operation="CREATE", resource=resource)
+    check = LimitCheck(rule, old, request, context)
+    taint = check.taint if check.acts else check.taint.as_if_evicting(in_tree=check.in_tree)
+    hit = check.to_confirm(check.impact(inventory, taint))
+    return CarriedText(rule, old, request, context, confirmable=lambda: True).text_for(hit)
 
 
 def as_stored(rule: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> DeviceTaintRule:

@@ -322,21 +322,17 @@ def _confirmation(given: DryRunResult) -> Iterator[str]:
     match given.answer:
         case DryRunAnswer.GRANTED:
             yield "dry run: accepted as it is"
-        case DryRunAnswer.CONFIRM:
+        case DryRunAnswer.CONFIRM | DryRunAnswer.REFUSED:
             yield f"dry run: refused: {given.message}"
-            yield "to go ahead, add this annotation:"
-            yield f'  {CONFIRM_IMPACT}: "{given.code}"'
         case DryRunAnswer.SOFTENED:
             yield f"dry run: accepted as NoSchedule with annotation {EVICT}, by the policy"
-            if given.code:
-                yield "to confirm its impact, add this annotation:"
-                yield f'  {CONFIRM_IMPACT}: "{given.code}"'
-        case DryRunAnswer.REFUSED:
-            yield f"dry run: refused: {given.message}"
         case DryRunAnswer.FAILED:
             yield f"dry run: no answer: {given.message}"
         case DryRunAnswer.NOT_ASKED:
-            yield f"no confirmation code: {given.message}"
+            yield f"no dry run: {given.message}"
+    if given.text:
+        yield "to confirm this impact, add this annotation:"
+        yield f'  {CONFIRM_IMPACT}: "{given.text}"'
 
 
 def _when(seconds: int) -> str:

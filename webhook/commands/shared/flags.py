@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from webhook.commands.verbs import CLUSTER_FLAGS
@@ -172,13 +171,3 @@ def use_color(choice: str = "auto") -> bool:
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
-
-
-def read_key(name: str, parser: argparse.ArgumentParser) -> bytes:
-    """The key in the file of `--key-file`; ends the program as wrong usage if there is none."""
-    from webhook.files.keys import key_in  # noqa: PLC0415
-
-    try:
-        return key_in(Path(name))
-    except OSError as error:
-        parser.error(f"--key-file: {error}")

@@ -34,7 +34,7 @@ def report_refusals(results: Sequence[TaintResult], order: TaintOrder, program: 
     sys.stderr.write("".join(f"{each.refusal}\n" for each in refused))
     needed = [each.needed for each in refused if each.needed is not None]
     if needed and len(needed) == len(refused):
-        sys.stderr.write(confirming_text(program, words, needed, order.codes, len(order.wanted)))
+        sys.stderr.write(confirming_text(program, words, needed, order.texts, len(order.wanted)))
     if refused and len(order.wanted) > 1 and len(results) == len(refused):
         sys.stderr.write("No rule was written.\n")
     return bool(refused)

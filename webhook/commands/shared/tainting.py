@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.rules import CONFIRM_IMPACT, EVICT
-from webhook.commands.shared.confirmations import needed_code
+from webhook.commands.shared.confirmations import needed_text
 from webhook.commands.shared.server_errors import ServerRefusal, refusal_text
 from webhook.files.render import visible
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from webhook.cluster.client.raw import RawResponse
-    from webhook.commands.shared.confirmations import NeededCode
+    from webhook.commands.shared.confirmations import NeededText
     from webhook.commands.shared.rule_objects import StoredTaintRule, WantedRule
     from webhook.commands.shared.rule_store import RuleStore
 
@@ -47,11 +47,11 @@ class OnExisting(StrEnum):
 
 
 class TaintOrder(NamedTuple):
-    """Rules to write. `codes`: confirmation codes by the names of rules."""
+    """Rules to write. `texts`: confirmations by the names of rules."""
 
     wanted: tuple[WantedRule, ...]
     annotations: Mapping[str, str]
-    codes: Mapping[str, str]
+    texts: Mapping[str, str]
     dry_run: DryRun
     on_existing: OnExisting
 
@@ -65,7 +65,7 @@ class TaintResult(NamedTuple):
     obj: Mapping[str, Any] | None = None
     warnings: tuple[str, ...] = ()
     refusal: str = ""
-    needed: NeededCode | None = None
+    needed: NeededText | None = None
 
 
 class _Write(NamedTuple):
@@ -105,8 +105,8 @@ def _name(write: _Write) -> str:
 def _planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str) -> list[_Write]:
     writes, refusals = [], []
     for wanted in order.wanted:
-        code = order.codes.get(wanted.name)
-        annotations = {**order.annotations, **({CONFIRM_IMPACT: code} if code else {})}
+        text = order.texts.get(wanted.name)
+        annotations = {**order.annotations, **({CONFIRM_IMPACT: text} if text else {})}
         known = next((each for each in stored if each.is_for_rule(wanted)), None)
         if known is None:
             writes.append(_Write(wanted, _TAINTED, wanted.manifest(version, annotations)))
@@ -128,12 +128,12 @@ def _planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str)
 
 def _is_written(order: TaintOrder, known: StoredTaintRule, wanted: WantedRule) -> bool:
     """Whether a rule stays as it is: of a drain that goes on, or beside others that were left to be confirmed."""
-    if wanted.name in order.codes:
+    if wanted.name in order.texts:
         return False
     if order.on_existing is OnExisting.KEEP:
         return known.rule.meta.annotations.get(EVICT) == "true"
     same = known.rule.taint.value == wanted.taint.value
-    return bool(order.codes) and same and order.on_existing is OnExisting.REFUSE
+    return bool(order.texts) and same and order.on_existing is OnExisting.REFUSE
 
 
 async def _written(store: RuleStore, write: _Write, *, dry_run: bool) -> TaintResult:
@@ -149,7 +149,7 @@ async def _written(store: RuleStore, write: _Write, *, dry_run: bool) -> TaintRe
         name,
         warnings=response.warnings,
         refusal=_refusal(response),
-        needed=needed_code(write.wanted.name, response.message),
+        needed=needed_text(write.wanted.name, response.message),
     )
 
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.meta import format_time
+from webhook.api.rules import EVICTED_PODS, evicted_pods
 from webhook.commands.status.states import PodState
 from webhook.commands.status.views import current, views_of
-from webhook.eviction.conditions import EVICTED_PODS, RELEASED, evicted_pods
+from webhook.eviction.conditions import RELEASED
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.scope import is_ours
 

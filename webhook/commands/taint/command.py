@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.api.meta import RULE_VERSIONS, format_time
 from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT
 from webhook.api.taints import NO_SCHEDULE
-from webhook.commands.shared.confirmations import as_confirmation, codes_by_rule
+from webhook.commands.shared.confirmations import as_confirmation, texts_by_rule
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, addresses_of, parse_selection
 from webhook.commands.shared.flags import add_cluster, credentials_of
 from webhook.commands.shared.main import ClusterUnreachable
@@ -120,11 +120,11 @@ def _order(
     if options.reason is not None:
         annotations[DESCRIPTION] = options.reason
     try:
-        codes = codes_by_rule(options.confirm, [each.name for each in wanted])
+        texts = texts_by_rule(options.confirm, [each.name for each in wanted])
     except ValueError as error:
         parser.error(str(error))
     existing = OnExisting.OVERWRITE if options.overwrite else OnExisting.REFUSE
-    return TaintOrder(wanted, annotations, codes, DryRun(options.dry_run), existing)
+    return TaintOrder(wanted, annotations, texts, DryRun(options.dry_run), existing)
 
 
 def _shown(results: Sequence[TaintResult], output: str | None, dry_run: DryRun) -> str:
@@ -174,8 +174,8 @@ def command_line() -> CommandLine:
         type=as_confirmation,
         action="append",
         default=[],
-        metavar="[RULE=]CODE",
-        help="confirm the impact with the code that a refusal contains; repeatable if there are several rules",
+        metavar="[RULE=]TEXT",
+        help="confirm the impact with the text that a refusal contains; repeatable if there are several rules",
     )
     add_dry_run(parser)
     add("-o", "--output", choices=("json", "name", "yaml"), help="print the rules; default a line for each")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from datetime import UTC, datetime
 from functools import partial
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from webhook.policy.suites import Suite
 
 _POLICY: Final = Path.root().child("policy")
-_KEY_BYTES: Final = 32
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -120,7 +118,7 @@ def _run_suite(
         results.faults += cluster.faults
         if cluster.faults:
             return
-    runner = Runner(suite, policy, folder, cluster, now=now, key=secrets.token_bytes(_KEY_BYTES))
+    runner = Runner(suite, policy, folder, cluster, now=now)
     for case in suite.cases:
         if pattern is not None and not pattern.search(f"{name}/{case.name}"):
             continue

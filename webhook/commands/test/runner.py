@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import structs
 
-from webhook.admission.author import REQUESTED_BY, digest, signed
+from webhook.admission.author import REQUESTED_BY, UNNAMEABLE, annotation_of
 from webhook.admission.claim_view import DEFAULTED
 from webhook.admission.guard import GUARD
 from webhook.admission.impact_text import IMPACT, measured_in
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.softening import SOFTENED
-from webhook.api.claims import ResourceClaim
 from webhook.api.decode import Reader
 from webhook.api.field import Severity
 from webhook.api.meta import GroupVersionKind
@@ -33,7 +32,7 @@ from webhook.policy.decide import Judge
 from webhook.policy.model import CLAIM_CONTROLLER, NAMESPACE_NAME_LABEL, Action
 from webhook.policy.ports import KnownNames, authenticated
 from webhook.policy.suites import Word
-from webhook.validation.kinds import BY_KIND, KINDS
+from webhook.validation.kinds import BY_KIND
 from webhook.validation.rules import SELECTOR
 from webhook.validation.slices import SPEC
 
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from webhook.policy.ports import Requester
     from webhook.policy.suites import Case, PriorRule, Suite
 
-_NONCE: Final = "suite"
 _FIGURES_AT: Final = frozenset({str(SELECTOR), str(SPEC.child("devices"))})
 
 
@@ -65,7 +63,7 @@ class BadCase(Exception):  # noqa: N818 -- it says what is wrong, and is reporte
 class Runner:
     """Runs cases of one suite against its policy and cluster, each as if it were the only one.
 
-    `now` is the time of cases without one; `key` signs authors.
+    `now` is the time of cases without one.
     """
 
     def __init__(
@@ -76,14 +74,12 @@ class Runner:
         cluster: SuiteCluster | None = None,
         *,
         now: datetime,
-        key: bytes,
     ) -> None:
         self._suite = suite
         self._policy = policy
         self._judge = Judge(policy)
         self._folder = folder
         self._now = now
-        self._key = key
         self._inventory = None if cluster is None else cluster.inventory
         found = Dump() if cluster is None else cluster.names
         labels = {name: {**given, NAMESPACE_NAME_LABEL: name} for name, given in suite.namespaces.items()}
@@ -91,7 +87,7 @@ class Runner:
 
     def outcome_of(self, case: Case) -> CaseResult:
         """The case, run and compared. Raises BadCase."""
-        trial = Trial(self._judge, self._names, self._key, self._inventory)
+        trial = Trial(self._judge, self._names, self._inventory)
         now = case.time or self._now
         try:
             refused = tuple(self._refusals_before(case, trial, now))
@@ -157,7 +153,7 @@ class Runner:
         namespace = text(meta(value), "namespace") or self._suite.namespace
         requester = case.requester or authenticated(CLAIM_CONTROLLER)
         if author is not None:
-            value = self._signed(author, value, kind, namespace)
+            value = _written_by(author, value, kind)
         namespaced = kind.kind in {"ResourceClaim", "ResourceClaimTemplate"}
         return AdmissionRequest(
             uid=str(case.path),
@@ -184,14 +180,15 @@ class Runner:
             raise BadCase(f"{path}: must contain one object, but contains {len(manifests)}")
         return manifests[0].value
 
-    def _signed(self, author: Requester, value: JSON, kind: GroupVersionKind, namespace: str) -> JSON:
-        """The claim as the controller makes it from a template that the author wrote."""
-        claim = KINDS[BY_KIND[kind]].decode(Reader.of(value, []))
-        if not isinstance(claim, ResourceClaim):
-            raise BadCase(f"author is for claims that are made from a template, not for a {kind.kind}")
-        annotation = signed(author, namespace, _NONCE, digest(claim), self._key)
-        annotations = {**_annotations(value), REQUESTED_BY: annotation}
-        return {**value, "metadata": {**meta(value), "annotations": annotations}}
+
+def _written_by(author: Requester, value: JSON, kind: GroupVersionKind) -> JSON:
+    """The claim as the controller makes it from a template that the author wrote."""
+    if kind.kind != "ResourceClaim":
+        raise BadCase(f"author is for claims that are made from a template, not for a {kind.kind}")
+    annotation = annotation_of(author)
+    if annotation is None:
+        raise BadCase(f"author: {UNNAMEABLE}")
+    return {**value, "metadata": {**meta(value), "annotations": {**_annotations(value), REQUESTED_BY: annotation}}}
 
 
 def _is_advice(finding: Finding) -> bool:

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 class Trial:
     """A replica for one case. Rules that it admits stay in the inventory until `undo`."""
 
-    def __init__(self, judge: Judge, names: ClusterNames, key: bytes, inventory: Inventory | None) -> None:
+    def __init__(self, judge: Judge, names: ClusterNames, inventory: Inventory | None) -> None:
         self._now = datetime.min.replace(tzinfo=UTC)
         self._names = names
         self._inventory = inventory
         self._state = ReviewState(
             policies=PolicyStore(judge),
-            key=lambda: key,
+            authors_unproved=str,
             sight=None if inventory is None else lambda: Sight(inventory),
             patches=KnownPatches,
             read_policy=read_policy,
@@ -64,9 +64,11 @@ class Trial:
 
     def admit(self, verdict: Verdict) -> None:
         """Stores a rule that was allowed, and remembers its victims as the server does."""
+        assumed = self._state.assumed_rules
         if verdict.decision.assumed is not None:
-            self._state.assumed_rules.add(verdict.decision.assumed)
+            assumed.add(verdict.decision.assumed, verdict.request.username)
         self.store(verdict.request.object)
+        assumed.stored(decode_rule(Reader.of(verdict.request.object, [])))
 
     def store(self, value: JSON) -> None:
         """Stores a rule as a server does; fields of a wrong type count as missing."""

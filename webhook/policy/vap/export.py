@@ -311,7 +311,7 @@ def documented_validations() -> Iterator[Validation]:
 
 
 def guard_validations(policy: Policy) -> Iterator[Validation]:
-    """What the guard refuses whatever it hits, unless it is confirmed; whether a code holds, only the webhook knows."""
+    """What the guard refuses whatever it hits, unless it is confirmed; whether that holds, only the webhook knows."""
     groups = policy.impact.break_glass_groups
     glass = f"has(request.userInfo.groups) && request.userInfo.groups.exists(group, group in {listed(groups)})"
     excused = [glass] if groups else []
@@ -338,7 +338,7 @@ def beyond(policy: Policy, documented: PolicyMode) -> Iterator[Exported]:
         why = "only the webhook knows what a taint hits; exported is the check of unconfirmed rules without a selector"
         yield Exported(_GUARD, Coverage.PARTIAL, (why,))
     if policy.mode is not PolicyMode.OFF and policy.unknown_author is UnknownAuthor.DENY:
-        yield Exported("unknownAuthor", Coverage.NONE, ("authors are sealed with a key of the webhook's",))
+        yield Exported("unknownAuthor", Coverage.NONE, ("only the webhook knows whether authors are proved",))
 
 
 def labels_validation(policy: Policy) -> Validation | None:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from webhook.policy.model import Policy
 
 ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
+ADMISSION_RESOURCES: Final = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
 _API: Final = f"{ADMISSION_GROUP}/v1"
 POLICY_HASH: Final = "devicetaint.io/policy-hash"
 EXPORT_LABELS: Final = {"app.kubernetes.io/name": PROGRAM, "app.kubernetes.io/component": "fallback"}

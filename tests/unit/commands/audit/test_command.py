@@ -9,27 +9,40 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
-from tests.builders import DRIVER, NOW_TEXT, make_claim, make_meta, make_rule, make_scheduler_claim, make_toleration
+from tests.builders import (
+    DRIVER,
+    NOW_TEXT,
+    make_claim,
+    make_meta,
+    make_patch,
+    make_rule,
+    make_scheduler_claim,
+    make_taint,
+    make_toleration,
+)
 from tests.unit.commands.audit_runner import (
     AUTHOR_PLACE,
     BROKEN,
     CLAIM_PLACE,
     DANA,
     HEADER,
-    KEY,
     NO_BROKEN,
     OPS,
     OPS_MAY,
     PLAIN,
     POLICY,
     TEMPLATE_PLACE,
-    annotation,
     claim,
     generated,
     template,
 )
-from webhook.admission.author import REQUESTED_BY
+from webhook.admission.author import REQUESTED_BY, annotation_of
+from webhook.admission.confirmation import ImpactToConfirm, Numbers, digest_of, text_of
 from webhook.api.claims import EXTENDED_RESOURCE
+from webhook.api.decode import Reader
+from webhook.api.names import OWN_NAMESPACE, POLICY_NAME
+from webhook.api.patches import decode_patch
+from webhook.api.rules import CONFIRM_IMPACT, decode_rule
 from webhook.commands.audit import command as audit
 from webhook.policy.model import CLAIM_CONTROLLER
 
@@ -56,11 +69,6 @@ def marked(manifest: Any) -> Any:
         pytest.param(template(BROKEN, author=DANA), [REFUSED_TEMPLATE], id="a template of somebody who may not"),
         pytest.param(template(BROKEN, author=OPS), [], id="a template of somebody who may"),
         pytest.param(template(BROKEN), [UNKNOWN, REFUSED_TEMPLATE], id="a template of nobody knows whom"),
-        pytest.param(
-            template(BROKEN, author=OPS, key=b"another key of 32 bytes, it is so"),
-            [UNKNOWN, REFUSED_TEMPLATE],
-            id="a template whose author is not proven",
-        ),
         pytest.param(template(PLAIN), [UNKNOWN], id="a template whose claims will be told to have no author"),
         pytest.param(template(), [], id="a template without tolerations needs no author"),
         pytest.param(
@@ -73,7 +81,7 @@ def marked(manifest: Any) -> Any:
             id="a claim from a template of nobody knows whom",
         ),
         pytest.param(
-            claim(BROKEN, annotations={REQUESTED_BY: annotation(claim(BROKEN), OPS)}),
+            claim(BROKEN, annotations={REQUESTED_BY: annotation_of(OPS)}),
             [REFUSED_CLAIM],
             id="an annotation on a claim made by hand proves nothing",
         ),
@@ -120,10 +128,7 @@ def test_claims_that_the_scheduler_made_are_left_out(
     assert [reason for _, reason, _ in told] == reasons
 
 
-def test_without_a_key_authors_are_believed_and_said_to_be_unverified(run_audit: AuditRunner) -> None:
-    forged = template(BROKEN, author=OPS, key=b"another key of 32 bytes, it is so")
-    assert run_audit.told(forged, key=False) == []
-    assert run_audit.told(template(BROKEN, author=DANA), key=False) == [REFUSED_TEMPLATE]
+def test_authors_in_a_dump_are_believed_and_said_to_be_unverified(run_audit: AuditRunner) -> None:
     _, output = run_audit(dump=[template(BROKEN, author=DANA)], policy=POLICY)
     assert "(author as claimed, unverified) (rule no-broken)" in output
 
@@ -191,6 +196,84 @@ def test_names_of_the_dump_are_facts(run_audit: AuditRunner) -> None:
     assert run_audit.told(claim(PLAIN), {**namespace, "metadata": {"name": "ml"}}, class_, policy=policy) == []
 
 
+# --- confirmations --------------------------------------------------------------------------------
+
+CONFIRMATION_PLACE = f"metadata.annotations[{CONFIRM_IMPACT}]"
+FIGURES = ImpactToConfirm(Numbers(devices=1, claims=1, pods=1, namespaces=1))
+LIMITED = {**HEADER, "impact": {"limits": [{"pods": 8, "confirmable": False}]}}
+WEEK, MONTH = "2026-05-01T00:00:00Z", "2026-04-01T00:00:00Z"
+
+
+def confirmed(manifest: Any, text: str | None = None, **fields: Any) -> Any:
+    """A stored rule or patch with a text; without one, with that which confirms it."""
+    reader = Reader.of(manifest, [])
+    judged = decode_rule(reader) if manifest["kind"] == "DeviceTaintRule" else decode_patch(reader)
+    text = text_of(FIGURES, digest_of(judged, judged.meta.name, None)) if text is None else text
+    manifest["metadata"] |= {"annotations": {CONFIRM_IMPACT: text}, **fields}
+    return manifest
+
+
+def in_config_map(policy: Any, changed: str = WEEK) -> Any:
+    managed = {"manager": "kubectl", "time": changed, "fieldsV1": {"f:data": {".": {}, "f:policy.yaml": {}}}}
+    about = make_meta(POLICY_NAME, namespace=OWN_NAMESPACE, creationTimestamp=MONTH, managedFields=[managed])
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"policy.yaml": yaml.safe_dump(policy)}}
+
+
+def written(when: str) -> Any:
+    fields: dict[str, Any] = {"f:metadata": {"f:annotations": {f"f:{CONFIRM_IMPACT}": {}}}}
+    return {"creationTimestamp": MONTH, "managedFields": [{"manager": "m", "time": when, "fieldsV1": fields}]}
+
+
+PATCH = {"taints": [make_taint(effect="NoExecute")]}
+REFUSED_TEXT = ("error", "refused", CONFIRMATION_PLACE)
+OLD_TEXT = ("warning", "warned", CONFIRMATION_PLACE)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "told"),
+    [
+        pytest.param(make_rule(), [], id="no text"),
+        pytest.param(confirmed(make_rule()), [], id="of the rule"),
+        pytest.param(confirmed(make_rule(taint=make_taint(effect="None"))), [], id="of a rule that does nothing yet"),
+        pytest.param(confirmed(make_patch(**PATCH)), [], id="of the patch"),
+        pytest.param(confirmed(make_rule(), "v1.1790000000.abc"), [REFUSED_TEXT], id="a code of an earlier build"),
+        pytest.param(confirmed(make_patch(**PATCH), "yes"), [REFUSED_TEXT], id="no text of ours in a patch"),
+        pytest.param(confirmed(make_rule(), text_of(FIGURES, "a" * 16)), [REFUSED_TEXT], id="a text of another object"),
+    ],
+)
+def test_texts_that_confirm_nothing_are_told(manifest: Any, told: Any, run_audit: AuditRunner) -> None:
+    assert run_audit.told(manifest) == told
+
+
+@pytest.mark.parametrize(
+    ("policy", "fields", "told"),
+    [
+        pytest.param(LIMITED, {"creationTimestamp": MONTH}, [OLD_TEXT], id="a rule older than the policy"),
+        pytest.param(LIMITED, {"creationTimestamp": NOW_TEXT}, [], id="a rule newer than the policy"),
+        pytest.param(LIMITED, written(NOW_TEXT), [], id="a text newer than the policy"),
+        pytest.param(LIMITED, written(MONTH), [OLD_TEXT], id="a text older than the policy"),
+        pytest.param(LIMITED, {"managedFields": 7}, [], id="nobody knows when"),
+        pytest.param(POLICY, written(MONTH), [], id="the policy asks nobody who they are"),
+        pytest.param(POLICY, written("2026-03-01T00:00:00Z"), [OLD_TEXT], id="a text older than our installation"),
+    ],
+)
+def test_texts_that_were_stored_before_the_policy_that_judges_them_are_told(
+    policy: Any, fields: Any, told: Any, run_audit: AuditRunner
+) -> None:
+    dump = [confirmed(make_rule(), **fields), in_config_map(policy)]
+    _, output = run_audit("-o", "json", "--allow-empty", "--time", NOW_TEXT, dump=dump)
+    findings = json.loads(output)["findings"]
+    assert [(each["severity"], each["reason"], each["field"]) for each in findings] == told
+
+
+def test_confirmations_belong_to_no_namespace(run_audit: AuditRunner) -> None:
+    dump = [confirmed(make_rule(), "yes"), claim(PLAIN)]
+    code, output = run_audit("-n", "ml", "-o", "json", dump=dump, policy=POLICY)
+    assert (code, json.loads(output)["findings"]) == (0, [])
+    _, output = run_audit("-o", "openreports", dump=dump, policy=POLICY)
+    assert CONFIRM_IMPACT not in output
+
+
 # --- candidates ---------------------------------------------------------------------------------
 
 
@@ -225,14 +308,13 @@ def test_policy_and_candidate_may_stand_in_the_dump(run_audit: AuditRunner) -> N
 
 
 def test_text_names_the_objects(run_audit: AuditRunner) -> None:
-    (run_audit.folder / "key").write_bytes(KEY)
     dump = {"apiVersion": "v1", "kind": "List", "items": [template(BROKEN, author=DANA, name="train"), claim(PLAIN)]}
-    code, output = run_audit("--key-file", "key", dump=dump, policy=POLICY)
+    code, output = run_audit(dump=dump, policy=POLICY)
     assert code == 1
     assert output == (
         f"dump.yaml:17:15: error: ResourceClaimTemplate ml/train: {TEMPLATE_PLACE}: Forbidden: "
         '"dana" in namespace "ml" may not use a toleration of key "health.example.com/x", NoSchedule; ask for less, or '
-        "your cluster's admins for an exception (rule no-broken)\n"
+        "your cluster's admins for an exception (author as claimed, unverified) (rule no-broken)\n"
         "note: the dump has no Namespaces, so their labels are unknown\n"
         "note: the dump has no DeviceClasses, so the drivers behind them are unknown\n"
         "1 file, 2 objects: 1 error, 0 warnings\n"
@@ -298,14 +380,9 @@ def test_what_cannot_be_read_gives_two(run_audit: AuditRunner) -> None:
         (["--dump", "a", "--kubeconfig", "b"], "--dump and --kubeconfig may not be given together"),
         (["--dump", "a", "--context", "b"], "--dump and --context may not be given together"),
         (["--dump", "a", "--time", "x"], "'x' must be a time like"),
-        (["--dump", "a", "--key-secret", "x"], "'x' must be \"namespace/name\""),
-        (["--dump", "a", "--key-file", "gone"], "--key-file: [Errno 2] No such file"),
-        (["--dump", "a", "--key-file", "short"], "--key-file: short: must have at least 16 bytes, but has 3"),
+        (["--dump", "a", "--policy-configmap", "x"], "'x' must be \"namespace/name\""),
     ],
 )
-def test_wrong_usage_gives_two(
-    words: list[str], message: str, run_audit: AuditRunner, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (run_audit.folder / "short").write_text("abc\n")
+def test_wrong_usage_gives_two(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert audit.run(words) == 2
     assert message in capsys.readouterr().err

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import base64
+import copy
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.unit.commands.api_server import ApiServer, bare, serving
-from tests.unit.commands.audit_runner import BROKEN, DANA, KEY, PLAIN, POLICY, claim, template
+from tests.unit.commands.audit_runner import BROKEN, DANA, OPS, PLAIN, POLICY, claim, template
 from webhook.commands.audit import command as audit
+from webhook.policy.vap.author_policy import AUTHOR_POLICY, shipped
+from webhook.policy.vap.objects import ADMISSION_RESOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.unit.commands.audit_runner import AuditRunner
+
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+PROOF = {kind: f"{ADMISSION}/{plural}/{AUTHOR_POLICY}" for kind, plural in ADMISSION_RESOURCES.items()}
+
+
+def at(minute: int, second: int = 0) -> str:
+    return f"2026-06-01T12:{minute:02}:{second:02}Z"
 
 
 @pytest.fixture
@@ -26,7 +36,7 @@ def api_server(run_audit: AuditRunner) -> Iterator[ApiServer]:
         "/api/v1/namespaces": [{"metadata": {"name": "ml"}}],
         f"{group}/deviceclasses": [],
         f"{group}/resourceclaims": [bare(claim(PLAIN, name=f"c{number}")) for number in range(4)],
-        f"{group}/resourceclaimtemplates": [bare(template(BROKEN, author=DANA))],
+        f"{group}/resourceclaimtemplates": [bare(template(BROKEN, author=DANA, creationTimestamp=at(30)))],
     }
     tables.collections[f"{group}/resourceclaims"].append(bare(claim(BROKEN, name="last")))
     namespace = "/api/v1/namespaces/device-taint-webhook"
@@ -34,7 +44,10 @@ def api_server(run_audit: AuditRunner) -> Iterator[ApiServer]:
     tables.objects = {
         group: {"resources": [{"name": "resourceclaimtemplates"}]},
         f"{namespace}/configmaps/device-taint-webhook-policy": {"metadata": {"name": "policy"}, "data": data},
-        f"{namespace}/secrets/device-taint-webhook-key": {"data": {"key": base64.b64encode(KEY).decode()}},
+        **{
+            path: {"metadata": {"name": AUTHOR_POLICY, "creationTimestamp": at(0)}, "spec": shipped()[kind]}
+            for kind, path in PROOF.items()
+        },
     }
     with serving(tables, run_audit.folder):
         yield tables
@@ -72,17 +85,53 @@ def test_m9_with_a_namespace_audit_asks_for_nothing_outside_of_it(
     assert (code, references(output)) == (1, [("only", "refused")])
 
 
-@pytest.mark.parametrize("secret", [403, 404, {"data": {"key": "?"}}, {"data": {"key": "YQ=="}}, {}])
-def test_without_the_secret_authors_are_believed(secret: Any, api_server: ApiServer, run_audit: AuditRunner) -> None:
-    api_server.objects["/api/v1/namespaces/device-taint-webhook/secrets/device-taint-webhook-key"] = secret
+def told_of_template(api_server: ApiServer, run_audit: AuditRunner, created: str) -> list[tuple[str, str]]:
+    """What is told of a template of somebody who may, created then."""
+    template_of_ops = bare(template(BROKEN, author=OPS, creationTimestamp=created))
+    api_server.collections["/apis/resource.k8s.io/v1beta2/resourceclaimtemplates"] = [template_of_ops]
+    _, output = run_audit("-o", "json", "--kubeconfig", "kubeconfig")
+    return [each for each in references(output) if each[0] == "t"]
+
+
+UNKNOWN = [("t", "refused"), ("t", "unknownAuthor")]
+
+
+@pytest.mark.parametrize("younger", PROOF.values())
+def test_authors_are_known_of_templates_younger_than_policy_and_binding_by_a_minute(
+    younger: str, api_server: ApiServer, run_audit: AuditRunner
+) -> None:
+    api_server.objects[younger]["metadata"]["creationTimestamp"] = at(5)
+    assert told_of_template(api_server, run_audit, at(6, 1)) == []
+    for created in (at(0), at(5), at(6)):
+        assert told_of_template(api_server, run_audit, created) == UNKNOWN
+
+
+@pytest.mark.parametrize("kind", PROOF)
+def test_authors_are_unknown_without_policy_or_binding_as_shipped(
+    kind: str, api_server: ApiServer, run_audit: AuditRunner
+) -> None:
+    stored = copy.deepcopy(api_server.objects[PROOF[kind]])
+    del api_server.objects[PROOF[kind]]
+    assert told_of_template(api_server, run_audit, at(30)) == UNKNOWN
+    api_server.objects[PROOF[kind]] = {**stored, "spec": {**stored["spec"], "matchResources": {}}}
+    assert told_of_template(api_server, run_audit, at(30)) == UNKNOWN
+    stored["metadata"]["deletionTimestamp"] = at(0)
+    api_server.objects[PROOF[kind]] = stored
+    assert told_of_template(api_server, run_audit, at(30)) == UNKNOWN
+
+
+@pytest.mark.parametrize("path", PROOF.values())
+def test_authors_are_believed_if_the_policy_may_not_be_read(
+    path: str, api_server: ApiServer, run_audit: AuditRunner
+) -> None:
+    api_server.objects[path] = 403
     code, output = run_audit("--kubeconfig", "kubeconfig")
     assert (code, "(author as claimed, unverified)" in output) == (1, True)
 
 
 def test_nothing_is_asked_for_that_flags_say(api_server: ApiServer, run_audit: AuditRunner) -> None:
-    (run_audit.folder / "key").write_bytes(KEY)
-    run_audit("--kubeconfig", "kubeconfig", "--key-file", "key", policy=POLICY)
-    assert [each for each in api_server.asked if "device-taint-webhook" in each] == []
+    run_audit("--kubeconfig", "kubeconfig", policy=POLICY)
+    assert [each for each in api_server.asked if "configmaps" in each] == []
 
 
 @pytest.mark.usefixtures("api_server")

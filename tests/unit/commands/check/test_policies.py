@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from msgspec import structs
 
 from tests.builders import (
     DRIVER,
@@ -26,7 +25,7 @@ from tests.builders import (
     make_toleration,
 )
 from tests.unit.commands.audit_runner import BROKEN as AT_BROKEN
-from tests.unit.commands.audit_runner import DANA, KEY, OPS, generated
+from tests.unit.commands.audit_runner import DANA, OPS, generated
 from tests.unit.commands.audit_runner import POLICY as OPS_ONLY
 from webhook.admission.chain import mutate, validate
 from webhook.admission.jsonpatch import apply_patch
@@ -146,10 +145,9 @@ def test_check_says_what_the_webhook_says(case: str, requester: str, run: CheckR
     manifest, (user, groups) = CASES[case], REQUESTERS[requester]
     policy = load(POLICY, Path.root()).policy
     assert policy is not None
-    context = make_context(judge=Judge(policy), names=NAMES)
+    context = make_context(judge=Judge(policy), names=NAMES, offline=True)  # files get no author
     request = make_admission_request(manifest, user=user, groups=groups)
-    # That a webhook has no key to sign with is its own affair.
-    set_ = mutate(request, structs.replace(context, offline=True))
+    set_ = mutate(request, context)
     request = make_admission_request(apply_patch(manifest, set_.patch), user=user, groups=groups)
     decision = validate(request, context)
     given = ["--user", user, *(word for group in groups if ":" not in group for word in ("--group", group))]
@@ -393,23 +391,10 @@ def test_the_time_of_the_tests_is_what_they_say() -> None:
     assert NOW.isoformat().startswith(NOW_TEXT[:-1])
 
 
-def test_with_the_key_a_generated_claim_is_judged_by_the_author_of_its_template(run: CheckRunner) -> None:
-    (run.folder / "key").write_bytes(KEY)
-    (run.folder / "other").write_bytes(bytes(reversed(KEY)))
+def test_generated_claim_is_judged_by_the_author_of_its_template(run: CheckRunner) -> None:
     (run.folder / "policy.yaml").write_text(yaml.safe_dump({**OPS_ONLY, "generatedClaims": "enforce"}))
     words = ("--policy", "policy.yaml", "--user", CLAIM_CONTROLLER)
-    of_ops = generated(AT_BROKEN, author=OPS)
-    assert run(*words, "--key-file", "key", claim=of_ops)[0] == 0
-    assert run(*words, "--key-file", "key", claim=generated(AT_BROKEN, author=DANA))[0] == 1
-    for unknown in ((), ("--key-file", "other")):
-        code, output = run(*words, *unknown, claim=of_ops)
-        assert (code, "an unknown author" in output) == (1, True)
-
-
-def test_a_key_that_is_not_there_or_too_short_gives_two(run: CheckRunner, capsys: pytest.CaptureFixture[str]) -> None:
-    (run.folder / "short").write_bytes(b"short")
-    for name in ("absent", "short"):
-        assert check.run(["--key-file", name, "x.yaml"]) == 2
-        assert (
-            f"--key-file: {'[Errno 2]' if name == 'absent' else 'short: must have at least'}" in capsys.readouterr().err
-        )
+    assert run(*words, claim=generated(AT_BROKEN, author=OPS))[0] == 0
+    assert run(*words, claim=generated(AT_BROKEN, author=DANA))[0] == 1
+    code, output = run(*words, claim=generated(AT_BROKEN))
+    assert (code, "an unknown author" in output) == (1, True)

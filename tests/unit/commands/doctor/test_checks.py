@@ -17,13 +17,13 @@ from webhook.commands.doctor.checks import (
     Status,
     WebhookEntry,
     access_check,
-    authors_check,
+    author_policy_check,
     certificate_check,
     clock_check,
     deployment_check,
     evictor_check,
     exit_code,
-    key_check,
+    forgery_check,
     policy_check,
     probe_check,
     registration_check,
@@ -35,6 +35,7 @@ from webhook.commands.doctor.probe_cluster import policy_in_config_map
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.modes import InTree
 from webhook.policy.model import InTreeEvictor, Policy
+from webhook.policy.vap.author_policy import AUTHOR_POLICY
 
 NOW: Final = datetime(2026, 6, 1, 12, tzinfo=UTC)
 RULES: Final = "rules.validate.devicetaint.io"
@@ -104,10 +105,16 @@ def test_a_policy_that_is_there_already_was_not_refused_before() -> None:
         ("dial tcp 10.0.0.1:443: connect: connection refused", "no pod answers: kubectl -n ns get pods"),
         ('service "device-taint-webhook" not found', "Service is missing"),
         ("context deadline exceeded", "firewalls"),
-        ('Post "https://device-taint-webhook.device-taint-webhook.svc:443/validate?timeout=5s": EOF', "callers.md"),
-        ('Post "https://a.svc:443/validate": read tcp 10.0.0.1:1->10.0.0.2:2: connection reset by peer', "callers.md"),
-        ('Post "https://a.svc:443/validate": write tcp 10.0.0.1:1->10.0.0.2:2: write: broken pipe', "callers.md"),
-        ("the client certificate is for 'system:node:a', which is not in --client-names", "callers.md"),
+        (
+            'Post "https://device-taint-webhook.device-taint-webhook.svc:443/validate?timeout=5s": EOF',
+            "certs/README.md",
+        ),
+        (
+            'Post "https://a.svc:443/validate": read tcp 10.0.0.1:1->10.0.0.2:2: connection reset by peer',
+            "certs/README.md",
+        ),
+        ('Post "https://a.svc:443/validate": write tcp 10.0.0.1:1->10.0.0.2:2: write: broken pipe', "certs/README.md"),
+        ("the client certificate is for 'system:node:a', which is not in --client-names", "certs/README"),
     ],
 )
 def test_a_failed_call_comes_with_what_to_do(why: str, advice: str) -> None:
@@ -117,16 +124,40 @@ def test_a_failed_call_comes_with_what_to_do(why: str, advice: str) -> None:
     )
 
 
-def test_templates_get_an_author() -> None:
-    template = {"spec": {"metadata": {"annotations": {REQUESTED_BY: "{}"}}}}
-    assert said(authors_check(template, authenticates=True))[0] == "ok"
-    templates: list[dict[str, Any]] = [{}, {"spec": {"metadata": {}}}]
-    assert [said(authors_check(each, authenticates=True))[0] for each in templates] == ["warn", "warn"]
+# --- authors ------------------------------------------------------------------------------------
+
+FORGED = '{"username":"nobody"}'
 
 
-def test_templates_without_authors_are_no_second_problem_where_callers_are_not_known() -> None:
-    status, text = said(authors_check({}, authenticates=False))
-    assert (status, text) == ("ok", "writes no authors into templates, because API servers do not authenticate")
+def test_author_policy_says_why_authors_are_not_proved() -> None:
+    assert said(author_policy_check("")) == ("ok", "API servers refuse templates that name another author")
+    assert said(author_policy_check("no policy")) == ("warn", "no policy: template authors are unknown")
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "author", "status", "text"),
+    [
+        (
+            403,
+            f"ValidatingAdmissionPolicy '{AUTHOR_POLICY}' with binding ... denied",
+            None,
+            "ok",
+            "refused a forged author",
+        ),
+        (201, "", FORGED, "fail", "the API server accepted a forged author"),
+        (201, "", '{"username":"me"}', "warn", "not checked: the forged author was replaced"),
+        (201, "", None, "warn", "not checked: the forged author was replaced"),
+        (403, 'User "visitor" cannot create', None, "warn", 'not checked, permission denied: User "visitor" cannot'),
+        (500, "away", None, "warn", "not checked: away"),
+    ],
+)
+def test_forged_author_must_be_refused_by_our_policy(
+    code: int, message: str, author: str | None, status: str, text: str
+) -> None:
+    answer = {"spec": {"metadata": {"annotations": {REQUESTED_BY: author}}}} if author else {"spec": {"metadata": None}}
+    found, said_of_it = said(forgery_check(FORGED, code, message, answer))
+    assert found == status
+    assert text in said_of_it
 
 
 # --- registration and certificates --------------------------------------------------------------
@@ -235,13 +266,12 @@ def test_a_worker_need_not_be_there() -> None:
     assert said(deployment_check("x", None, "ns", needed=True))[0] == "warn"
 
 
-def test_access_and_key() -> None:
+def test_access() -> None:
     assert said(access_check([], 7)) == ("ok", "service accounts have all 7 rights that they need")
     assert said(access_check([MissingRight("a", "get x"), MissingRight("b", "list y")], 7)) == (
         "fail",
         "a may not get x; b may not list y",
     )
-    assert [said(key_check(size))[0] for size in (None, 0, 32)] == ["fail", "warn", "ok"]
 
 
 # --- policy and evictor -------------------------------------------------------------------------

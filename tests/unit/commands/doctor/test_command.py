@@ -19,7 +19,7 @@ from webhook.commands.doctor import command as doctor
 from webhook.commands.doctor import run as printing
 from webhook.commands.doctor.access import RIGHTS, Right
 from webhook.commands.doctor.checks import AHEAD_CODE, PROBE_CODE, Check, Status
-from webhook.commands.doctor.probes import address_of, policy_probe, probe, with_time
+from webhook.commands.doctor.probes import address_of, forged_template, policy_probe, probe, with_time
 from webhook.config.namespace import policy_config_map
 
 if TYPE_CHECKING:
@@ -81,6 +81,12 @@ def test_every_probe_is_worth_the_advice_that_marks_an_answer(sort: str, version
     decision = _judged(probe(sort, version, "default").obj)
     assert decision.allowed
     assert PROBE_CODE in {finding.code for finding in decision.findings}
+
+
+@pytest.mark.parametrize("version", SERVED_VERSIONS)
+def test_forged_template_has_no_other_fault(version: str) -> None:
+    (finding,) = _judged(forged_template(version, "ns").obj).findings
+    assert (finding.rule, "names another author" in finding.error.detail) == ("requestedBy", True)
 
 
 @pytest.mark.parametrize(("seconds", "ahead"), [(50, False), (70, True)])

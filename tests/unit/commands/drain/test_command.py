@@ -204,16 +204,16 @@ def test_cluster_that_cannot_be_read_for_a_while_is_asked_again(
 # --- before anything is watched -----------------------------------------------------------------
 
 
-def test_refusal_with_a_code_says_what_to_run(verb: VerbRunner, rule_server: RuleServer) -> None:
-    text = 'hits 2 pods; narrow the selector, or to go ahead, set annotation devicetaint.io/confirm-impact to "v1.1.x"'
+def test_refusal_with_a_text_says_what_to_run(verb: VerbRunner, rule_server: RuleServer) -> None:
+    text = 'hits 2 pods; or to go ahead, set annotation devicetaint.io/confirm-impact to "v1 devices=2 of=x"'
     rule_server.refusals = [status(403, "Forbidden", text)]
     code, output, error = drain(verb, "node-0")
     assert (code, output) == (1, "")
-    assert error.endswith("run:\n\n  kubectl dtaint drain --interval 7 node-0 --confirm=v1.1.x\n")
+    assert error.endswith("run:\n\n  kubectl dtaint drain --interval 7 node-0 '--confirm=v1 devices=2 of=x'\n")
 
 
 def test_code_for_another_rule_is_wrong_usage(verb: VerbRunner, rule_server: RuleServer) -> None:
-    code, _, error = drain(verb, "node-0", "--confirm", "other=v1.1")
+    code, _, error = drain(verb, "node-0", "--confirm", "other=v1 devices=1")
     assert (code, rule_server.sent) == (2, [])
     assert "this command writes no such rule" in error
 

@@ -106,8 +106,9 @@ def test_json_has_every_pod(run_preview: PreviewRunner) -> None:
                     "findings": [],
                     "confirmation": {
                         "answer": "notAsked",
-                        "code": None,
-                        "message": "only the webhook issues one; ask the cluster by leaving out --dump",
+                        "text": "v1 devices=1 claims=1 pods=1 namespaces=1 of=frhcsn2rcj3h2ny6",
+                        "message": "a dump does not tell who would write the rule, and so not whether it must be"
+                        " confirmed",
                     },
                 }
             ],
@@ -146,7 +147,7 @@ def test_an_effect_that_does_nothing_is_shown_as_if_it_was_no_execute(effect: st
     assert (code, "  evicted         4 pods\n" in output) == (0, True)
     known = "effect None does nothing; if it were NoExecute:"
     assert (known if effect == "None" else 'effect "Melt" acts as None, which does nothing; if it were') in output
-    assert output.endswith("no confirmation code: a rule that does nothing needs none\n")
+    assert "to confirm this impact, add this annotation:\n" in output
 
 
 def test_without_the_in_tree_controller_our_worker_evicts(run_preview: PreviewRunner) -> None:

@@ -1,4 +1,4 @@
-"""`preview` of a cluster: what it asks an API server for, what it does without, and the code that confirms."""
+"""`preview` of a cluster: what it asks an API server for, what it does without, and the text that confirms."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import yaml
 from tests.builders import (
     DRIVER,
     KEY,
+    decoded,
     make_admission_request,
     make_context,
     make_meta,
@@ -21,12 +22,14 @@ from tests.builders import (
 from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.preview_runner import CLAIMS, CLUSTER, OUT_OF_TREE, PODS, SLICES, UNUSED, pool_slice, rule
 from webhook.admission.chain import validate
+from webhook.admission.confirmation import digest_of, read_text
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.commands.preview import command as preview
 from webhook.commands.preview import from_cluster as preview_cluster
 from webhook.files.dump import Stock
 from webhook.files.read import parse
 from webhook.inventory.state import Sight
+from webhook.policy.model import ImpactLimits, ImpactSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +39,8 @@ if TYPE_CHECKING:
 GROUP = "/apis/resource.k8s.io"
 RULES = f"{GROUP}/v1/devicetaintrules"
 CONFIG_MAP = "/api/v1/namespaces/device-taint-webhook/configmaps/device-taint-webhook-policy"
-CODE = "v1.1780574400.8.4.4.1.Zy56Zm-poDWUIgdIdzr7Xh6h2doF_opfCQ"
+TEXT = "v1 devices=8 claims=4 pods=4 namespaces=1 of=abcdefgh234567yz"
+TO_CONFIRM = f'to confirm this impact, add this annotation:\n  devicetaint.io/confirm-impact: "{TEXT}"\n'
 ASK = ("--kubeconfig", "kubeconfig")
 
 
@@ -75,7 +79,7 @@ def test_a_cluster_tells_what_its_dump_tells(
 ) -> None:
     api_server.forgetful = forgetful
     live, dumped = told_by_cluster(run_preview), run_preview.told(rule(), dump=CLUSTER)
-    assert live.pop("confirmation") == {"answer": "granted", "code": None, "message": None}
+    assert live.pop("confirmation") == {"answer": "granted", "text": None, "message": None}
     assert dumped.pop("confirmation")["answer"] == "notAsked"
     assert live == dumped
 
@@ -124,83 +128,93 @@ def test_stored_patch_that_cannot_be_read_fails(api_server: ApiServer, run_previ
     assert (code, output) == (2, "")
 
 
-# --- the code -----------------------------------------------------------------------------------
+# --- the text -----------------------------------------------------------------------------------
 
 
-def test_the_webhooks_refusal_gives_the_code(api_server: ApiServer, run_preview: PreviewRunner) -> None:
-    """However long the refusal is: the code stands at its end, beyond what errors in logs show of it."""
+def test_the_webhooks_refusal_gives_the_text(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+    """However long the refusal is: the text stands at its end, beyond what errors in logs show of it."""
     padding = "; the policy has more to say" * 60
-    text = f'denied the request: hits 8 devices{padding}, set annotation devicetaint.io/confirm-impact to "{CODE}"'
+    text = f'denied the request: hits 8 devices{padding}, set annotation devicetaint.io/confirm-impact to "{TEXT}"'
     api_server.verdict = status(403, text)
     code, output = ask(run_preview, rule())
     assert code == 0
-    assert output.endswith(
-        f'dry run: refused: {text}\nto go ahead, add this annotation:\n  devicetaint.io/confirm-impact: "{CODE}"\n'
-    )
+    assert output.endswith(f"dry run: refused: {text}\n{TO_CONFIRM}")
     assert told_by_cluster(run_preview)["confirmation"] == {
         "answer": "needsConfirmation",
-        "code": CODE,
+        "text": TEXT,
         "message": text,
     }
 
 
-def test_the_code_is_found_in_what_the_guard_says(api_server: ApiServer, run_preview: PreviewRunner) -> None:
+def test_the_text_is_found_in_what_the_guard_says(api_server: ApiServer, run_preview: PreviewRunner) -> None:
     stock = Stock()
     stock.add(parse("dump.yaml", yaml.safe_dump_all(CLUSTER).encode()).manifests)
-    context = make_context(sight=Sight(stock.inventory), key=b"0123456789abcdef")
+    context = make_context(sight=Sight(stock.inventory))
     asked = rule(selector={})
     decision = validate(make_admission_request(asked), context)
     api_server.verdict = status(decision.code, "; ".join(str(error) for error in decision.errors))
     _, output = ask(run_preview, asked)
-    code = output.splitlines()[-1].split('"')[1]
-    confirmed = rule(selector={}, annotations={CONFIRM_IMPACT: code})
+    confirmed = rule(selector={}, annotations={CONFIRM_IMPACT: text_at_the_end(output)})
     assert validate(make_admission_request(confirmed), context).allowed
 
 
-def softened_by(request: tuple[str, str, Any], refusal: tuple[int, Any]) -> tuple[int, Any]:
-    """What a webhook makes of a rule; one with a code that it does not know is refused."""
+def text_at_the_end(output: str) -> str:
+    return output.splitlines()[-1].split('"')[1]
+
+
+@pytest.mark.parametrize("effect", ["NoExecute", "None"])
+def test_a_dump_gives_a_text_that_the_guard_takes(effect: str, run_preview: PreviewRunner) -> None:
+    stock = Stock()
+    stock.add(parse("dump.yaml", yaml.safe_dump_all(CLUSTER).encode()).manifests)
+    limits = ImpactSettings(limits=(ImpactLimits(pods=0),))
+    context = make_context(sight=Sight(stock.inventory), impact=limits)
+    _, output = run_preview(rule(effect, selector={}), dump=CLUSTER)
+    confirmed = rule("NoExecute", selector={}, annotations={CONFIRM_IMPACT: text_at_the_end(output)})
+    assert validate(make_admission_request(confirmed), context).allowed
+
+
+def softened(request: tuple[str, str, Any]) -> tuple[int, Any]:
+    """What a webhook makes of a rule."""
     sent = request[2]
-    annotations = sent["metadata"].get("annotations") or {}
-    if CONFIRM_IMPACT in annotations:
-        return refusal
     marks = {"devicetaint.io/evict": "true", "devicetaint.io/softened-from": "NoExecute"}
     taint = {**sent["spec"]["taint"], "effect": "NoSchedule"}
-    metadata = {**sent["metadata"], "annotations": {**annotations, **marks}}
+    metadata = {**sent["metadata"], "annotations": {**(sent["metadata"].get("annotations") or {}), **marks}}
     return 201, {**sent, "metadata": metadata, "spec": {**sent["spec"], "taint": taint}}
 
 
-@pytest.mark.parametrize(
-    ("refusal", "code"),
-    [
-        (status(403, f'hits 8 devices, set annotation devicetaint.io/confirm-impact to "{CODE}"'), CODE),
-        (status(403, "the webhook has no key yet"), None),
-        ((201, {}), None),
-    ],
-)
-def test_rule_that_is_softened_is_asked_about_again_for_its_code(
-    refusal: tuple[int, Any],
-    code: str | None,
-    api_server: ApiServer,
-    run_preview: PreviewRunner,
-    monkeypatch: pytest.MonkeyPatch,
+def test_rule_that_is_softened_has_a_text_that_confirms_it_as_it_was_sent(
+    api_server: ApiServer, run_preview: PreviewRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(method: str, target: str, body: bytes) -> tuple[int, Any]:
         api_server.sent.append((method, target, json.loads(body)))
-        return softened_by(api_server.sent[-1], refusal)
+        return softened(api_server.sent[-1])
 
     monkeypatch.setattr(api_server, "write", write)
-    given = told_by_cluster(run_preview, rule(annotations={"devicetaint.io/owner": "ops"}))["confirmation"]
-    assert given == {"answer": "softened", "code": code, "message": None}
-    assert [sent["metadata"]["annotations"] for _, _, sent in api_server.sent] == [
-        {"devicetaint.io/owner": "ops"},
-        {"devicetaint.io/owner": "ops", CONFIRM_IMPACT: "renew"},
-    ]
     exit_code, output = ask(run_preview, rule())
     assert exit_code == 0
-    text = "dry run: accepted as NoSchedule with annotation devicetaint.io/evict, by the policy\n"
-    if code is not None:
-        text += f'to confirm its impact, add this annotation:\n  devicetaint.io/confirm-impact: "{CODE}"\n'
-    assert output.endswith(text)
+    assert len(api_server.sent) == 1
+    assert "dry run: accepted as NoSchedule with annotation devicetaint.io/evict, by the policy\n" in output
+    given, _ = decoded(rule())
+    said = read_text(text_at_the_end(output))
+    assert said is not None
+    assert said.of == digest_of(given, given.meta.name, None)
+
+
+def test_rule_that_the_worker_has_stopped_has_a_text_though_the_cluster_accepts_it(
+    api_server: ApiServer, run_preview: PreviewRunner
+) -> None:
+    conditions = [
+        {"type": "devicetaint.io/Eviction", "status": "False", "reason": "Stopped"},
+        {"type": "devicetaint.io/EvictedPods", "status": "True", "message": "96"},
+    ]
+    stored = rule(meta=make_meta("unhealthy-gpu", resourceVersion="7", uid="u")) | {
+        "status": {"conditions": conditions}
+    }
+    api_server.collections[RULES] = [bare(stored)]
+    api_server.objects[f"{RULES}/unhealthy-gpu"] = stored
+    given = told_by_cluster(run_preview)["confirmation"]
+    assert given["answer"] == "granted"
+    assert " done=96 of=" in given["text"]
 
 
 def test_a_new_rule_is_sent_as_it_is_and_only_to_try(api_server: ApiServer, run_preview: PreviewRunner) -> None:

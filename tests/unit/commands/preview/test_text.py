@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 EVICT = {"devicetaint.io/evict": "true"}
 HIT = make_taint(effect="NoExecute", time_added=None)
-NO_CODE = "no confirmation code: only the webhook issues one; ask the cluster by leaving out --dump\n"
+NO_DRY_RUN = (
+    "no dry run: a dump does not tell who would write the rule, and so not whether it must be confirmed\n"
+    "to confirm this impact, add this annotation:\n"
+)
 LAST_DEVICE = (
     "asked.yaml:7:5: warning: spec.deviceSelector: leaves driver gpu.example.com no device without a taint: claims for "
     "its devices wait, unless they tolerate [DT204]\n"
@@ -50,7 +53,8 @@ web/serve     ReplicaSet/serve-5d       1000   node-0/gpu-2         tolerates   
 op=Exists
 ml/ending     -                            0   node-1/gpu-2         terminating   already leaving
 
-{NO_CODE}""",
+{NO_DRY_RUN}  devicetaint.io/confirm-impact: "v1 devices=8 claims=6 pods=5 namespaces=2 unknown=1 of=wruuxq7qkscsnayc"
+""",
     )
 
 
@@ -82,7 +86,8 @@ web/serve     node-0/gpu-2         tolerates     gpu.example.com/unhealthy:NoExe
 web/sloppy    node-0/gpu-3         tolerates     gpu.example.com/unhealthy op=Exists: a replacement would land on the \
 same device
 
-{NO_CODE}""",
+{NO_DRY_RUN}  devicetaint.io/confirm-impact: "v1 devices=8 claims=5 pods=4 namespaces=1 unknown=1 of=odjkwn74w626x7fx"
+""",
     )
 
 
@@ -103,7 +108,8 @@ web/serve    ReplicaSet/serve-5d       1000   node-0/gpu-2         stays   NoSch
 web/sloppy   -                            0   node-0/gpu-3         stays   NoSchedule evicts no pods
 
 """
-        + NO_CODE,
+        + NO_DRY_RUN
+        + '  devicetaint.io/confirm-impact: "v1 devices=4 claims=0 pods=0 namespaces=0 of=ze5h4lpk3uhhnkki"\n',
     )
 
 
@@ -142,7 +148,8 @@ schedulers for every device [DT012]
   note: without a selector no pod is evicted, but schedulers of 1.33 to 1.37 allocate none of the 8 devices
 
 """
-        + NO_CODE,
+        + NO_DRY_RUN
+        + '  devicetaint.io/confirm-impact: "v1 devices=8 claims=0 pods=0 namespaces=0 of=gocv76ioq7zdof7n"\n',
     )
 
 
@@ -185,4 +192,4 @@ def test_every_object_of_a_file_is_told(run_preview: PreviewRunner) -> None:
     code, output = run_preview(asked, "-o", "json")
     assert (code, [each["name"] for each in json.loads(output)["previews"]]) == (0, ["a", "b"])
     _, output = run_preview(asked)
-    assert "leaving out --dump\n\nasked.yaml:15:3: DeviceTaintRule b: " in output
+    assert 'of=4q3f2jp5vn57o374"\n\nasked.yaml:15:3: DeviceTaintRule b: ' in output

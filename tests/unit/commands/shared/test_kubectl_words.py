@@ -1,6 +1,8 @@
-"""Devices, taints, codes and ages as they are written on a command line."""
+"""Devices, taints, confirmations and ages as they are written on a command line."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
@@ -8,12 +10,12 @@ from webhook.api.rules import DeviceSelector
 from webhook.commands.shared.addresses import DeviceAddress, as_device_address
 from webhook.commands.shared.ages import human_duration
 from webhook.commands.shared.confirmations import (
-    GivenCode,
-    NeededCode,
+    GivenText,
+    NeededText,
     as_confirmation,
-    codes_by_rule,
     confirming_text,
-    needed_code,
+    needed_text,
+    texts_by_rule,
 )
 from webhook.commands.shared.rule_objects import WantedRule
 from webhook.commands.shared.taint_specs import (
@@ -149,58 +151,63 @@ def test_rules_for_different_taints_have_different_names() -> None:
     assert len(names) == 18
 
 
-# --- codes --------------------------------------------------------------------------------------
+# --- confirmations ------------------------------------------------------------------------------
+
+TEXT = "v1 devices=4 claims=4 pods=4 namespaces=1 of=abcdefgh234567yz"
+OTHER = "v1 devices=9 claims=9 pods=9 namespaces=1 protected=kube-system done=7 of=abcdefgh234567yz"
 
 
-def test_codes_go_to_their_rules() -> None:
-    assert as_confirmation("v1.1.2") == GivenCode("", "v1.1.2")
-    assert as_confirmation("a-rule=v1.1.2") == GivenCode("a-rule", "v1.1.2")
-    assert codes_by_rule([GivenCode("", "v1.x")], ["a"]) == {"a": "v1.x"}
-    assert codes_by_rule([GivenCode("b", "v1.y"), GivenCode("a", "v1.x")], ["a", "b"]) == {"a": "v1.x", "b": "v1.y"}
-    with pytest.raises(ValueError, match=r"needs RULE=CODE, since there are several rules: a, b"):
-        codes_by_rule([GivenCode("", "v1.x")], ["a", "b"])
+def test_texts_go_to_their_rules() -> None:
+    assert as_confirmation(TEXT) == GivenText("", TEXT)
+    assert as_confirmation(f"a-rule={TEXT}") == GivenText("a-rule", TEXT)
+    assert texts_by_rule([GivenText("", TEXT)], ["a"]) == {"a": TEXT}
+    assert texts_by_rule([GivenText("b", OTHER), GivenText("a", TEXT)], ["a", "b"]) == {"a": TEXT, "b": OTHER}
+    with pytest.raises(ValueError, match=r"needs RULE=TEXT, since there are several rules: a, b"):
+        texts_by_rule([GivenText("", TEXT)], ["a", "b"])
     with pytest.raises(ValueError, match="this command writes no such rule, but a"):
-        codes_by_rule([GivenCode("c", "v1.x")], ["a"])
-    with pytest.raises(ValueError, match="must be the code"):
-        as_confirmation("yes")
+        texts_by_rule([GivenText("c", TEXT)], ["a"])
 
 
-def test_code_is_found_in_a_refusal() -> None:
-    text = 'narrow the selector, or {} set annotation devicetaint.io/confirm-impact to "v1.1.2-x_y" (rule impact)'
-    assert needed_code("a", text.format("to go ahead,")) == NeededCode("a", "v1.1.2-x_y", by_another=False)
-    assert needed_code("a", text.format("to go ahead, another user must")) == NeededCode(
-        "a", "v1.1.2-x_y", by_another=True
-    )
-    assert needed_code("a", "an empty selector is every device") is None
+@pytest.mark.parametrize("text", ["yes", "", "a=", "a=yes", "v1", "v1.1.2", "=", "a=v1.1.2"])
+def test_anything_else_is_no_confirmation(text: str) -> None:
+    with pytest.raises(ValueError, match="must be the text that a refusal contains"):
+        as_confirmation(text)
 
 
-def test_command_that_confirms_is_the_same_without_dry_run_and_old_codes() -> None:
+@pytest.mark.parametrize("text", [TEXT, OTHER])
+def test_text_is_found_in_a_refusal(text: str) -> None:
+    said = f'narrow the selector, or {{}} set annotation devicetaint.io/confirm-impact to "{text}" (rule impact)'
+    assert needed_text("a", said.format("to go ahead,")) == NeededText("a", text, by_another=False)
+    another = said.format("to go ahead, one of the policy's confirmers must")
+    assert needed_text("a", another) == NeededText("a", text, by_another=True)
+    assert needed_text("a", "an empty selector is every device") is None
+    assert needed_text("a", json.dumps(said)) == NeededText("a", text, by_another=False)
+
+
+def test_command_that_confirms_is_the_same_without_dry_run_and_old_texts() -> None:
     words = [
         "a.b/c",
         "--all",
         "k=it's:None",
         "--dry-run",
         "server",
-        "--confirm=v1.old",
+        f"--confirm={OTHER}",
         "-ojson",
         "-o",
         "yaml",
         "--for",
         "2h",
     ]
-    text = confirming_text(
-        "kubectl dtaint taint", words, [NeededCode("r", "v1.new", by_another=False)], {"r": "v1.old"}, 1
-    )
-    command = """kubectl dtaint taint a.b/c --all 'k=it'"'"'s:None' --for 2h --confirm=v1.new"""
+    text = confirming_text("kubectl dtaint taint", words, [NeededText("r", TEXT, by_another=False)], {"r": OTHER}, 1)
+    command = f"""kubectl dtaint taint a.b/c --all 'k=it'"'"'s:None' --for 2h '--confirm={TEXT}'"""
     assert text == f"To confirm exactly this impact, run:\n\n  {command}\n"
 
 
-def test_command_that_confirms_several_rules_names_them_and_keeps_other_codes() -> None:
-    needed = [NeededCode("r", "v1.new", by_another=True)]
-    text = confirming_text("x", ["k:None"], needed, {"q": "v1.q"}, 2)
-    assert (
-        text
-        == "To confirm exactly this impact, have another user run:\n\n  x k:None --confirm=q=v1.q --confirm=r=v1.new\n"
+def test_command_that_confirms_several_rules_names_them_and_keeps_other_texts() -> None:
+    text = confirming_text("x", ["k:None"], [NeededText("r", TEXT, by_another=True)], {"q": OTHER}, 2)
+    assert text == (
+        "To confirm exactly this impact, have one of the policy's confirmers run:\n\n"
+        f"  x k:None '--confirm=q={OTHER}' '--confirm=r={TEXT}'\n"
     )
 
 

@@ -16,13 +16,13 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.owners import Owner
 from webhook.api.pod_groups import ALL, PodGroup
 from webhook.api.pods import Pod, PodClaim
-from webhook.api.rules import EVICTIONS_PER_SECOND, Condition, DeviceSelector
+from webhook.api.rules import EVICTED_PODS, EVICTIONS_PER_SECOND, Condition, DeviceSelector
 from webhook.api.selectors import LabelRequirement, LabelSelector
 from webhook.commands.status.objects import HeldNamespace, StatusObjects
 from webhook.commands.status.report import lines_of
 from webhook.commands.status.states import PodState, WaitKind
 from webhook.commands.status.views import StatusSettings, guessed_mode
-from webhook.eviction.conditions import EVICTED_PODS, EVICTION
+from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import InTree, Mode
 from webhook.inventory.matching import Evictor
 from webhook.policy.model import BUILTIN, EvictionProfile, EvictionWindow, NamespaceMatch, Pause, Policy

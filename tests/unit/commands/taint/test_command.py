@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,8 @@ GPU = "gpu.example.com/node-0/gpu-0"
 SPEC = f"{ECC}=double-bit:NoSchedule"
 NAME = "node-0-gpu-0-ecc-noschedule-407580ce"
 FULL_NAME = f"devicetaintrule.resource.k8s.io/{NAME}"
-CODE = 'hits 2 pods; narrow the selector, or to go ahead, set annotation devicetaint.io/confirm-impact to "{}"'
+TEXT = "v1 devices=2 claims=2 pods=2 namespaces=1 of=abcdefgh234567yz"
+REFUSAL = 'hits 2 pods; narrow the selector, or to go ahead, set annotation devicetaint.io/confirm-impact to "{}"'
 
 
 def sent(rule_server: RuleServer) -> list[tuple[str, str, Any]]:
@@ -173,15 +175,15 @@ def test_rule_of_a_controller_is_not_overwritten(verb: VerbRunner, rule_server: 
 
 
 def test_refusal_with_a_code_says_what_to_run(verb: VerbRunner, rule_server: RuleServer) -> None:
-    rule_server.refusals = [status(403, "Forbidden", CODE.format("v1.1.2.x-y"))]
+    rule_server.refusals = [status(403, "Forbidden", REFUSAL.format(TEXT))]
     code, output, error = verb("taint", GPU, SPEC, "--dry-run=server")
     assert (code, output) == (1, "")
-    command = f"kubectl dtaint taint {GPU} {SPEC} --confirm=v1.1.2.x-y"
+    command = f"kubectl dtaint taint {GPU} {SPEC} '--confirm={TEXT}'"
     assert error.endswith(f"To confirm exactly this impact, run:\n\n  {command}\n")
     assert error.startswith("Error from server (Forbidden): hits 2 pods; narrow the selector")
-    verb.output(*command.split()[2:])
+    verb.output(*shlex.split(command)[2:])
     *_, (_, _, rule) = sent(rule_server)
-    assert rule["metadata"]["annotations"] == {"devicetaint.io/confirm-impact": "v1.1.2.x-y"}
+    assert rule["metadata"]["annotations"] == {"devicetaint.io/confirm-impact": TEXT}
 
 
 def test_rules_that_were_written_before_another_was_refused_do_not_stand_in_the_way(
@@ -190,19 +192,19 @@ def test_rules_that_were_written_before_another_was_refused_do_not_stand_in_the_
     """The window of the guard counts what is written, and no dry runs."""
     fine = (200, {"kind": "DeviceTaintRule"})
     rule_server.refusals = [fine, fine]
-    rule_server.refusals.append(status(403, "Forbidden", CODE.format("v1.1.x")))
+    rule_server.refusals.append(status(403, "Forbidden", REFUSAL.format(TEXT)))
     code, output, error = verb("taint", GPU, "a:None", "b:None")
     assert (code, len(output.splitlines()), len(rule_server.rules)) == (1, 1, 1)
     assert "No rule was written" not in error
-    command = error.splitlines()[-1].split()
+    command = shlex.split(error.splitlines()[-1])
     assert command[:-1] == ["kubectl", "dtaint", "taint", GPU, "a:None", "b:None"]
     output = verb.output(*command[2:])
     assert [line.split()[1] for line in output.splitlines()] == ["tainted", "already"]
     assert len(rule_server.rules) == 2
 
 
-def test_code_for_a_rule_that_is_not_written_is_wrong_usage(verb: VerbRunner) -> None:
-    code, _, error = verb("taint", GPU, SPEC, "--confirm", "other=v1.1")
+def test_text_for_a_rule_that_is_not_written_is_wrong_usage(verb: VerbRunner) -> None:
+    code, _, error = verb("taint", GPU, SPEC, "--confirm", "other=v1 devices=1")
     assert (code, "this command writes no such rule" in error) == (2, True)
 
 

@@ -143,7 +143,7 @@ def test_new_leader_does_not_count_what_was_evicted_before_the_rule_was_judged_a
     """M8: a rule that moved to another node may evict 45 pods there, also under a new leader."""
 
     def world_with(*names: str) -> World:
-        world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(50, None))
+        world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(50, None, confirmed=False))
         for name in names:
             for number in range(45):
                 pod_name = f"{name}-{number}"

@@ -14,7 +14,7 @@ from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.patched import POOL_0, TOGETHER, counted, drop, fill, limited, name_of, part, stopped
 from tests.unit.eviction.slow import UNSURE, SlowAnswers, slow
 from tests.unit.eviction.world import FREE, World
-from webhook.eviction.conditions import COUNTED_PODS, EVICTED_PODS
+from webhook.api.rules import COUNTED_PODS, EVICTED_PODS
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult, PodRef
 

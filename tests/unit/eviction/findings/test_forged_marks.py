@@ -72,7 +72,7 @@ def test_rule_that_names_another_as_its_owner_stops_nothing(forged: DeviceTaintR
 
 def _patched() -> World:
     world = limited(0, {"code": 4})
-    world.set_patch(patch(PATCH, DeviceSelector(DRIVER, "node-0"), code="code"))
+    world.set_patch(patch(PATCH, DeviceSelector(DRIVER, "node-0"), text="code"))
     fill(world, 0, pods=4)
     fill(world, 1, pods=2)
     return world
@@ -108,7 +108,7 @@ def test_patch_that_is_known_late_keeps_only_the_rules_that_it_would_write() -> 
     world.add(part(0), part(1))
     world.advance(60)
     assert world.evicted == [], "nobody knows the patch, so both count together"
-    world.set_patch(patch(PATCH, DeviceSelector(DRIVER, "node-0"), code="code"))
+    world.set_patch(patch(PATCH, DeviceSelector(DRIVER, "node-0"), text="code"))
     world.advance(60)
     assert len(world.evicted) == 4
     assert stopped(world, part(1).meta.name).startswith("hits 2 pods")

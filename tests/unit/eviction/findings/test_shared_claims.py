@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from tests.builders import DRIVER, KEY, NOW
+from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
-from webhook.admission.confirmation import CodeSubject, ImpactToConfirm, Numbers, make_code, read_code
+from webhook.admission.confirmation import Numbers
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.api.pods import PodClaim
-from webhook.api.rules import CONFIRM_IMPACT, DeviceSelector
-from webhook.eviction.ceiling import Confirmation, ceiling_of
+from webhook.api.rules import DeviceSelector
+from webhook.eviction.ceiling import Confirmed, ceiling_of
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.inventory.impact import Taint, impact_of
@@ -25,8 +24,7 @@ from webhook.policy.model import EvictionProfile, Policy
 if TYPE_CHECKING:
     from webhook.api.claims import ResourceClaim
     from webhook.api.pods import Pod
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.eviction.ports import Ceiling, PodRef
+    from webhook.eviction.ports import PodRef
 
 SHARED = "shared-claim"
 GROUP = Consumer("scheduling.k8s.io", "podgroups", "gang", "uid-gang")
@@ -191,23 +189,15 @@ def test_pods_whose_claim_a_pod_group_holds_are_not_evicted() -> None:
 
 
 def test_confirmed_rule_on_claims_of_a_pod_group_is_not_stopped() -> None:
-    """H6: the code confirms no pods for a PodGroup of unknown size, so its pods do not count against the ceiling."""
-
-    def ceiling(confirmed: DeviceTaintRule) -> Ceiling | None:
-        code = read_code(confirmed.meta.annotations[CONFIRM_IMPACT])
-        assert code is not None
-        return ceiling_of(confirmed, Policy(), lambda: Numbers(0, 0, 0, 0), Confirmation(code.numbers))
-
-    world = World(Mode.REPLACEMENT, FREE, ceiling_of=ceiling)
+    """H6: the text confirms no pods for a PodGroup of unknown size, so its pods do not count against the ceiling."""
+    world = World(Mode.REPLACEMENT, FREE)
     gang(world, 8)
-    plain = rule()
-    assert plain.selector is not None
-    impact = impact_of(world.inventory, plain.selector, Taint.of_rule(plain, in_tree=False), NOW)
-    numbers = Numbers(impact.devices, len(impact.claims), len(impact.pods), len(impact.namespaces))
-    confirmed = CodeSubject("rule", plain.selector, KEY, "", "NoExecute", None)
-    hit = ImpactToConfirm(numbers, impact.namespaces, frozenset())
-    code = make_code(confirmed, hit, "anna", NOW + timedelta(days=3), b"k" * 32)
-    world.add(structs.replace(plain, meta=structs.replace(plain.meta, annotations={CONFIRM_IMPACT: code})))
+    confirmed = rule()
+    impact = impact_of(world.inventory, confirmed.selector, Taint.of_rule(confirmed, in_tree=False), NOW)
+    ceiling = ceiling_of(confirmed, Policy(), lambda: Numbers(0, 0, 0, 0), Confirmed(len(impact.pods), 1))
+    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: ceiling)
+    gang(world, 8)
+    world.add(confirmed)
     world.advance(60)
     assert world.condition("rule")[1] != "Stopped"
 

@@ -1,0 +1,148 @@
+"""Texts that confirm a patch, and what is remembered of a patch that was admitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import DRIVER, KEY, make_taint
+from tests.unit.admission.guarding import OTHER, UNKNOWN, UNREADABLE, allowing, over, refusals, text_in
+from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, ask_patch, cel, evicting, known, patching, racks
+from webhook.inventory.extent import names_of
+from webhook.inventory.fates import DeviceNames
+from webhook.inventory.impact import Impact
+from webhook.policy.model import ImpactLimits, ImpactSettings, RequesterMatch, TaintMatch
+
+FOUR_PODS = "hits 8 devices, 4 pods in 1 namespace"
+
+
+def test_text_confirms_the_patch() -> None:
+    limits = allowing(pods=3)
+    text = text_in(ask_patch(patching(cel(FIRST)), impact=limits))
+    confirmed = ask_patch(patching(cel(FIRST), text=text), impact=limits)
+    assert confirmed.allowed
+    assert confirmed.annotations["impact"].endswith(" over=limit:pods confirmed")
+    assert confirmed.assumed is not None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"name": "another"}, id="name"),
+        pytest.param({"filter_": cel(f"{FIRST} && true")}, id="filter"),
+        pytest.param({"taints": [evicting(value="v")]}, id="value"),
+        pytest.param({"taints": [evicting(key="o.example.com/k")]}, id="key"),
+        pytest.param({"taints": [evicting(), make_taint()]}, id="a taint more"),
+        pytest.param({"taints": [evicting(time_added="2026-06-01T11:58:59Z")]}, id="an old time"),
+    ],
+)
+def test_text_is_for_this_patch_alone(changed: Any) -> None:
+    limits = allowing(pods=3)
+    text = text_in(ask_patch(patching(cel(FIRST)), impact=limits))
+    taints = changed.pop("taints", [evicting()])
+    patch = patching(changed.pop("filter_", cel(FIRST)), *taints, text=text, **changed)
+    assert any(found.startswith(OTHER) for found in refusals(ask_patch(patch, impact=limits)))
+
+
+@pytest.mark.parametrize("time", ["2026-06-01T11:59:00Z", "2026-06-01T12:00:30Z"])
+def test_text_holds_whatever_the_time_as_long_as_it_is_not_back_dated(time: str) -> None:
+    """Clocks may differ by a minute."""
+    limits = allowing(pods=3)
+    text = text_in(ask_patch(patching(cel(FIRST)), impact=limits))
+    assert ask_patch(patching(cel(FIRST), evicting(time_added=time), text=text), impact=limits).allowed
+
+
+def test_text_for_less_is_refused() -> None:
+    limits = allowing(pods=1)
+    text = text_in(ask_patch(patching(cel(FIRST)), impact=limits, cluster=racks(2)))
+    decision = ask_patch(patching(cel(FIRST), text=text), impact=limits)
+    assert any(found.startswith("was printed for less: now 4 devices (at most 3)") for found in refusals(decision))
+
+
+def test_text_for_far_more_is_refused_also_where_none_is_needed() -> None:
+    text = text_in(ask_patch(patching(), impact=allowing(pods=0), cluster=racks(100)))
+    for old in (None, patching()):
+        assert "says more than is hit: 200 devices (today 8)" in refusals(ask_patch(patching(text=text), old))[0]
+    hidden = ask_patch(
+        patching(text=text),
+        patching(),
+        patches=known([patching(name="other", created=CREATED_TEXT, priority=1), patching()]),
+    )
+    assert "says more than is hit" in refusals(hidden)[0]
+    assert ask_patch(patching(text="renew"), patching(text="renew")).allowed, "it is there already"
+
+
+def test_new_text_on_a_stored_patch_is_judged_as_a_whole() -> None:
+    limits = allowing(pods=3)
+    refused = ask_patch(patching(text="renew"), patching(), impact=limits)
+    assert refusals(refused)[0].startswith(f"{FOUR_PODS}: the limit is 3 pods")
+    assert ask_patch(patching(text=text_in(refused)), patching(), impact=limits).allowed
+
+
+def test_text_is_not_set_while_the_impact_is_unknown() -> None:
+    text = text_in(ask_patch(patching(), impact=allowing(pods=0)))
+    found = refusals(ask_patch(patching(text=text), cluster=UNKNOWN))
+    assert len(found) == 2
+    assert found[1].startswith("cannot be compared with what is hit: ")
+
+
+def test_patch_that_does_nothing_yet_is_confirmed_for_what_it_will_do() -> None:
+    limits, still = allowing(pods=3), evicting(effect="None")
+    text = text_in(ask_patch(patching(), impact=limits))
+    assert ask_patch(patching("default", still, text=text), impact=limits).allowed
+    assert ask_patch(patching(text=text), patching("default", still, text=text), impact=limits).allowed
+    assert text_in(ask_patch(patching("default", still, text="renew"), impact=limits)) == text
+
+
+def test_limit_that_nobody_confirms_of_one_taint_holds_for_the_patch() -> None:
+    other = evicting(key="o.example.com/k")
+    fixed = ImpactLimits(taints=TaintMatch(keys=("o.example.com/*",)), pods=3, confirmable=False)
+    settings = ImpactSettings(limits=(fixed, ImpactLimits(pods=3)))
+    text = text_in(ask_patch(patching("default", evicting(), other), impact=allowing(pods=3)))
+    found = refusals(ask_patch(patching("default", evicting(), other, text=text), impact=settings))
+    assert any(each.endswith("no one may confirm it (confirmable: false); narrow the filter") for each in found)
+    assert ask_patch(patching(text=text_in(ask_patch(patching(), impact=settings))), impact=settings).allowed
+
+
+def test_text_in_a_file_must_be_of_its_patch() -> None:
+    text = text_in(ask_patch(patching(), impact=allowing(pods=3)))
+    assert ask_patch(patching(text=text), sight=None, offline=True).allowed
+    assert refusals(ask_patch(patching(text=text, name="another"), sight=None, offline=True)) == [OTHER]
+    assert refusals(ask_patch(patching(text="renew"), sight=None, offline=True)) == [UNREADABLE]
+
+
+# --- the window ------------------------------------------------------------------------------------
+
+
+def test_patch_is_remembered_as_one() -> None:
+    decision = ask_patch(patching(cel(FIRST)))
+    assumed = decision.assumed
+    assert assumed is not None
+    assert assumed.impact.pods == {f"u-{number}" for number in range(4)}
+    assert assumed.names == tuple([DeviceNames(DRIVER, f"node-{number}", "gpu-0") for number in range(4)])
+    assert [names_of(rule.selector) for rule in assumed.rules] == [*assumed.names]
+    assert {(rule.taint.key, rule.meta.name.rpartition("-")[0]) for rule in assumed.rules} == {(KEY, "firmware")}
+
+
+def test_rules_that_are_there_already_are_not_remembered_again() -> None:
+    decision = ask_patch(patching("default", evicting(), evicting(key="o.example.com/k")), patching())
+    assert decision.assumed is not None
+    assert [rule.taint.key for rule in decision.assumed.rules] == ["o.example.com/k"]
+
+
+def test_patch_counts_with_what_began_a_moment_ago() -> None:
+    recent = Impact(waves=ask_patch(patching({"driver": DRIVER, "pool": "node-0"})).assumed.impact.waves)  # type: ignore[union-attr]
+    chosen = {"driver": DRIVER, "pool": "node-1"}
+    decision = ask_patch(patching(chosen), impact=allowing(pods=1), victims=(recent,))
+    assert over(decision) == ["window:pods"]
+    assert ask_patch(patching(chosen), impact=allowing(pods=2), victims=(recent,)).allowed
+    closed = (DeviceNames(DRIVER, "node-0"),)
+    crowded = ask_patch(patching(chosen, make_taint()), impact=allowing(devices=3), closed=closed)
+    assert over(crowded) == ["window:devices"]
+
+
+def test_entry_of_the_requester_counts() -> None:
+    impact = ImpactSettings(limits=(ImpactLimits(RequesterMatch(users=("ops",)), pods=9), ImpactLimits(pods=3)))
+    assert ask_patch(patching(), impact=impact, user="ops").allowed
+    assert not ask_patch(patching(), impact=impact, user="dev").allowed

@@ -1,0 +1,138 @@
+"""The policy that proves authors, watched: when authors are known. Fields that differ: tests/unit/policy/vap."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.unit.cluster.cache.following import event, page
+from tests.unit.cluster.peer import Answer, Peer, cluster_of, run, status, until
+from tests.unit.running import running
+from webhook.cluster.cache.author_policy import NEVER, AuthorPolicyWatch, read_author_policy
+from webhook.cluster.client.errors import Refused
+from webhook.policy.vap.author_policy import AUTHOR_POLICY, shipped
+from webhook.policy.vap.objects import ADMISSION_RESOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from tests.unit.cluster.peer import Reply
+
+PATHS: Final = {kind: f"/apis/admissionregistration.k8s.io/v1/{plural}" for kind, plural in ADMISSION_RESOURCES.items()}
+KINDS: Final = {path: kind for kind, path in PATHS.items()}
+
+
+def stored(kind: str, version: int = 3, *, spec: Any = None, **meta: Any) -> dict[str, Any]:
+    metadata = {"name": AUTHOR_POLICY, "uid": kind, "resourceVersion": str(version), **meta}
+    return {"metadata": metadata, "spec": {**shipped()[kind], **(spec or {})}}
+
+
+@contextlib.asynccontextmanager
+async def watching(peer: Peer, **lists: Reply) -> AsyncIterator[AuthorPolicyWatch]:
+    """Both are there, if not said otherwise."""
+    peer.otherwise = lambda asked: lists.get(KINDS[asked.path], page(10, stored(KINDS[asked.path])))
+    async with peer, cluster_of(peer) as cluster:
+        watch = AuthorPolicyWatch(cluster, random=lambda: 0.0)
+        async with running(watch.run()):
+            yield watch
+
+
+def test_authors_are_proved_while_both_are_as_shipped() -> None:
+    async def test() -> None:
+        peer = Peer()
+        async with watching(peer) as watch:
+            await until(lambda: watch.problem == "", "authors are proved")
+            assert {each.path for each in peer.lists} == {*PATHS.values()}
+            assert {each.query["fieldSelector"] for each in peer.lists} == {f"metadata.name={AUTHOR_POLICY}"}
+
+    run(test())
+
+
+def _says(watch: AuthorPolicyWatch, problem: str) -> bool:
+    return problem in watch.problem
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_each_change_is_noticed(kind: str) -> None:
+    async def test() -> None:
+        peer, path = Peer(), PATHS[kind]
+        async with watching(peer) as watch:
+            await until(lambda: watch.problem == "", "authors are proved")
+            at, about = 11, f"{kind} {AUTHOR_POLICY}"
+            for spec, meta, problem in (
+                ({"validationActions": ["Warn"]}, {}, f"{about} is not as shipped: spec.validationActions"),
+                ({"matchResources": {}}, {}, f"{about} is not as shipped: spec.matchResources"),
+                ({}, {"deletionTimestamp": "2026-06-01T12:00:00Z"}, f"{about} is missing"),
+            ):
+                await peer.say_on(path, event("MODIFIED", stored(kind, at, spec=spec, **meta)))
+                await until(partial(_says, watch, problem), problem)
+                await peer.say_on(path, event("MODIFIED", stored(kind, at + 1)))
+                await until(lambda: watch.problem == "", "authors are proved again")
+                at += 2
+            await peer.say_on(path, event("DELETED", stored(kind, at)))
+            await until(lambda: watch.problem == f"{about} is missing", "it is gone")
+            await peer.say_on(path, event("ADDED", stored(kind, at + 1)))
+            await until(lambda: watch.problem == "", "authors are proved again")
+
+    run(test())
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_absent_object_is_named(kind: str) -> None:
+    async def test() -> None:
+        async with watching(Peer(), **{kind: page(10)}) as watch:
+            await until(lambda: watch.problem == f"{kind} {AUTHOR_POLICY} is missing", "that it is missing")
+
+    run(test())
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_authors_are_unknown_until_both_were_read(kind: str) -> None:
+    async def test() -> None:
+        peer = Peer()
+        async with watching(peer, **{kind: Answer(status(403, "may not list"), 403)}) as watch:
+            assert watch.problem == "the policy that proves authors was not read yet"
+            await until(lambda: "may not list" in watch.problem, "why it was not read")
+            await until(lambda: len(peer.watched) == 1, "a watch of the other one")
+            assert watch.problem.startswith("the policy that proves authors was not read yet: ")
+
+    run(test())
+
+
+# --- read once ------------------------------------------------------------------------------------
+
+
+def reading(answer: Callable[[str], Reply]) -> tuple[str, datetime]:
+    """What is read where each request gets the answer that is given for its kind."""
+    found: list[tuple[str, datetime]] = []
+
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = lambda asked: answer(KINDS[asked.path.removesuffix(f"/{AUTHOR_POLICY}")])
+            found.append(await read_author_policy(cluster))
+
+    run(test())
+    return found[0]
+
+
+def test_time_is_that_of_the_younger_one() -> None:
+    times = {
+        "ValidatingAdmissionPolicy": "2026-06-01T12:00:00Z",
+        "ValidatingAdmissionPolicyBinding": "2026-06-01T12:00:09Z",
+    }
+    found = reading(lambda kind: Answer(stored(kind, creationTimestamp=times[kind])))
+    assert found == ("", datetime(2026, 6, 1, 12, 0, 9, tzinfo=UTC))
+
+
+def test_neither_is_there() -> None:
+    problem, since = reading(lambda _: Answer(status(404, "no such thing"), 404))
+    assert (problem.count("is missing"), since) == (2, NEVER)
+
+
+def test_errors_are_raised() -> None:
+    with pytest.raises(Refused):
+        reading(lambda _: Answer(status(403, "no"), 403))
