@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import copy
 import json
 import subprocess
 import sys
@@ -93,7 +92,6 @@ def stage(request: pytest.FixtureRequest, assets: Assets) -> Iterator[Stage]:
             for each in yaml.safe_load_all((MANIFESTS / "base/deployment.yaml").read_text())
             if each["kind"] == "Deployment"
         )
-        callers(deployment, CLIENT_CA_FILE="/etc/device-taint-webhook/client-ca/ca.crt")
         assert plane.client.create(DEPLOYMENT.rpartition("/")[0], deployment).ok
         replicas(stage, 2)
         stage.start_webhook()
@@ -103,15 +101,6 @@ def stage(request: pytest.FixtureRequest, assets: Assets) -> Iterator[Stage]:
             yield stage
         stage.webhook.keep_logs = request.session.testsfailed > 0
         stage.stop_webhook()
-
-
-def callers(deployment: Any, **environment: str) -> list[dict[str, str]]:
-    """Sets these variables of `serve` besides those of the manifest."""
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    kept = [each for each in container["env"] if each["name"].endswith("CERT_DIR")]
-    more = [{"name": f"DEVICE_TAINT_WEBHOOK_{name}", "value": text} for name, text in environment.items()]
-    container["env"] = [*kept, *more]
-    return more
 
 
 def replicas(stage: Stage, ready: int) -> None:
@@ -228,26 +217,6 @@ def test_a_right_that_is_missing(stage: Stage) -> None:
     finally:
         patched(stage, url, {"rules": rules})
     wait_until(lambda: doctor(stage.plane).amiss == {}, "rights are seen to be there again")
-
-
-@pytest.mark.whole
-def test_callers_that_prove_nothing(stage: Stage) -> None:
-    """R2: as the base has it."""
-    deployment = stage.client.get(DEPLOYMENT).object
-    before = {"spec": {"template": deployment["spec"]["template"]}}
-    try:
-        for environment, amiss in (
-            ({}, {"callers": "warn API servers do not authenticate: template authors are not signed"}),
-            ({"TRUST_UNAUTHENTICATED_CALLERS": "true"}, {}),
-        ):
-            changed = copy.deepcopy(before)
-            callers(changed, **environment)
-            patched(stage, DEPLOYMENT, changed)
-            found = doctor(stage.plane).amiss
-            assert found.keys() == amiss.keys()
-            assert all(found[name].startswith(text) for name, text in amiss.items())
-    finally:
-        patched(stage, DEPLOYMENT, before)
 
 
 @pytest.mark.whole

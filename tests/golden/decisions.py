@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from tests.builders import DRIVER, make_context
-from tests.golden.digests import Digests, without_codes
+from tests.golden.digests import Digests
 from tests.golden.dumps import POLICIES
 from tests.golden.reviews import NODES, review
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, known, patching, racks
@@ -78,7 +78,7 @@ def told(seeds: Iterable[int]) -> Iterator[str]:
         request = made.request()
         both = encode_response(request, mutate(request, context)), encode_response(request, validate(request, context))
         answers = [json.loads(each)["response"] for each in both]
-        yield f"context {at}:\n{json.dumps(made)}\n{without_codes(json.dumps(answers, indent=1))}"
+        yield f"context {at}:\n{json.dumps(made)}\n{json.dumps(answers, indent=1)}"
 
 
 DECISIONS: Final = Digests(Path(__file__).with_name("decisions.txt"), 20_000, told)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -12,12 +11,6 @@ if TYPE_CHECKING:
 
 _SHOWN_MOST: Final = 10
 _ON_A_LINE: Final = 12
-_CODE: Final = re.compile(r"\bv1\.\d+\.[\w.-]+")
-
-
-def without_codes(text: str) -> str:
-    """The text without what is new each time in confirmation codes."""
-    return _CODE.sub("CODE", text)
 
 
 class Digests(NamedTuple):

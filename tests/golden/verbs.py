@@ -18,7 +18,6 @@ import yaml
 
 from tests.builders import DRIVER, NOW_TEXT
 from tests.caches import modules
-from tests.golden.digests import without_codes
 from tests.golden.dumps import POLICIES, Dump
 from tests.unit.commands.api_server import bare, serving
 from tests.unit.commands.rule_server import GROUP, NODES, RULES, RuleServer
@@ -135,7 +134,7 @@ def _run(words: list[str], folder: Path) -> str:
     text = f"$ {' '.join(words)}\n{said}"
     text += "".join(f"! {line}\n" for line in complained.splitlines()) + f"= {code}\n"
     text = _SERVER.sub("http://server", text.replace(str(folder), "."))
-    return without_codes(text.replace(str(Path(__file__).parents[2]), "ROOT"))
+    return text.replace(str(Path(__file__).parents[2]), "ROOT")
 
 
 @contextlib.contextmanager

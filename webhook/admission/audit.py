@@ -141,7 +141,9 @@ class _Stored:
         if self._named and proved_since is not None:
             created = parse_time(value["metadata"].get("creationTimestamp") or "")
             proved = created is not None and created > proved_since
-            self._author = Author.PROVEN if proved else Author.UNKNOWN
+            # Only of templates do API servers compare it; anyone who may change a claim may write into it.
+            said = Author.CLAIMED if isinstance(new, ResourceClaim) else Author.PROVEN
+            self._author = said if proved else Author.UNKNOWN
         request = AdmissionRequest(
             uid=meta.uid,
             operation="CREATE",

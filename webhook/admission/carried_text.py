@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.confirmation import (
@@ -17,12 +18,13 @@ from webhook.admission.confirmation import (
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import changed_at
-from webhook.api.rules import CONFIRM_IMPACT
-from webhook.policy.impact_limits import may_confirm
+from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
+from webhook.inventory.patch_reach import nominal_rules
+from webhook.policy.impact_limits import limits_for, may_confirm
 from webhook.policy.ports import ANONYMOUS, Requester
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
 
     from webhook.admission.confirmation import ImpactToConfirm
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from webhook.admission.review import AdmissionRequest
     from webhook.api.field import JSON
     from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.rules import DeviceTaintRule
     from webhook.policy.model import ImpactSettings
 
 _UNREADABLE: Final = 'is not a confirmation: it must be like "v1 devices=4 claims=4 pods=4 namespaces=1 of=..."'
@@ -45,8 +46,7 @@ _NOT_YOU: Final = "may be set by the policy's confirmers alone, and the requeste
 class CarriedText:
     """The text in a rule or patch that is created (`old` is None) or updated. All sentences say what is wrong with it.
 
-    `confirmable`: says no under a limit that no one may confirm. `backdated`: False if times that are past were there
-    before, so that they need not have been confirmed.
+    `backdated`: False if times that are past were there before, so that they need not have been confirmed.
     """
 
     def __init__(
@@ -56,7 +56,6 @@ class CarriedText:
         request: AdmissionRequest,
         context: AdmissionContext,
         *,
-        confirmable: Callable[[], bool],
         backdated: bool = True,
     ) -> None:
         self.text = new.meta.annotations.get(CONFIRM_IMPACT, "")
@@ -66,10 +65,10 @@ class CarriedText:
         self._old = old
         self._context = context
         self._request = request
-        self.confirmable = confirmable
         since = context.now - CLOCK_SKEW
         self._moments = (since,) if backdated else (since, None)
         self._said = read_text(self.text)
+        self._in_time = partial(context.budget.check, "impact")
 
     @property
     def _settings(self) -> ImpactSettings:
@@ -82,14 +81,31 @@ class CarriedText:
         unnamed = self._context.offline and requester.username == ANONYMOUS
         return unnamed or may_confirm(self._settings, requester)
 
+    @property
+    def confirmable(self) -> bool:
+        """Whether no limit on what the object does, or will do once its effect is raised, says that no one confirms."""
+        return self._may_be_confirmed(self._acting)
+
+    def _may_be_confirmed(self, form: DeviceTaintRule | ResourceSlicePatch) -> bool:
+        requester = Requester(self._request.username, self._request.groups)
+        rules = (form,) if isinstance(form, DeviceTaintRule) else nominal_rules(form)
+        limits = [
+            limits_for(self._settings, requester, each.taint, each.effective_effect, self._in_time) for each in rules
+        ]
+        return all(each.confirmable for each in limits)
+
+    @property
+    def _acting(self) -> DeviceTaintRule | ResourceSlicePatch:
+        """The object, or, if it does nothing yet, as it would act."""
+        return as_it_will_act(self._new)[:2][-1]
+
     def _names(self) -> tuple[str, ...]:
         return tuple(names_of(self._new.meta, generated=self._old is None))
 
     def text_for(self, hit: ImpactToConfirm) -> str:
         """Return the text that confirms what the object hits, or will hit once its effect is raised."""
-        forms = as_it_will_act(self._new)
         name = next(iter(self._names()), "")
-        return text_of(hit, digest_of(forms[min(1, len(forms) - 1)], name, self._moments[0]))
+        return text_of(hit, digest_of(self._acting, name, self._moments[0]))
 
     def misplaced(self) -> str | None:
         """Return why a new text may not be set, whatever the object hits; None if it may, or is not new."""
@@ -99,9 +115,10 @@ class CarriedText:
             return _UNREADABLE
         if not self.by_requester:
             return _NOT_YOU
-        if not self.confirmable():
-            return _NOBODY
-        return None if any(self._is_of(form) for form in as_it_will_act(self._new)) else _OTHER
+        meant = [form for form in as_it_will_act(self._new) if self._is_of(form)]
+        if not meant:
+            return _OTHER
+        return None if all(map(self._may_be_confirmed, meant)) else _NOBODY
 
     def overstated(self, hit: ImpactToConfirm) -> str | None:
         """Return why a new text says too much; None if it does not, or is not new."""
@@ -113,7 +130,7 @@ class CarriedText:
             return "is missing"
         if self._said is None:
             return _UNREADABLE
-        if not self.confirmable():
+        if not self.confirmable:
             return _NOBODY
         if not self._is_of(self._new):
             return _OTHER

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceSelector
 
 _VERSION: Final = "v1"
-_TEXT_MOST: Final = 16_384
+_TEXT_MOST: Final = 131_072
 _FIGURE: Final = re.compile(r"[0-9]{1,9}")
 _DIGEST: Final = re.compile(r"[a-z2-7]{16}")
 _DIGEST_BYTES: Final = 10

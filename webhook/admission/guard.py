@@ -92,10 +92,7 @@ class _Guarding:
         self._check = LimitCheck(new, old, request, context)
         self._was = "" if old is None else old.effective_effect
         self._asks_for_more = old is not None and asks_for_more(new, old, usual_rates(context))
-        check = self._check
-        self._text = CarriedText(
-            new, old, request, context, confirmable=lambda: check.limits.confirmable, backdated=check.backdated
-        )
+        self._text = CarriedText(new, old, request, context, backdated=self._check.backdated)
         self._hit: ImpactToConfirm | None = None
         """What the rule hits, or will hit once it acts; None if that is not known."""
         self._siblings: Siblings | None = None
@@ -263,7 +260,7 @@ class _Guarding:
 
 def way_out(text: CarriedText, hit: ImpactToConfirm, settings: ImpactSettings, what: str = "selector") -> str:
     """Return what the requester of a refused rule or patch can do; `what` selects its devices."""
-    if not text.confirmable():
+    if not text.confirmable:
         return f"no one may confirm it (confirmable: false); narrow the {what}{glass_hint(settings)}"
     who = "to go ahead," if text.by_requester else "to go ahead, one of the policy's confirmers must"
     return f'narrow the {what}, or {who} set annotation {CONFIRM_IMPACT} to "{text.text_for(hit)}"'
@@ -278,7 +275,7 @@ def faults_of_new(
     fault = text.misplaced()
     if hit is not None:
         fault = fault or text.overstated(hit)
-        if fault and text.confirmable():
+        if fault and text.confirmable:
             fault = f'{fault}; leave the annotation out, or set annotation {CONFIRM_IMPACT} to "{text.text_for(hit)}"'
     elif context.sight is not None and fault is None:
         fault = f"cannot be compared with what is hit: {context.sight.unknown}; try again in a while"

@@ -61,6 +61,16 @@ class LimitReason(NamedTuple):
     """Whether the worker evicts no pod of such a rule until the impact is confirmed."""
 
 
+def done_for(stored: DeviceTaintRule | ResourceSlicePatch | None, context: AdmissionContext) -> int:
+    """Return how many pods were evicted for a stored rule or patch, and for what was expanded from it."""
+    inventory = None if context.sight is None else context.sight.inventory
+    if stored is None or inventory is None or not stored.meta.uid:
+        return 0
+    rules = in_steps(inventory.rules.values(), partial(context.budget.check, _PHASE))
+    parts = [rule for rule in rules if stored.meta.uid in (rule.meta.uid, rule.origin.belongs_to)]
+    return sum([counted_pods(rule.conditions) for rule in parts])
+
+
 class LimitCheck:
     """One rule that is created (`old` is None) or updated, measured by the limits of its requester."""
 
@@ -133,16 +143,7 @@ class LimitCheck:
         match, facts_of = self._settings.protected_namespaces, self._context.names.namespace
         protected = protected_among(match, impact.namespaces, facts_of, self.in_time)
         unknown = len(impact.pod_groups) + len(impact.incomplete_pools)
-        return ImpactToConfirm(numbers, protected, unknown, self.done(self._old))
-
-    def done(self, stored: DeviceTaintRule | ResourceSlicePatch | None) -> int:
-        """Return how many pods were evicted for a stored rule or patch, and for what was expanded from it."""
-        inventory = None if self._context.sight is None else self._context.sight.inventory
-        if stored is None or inventory is None or not stored.meta.uid:
-            return 0
-        rules = in_steps(inventory.rules.values(), self.in_time)
-        parts = [rule for rule in rules if stored.meta.uid in (rule.meta.uid, rule.origin.belongs_to)]
-        return sum([counted_pods(rule.conditions) for rule in parts])
+        return ImpactToConfirm(numbers, protected, unknown, done_for(self._old, self._context))
 
     # --- reasons ---------------------------------------------------------------------------------
 

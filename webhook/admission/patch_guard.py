@@ -26,7 +26,7 @@ from webhook.admission.guard import (
 )
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.over_limit import usual_rates
+from webhook.admission.over_limit import done_for, usual_rates
 from webhook.admission.patch_limits import PatchCheck, all_may_soften
 from webhook.admission.window_figures import window_figures
 from webhook.api.patches import SOFTENED_KEYS
@@ -95,7 +95,7 @@ class PatchAddition:
         *,
         whole: bool = False,
     ) -> None:
-        """`whole`: where nothing is added, all that the patch taints is judged. Raises OutOfTime."""
+        """`whole`: all that the patch taints is judged, not only what is added. Raises OutOfTime."""
         self.unknown = ""
         """Why that is not known; empty if it is."""
         self.of_filter = False
@@ -122,14 +122,12 @@ class PatchAddition:
         if self.unknown or inventory is None:
             self.judged = nominal_rules(new)
             return
-        if old is None:
+        if old is None or whole:
             self.judged = most.rules
         else:
             self.judged = added_rules(new, most, most_before, inventory.pools, rates)
             if most is not reach:  # what it begins to do may have been counted long ago, while others hid it
                 self.judged += added_rules(new, reach, before, inventory.pools, rates)
-            if whole and not self.judged:
-                self.judged = most.rules
         self.remarks = tuple(_remarks(new, reach, most, inventory))
         self.stored = tuple(_that_come(reach, before))
 
@@ -205,8 +203,7 @@ class _PatchGuarding:
         self._request = request
         self._context = context
         self._settings: ImpactSettings = context.policy.impact
-        self._check: PatchCheck | None = None
-        self._text = CarriedText(new, old, request, context, confirmable=self._confirmable)
+        self._text = CarriedText(new, old, request, context)
         self._hit: ImpactToConfirm | None = None
         self._evicts = any(each.effective_effect == NO_EXECUTE for each in nominal_rules(new))
 
@@ -222,9 +219,10 @@ class _PatchGuarding:
         addition = PatchAddition(self._new, self._old, sight.inventory, self._context, whole=self._text.is_new)
         findings += [warn(FILTER, text) for text in addition.remarks]
         if not addition.judged:
-            self._hit = None if addition.unknown else NOTHING
+            if self._text.is_new and not addition.unknown:
+                self._hit = NOTHING._replace(done=done_for(self._old, self._context))
             return self._answer(findings, annotations)
-        check = self._check = PatchCheck(addition.judged, self._request, self._context)
+        check = PatchCheck(addition.judged, self._request, self._context)
         if addition.unknown or sight.inventory is None:
             findings += self._unknown(check, addition)
             annotations["impact"] = f"unknown: {addition.unknown}"
@@ -250,9 +248,6 @@ class _PatchGuarding:
         if not kept and not annotations:
             return SILENT
         return GuardFindings(kept, annotations, None if denied(kept) else assumed, broke)
-
-    def _confirmable(self) -> bool:
-        return self._check is None or self._check.confirmable
 
     # --- what needs no inventory -----------------------------------------------------------------
 

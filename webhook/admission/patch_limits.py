@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import structs
 
 from webhook.admission.closed_devices import closed_together, closed_together_with_recent
-from webhook.admission.over_limit import LimitCheck, LimitReason
+from webhook.admission.over_limit import LimitCheck, LimitReason, done_for
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import names_of
@@ -151,12 +151,7 @@ class PatchCheck:
     def to_confirm(self, impact: Impact, stored: ResourceSlicePatch | None) -> ImpactToConfirm:
         """Return the same as a text confirms it, with what was done for the patch as it is `stored`."""
         part = self.parts[0] if self.parts else PartCheck(self.rules, self.names, self._request, self._context)
-        return part.to_confirm(impact)._replace(done=part.done(stored))
-
-    @property
-    def confirmable(self) -> bool:
-        """Whether no limit that applies says that no one may confirm it."""
-        return all(part.limits.confirmable for part in self.parts)
+        return part.to_confirm(impact)._replace(done=done_for(stored, self._context))
 
     # --- reasons ---------------------------------------------------------------------------------
 

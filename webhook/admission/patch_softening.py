@@ -46,7 +46,7 @@ def softening_of_patch(
     off = context.sight is None or context.policy.mode is PolicyMode.OFF
     if off or not literal or len(new.taints) > PATCH_TAINTS_MAX:
         return UNTOUCHED
-    text = CarriedText(new, old, request, context, confirmable=lambda: True)
+    text = CarriedText(new, old, request, context)
     # A new text allows the patch as it is, or the guard refuses it.
     if text.is_new or breaks_glass(request, context) or _would_clash(new, literal):
         return UNTOUCHED
@@ -85,7 +85,7 @@ def _decided(
         reasons = check.reasons(inventory, impact)
         over = [each.reason.short for each in reasons]
         figures = annotation_of(check.shown(inventory, impact), acts=True, over=over)
-        if reasons and check.confirmable and text.fault(check.to_confirm(impact, old)) is None:
+        if reasons and text.fault(check.to_confirm(impact, old)) is None:
             return UNTOUCHED
     chosen = parts if reasons else [part for part in parts if part.limits.soften is Softening.ALWAYS]
     if not all_may_soften(reasons):

@@ -63,9 +63,7 @@ def softening_of(
     if not _may_become(new) or context.sight is None or mode is PolicyMode.OFF:
         return UNTOUCHED
     check = LimitCheck(new, old, request, context)
-    text = CarriedText(
-        new, old, request, context, confirmable=lambda: check.limits.confirmable, backdated=check.backdated
-    )
+    text = CarriedText(new, old, request, context, backdated=check.backdated)
     # A new text allows the rule as it is, or the guard refuses it.
     if not check.softens or check.breaks_glass() or text.is_new:
         return UNTOUCHED

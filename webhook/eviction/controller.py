@@ -94,7 +94,7 @@ class Controller:
             self._room.follow()
 
     def observe_patch(self, old: ResourceSlicePatch | None, new: ResourceSlicePatch | None) -> None:
-        """A patch is known now, or has changed: its code, and what admission has judged. Its rules change later."""
+        """A patch is known now, or has changed: its text, and what admission has judged. Its rules change later."""
         if self.started and new is not None and self.planner.observe_patch(old, new):
             self._room.follow()
 

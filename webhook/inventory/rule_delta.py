@@ -56,14 +56,14 @@ def only_less(new: DeviceTaintRule, old: DeviceTaintRule) -> bool:
 
 
 def asks_for_more(new: DeviceTaintRule, old: DeviceTaintRule, usual_rates: Iterable[float]) -> bool:
-    """Whether our annotations ask for more than they did: another code, a faster or earlier eviction, or no mark.
+    """Whether our annotations ask for more than they did: another text, a faster or earlier eviction, or no mark.
 
     So does `/scope: hardware`. Without the mark of softening the worker's ceiling may be higher. `usual_rates` are
-    evictions per second that the policy gives to rules without a rate of their own. No code any more is not more, and
+    evictions per second that the policy gives to rules without a rate of their own. No text any more is not more, and
     neither is any rate on a rule that does not evict.
     """
-    code = new.meta.annotations.get(CONFIRM_IMPACT)
-    if code and code != old.meta.annotations.get(CONFIRM_IMPACT):
+    text = new.meta.annotations.get(CONFIRM_IMPACT)
+    if text and text != old.meta.annotations.get(CONFIRM_IMPACT):
         return True
     if old.softened and new.effective_effect == NO_EXECUTE and not new.softened:
         return True

@@ -52,9 +52,11 @@ class _Assumed(NamedTuple):
     names: tuple[DeviceNames, ...]
     victims: Impact
     requester: str | None
-    """None if it says nothing about its requester that it is not stored."""
+    """None once one rule of several was stored."""
     until: float
     characters: int
+    last_look: bool
+    """Whether /validate allowed it, and not only /mutate."""
 
     @property
     def at_once(self) -> bool:
@@ -106,10 +108,17 @@ class AssumedRules:
 
     # --- what was allowed -------------------------------------------------------------------------
 
+    def validated(self, requester: str) -> None:
+        """Note that /validate answers the requester: what /mutate left for that does not count any more."""
+        left = next((each for each in self._kept if not each.last_look and each.requester == requester), None)
+        if left is not None:
+            self._keep([each for each in self._kept if each is not left])
+
     def add(self, assumed: AssumedRule | AssumedPatch, requester: str, *, last_look: bool = True) -> None:
         """Remember a rule that was just allowed here, instead of an earlier one of the same name; or all of a patch.
 
-        `last_look`: whether it is stored now unless another webhook refuses it, as after /validate.
+        `last_look`: whether it is stored now unless another webhook refuses it, as after /validate. Of a patch the
+        first rule that is stored says so.
         """
         now = self._clock()
         self._expire(now)
@@ -117,9 +126,7 @@ class AssumedRules:
             return
         rules = tuple([_said(rule) for rule in assumed.rules[:_KEPT_OF_PATCH]])
         victims = Impact(waves=assumed.impact.waves, namespaces=assumed.impact.namespaces)
-        # Rules of a patch come later, one by one, and say nothing of who wrote it.
-        judges = requester if last_look and len(assumed.rules) == 1 and assumed.rules[0].meta.name else None
-        new = _Assumed(rules, assumed.names, victims, judges, now + KEPT_SECONDS, len(str(rules)))
+        new = _Assumed(rules, assumed.names, victims, requester, now + KEPT_SECONDS, len(str(rules)), last_look)
         names = {rule.meta.name for rule in rules} - {""}
         kept = [each for each in self._kept if names.isdisjoint([rule.meta.name for rule in each.rules])]
         kept = [*kept, new][-_KEPT_MOST:]
@@ -137,7 +144,7 @@ class AssumedRules:
         if found.requester is not None:
             self._note(found.requester, stored=True)
         others = tuple([known for known in found.rules if not _same(known, rule)])
-        rest = [found._replace(rules=others, names=(), victims=_NOTHING)] if others else []
+        rest = [found._replace(rules=others, names=(), victims=_NOTHING, requester=None)] if others else []
         self._keep([*[each for each in self._kept if each is not found], *rest])
         return True
 

@@ -328,6 +328,18 @@ class Reviews:
             text = "internal error: the webhook's log has the traceback"
             return _undecided(route, request, 500, text, Unjudged.FAULT, error)
 
+    def _assume(self, decision: Decision, request: AdmissionRequest, *, last_look: bool) -> None:
+        """Has later reviews count what was allowed."""
+        if last_look:
+            self._state.assumed_rules.validated(request.username)
+        if decision.assumed is None:
+            return
+        inventory = None if self._state.sight is None else self._state.sight().inventory
+        names = [rule.meta.name for rule in decision.assumed.rules]
+        if request.operation == "CREATE" and inventory is not None and any(each in inventory.rules for each in names):
+            return  # an API server answers AlreadyExists, as some operators have it do each time
+        self._state.assumed_rules.add(decision.assumed, request.username, last_look=last_look)
+
     def _finish(self, outcome: Outcome, seconds: float, traceparent: str) -> Answer:
         """The answer, counted and logged with the trace of the caller."""
         metrics, request, decision = self._metrics, outcome.request, outcome.decision
@@ -337,9 +349,8 @@ class Reviews:
             metrics.count_unjudged(request.resource.resource, outcome.unjudged)
         metrics.count_review(outcome.path, request.resource.resource, request.operation, outcome.code, seconds)
         if decision is not None:
-            if decision.assumed is not None and not request.dry_run:
-                last_look = outcome.path == "/validate"
-                self._state.assumed_rules.add(decision.assumed, request.username, last_look=last_look)
+            if not request.dry_run:
+                self._assume(decision, request, last_look=outcome.path == "/validate")
             if decision.softened and not request.dry_run:
                 metrics.count_softened()
             if decision.hits:

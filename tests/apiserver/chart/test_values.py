@@ -93,7 +93,6 @@ SAMPLES: Final[dict[str, Any]] = {
     "affinity": {"nodeAffinity": {}},
     "podLabels": {"a": "b"},
     "podAnnotations": {"a": "b"},
-    "key.keep": False,
     "cleanup.enabled": False,
     "doctor.enabled": False,
     "doctor.failOnWarnings": True,
@@ -190,7 +189,7 @@ def test_policy_of_the_example_is_one_that_the_webhook_loads(helm: Helm) -> None
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({}, ["There is no public image.", "The chart has no policy", "helm test taints", "docs/callers.md"]),
+        ({}, ["There is no public image.", "The chart has no policy", "helm test taints"]),
         ({"lifted": True}, ["API servers do not call the webhook"]),
         ({"evict": {"enabled": True, "mode": "replacement"}}, ["The in-tree controller must be switched off"]),
         ({"hostNetwork": True}, ["pod-security.kubernetes.io/enforce=privileged"]),
@@ -210,10 +209,9 @@ def test_notes_say_nothing_about_what_is_set(helm: Helm) -> None:
     values = {
         "image": {"registry": "registry.example.com"},
         "policy": {"document": {"kind": "DeviceTaintPolicy"}},
-        "clientCertificates": {"enabled": True},
     }
     options = ("install", "taints", CHART, "--dry-run=client", "--values=-")
     code, out, err = helm.run(*options, stdin=yaml.safe_dump(values))
     assert code == 0, err
     notes = out.partition("\nNOTES:\n")[2]
-    assert not any(text in notes for text in ("public image", "no policy", "callers", "evict", "monitoring"))
+    assert not any(text in notes for text in ("public image", "no policy", "evict", "monitoring"))

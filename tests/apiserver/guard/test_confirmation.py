@@ -176,6 +176,11 @@ def test_no_text_is_planted_while_no_limit_asks_for_it(guarded: Stage, mode: str
     assert (planted.code, "may be set by the policy's confirmers alone" in planted.stderr) == (1, True), planted
     larger = _apply(guarded, _confirmed(rule, text.replace("pods=1", "pods=500")), user="john")
     assert (larger.code, "says more than is hit: 500 pods (today 1)" in larger.stderr) == (1, True), larger
+    fixed = {"taints": {"effects": ["NoExecute"]}, "pods": 1, "confirmable": False}
+    guarded.use(make_policy(mode=mode, impact={"limits": [fixed, {}]}))
+    unconfirmable = _apply(guarded, _confirmed(rule, text), user="john")
+    assert (unconfirmable.code, "no one may confirm this" in unconfirmable.stderr) == (1, True), unconfirmable
+    guarded.use(make_policy(mode=mode, impact={"confirmers": {"users": ["john"]}}))
     assert _apply(guarded, _confirmed(rule, text), user="john").code == 0
 
 

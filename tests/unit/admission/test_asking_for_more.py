@@ -35,7 +35,15 @@ from webhook.api.rules import (
 )
 from webhook.inventory.rule_delta import asks_for_more
 from webhook.inventory.state import Sight
-from webhook.policy.model import Action, EvictionProfile, ImpactLimits, ImpactSettings, PolicyMode, RequesterMatch
+from webhook.policy.model import (
+    Action,
+    EvictionProfile,
+    ImpactLimits,
+    ImpactSettings,
+    PolicyMode,
+    RequesterMatch,
+    TaintMatch,
+)
 from webhook.policy.ports import ANONYMOUS
 
 LARGE = inventory_of(*fleet(100))
@@ -149,6 +157,19 @@ def test_under_a_limit_that_nobody_confirms_no_text_counts() -> None:
     assert ask(asked(text), impact=settings, user="jane").allowed
     faster = ask(asked(text, rate="1000"), asked(text, rate="1"), impact=settings, user="bot")
     assert not faster.allowed, "a text that was set before does not help either"
+
+
+@pytest.mark.parametrize("effects", [(), ("NoExecute",)])
+@pytest.mark.parametrize("evict", [False, True])
+def test_no_text_is_planted_under_a_limit_that_nobody_confirms(effects: tuple[str, ...], *, evict: bool) -> None:
+    """While the rule has effect None, another entry may be the one for its effect."""
+    taints = TaintMatch(effects=effects) if effects else None
+    fixed = ImpactLimits(taints=taints, pods=3, confirmable=False)
+    settings = ImpactSettings(limits=(fixed, ImpactLimits()))
+    acting = tainting(effect="NoSchedule" if evict else "NoExecute", evict=evict, text="renew")
+    text = text_in(ask(acting, impact=ImpactSettings(limits=(ImpactLimits(pods=0),))))
+    (found,) = refusals(ask(tainting(effect="None", text=text), impact=settings))
+    assert found == "confirms nothing: by the policy no one may confirm this (confirmable: false)"
 
 
 # --- what is judged ---------------------------------------------------------------------------------

@@ -281,8 +281,8 @@ def test_rules_on_taints_see_that_a_softened_taint_evicts() -> None:
     assert policy_part(make_admission_request(marked, marked), context).findings == ()
 
 
-def test_stored_code_that_covers_what_is_added_keeps_the_effect() -> None:
-    """A code is for the patch as it is, so only a higher priority can add devices to what it confirms."""
+def test_stored_text_that_covers_what_is_added_keeps_the_effect() -> None:
+    """A text is for the patch as it is, so only a higher priority can add devices to what it confirms."""
     text = text_in(ask_patch(patching(cel(FIRST)), impact=allowing(pods=3)))
     rival = patching(name="rival", created=CREATED_TEXT, priority=1)
     old = patching(cel(FIRST), text=text)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from tests.builders import DRIVER, KEY, make_taint
+from tests.builders import DRIVER, KEY, decoded, make_rule, make_taint
 from tests.unit.admission.guarding import OTHER, UNKNOWN, UNREADABLE, allowing, over, refusals, text_in
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, ask_patch, cel, evicting, known, patching, racks
+from webhook.api.rules import EVICTED_PODS, PATCH_LABEL
 from webhook.inventory.extent import names_of
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact
@@ -103,6 +105,51 @@ def test_limit_that_nobody_confirms_of_one_taint_holds_for_the_patch() -> None:
     found = refusals(ask_patch(patching("default", evicting(), other, text=text), impact=settings))
     assert any(each.endswith("no one may confirm it (confirmable: false); narrow the filter") for each in found)
     assert ask_patch(patching(text=text_in(ask_patch(patching(), impact=settings))), impact=settings).allowed
+
+
+FIXED = ImpactSettings(limits=(ImpactLimits(pods=3, confirmable=False),))
+NOBODY = "confirms nothing: by the policy no one may confirm this (confirmable: false)"
+
+
+@pytest.mark.parametrize("chosen", ["default", cel(FIRST)], ids=["None", "CEL"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        FIXED,
+        ImpactSettings(
+            limits=(structs.replace(FIXED.limits[0], taints=TaintMatch(effects=("NoExecute",))), ImpactLimits())
+        ),
+    ],
+    ids=["every effect", "NoExecute"],
+)
+def test_no_text_is_planted_in_a_patch_that_does_nothing_yet(settings: ImpactSettings, chosen: Any) -> None:
+    still = evicting(effect="None") if chosen == "default" else evicting()
+    cluster = racks() if chosen == "default" else racks(0)
+    text = text_in(ask_patch(patching(chosen, still, text="renew"), cluster=cluster, impact=allowing()))
+    found = refusals(ask_patch(patching(chosen, still, text=text), cluster=cluster, impact=settings))
+    assert NOBODY in found
+
+
+def test_new_text_is_for_all_of_a_patch_and_not_for_what_is_added() -> None:
+    every, first = cel(FIRST), {**cel(FIRST), "pool": "node-0"}
+    text = text_in(ask_patch(patching(every), impact=allowing(pods=2)))
+    assert text_in(ask_patch(patching(every, text="renew"), patching(first), impact=allowing(pods=2))) == text
+    assert ask_patch(patching(every, text=text), patching(first), impact=allowing(pods=2)).allowed
+
+
+def test_what_was_evicted_for_a_patch_stands_in_its_text_even_if_it_hits_nothing_now() -> None:
+    uid, chosen = "uid-of-patch", {"driver": DRIVER, "pool": "gone"}
+    reference = {"apiVersion": "devicetaint.io/v1alpha1", "kind": "ResourceSlicePatch", "name": "firmware", "uid": uid}
+    owned = {"name": "r", "labels": {PATCH_LABEL: uid}, "ownerReferences": [{**reference, "controller": True}]}
+    rule = {
+        **make_rule(selector=chosen, taint=evicting(), meta=owned),
+        "status": {"conditions": [{"type": EVICTED_PODS, "status": "True", "message": "120"}]},
+    }
+    cluster, old = racks(1), patching(chosen, uid=uid)
+    cluster.apply(None, decoded(rule)[0])
+    text = text_in(ask_patch(patching(chosen, uid=uid, text="renew"), old, cluster=cluster, impact=allowing()))
+    assert text.startswith("v1 devices=0 claims=0 pods=0 namespaces=0 done=120 of=")
+    assert ask_patch(patching(chosen, uid=uid, text=text), old, cluster=cluster, impact=allowing()).allowed
 
 
 def test_text_in_a_file_must_be_of_its_patch() -> None:

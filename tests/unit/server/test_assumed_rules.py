@@ -7,6 +7,7 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, decoded, encoded, make_review
@@ -31,7 +32,9 @@ from webhook.server.settings import ReviewSettings
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    from webhook.api.rules import DeviceTaintRule
 
 
 def assumed(name: str = "a", *pods: str, selector: Any = None) -> AssumedRule:
@@ -293,15 +296,49 @@ def test_requesters_of_whom_nothing_was_ever_stored_are_one() -> None:
     assert victims(assumed_rules) == [["u"], ["q"]]
 
 
-def test_what_only_mutate_has_left_and_rules_of_a_patch_say_nothing_of_their_requester() -> None:
+def patch_of(number: int) -> AssumedPatch:
+    return AssumedPatch(tuple([assumed(f"p-{number}-{each}").rule for each in range(2)]), (), Impact())
+
+
+def test_of_a_patch_the_first_rule_that_is_stored_says_that_it_was() -> None:
     clock = Clock()
     assumed_rules = AssumedRules(clock)
-    never_stored(assumed_rules, clock, "jane", 5, last_look=False)
     for number in range(5):
-        rules = tuple([assumed(f"p-{number}-{each}").rule for each in range(2)])
-        assumed_rules.add(AssumedPatch(rules, (), Impact()), "jane")
+        assumed_rules.add(patch_of(number), "jane")
+        assert assumed_rules.stored(patch_of(number).rules[0])
         clock.seconds += KEPT_SECONDS
-    assumed_rules.current(None)
+    assert assumed_rules.not_counted() == 0
+
+
+@pytest.mark.parametrize("last_look", [True, False])
+@pytest.mark.parametrize(
+    "forged", [patch_of, lambda _: assumed(""), lambda number: assumed(f"a{number}")], ids=["patch", "no name", "name"]
+)
+def test_no_form_of_a_review_fills_the_window_for_ever(forged: Callable[[int], Any], *, last_look: bool) -> None:
+    """Nobody sends them to an API server, and /validate is not asked after /mutate."""
+    clock = Clock()
+    assumed_rules = AssumedRules(clock)
+    for number in range(3):
+        assumed_rules.add(forged(number), "jane", last_look=last_look)
+        clock.seconds += KEPT_SECONDS
+    assert assumed_rules.not_counted() == 1
+    assumed_rules.add(forged(3), "jane", last_look=last_look)
+    assert names(assumed_rules) == []
+
+
+def test_what_mutate_left_ends_with_the_answer_of_validate() -> None:
+    """Whether it is refused, so that nothing is added, or has got a name since."""
+    clock = Clock()
+    assumed_rules = AssumedRules(clock)
+    for number in range(5):
+        assumed_rules.add(assumed(""), "jane", last_look=False)
+        assumed_rules.add(assumed("", selector=node(1)), "john", last_look=False)
+        assumed_rules.validated("jane")
+        if number > 2:
+            stored(assumed_rules, assumed(f"a{number}"))
+        assert [rule.selector.pool for rule in assumed_rules.current(None) if rule.selector] == ["node-1"]
+        assumed_rules.validated("john")
+        clock.seconds += KEPT_SECONDS
     assert assumed_rules.not_counted() == 0
 
 
@@ -333,11 +370,11 @@ def test_devices_are_remembered_for_the_window_since_a_rule_last_began_on_them()
 
 
 class Server:
-    """Reviews of rules under a limit of two pods, in a cluster of eight nodes that shows no rule."""
+    """Reviews of rules under a limit of two pods, in a cluster of eight nodes with the rules that are `there`."""
 
-    def __init__(self, **state: Any) -> None:
+    def __init__(self, *there: DeviceTaintRule, **state: Any) -> None:
         judge = Judge(Policy(impact=ImpactSettings(limits=(ImpactLimits(pods=2),))))
-        sight = Sight(inventory_of(*fleet(8)))
+        sight = Sight(inventory_of(*fleet(8), *there))
         self.state = ReviewState(PolicyStore(judge), sight=lambda: sight, **state)
         self._reviews = Reviews(ReviewSettings(), Metrics(version="0", resources=()), self.state)
 
@@ -366,6 +403,15 @@ def test_rules_sent_at_the_same_time_hit_no_more_than_the_limit() -> None:
     assert server.allowed(range(8)) == 2
     assert server.allowed([0]) == 1  # what is assumed already hits nobody else
     assert server.allowed([7]) == 0
+
+
+def test_rule_that_is_there_is_not_expected_to_be_created_again() -> None:
+    """Some operators create their rule each time and pass over AlreadyExists."""
+    server = Server(assumed("rule-0").rule)
+    assert [server.allowed([0]) for _ in range(5)] == [1] * 5
+    assert server.state.assumed_rules.current(None) == ()
+    assert server.allowed([1]) == 1
+    assert names(server.state.assumed_rules) == ["rule-1"]
 
 
 def test_dry_runs_leave_no_assumed_rule() -> None:

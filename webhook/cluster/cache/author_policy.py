@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from webhook.cluster.cache.discovery import FixedCollection
+from webhook.cluster.cache.freshness import doubt
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.cache.wire import Meta, WireValue
 from webhook.cluster.client.errors import NotFound
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 NEVER: Final = datetime.max.replace(tzinfo=UTC)
 """Later than any object was created."""
+
+
+_STALE_SECONDS: Final = 60.0
+"""For how long a watch may be lost, as while an API server restarts."""
 
 
 class _Metadata(Meta, frozen=True, gc=False):
@@ -81,10 +86,11 @@ class AuthorPolicyWatch:
     @property
     def problem(self) -> str:
         """Why API servers do not prove authors now; empty if they do."""
-        if self._problem is not None:
-            return self._problem
         errors = [each.error for each in self._reflectors.values() if each.error]
-        return ": ".join(["the policy that proves authors was not read yet", *errors[:1]])
+        if self._problem is None:
+            return ": ".join(["the policy that proves authors was not read yet", *errors[:1]])
+        doubts = [text for each in self._reflectors.values() if (text := doubt(each, _STALE_SECONDS))]
+        return ": ".join([*doubts[:1], *errors[:1]]) if doubts else self._problem
 
     async def run(self) -> NoReturn:
         """Follows them; returns only when cancelled."""

@@ -189,7 +189,7 @@ def _rule(values: dict[str, Any]) -> Iterator[str]:
     evicted = "" if values["evicted"] is None else f"; {values['evicted']} evicted so far"
     yield f"  {computed['pending']} pods to be evicted by {evictors}{evicted}"
     if confirmation["needed"]:
-        yield f"  waits for a confirmation; this prints a code: {confirmation['command']}"
+        yield f"  waits for a confirmation; this prints the text for it: {confirmation['command']}"
     elif confirmation["needed"] is None:
         yield f"  whether it needs a confirmation is not known: {confirmation['why']}"
     for pod in _first(values["pods"]):

@@ -291,7 +291,7 @@ def confirmation_of(rule: DeviceTaintRule, inventory: Inventory, policy: Policy,
     check = LimitCheck(rule, old, request, context)
     taint = check.taint if check.acts else check.taint.as_if_evicting(in_tree=check.in_tree)
     hit = check.to_confirm(check.impact(inventory, taint))
-    return CarriedText(rule, old, request, context, confirmable=lambda: True).text_for(hit)
+    return CarriedText(rule, old, request, context).text_for(hit)
 
 
 def as_stored(rule: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> DeviceTaintRule:

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.cluster.cache.following import event, page
 from tests.unit.cluster.peer import Answer, Peer, cluster_of, run, status, until
 from tests.unit.running import running
+from webhook.cluster.cache import author_policy
 from webhook.cluster.cache.author_policy import NEVER, AuthorPolicyWatch, read_author_policy
 from webhook.cluster.client.errors import Refused
 from webhook.policy.vap.author_policy import AUTHOR_POLICY, shipped
@@ -99,6 +100,23 @@ def test_authors_are_unknown_until_both_were_read(kind: str) -> None:
             await until(lambda: "may not list" in watch.problem, "why it was not read")
             await until(lambda: len(peer.watched) == 1, "a watch of the other one")
             assert watch.problem.startswith("the policy that proves authors was not read yet: ")
+
+    run(test())
+
+
+def test_authors_are_unknown_once_the_policy_is_no_longer_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rights were taken away, or no API server answers: meanwhile the policy may be deleted."""
+
+    async def test() -> None:
+        peer = Peer()
+        async with watching(peer) as watch:
+            await until(lambda: watch.problem == "", "authors are proved")
+            await until(lambda: len(peer.watched) == len(PATHS), "both are watched")
+            await peer.stop()
+            await until(lambda: bool([each for each in watch._reflectors.values() if each.error]), "it is lost")
+            assert watch.problem == "", "for a moment"
+            monkeypatch.setattr(author_policy, "_STALE_SECONDS", 0.0)
+            await until(partial(_says, watch, "not watched for 0 s: "), "that it is not watched")
 
     run(test())
 
