@@ -349,7 +349,7 @@ class Reviews:
             metrics.count_unjudged(request.resource.resource, outcome.unjudged)
         metrics.count_review(outcome.path, request.resource.resource, request.operation, outcome.code, seconds)
         if decision is not None:
-            if not request.dry_run:
+            if not request.dry_run and request.resource.resource in SELECTING:
                 self._assume(decision, request, last_look=outcome.path == "/validate")
             if decision.softened and not request.dry_run:
                 metrics.count_softened()
