@@ -94,6 +94,7 @@ class AssumedRules:
         """`clock` counts seconds and never goes back."""
         self._clock = clock
         self._kept: list[_Assumed] = []
+        """The oldest first."""
         self._requesters: OrderedDict[str, _Requester] = OrderedDict()
         """Those of whom a rule was stored, the one that was heard of last at the end."""
         self._strangers = _Requester()
@@ -122,7 +123,8 @@ class AssumedRules:
         """
         now = self._clock()
         self._expire(now)
-        if now < self._requesters.get(requester, self._strangers).not_counted_until:
+        expected = bool(assumed.rules)  # else nothing would ever say that it was stored
+        if not expected or now < self._requesters.get(requester, self._strangers).not_counted_until:
             return
         rules = tuple([_said(rule) for rule in assumed.rules[:_KEPT_OF_PATCH]])
         victims = Impact(waves=assumed.impact.waves, namespaces=assumed.impact.namespaces)
@@ -145,7 +147,8 @@ class AssumedRules:
             self._note(found.requester, stored=True)
         others = tuple([known for known in found.rules if not _same(known, rule)])
         rest = [found._replace(rules=others, names=(), victims=_NOTHING, requester=None)] if others else []
-        self._keep([*[each for each in self._kept if each is not found], *rest])
+        at = next(at for at, each in enumerate(self._kept) if each is found)
+        self._keep([*self._kept[:at], *rest, *self._kept[at + 1 :]])
         return True
 
     def not_counted(self) -> int:
@@ -164,7 +167,7 @@ class AssumedRules:
 
     def _expire(self, now: float) -> None:
         """Forgets what was not stored in time."""
-        if not self._kept or now < min([each.until for each in self._kept]):
+        if not self._kept or now < self._kept[0].until:
             return
         gone = [each for each in self._kept if now >= each.until]
         self._keep([each for each in self._kept if now < each.until])

@@ -310,6 +310,17 @@ def test_of_a_patch_the_first_rule_that_is_stored_says_that_it_was() -> None:
     assert assumed_rules.not_counted() == 0
 
 
+def test_patch_of_which_no_new_rule_comes_is_not_expected() -> None:
+    """As when its text is set, or its evictions are to be faster: nothing would ever say that it was stored."""
+    clock = Clock()
+    assumed_rules = AssumedRules(clock)
+    for _ in range(5):
+        assumed_rules.add(AssumedPatch((), (), assumed("x", "u-0").impact), "jane")
+        assert victims(assumed_rules) == []
+        clock.seconds += KEPT_SECONDS
+    assert assumed_rules.not_counted() == 0
+
+
 @pytest.mark.parametrize("last_look", [True, False])
 @pytest.mark.parametrize(
     "forged", [patch_of, lambda _: assumed(""), lambda number: assumed(f"a{number}")], ids=["patch", "no name", "name"]
