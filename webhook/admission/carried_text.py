@@ -64,7 +64,7 @@ class CarriedText:
         self._new = new
         self._old = old
         self._context = context
-        self._request = request
+        self._requester = Requester(request.username, request.groups)
         since = context.now - CLOCK_SKEW
         self._moments = (since,) if backdated else (since, None)
         self._said = read_text(self.text)
@@ -77,9 +77,8 @@ class CarriedText:
     @property
     def by_requester(self) -> bool:
         """Whether the policy lets the requester confirm; in files no one asks."""
-        requester = Requester(self._request.username, self._request.groups)
-        unnamed = self._context.offline and requester.username == ANONYMOUS
-        return unnamed or may_confirm(self._settings, requester)
+        unnamed = self._context.offline and self._requester.username == ANONYMOUS
+        return unnamed or may_confirm(self._settings, self._requester)
 
     @property
     def confirmable(self) -> bool:
@@ -87,12 +86,9 @@ class CarriedText:
         return self._may_be_confirmed(self._acting)
 
     def _may_be_confirmed(self, form: DeviceTaintRule | ResourceSlicePatch) -> bool:
-        requester = Requester(self._request.username, self._request.groups)
         rules = (form,) if isinstance(form, DeviceTaintRule) else nominal_rules(form)
-        limits = [
-            limits_for(self._settings, requester, each.taint, each.effective_effect, self._in_time) for each in rules
-        ]
-        return all(each.confirmable for each in limits)
+        limits_of = partial(limits_for, self._settings, self._requester, check=self._in_time)
+        return all(limits_of(each.taint, each.effective_effect).confirmable for each in rules)
 
     @property
     def _acting(self) -> DeviceTaintRule | ResourceSlicePatch:

@@ -13,7 +13,7 @@ from msgspec import structs
 from webhook.admission.carried_text import CarriedText
 from webhook.admission.decision import BREAK_GLASS, AssumedRule
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
-from webhook.admission.over_limit import LimitCheck, all_soften, usual_rates
+from webhook.admission.over_limit import LimitCheck, all_soften, breaks_glass, usual_rates
 from webhook.admission.window_figures import window_figures
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
@@ -139,8 +139,9 @@ class _Guarding:
 
         A text that may not be set is refused in every mode: else it could be planted while no limit asks for it.
         """
-        mode, glass = self._context.policy.mode, self._check.breaks_glass()
-        enforced, set_now = mode is PolicyMode.ENFORCE, list(self._set_now())
+        mode, glass = self._context.policy.mode, breaks_glass(self._request, self._context)
+        enforced = mode is PolicyMode.ENFORCE
+        set_now = list(faults_of_new(self._text, self._hit, self._context, _CONFIRM))
         if mode is PolicyMode.OFF:
             findings, annotations, impact = [], {}, None
         broke = glass and denied([*set_now, *(findings if enforced else ())])
@@ -172,10 +173,6 @@ class _Guarding:
         if self._settings.two_step and skips_a_step(self._new, self._old):
             detail = 'must not evict yet: create the rule with effect "None", look at its status, and change it then'
             yield deny(TAINT.child("effect"), detail if self._old is None else SWAPPED)
-
-    def _set_now(self) -> Iterator[Finding]:
-        """Why the text that is set now may not be."""
-        yield from faults_of_new(self._text, self._hit, self._context, _CONFIRM)
 
     def _unknown(self, why: str) -> Iterator[Finding]:
         """The impact is not known, so only the reasons that do not depend on it can be reported."""

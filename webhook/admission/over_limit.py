@@ -61,6 +61,11 @@ class LimitReason(NamedTuple):
     """Whether the worker evicts no pod of such a rule until the impact is confirmed."""
 
 
+def breaks_glass(request: AdmissionRequest, context: AdmissionContext) -> bool:
+    """Whether the requester may do without a confirmation."""
+    return not frozenset(context.policy.impact.break_glass_groups).isdisjoint(request.groups)
+
+
 def done_for(stored: DeviceTaintRule | ResourceSlicePatch | None, context: AdmissionContext) -> int:
     """Return how many pods were evicted for a stored rule or patch, and for what was expanded from it."""
     inventory = None if context.sight is None else context.sight.inventory
@@ -107,10 +112,6 @@ class LimitCheck:
         added = self._new.taint.time_added
         past = added is not None and added < self._context.now - CLOCK_SKEW
         return past and begins_to_evict(self._new, self._old)
-
-    def breaks_glass(self) -> bool:
-        """Whether the requester may do without a confirmation."""
-        return not frozenset(self._settings.break_glass_groups).isdisjoint(self._request.groups)
 
     # --- the impact ------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from webhook.admission.guard import (
 )
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.over_limit import done_for, usual_rates
+from webhook.admission.over_limit import breaks_glass, done_for, usual_rates
 from webhook.admission.patch_limits import PatchCheck, all_may_soften
 from webhook.admission.window_figures import window_figures
 from webhook.api.patches import SOFTENED_KEYS
@@ -76,11 +76,6 @@ def guard_patch(
 ) -> GuardFindings:
     """The guard's findings on a patch that is created (`old` is None) or updated. Raises OutOfTime."""
     return _PatchGuarding(new, old, request, context).result()
-
-
-def breaks_glass(request: AdmissionRequest, context: AdmissionContext) -> bool:
-    """Whether the requester may do without confirmation."""
-    return not frozenset(context.policy.impact.break_glass_groups).isdisjoint(request.groups)
 
 
 class PatchAddition:

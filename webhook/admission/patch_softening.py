@@ -14,8 +14,8 @@ from webhook.admission.carried_text import CarriedText
 from webhook.admission.decision import AssumedPatch
 from webhook.admission.defaulting import BACKDATED, edits_for
 from webhook.admission.impact_text import annotation_of
-from webhook.admission.over_limit import usual_rates
-from webhook.admission.patch_guard import PATCH_TAINTS, PatchAddition, breaks_glass
+from webhook.admission.over_limit import breaks_glass, usual_rates
+from webhook.admission.patch_guard import PATCH_TAINTS, PatchAddition
 from webhook.admission.patch_limits import PatchCheck, all_may_soften
 from webhook.admission.softening import AS_BEFORE, EVERY_ONE, SOFTENED, UNTOUCHED, SofteningResult
 from webhook.api.field import Finding, Severity, forbidden

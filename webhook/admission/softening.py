@@ -15,7 +15,7 @@ from webhook.admission.carried_text import CarriedText
 from webhook.admission.decision import AssumedRule
 from webhook.admission.defaulting import BACKDATED, rule_time
 from webhook.admission.impact_text import annotation_of
-from webhook.admission.over_limit import LimitCheck, all_soften, usual_rates
+from webhook.admission.over_limit import LimitCheck, all_soften, breaks_glass, usual_rates
 from webhook.api.field import Finding, Severity, forbidden
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICT, SOFTENED_FROM, DeviceTaintRule
@@ -65,7 +65,7 @@ def softening_of(
     check = LimitCheck(new, old, request, context)
     text = CarriedText(new, old, request, context, backdated=check.backdated)
     # A new text allows the rule as it is, or the guard refuses it.
-    if not check.softens or check.breaks_glass() or text.is_new:
+    if not check.softens or breaks_glass(request, context) or text.is_new:
         return UNTOUCHED
     if old is not None and old.softened:
         again = _soft(new, _time_again(new, old, context.now))

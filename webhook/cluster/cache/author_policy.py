@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from datetime import UTC, datetime
+from datetime import datetime  # noqa: TC003 -- msgspec reads the annotations
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
+from webhook.api.rules import NEVER
 from webhook.cluster.cache.discovery import FixedCollection
 from webhook.cluster.cache.freshness import doubt
 from webhook.cluster.cache.reflector import Reflector
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 
     from webhook.cluster.client.rest import Cluster
     from webhook.telemetry.metrics import Metrics
-
-NEVER: Final = datetime.max.replace(tzinfo=UTC)
-"""Later than any object was created."""
-
 
 _STALE_SECONDS: Final = 60.0
 """For how long a watch may be lost, as while an API server restarts."""
@@ -86,11 +83,13 @@ class AuthorPolicyWatch:
     @property
     def problem(self) -> str:
         """Why API servers do not prove authors now; empty if they do."""
+        why = "the policy that proves authors was not read yet"
+        if self._problem is not None:
+            why = next(filter(None, (doubt(each, _STALE_SECONDS) for each in self._reflectors.values())), "")
+            if not why:
+                return self._problem
         errors = [each.error for each in self._reflectors.values() if each.error]
-        if self._problem is None:
-            return ": ".join(["the policy that proves authors was not read yet", *errors[:1]])
-        doubts = [text for each in self._reflectors.values() if (text := doubt(each, _STALE_SECONDS))]
-        return ": ".join([*doubts[:1], *errors[:1]]) if doubts else self._problem
+        return ": ".join([why, *errors[:1]])
 
     async def run(self) -> NoReturn:
         """Follows them; returns only when cancelled."""

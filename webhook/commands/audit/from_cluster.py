@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
-from webhook.cluster.cache.author_policy import NEVER, read_author_policy
+from webhook.api.rules import NEVER
+from webhook.cluster.cache.author_policy import read_author_policy
 from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed

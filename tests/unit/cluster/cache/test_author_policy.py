@@ -12,8 +12,9 @@ import pytest
 from tests.unit.cluster.cache.following import event, page
 from tests.unit.cluster.peer import Answer, Peer, cluster_of, run, status, until
 from tests.unit.running import running
+from webhook.api.rules import NEVER
 from webhook.cluster.cache import author_policy
-from webhook.cluster.cache.author_policy import NEVER, AuthorPolicyWatch, read_author_policy
+from webhook.cluster.cache.author_policy import AuthorPolicyWatch, read_author_policy
 from webhook.cluster.client.errors import Refused
 from webhook.policy.vap.author_policy import AUTHOR_POLICY, shipped
 from webhook.policy.vap.objects import ADMISSION_RESOURCES
