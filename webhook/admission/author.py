@@ -1,6 +1,6 @@
 """The author of a template, carried in `devicetaint.io/requested-by` to the claims that are made from it.
 
-The resource-claim controller creates claims under its own name, so rules on users would miss them. Anybody could write
+The resource-claim controller creates claims under its own name, so rules on users would miss them. Anyone could write
 the annotation; a ValidatingAdmissionPolicy (manifests/base/author-policy.yaml) compares it with the requester, as text.
 """
 

@@ -1,7 +1,7 @@
 """The text that confirms an impact: `v1 devices=412 claims=96 pods=96 namespaces=7 of=k7f3q2m4x4tjw5ra`.
 
 Figures for people to read and review, which are also the ceiling for evictions, and a digest of what is confirmed.
-Nothing is secret: anybody may write such a text, as anybody may say "yes, these 96 pods". It is an acknowledgement, not
+Nothing is secret: anyone may write such a text, as anyone may say "yes, these 96 pods". It is an acknowledgement, not
 an authorization; docs/impact.md has the canonical form and test vectors.
 """
 
