@@ -112,16 +112,12 @@ def webhook_server(request: pytest.FixtureRequest) -> Iterator[WebhookProcess]:
         yield from _keeping_logs_of_failures(request, server)
 
 
-def _assets(request: pytest.FixtureRequest, *programs: str, version: str | None = None) -> Assets:
-    """What is found, if the given programs are among it; else the test is skipped, or fails in CI.
-
-    `version`: of this release, whatever other tests run on.
-    """
+def _assets(request: pytest.FixtureRequest, *programs: str) -> Assets:
+    """What is found, if the given programs are among it; else the test is skipped, or fails in CI."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     try:
         with capture.global_and_fixture_disabled():  # a first build takes minutes: let its progress be seen
             found = control_plane_assets.find(
-                version,
                 kwok="kwok" in programs,
                 cert_manager="cert-manager" in programs,
                 example_driver=control_plane_assets.EXAMPLE_DRIVER in programs,

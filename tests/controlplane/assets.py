@@ -1,6 +1,6 @@
 """Where etcd, kube-apiserver, kubectl and their kin are: found, or built from the pinned Go modules next door.
 
-As a command it prints the folder:  python -m tests.controlplane.assets [--version 1.37.0] [--kwok] [--cert-manager]
+As a command it prints the folder:  python -m tests.controlplane.assets [--version 1.37.2] [--kwok] [--cert-manager]
 [--example-driver] [--gang-managers] [--helm]
 """
 

@@ -133,7 +133,7 @@ def _advised(
     findings += (*policy.findings, *guarded.findings)
     if not by_controller and not written and not subject.cut:
         context.budget.check("lint")
-        findings += islice(lint(subject.new, subject.old, context.now), MAX_FINDINGS)
+        findings += islice(lint(subject.new, subject.old, context.now, context.servers), MAX_FINDINGS)
         findings += islice(cluster_lint(subject.new, subject.old, context, guarded.siblings), MAX_FINDINGS)
     return _concluded(findings, policy, context, guarded)
 

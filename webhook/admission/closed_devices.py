@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.admission.recent_impact import PHASE, POOLS_BETWEEN_CHECKS, recent_rules, window_start
-from webhook.inventory.extent import Extent, names_of
+from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.pools import ShareUse
 from webhook.inventory.scope import can_judge
@@ -77,11 +77,11 @@ def closed_together_with_recent(
     drivers = _drivers_of(limit, own, pools, check)
     used, standing = Extent(context.closed), Extent()
     for assumed in recent_rules(context.assumed, since, check):
-        used.add(names_of(assumed.selector))
+        used.add(DeviceNames.of(assumed.selector, inventory.servers))
     for stored in recent_rules(inventory.rules.values(), since, check):
-        used.add(names_of(stored.selector))
+        used.add(DeviceNames.of(stored.selector, inventory.servers))
         if can_judge(stored.selector) and not stored.deleting:
-            standing.add(names_of(stored.selector))
+            standing.add(DeviceNames.of(stored.selector, inventory.servers))
     for driver in drivers:
         use = None if driver is None else ShareUse(pools, driver)
         for each in _recent_in_slices(driver, pools, since, check):

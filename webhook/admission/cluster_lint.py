@@ -13,7 +13,8 @@ from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.remembered import remembered
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.extent import Extent, names_of
+from webhook.inventory.extent import Extent
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.hardware import siblings_of_rule
 from webhook.inventory.matching import keeps_from_allocation, selects
 from webhook.inventory.rule_delta import EFFECT_RANK, is_wide, narrower
@@ -132,7 +133,7 @@ def _emptied(rule: DeviceTaintRule, inventory: Inventory, check: Check) -> Itera
     stored = (each for each in in_steps(inventory.rules.values(), check) if each.meta.name != rule.meta.name)
     others = Extent(
         # A missing selector is left out: it may be written for schedulers that take it for none.
-        names_of(each.selector)
+        DeviceNames.of(each.selector)
         for each in stored
         if each.selector is not None and keeps_from_allocation(each.taint)
     )

@@ -11,6 +11,7 @@ import msgspec
 
 from webhook.api.field import Path
 from webhook.api.rules import DeviceTaintRule
+from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gang_impact import KnownPods
 from webhook.inventory.impact import Impact
@@ -153,6 +154,8 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     """The policy in use."""
     candidate: Judge | None = None
     """A policy that is compared with it: only differences are reported. None if there is none."""
+    servers: ServerFacts = UNKNOWN
+    """What the API servers and the in-tree controller do here."""
     names: ClusterNames = NO_NAMES
     """Labels of namespaces, and drivers behind device classes."""
     authors_unproved: str = ""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.counts import counted
 from webhook.api.field import FieldError, Finding, Severity
-from webhook.inventory.extent import names_of
 from webhook.policy.model import Action
 
 if TYPE_CHECKING:
@@ -37,27 +36,10 @@ class Change(StrEnum):
     SILENT = "silent"
 
 
-class AssumedRule(NamedTuple):
-    """A rule that acts (NoSchedule or more) once it is stored, and what it hit when it was looked at."""
+class Assumed(NamedTuple):
+    """A rule that acts (NoSchedule or more) once it is stored, or the rules that will come of a patch.
 
-    rule: DeviceTaintRule
-    impact: Impact
-
-    @property
-    def rules(self) -> tuple[DeviceTaintRule, ...]:
-        """The rule alone."""
-        return (self.rule,)
-
-    @property
-    def names(self) -> tuple[DeviceNames, ...]:
-        """The devices on which it begins to act."""
-        return (names_of(self.rule.selector),)
-
-
-class AssumedPatch(NamedTuple):
-    """A patch that acts once it is stored: rules that will come of it, and what they hit together.
-
-    `names` are the devices on which it begins to act.
+    `names` are the devices on which it begins to act; `impact` is what it hit when it was looked at.
     """
 
     rules: tuple[DeviceTaintRule, ...]
@@ -89,7 +71,7 @@ class Decision:
     """The policy's rules that matched, in order, with the action that took effect."""
     differences: tuple[Difference, ...] = ()
     """Where a candidate policy would have decided differently."""
-    assumed: AssumedRule | AssumedPatch | None = None
+    assumed: Assumed | None = None
     """What will act, unless this was a dry run: the next reviews must count it."""
     broke_glass: bool = False
     """Whether a refusal was waived for a member of a break-glass group."""

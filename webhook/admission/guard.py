@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import structs
 
 from webhook.admission.carried_text import CarriedText
-from webhook.admission.decision import BREAK_GLASS, AssumedRule
+from webhook.admission.decision import BREAK_GLASS
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.over_limit import LimitCheck, all_soften, breaks_glass, usual_rates
 from webhook.admission.window_figures import window_figures
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.confirmation import ImpactToConfirm
     from webhook.admission.context import AdmissionContext
-    from webhook.admission.decision import AssumedPatch
+    from webhook.admission.decision import Assumed
     from webhook.admission.over_limit import LimitReason
     from webhook.admission.review import AdmissionRequest
     from webhook.inventory.hardware import Siblings
@@ -55,7 +55,7 @@ class GuardFindings(NamedTuple):
 
     findings: tuple[Finding, ...] = ()
     annotations: Mapping[str, str] = {}
-    assumed: AssumedRule | AssumedPatch | None = None
+    assumed: Assumed | None = None
     broke_glass: bool = False
     """Whether a refusal was waived."""
     siblings: Siblings | None = None
@@ -152,7 +152,7 @@ class _Guarding:
             return SILENT
         if impact is None or not self._check.acts or denied(kept):
             return GuardFindings(kept, annotations, None, broke, self._siblings)
-        return GuardFindings(kept, annotations, AssumedRule(self._new, impact), broke, self._siblings)
+        return GuardFindings(kept, annotations, self._check.assumed(impact), broke, self._siblings)
 
     # --- what needs no inventory -----------------------------------------------------------------
 
@@ -212,7 +212,9 @@ class _Guarding:
         driver = next((each.driver for each in reasons if each.driver), "")
         over = [each.short for each in reasons]
         annotations["impact"] = annotation_of(shown, acts=check.acts, over=over, driver=driver)
-        figures = [warn(SELECTOR, text) for text in figures_of(shown, new, in_tree=check.in_tree)]
+        figures = [
+            warn(SELECTOR, text) for text in figures_of(shown, new, self._context.servers, in_tree=check.in_tree)
+        ]
         if check.acts:
             windows = window_figures(impact, check.taint, inventory, self._context, check.in_time)
             figures += [warn(SELECTOR, text) for text in windows]
@@ -244,7 +246,7 @@ class _Guarding:
     def _refused(
         self, reasons: list[LimitReason], impact: Impact, hit: ImpactToConfirm, fault: str
     ) -> Iterator[Finding]:
-        text = f"{summary_of(impact, self._new)}: {'; '.join(each.text for each in reasons)}"
+        text = f"{summary_of(impact, self._new, self._context.servers)}: {'; '.join(each.text for each in reasons)}"
         if self._check.may_soften(reasons) and not self._text.is_new:
             if self._context.policy.mode is not PolicyMode.ENFORCE:
                 yield warn(SELECTOR, f"{text}; with mode enforce it would become NoSchedule with {EVICT}")

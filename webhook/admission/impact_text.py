@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from webhook.api.rules import DeviceTaintRule
+    from webhook.api.servers import ServerFacts
     from webhook.inventory.gangs import Gang
     from webhook.inventory.hardware import Siblings
     from webhook.inventory.impact import Impact
@@ -25,34 +26,49 @@ _DRIVER: Final = " driver="
 _UNKNOWN: Final = "unknown:"
 IMPACT: Final = "impact"
 """The audit annotation with the figures."""
-BY_RELEASE: Final = "the in-tree controller evicts such pods from 1.37.2 on; before, it leaves them alone"
-"""Of pods with extended resources."""
 
 
-def summary_of(impact: Impact, rule: DeviceTaintRule) -> str:
+def on_extended_resources(servers: ServerFacts) -> str:
+    """Who evicts pods whose devices came through extended resources."""
+    if servers.extended_evicted is None:
+        return "the in-tree controller evicts such pods from 1.37.2 on; before, it leaves them alone"
+    if servers.extended_evicted:
+        return "the in-tree controller evicts such pods too, from 1.37.2 on"
+    return "the in-tree controller leaves such pods alone until 1.37.2"
+
+
+def on_missing_selector(servers: ServerFacts) -> str:
+    """What a rule without selector does."""
+    if servers.missing_selects_nothing:
+        return "selects nothing, from 1.37.1 on"
+    older = "until 1.37.1" if servers.missing_selects_nothing is False else "by servers before 1.37.1"
+    return f"evicts no pod, but keeps every device from being allocated {older}"
+
+
+def summary_of(impact: Impact, rule: DeviceTaintRule, servers: ServerFacts) -> str:
     """What a rule hits, in a clause that begins with a verb."""
     devices = counted(impact.devices, "device")
     if rule.selector is None:
-        return f"keeps {devices} from being allocated"
+        return f"keeps {devices} from being allocated" if impact.devices else "hits no device"
     if rule.effective_effect != NO_EXECUTE:
         return f"hits {devices} in {counted(impact.pools, 'pool')}"
     text = f"hits {devices}, {counted(len(impact.pods), 'pod')} in {counted(len(impact.namespaces), 'namespace')}"
     gangs = gangs_text(impact)
     text = f"{text}, {gangs}" if gangs else text
-    return f"{text} ({_extended(impact)})" if impact.extended else text
+    return f"{text} ({_extended(impact, servers)})" if impact.extended else text
 
 
-def slice_figures_of(impact: Impact) -> Iterator[str]:
+def slice_figures_of(impact: Impact, servers: ServerFacts) -> Iterator[str]:
     """What new NoExecute taints in a slice hit, as warnings."""
     pods = f"{counted(len(impact.pods), 'pod')} in {counted(len(impact.namespaces), 'namespace')}"
     yield f"new NoExecute taints on {counted(impact.devices, 'device')}; they evict {pods}{_when(impact)}"
     yield from _gangs(impact, "")
-    yield from _others(impact, "")
+    yield from _others(impact, "", servers)
     if impact.siblings:
         yield siblings_text(impact.siblings)
 
 
-def figures_of(impact: Impact, rule: DeviceTaintRule, *, in_tree: bool) -> Iterator[str]:
+def figures_of(impact: Impact, rule: DeviceTaintRule, servers: ServerFacts, *, in_tree: bool) -> Iterator[str]:
     """What a rule hits, as warnings: one sentence each. With effect None, what it would if it was NoExecute."""
     devices = f"{counted(impact.devices, 'device')} in {counted(impact.pools, 'pool')}"
     would = "" if rule.effective_effect in (NO_SCHEDULE, NO_EXECUTE) else "with effect NoExecute "
@@ -71,7 +87,7 @@ def figures_of(impact: Impact, rule: DeviceTaintRule, *, in_tree: bool) -> Itera
         when = f", from {format_time(start)} on" if start is not None and impact.later else _when(impact)
         yield f"{would}selects {devices}; evicts {pods} in {counted(len(impact.namespaces), 'namespace')}{when}"
         yield from _gangs(impact, would)
-        yield from _others(impact, would)
+        yield from _others(impact, would, servers)
     if impact.incomplete_pools:
         driver, pool = impact.incomplete_pools[0]
         pools = counted(len(impact.incomplete_pools), "pool")
@@ -120,14 +136,15 @@ def siblings_text(siblings: Siblings) -> str:
     return f"{text}, {'' if number == 1 else f'{used} of them '}in use by {' and '.join(users)}"
 
 
-def _extended(impact: Impact) -> str:
-    return f"of these {counted(len(impact.extended), 'pod')} with extended resources: {BY_RELEASE}"
+def _extended(impact: Impact, servers: ServerFacts) -> str:
+    pods = counted(len(impact.extended), "pod")
+    return f"of these {pods} with extended resources: {on_extended_resources(servers)}"
 
 
-def _others(impact: Impact, would: str) -> Iterator[str]:
+def _others(impact: Impact, would: str, servers: ServerFacts) -> Iterator[str]:
     """Who evicts pods with extended resources, which pods are not evicted, and those that cannot be counted."""
     if impact.extended:
-        yield _extended(impact)
+        yield _extended(impact, servers)
     if impact.tolerating:
         yield f"{would}tolerated by {counted(len(impact.tolerating), 'pod')} on such devices"
     if impact.pod_groups:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
+from webhook.admission.impact_text import on_missing_selector
 from webhook.api.claims import CLAIMING, ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import FieldError, Finding, Path, Severity, invalid
 from webhook.api.meta import OWN_GROUP
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.remembered import remembered
 from webhook.api.rules import NOTED_ANNOTATIONS, RULE_ANNOTATIONS, DeviceTaintRule
+from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
@@ -66,9 +68,9 @@ _RESERVED: Final = ("kubernetes.io", "k8s.io")
 _KNOWN_ANNOTATIONS: Final = RULE_ANNOTATIONS | NOTED_ANNOTATIONS
 
 
-def lint(new: object, old: object | None, now: datetime) -> Iterator[Finding]:
+def lint(new: object, old: object | None, now: datetime, servers: ServerFacts = UNKNOWN) -> Iterator[Finding]:
     """Advice on an object, except what already applied to its stored form."""
-    findings = _lint(new, now)
+    findings = _lint(new, now, servers)
     if old is None:
         yield from findings
         return
@@ -80,7 +82,7 @@ def lint(new: object, old: object | None, now: datetime) -> Iterator[Finding]:
     known: set[tuple[str | None, str, str]] | None = None
     for finding in findings:
         if known is None:
-            known = {_identity(before) for before in _lint(old, now)}
+            known = {_identity(before) for before in _lint(old, now, servers)}
         if _identity(finding) not in known:
             yield finding
 
@@ -94,14 +96,14 @@ def _identity(finding: Finding) -> tuple[str | None, str, str]:
     return finding.code, _POSITION.sub("[]", finding.error.field), str(finding.error.bad_value)
 
 
-def _lint(value: object, now: datetime) -> Iterator[Finding]:
+def _lint(value: object, now: datetime, servers: ServerFacts) -> Iterator[Finding]:
     match value:
         case DeviceTaintRule():
-            yield from _rule(value, now)
+            yield from _rule(value, now, servers)
         case ResourceClaim():
-            yield from lint_of_requests(SPEC, value.requests)
+            yield from lint_of_requests(SPEC, value.requests, servers)
         case ResourceClaimTemplate():
-            yield from lint_of_requests(TEMPLATE_SPEC, value.requests)
+            yield from lint_of_requests(TEMPLATE_SPEC, value.requests, servers)
         case ResourceSlice():
             yield from _slice(value, now)
         case ResourceSlicePatch():
@@ -123,17 +125,17 @@ def advice(code: str, path: Path, value: object, text: str) -> Finding:
 # --- rules and taints ---------------------------------------------------------------------------
 
 
-def _rule(rule: DeviceTaintRule, now: datetime) -> Iterator[Finding]:
+def _rule(rule: DeviceTaintRule, now: datetime, servers: ServerFacts) -> Iterator[Finding]:
     selector = rule.selector
     effect = rule.effective_effect
     if selector is None:
-        text = "is missing: eviction takes that for no device, but the 1.33 to 1.37 schedulers for every device"
-        yield advice("DT012", SELECTOR, None, text)
+        yield advice("DT012", SELECTOR, None, f"is missing: that {on_missing_selector(servers)}")
     elif selector.empty:
         text = "is empty and selects every device of every driver"
         if effect == NO_EXECUTE:
             text += "; all pods that use one are evicted"
-        yield advice("DT011", SELECTOR, None, text)
+        if not servers.warns_of_empty:
+            yield advice("DT011", SELECTOR, None, text)
     else:
         yield from _selector(selector)
     taint = rule.taint if effect == rule.taint.effect else structs.replace(rule.taint, effect=effect)
@@ -242,19 +244,23 @@ def _reserved_domain(key: str) -> str | None:
 # --- tolerations --------------------------------------------------------------------------------
 
 
-def lint_of_requests(spec: Path, requests: tuple[DeviceRequest, ...]) -> Iterator[Finding]:
+def lint_of_requests(
+    spec: Path, requests: tuple[DeviceRequest, ...], servers: ServerFacts = UNKNOWN
+) -> Iterator[Finding]:
     """Advice on the tolerations of all requests and alternatives. `spec` is SPEC or TEMPLATE_SPEC."""
     for path, tolerations in toleration_lists(spec, requests):
-        yield from tolerations_lint(path, tolerations)
+        yield from tolerations_lint(path, tolerations, servers)
 
 
-def tolerations_lint(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[Finding]:
+def tolerations_lint(
+    path: Path, tolerations: Sequence[DeviceToleration], servers: ServerFacts = UNKNOWN
+) -> Iterator[Finding]:
     """Advice on one list of tolerations."""
     keys = set()
     for position, toleration in enumerate(tolerations):
         keys.add(toleration.key)
         if not _is_plain(toleration):
-            yield from _toleration(path.index(position), toleration)
+            yield from _toleration(path.index(position), toleration, servers)
     # Longer lists are not compared pair by pair, and different keys have nothing to compare.
     if len(tolerations) <= TOLERATIONS_MAX and (len(keys) < len(tolerations) or "" in keys):
         yield from _redundant(path, tolerations)
@@ -292,14 +298,14 @@ def _shadow(tolerations: Sequence[DeviceToleration], position: int) -> int | Non
     return None
 
 
-def _toleration(at: Path, toleration: DeviceToleration) -> Iterator[Finding]:
+def _toleration(at: Path, toleration: DeviceToleration, servers: ServerFacts) -> Iterator[Finding]:
     seconds = toleration.toleration_seconds
-    if not toleration.effect:
+    if not toleration.effect and not servers.empty_effect_protects:
         text = "is empty: allocation takes that for all effects, but in-tree eviction does not; name NoExecute too"
         yield advice("DT001", at.child("effect"), "", text)
     elif toleration.effect == NONE:
         yield advice("DT013", at.child("effect"), NONE, "is tolerated by everyone: the entry has no effect")
-    elif toleration.effect != NO_EXECUTE and seconds is not None:
+    elif toleration.effect not in ("", NO_EXECUTE) and seconds is not None:
         text = f"has no meaning with effect {toleration.effect}; only NoExecute counts seconds"
         yield advice("DT002", at.child("tolerationSeconds"), seconds, text)
     if seconds is not None and seconds > MAX_SECONDS and toleration.effect == NO_EXECUTE:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.admission.closed_devices import closed_together, closed_together_with_recent
 from webhook.admission.confirmation import NOTHING, ImpactToConfirm, Numbers
-from webhook.admission.impact_text import first_names
+from webhook.admission.decision import Assumed
+from webhook.admission.impact_text import first_names, on_missing_selector
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.recent_impact import hit_with_recent, limits_in_numbers, yet_to_begin
 from webhook.api.counts import counted
 from webhook.api.meta import format_time
 from webhook.api.rules import counted_pods
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.extent import names_of
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gang_impact import with_companions, with_gangs
 from webhook.inventory.hardware import selectors_in_scope
 from webhook.inventory.impact import Taint, impact_of
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from webhook.admission.review import AdmissionRequest
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceSelector, DeviceTaintRule
-    from webhook.inventory.fates import DeviceNames
     from webhook.inventory.impact import Impact
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
@@ -134,6 +134,10 @@ class LimitCheck:
             return ()  # nothing reads /scope, or its rules are judged one by one
         return selectors_in_scope(inventory, self._new, self.in_time)
 
+    def assumed(self, impact: Impact) -> Assumed:
+        """The rule as later reviews count it until it is stored."""
+        return Assumed((self._new,), (DeviceNames.of(self._new.selector, self._context.servers),), impact)
+
     def with_gangs(self, inventory: Inventory, impact: Impact) -> Impact:
         """The same impact with the gangs that it breaks, where pods are known. Raises OutOfTime."""
         return with_gangs(inventory, impact, self._context.pods, self.in_time)
@@ -152,9 +156,7 @@ class LimitCheck:
         """Why the rule is over the limit, whatever it hits."""
         selector = self._new.selector
         if selector is None:
-            text = "a rule without selector evicts no pod, but schedulers of 1.33 to 1.37 "
-            text += "allocate no device while it exists"
-            yield LimitReason("no-selector", text)
+            yield LimitReason("no-selector", f"a missing selector {on_missing_selector(self._context.servers)}")
         elif selector.empty:
             yield LimitReason("empty-selector", "an empty selector is every device of every driver")
         elif selector.unknown:
@@ -224,7 +226,9 @@ class LimitCheck:
         return closed_together_with_recent(self.limits.devices, self._names(inventory), (), inventory, self._context)
 
     def _names(self, inventory: Inventory) -> tuple[DeviceNames, ...]:
-        return tuple([names_of(each) for each in (self._new.selector, *self.beside(inventory))])
+        return tuple(
+            [DeviceNames.of(each, inventory.servers) for each in (self._new.selector, *self.beside(inventory))]
+        )
 
     def may_soften(self, reasons: Iterable[LimitReason]) -> bool:
         """Whether /mutate softens a NoExecute rule that is over the limit for these reasons."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.admission.carried_text import CarriedText
 from webhook.admission.confirmation import NOTHING
-from webhook.admission.decision import BREAK_GLASS, AssumedPatch
+from webhook.admission.decision import BREAK_GLASS, Assumed
 from webhook.admission.guard import (
     SILENT,
     SWAPPED,
@@ -224,11 +224,11 @@ class _PatchGuarding:
             return self._answer(findings, annotations)
         impact = check.impact(sight.inventory)
         findings += self._measured(check, sight.inventory, impact, annotations)
-        assumed = AssumedPatch(addition.stored, check.names, impact) if check.acts else None
+        assumed = Assumed(addition.stored, check.names, impact) if check.acts else None
         return self._answer(findings, annotations, assumed)
 
     def _answer(
-        self, findings: list[Finding], annotations: dict[str, str], assumed: AssumedPatch | None = None
+        self, findings: list[Finding], annotations: dict[str, str], assumed: Assumed | None = None
     ) -> GuardFindings:
         """The result, with refusals as warnings where the policy only warns or the glass may be broken; see `guard`."""
         mode, glass = self._context.policy.mode, breaks_glass(self._request, self._context)
@@ -277,7 +277,10 @@ class _PatchGuarding:
         over = [each.reason.short for each in reasons]
         driver = next((each.reason.driver for each in reasons if each.reason.driver), "")
         annotations["impact"] = annotation_of(shown, acts=check.acts, over=over, driver=driver)
-        figures = [warn(FILTER, text) for text in figures_of(shown, check.leading, in_tree=check.in_tree)]
+        figures = [
+            warn(FILTER, text)
+            for text in figures_of(shown, check.leading, self._context.servers, in_tree=check.in_tree)
+        ]
         if check.acts:
             figures += [warn(FILTER, text) for text in self._windows(check, inventory, impact)]
         hit = self._hit = check.to_confirm(impact, self._old)
@@ -291,7 +294,7 @@ class _PatchGuarding:
             annotations["impact"] += " softened"
             yield from figures
         else:
-            yield from self._refused(reasons, summary_of(shown, check.leading), hit, fault)
+            yield from self._refused(reasons, summary_of(shown, check.leading, self._context.servers), hit, fault)
 
     def _refused(
         self, reasons: Iterable[PartReason], summary: str, hit: ImpactToConfirm, fault: str

@@ -15,7 +15,7 @@ from webhook.admission.closed_devices import closed_together, closed_together_wi
 from webhook.admission.over_limit import LimitCheck, LimitReason, done_for
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.extent import names_of
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gang_impact import with_companions, with_gangs
 from webhook.inventory.hardware import siblings_of_rule
 from webhook.inventory.impact import Taint
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from webhook.admission.review import AdmissionRequest
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceTaintRule
-    from webhook.inventory.fates import DeviceNames
     from webhook.inventory.impact import Impact
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
@@ -53,7 +52,7 @@ class PartCheck(LimitCheck):
     ) -> None:
         super().__init__(rules[0], None, request, context)
         self.rules = tuple(rules)
-        self._own = tuple(dict.fromkeys([names_of(rule.selector) for rule in rules]))
+        self._own = tuple(dict.fromkeys([DeviceNames.of(rule.selector) for rule in rules]))
         self._beside = beside
 
     @property
@@ -112,7 +111,7 @@ class PatchCheck:
         by_taint: dict[tuple[str, str], list[DeviceTaintRule]] = {}
         for rule in acting:
             by_taint.setdefault((rule.taint.key, rule.taint.effect), []).append(rule)
-        self.names = tuple(dict.fromkeys([names_of(rule.selector) for rule in acting]))
+        self.names = tuple(dict.fromkeys([DeviceNames.of(rule.selector) for rule in acting]))
         self.parts = tuple([PartCheck(rules, self.names, request, context) for rules in by_taint.values()])
         self._request = request
         self.in_time: Check = partial(context.budget.check, _PHASE)

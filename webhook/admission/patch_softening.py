@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from webhook.admission.carried_text import CarriedText
-from webhook.admission.decision import AssumedPatch
+from webhook.admission.decision import Assumed
 from webhook.admission.defaulting import BACKDATED, edits_for
 from webhook.admission.impact_text import annotation_of
 from webhook.admission.over_limit import breaks_glass, usual_rates
@@ -94,7 +94,7 @@ def _decided(
         if addition.unknown or inventory is None:
             return UNTOUCHED
         # The next patch must know of it.
-        return SofteningResult(left=AssumedPatch(addition.stored, check.names, impact))
+        return SofteningResult(left=Assumed(addition.stored, check.names, impact))
     soft = _soft(new, old, [part.key for part in chosen], context.now)
     why = "; ".join(dict.fromkeys([each.reason.text for each in reasons])) or EVERY_ONE
     return _result(new, old, soft, why, context)._replace(impact=figures)

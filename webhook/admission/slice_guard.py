@@ -71,7 +71,7 @@ def _measured(
         with_gangs(inventory, impact, context.pods, check),
         siblings=siblings_of_slice(inventory, new, dict.fromkeys(taints, EFFECT_RANK[NO_EXECUTE]), check),
     )
-    findings = tuple(_warn(text) for text in slice_figures_of(impact))
+    findings = tuple(_warn(text) for text in slice_figures_of(impact, context.servers))
     return GuardFindings(findings, {"impact": annotation_of(impact, acts=True, over=())})
 
 

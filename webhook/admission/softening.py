@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import structs
 
 from webhook.admission.carried_text import CarriedText
-from webhook.admission.decision import AssumedRule
 from webhook.admission.defaulting import BACKDATED, rule_time
 from webhook.admission.impact_text import annotation_of
 from webhook.admission.over_limit import LimitCheck, all_soften, breaks_glass, usual_rates
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.admission.context import AdmissionContext
-    from webhook.admission.decision import AssumedPatch
+    from webhook.admission.decision import Assumed
     from webhook.admission.defaulting import Edit
     from webhook.admission.over_limit import LimitReason
     from webhook.admission.review import AdmissionRequest
@@ -49,7 +48,7 @@ class SofteningResult(NamedTuple):
     """The figures, as the audit log has them."""
     repeated: bool = False
     """Whether it was softened before and nothing is new, as when its author applies the same manifest again."""
-    left: AssumedRule | AssumedPatch | None = None
+    left: Assumed | None = None
 
 
 UNTOUCHED: Final = SofteningResult()
@@ -115,7 +114,7 @@ class _Softener:
         hit = self._check.to_confirm(impact)
         reasons = tuple(self._check.reasons(inventory, impact, hit))
         if not reasons and not self._always:
-            return SofteningResult(left=AssumedRule(self._new, impact))  # the next of a thousand rules must know of it
+            return SofteningResult(left=self._check.assumed(impact))  # the next of a thousand rules must know of it
         confirmed = (self._old is None or not self._old.softened) and self._text.fault(hit) is None
         if confirmed or not all_soften(reasons):
             return UNTOUCHED

@@ -19,7 +19,8 @@ from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.eviction.conditions import RELEASED, ConditionState, updated
 from webhook.eviction.core import ItemKind, WorkItem
-from webhook.inventory.holders import devices_to_look_at, holders_of, is_held, is_published, selected_names
+from webhook.inventory.fates import DeviceNames
+from webhook.inventory.holders import devices_to_look_at, holders_of, is_held, is_published
 from webhook.inventory.scope import can_judge
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.eviction.core import Core
-    from webhook.inventory.fates import DeviceNames
     from webhook.inventory.holders import Holders
     from webhook.inventory.state import InventoryObject
 
@@ -193,7 +193,11 @@ class ReleasedConditions:
 
     def _look_at(self, rule: DeviceTaintRule) -> tuple[DeviceNames, ...]:
         """What has to be free for the rule; its changes are followed from now on, unless the rule is gone."""
-        inventory, name, selected = self._deps.inventory, rule.meta.name, selected_names(rule.selector)
+        inventory, name, selected = (
+            self._deps.inventory,
+            rule.meta.name,
+            DeviceNames.of(rule.selector, self._deps.inventory.servers),
+        )
         pool = selected.driver, selected.pool
         places = devices_to_look_at(inventory, selected)
         if name not in inventory.rules:
@@ -272,7 +276,7 @@ class ReleasedConditions:
         self._doubted_at = None
         if not settled:
             return ReleasedReason.WAITING
-        published = is_published(inventory, selected_names(rule.selector))
+        published = is_published(inventory, DeviceNames.of(rule.selector, self._deps.inventory.servers))
         return ReleasedReason.RELEASED if published else ReleasedReason.NO_DEVICES
 
     def _settled(self, rule: DeviceTaintRule, seen_at: float) -> bool:
@@ -294,7 +298,7 @@ class ReleasedConditions:
     def _message(self, rule: DeviceTaintRule, reason: ReleasedReason) -> str:
         match reason:
             case ReleasedReason.IN_USE:
-                inventory, names = self._deps.inventory, selected_names(rule.selector)
+                inventory, names = self._deps.inventory, DeviceNames.of(rule.selector, self._deps.inventory.servers)
                 return in_use_message(holders_of(inventory, devices_to_look_at(inventory, names)))
             case ReleasedReason.DEVICES_OPEN:
                 return f"the effect of the taint is {rule.taint.effect}, so the devices may be allocated at any time"

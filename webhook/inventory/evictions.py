@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from webhook.api.claims import AllocationResult
+    from webhook.api.servers import ServerFacts
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.pools import PoolId
     from webhook.inventory.scope import EvictionScope
@@ -111,6 +112,7 @@ class Evictions:
         self._inventory = inventory
         self._scope = scope
         self._announced_at = announced_at
+        self._servers = inventory.servers
         self._suspended: set[str] = set()
         self._acting: dict[str, _Acting] = {}
         self._at: dict[tuple[str | None, ...], tuple[_Acting, ...]] = {}
@@ -282,7 +284,8 @@ class Evictions:
             claim
             for claim in self._claims_of(pod)
             if any(
-                names.includes(result) and taint.fate(result.tolerations) not in (FOR_EVER, HARMLESS)
+                names.includes(result)
+                and taint.fate(self._inventory.servers, result.tolerations) not in (FOR_EVER, HARMLESS)
                 for result in claim.allocation or ()
             )
         ]
@@ -334,7 +337,7 @@ class Evictions:
             for index, taint in enumerate(() if result.driver in without else self._taints_on(result)):
                 acting = Taint(taint, self._scope.no_execute)
                 reason = EvictionReason(taint, "", "", result.driver, result.pool, result.device, index)
-                time = _due(acting, result.tolerations, None)
+                time = _due(acting, result.tolerations, None, self._inventory.servers)
                 if time is None:
                     continue
                 if (result.driver, result.pool) in self._incomplete:
@@ -364,13 +367,16 @@ class Evictions:
                 hits.append(hit)
         if not hits:
             return None
+        if self._servers is not self._inventory.servers:
+            self._servers = self._inventory.servers
+            self._alike.clear()
         sort = (tuple(map(id, hits)), result.tolerations)
         try:
             return self._alike[sort]
         except KeyError:
             if len(self._alike) >= _ALIKE_MOST:
                 self._alike.clear()
-            eviction = self._alike[sort] = _eviction_under(hits, result.tolerations)
+            eviction = self._alike[sort] = _eviction_under(hits, result.tolerations, self._inventory.servers)
             return eviction
 
 
@@ -378,23 +384,27 @@ def _ignore(_driver: str, _pool: str, _devices: list[str]) -> None:
     """For those who do not count tainted devices."""
 
 
-def _eviction_under(hits: list[tuple[_Acting, ...]], tolerations: tuple[DeviceToleration, ...]) -> Eviction | None:
+def _eviction_under(
+    hits: list[tuple[_Acting, ...]], tolerations: tuple[DeviceToleration, ...], servers: ServerFacts
+) -> Eviction | None:
     due: datetime | None = None
     reasons: list[EvictionReason] = []
     for acting in [each for hit in hits for each in hit]:
-        time = _due(acting.taint, tolerations, acting.not_before)
+        time = _due(acting.taint, tolerations, acting.not_before, servers)
         if time is not None:
             reasons.append(acting.reason)
             due = time if due is None else min(due, time)
     return None if due is None else Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)))
 
 
-def _due(taint: Taint, tolerations: tuple[DeviceToleration, ...], not_before: datetime | None) -> datetime | None:
+def _due(
+    taint: Taint, tolerations: tuple[DeviceToleration, ...], not_before: datetime | None, servers: ServerFacts
+) -> datetime | None:
     """When the taint evicts pods with these tolerations; None is never.
 
     A taint without a time evicts no pod: API servers always set one (E-12).
     """
-    seconds = taint.fate(tolerations)
+    seconds = taint.fate(servers, tolerations)
     added = taint.taint.time_added
     if seconds in (FOR_EVER, HARMLESS) or added is None:
         return None

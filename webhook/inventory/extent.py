@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.inventory.fates import ANYWHERE, DeviceNames
 from webhook.inventory.steps import BETWEEN_CHECKS, in_steps, unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
-    from webhook.api.rules import DeviceSelector
+    from webhook.inventory.fates import DeviceNames
     from webhook.inventory.pools import Pool, Pools
     from webhook.inventory.steps import Check
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
-
-
-def names_of(selector: DeviceSelector | None) -> DeviceNames:
-    """The devices that a selector keeps from being allocated, by name.
-
-    A missing selector is every device (K-5), and so is one with a field that cannot be judged here.
-    """
-    if selector is None or selector.unknown:
-        return ANYWHERE
-    return DeviceNames(selector.driver, selector.pool, selector.device)
 
 
 class Extent:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.inventory.steps import in_steps, unchecked
 from webhook.inventory.usage import is_pod
 
@@ -34,8 +35,14 @@ class DeviceNames(NamedTuple):
     device: str | None = None
 
     @classmethod
-    def of(cls, selector: DeviceSelector) -> DeviceNames:
-        """At least what a selector selects: with a field that is not known here, any device (as `selects` has it)."""
+    def of(cls, selector: DeviceSelector | None, servers: ServerFacts = UNKNOWN) -> DeviceNames:
+        """At least the devices that a taint with this selector closes.
+
+        With a field that is not known here that is any device, as `selects` has it. Without a selector it depends on
+        the server (K-5).
+        """
+        if selector is None:
+            return NOWHERE if servers.missing_selects_nothing else ANYWHERE
         return ANYWHERE if selector.unknown else cls(selector.driver, selector.pool, selector.device)
 
     def includes(self, result: AllocationResult) -> bool:
@@ -48,6 +55,8 @@ class DeviceNames(NamedTuple):
 
 
 ANYWHERE: Final = DeviceNames()
+NOWHERE: Final = DeviceNames("", "", "")
+"""No device has an empty name."""
 
 
 class Users:

@@ -17,7 +17,8 @@ import msgspec
 from webhook.api.rules import HARDWARE, SCOPE, DeviceSelector
 from webhook.api.taints import NO_SCHEDULE
 from webhook.inventory.expansion import is_named_for, is_same_taint
-from webhook.inventory.extent import Extent, names_of
+from webhook.inventory.extent import Extent
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.scope import can_judge
 from webhook.inventory.steps import in_steps, unchecked
@@ -148,7 +149,7 @@ def siblings_of_rule(
     to a pool, so only a rule for devices by name can select one sibling and not the other.
     """
     rank = EFFECT_RANK.get(effect or rule.effective_effect, 0)
-    names = names_of(rule.selector)
+    names = DeviceNames.of(rule.selector)
     if names.device is None or not rank:
         return NO_SIBLINGS
     beside: list[_Beside] = []
@@ -165,7 +166,7 @@ def siblings_of_rule(
 
 def devices_beside(pools: Pools, rule: DeviceTaintRule, pool: PoolId, check: Check = unchecked) -> AbstractSet[str]:
     """The devices of a pool that are on the same hardware as one that a rule selects, itself among them."""
-    found, names = pools.get(pool), names_of(rule.selector)
+    found, names = pools.get(pool), DeviceNames.of(rule.selector)
     if found is None or names.driver not in (None, pool[0]) or names.pool not in (None, pool[1]):
         return frozenset()
     given = found.devices if names.device is None else {names.device} & found.devices.keys()
@@ -178,7 +179,7 @@ def is_written_for_hardware(rule: DeviceTaintRule, owner: DeviceTaintRule, pools
     While a pool is not published in full, its devices may be on any hardware.
     """
     scoped = owner.meta.annotations.get(SCOPE) == HARDWARE and is_same_taint(rule.taint, owner.taint)
-    driver, name, device = names_of(rule.selector)
+    driver, name, device = DeviceNames.of(rule.selector)
     if not scoped or driver is None or name is None or device is None or not is_named_for(owner.meta.name, rule):
         return False
     pool = pools.get((driver, name))
@@ -203,7 +204,7 @@ def selectors_in_scope(
     """The devices for which the patch controller adds rules because of `/scope: hardware`, one by one; usually none."""
     if rule.meta.annotations.get(SCOPE) != HARDWARE or not can_judge(rule.selector):
         return ()
-    driver, name, device = names_of(rule.selector)
+    driver, name, device = DeviceNames.of(rule.selector)
     if device is None:
         return ()
     found: list[DeviceSelector] = []
@@ -277,7 +278,7 @@ def _closing(inventory: Inventory, apart_from: str, check: Check) -> dict[int, E
         if rule.meta.name == apart_from or rule.deleting or not can_judge(rule.selector):
             continue
         for rank in range(_CLOSES, EFFECT_RANK.get(rule.effective_effect, 0) + 1):
-            closing[rank].add(names_of(rule.selector))
+            closing[rank].add(DeviceNames.of(rule.selector))
     return closing
 
 

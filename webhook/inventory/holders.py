@@ -10,7 +10,7 @@ from __future__ import annotations
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.inventory.fates import ANYWHERE, DeviceNames
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.hardware import siblings_in
 from webhook.inventory.usage import is_pod
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from webhook.api.claims import Consumer
-    from webhook.api.rules import DeviceSelector
     from webhook.inventory.state import Inventory
 
 COUNTED_MOST: Final = 1000
@@ -42,11 +41,6 @@ class Holders(NamedTuple):
     claims: int
     more: bool
     first: tuple[Holder, ...]
-
-
-def selected_names(selector: DeviceSelector | None) -> DeviceNames:
-    """At least the devices that a taint with this selector keeps from allocation; without a selector, all (R-2)."""
-    return ANYWHERE if selector is None else DeviceNames.of(selector)
 
 
 def devices_to_look_at(inventory: Inventory, names: DeviceNames) -> tuple[DeviceNames, ...]:

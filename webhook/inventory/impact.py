@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ from msgspec import structs
 
 from webhook.api.rules import NEVER, not_before_of
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
-from webhook.inventory.fates import ANYWHERE, DeviceNames, Fates, fates_on
+from webhook.inventory.fates import DeviceNames, Fates, fates_on
 from webhook.inventory.gang_losses import BrokenGang
 from webhook.inventory.hardware import NO_SIBLINGS, Siblings
 from webhook.inventory.matching import FOR_EVER, Evictor, grace_seconds, keeps_from_allocation, tolerates
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.rules import DeviceSelector, DeviceTaintRule
+    from webhook.api.servers import ServerFacts
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.fates import Users
     from webhook.inventory.state import Inventory
@@ -67,7 +69,7 @@ class Impact(msgspec.Struct, frozen=True):
     extended: frozenset[str] = frozenset()
     """Of the pods that are evicted, those that the in-tree controller evicts only because of extended resources.
 
-    It does so from 1.37.2 on, and leaves them alone before. They count on every release."""
+    Older ones leave them alone. They count all the same."""
     kept: frozenset[str] = frozenset()
     """Pods on devices that the taint only keeps from new allocations."""
     namespaces: frozenset[str] = frozenset()
@@ -140,13 +142,13 @@ class Taint(NamedTuple):
         """The same with effect NoExecute."""
         return Taint.of_slice(structs.replace(self.taint, effect=NO_EXECUTE), in_tree=in_tree)
 
-    def fate(self, tolerations: tuple[DeviceToleration, ...]) -> int:
+    def fate(self, servers: ServerFacts, tolerations: tuple[DeviceToleration, ...]) -> int:
         """Seconds after timeAdded that a pod may stay; FOR_EVER; or HARMLESS."""
         if self.evictor is None:
             return HARMLESS
         if self.scheduling is not None and any(tolerates(entry, self.scheduling) for entry in tolerations):
             return FOR_EVER
-        return grace_seconds(tolerations, self.taint, self.evictor)
+        return grace_seconds(tolerations, self.taint, self.evictor, servers)
 
     def due_seconds(self, grace: int, now: datetime) -> int:
         """How long from now such a grace lasts, or it is until `not_before`; 0 if both are over."""
@@ -165,14 +167,14 @@ def impact_of(
 ) -> Impact:
     """What the taint on the selected devices would do, from `now` on. `check` is called now and then, and may raise.
 
-    A missing selector evicts no pod, but keeps every device from being allocated (K-5, E-6). A selector
+    A missing selector evicts no pod (E-6), but may keep every device from being allocated (K-5). A selector
     with fields that cannot be judged here is taken for wider than it is, so the answer is too high and never too low.
     """
-    names = ANYWHERE if selector is None else DeviceNames.of(selector)
+    names = DeviceNames.of(selector, inventory.servers)
     published = _published(inventory, names, check)
     if selector is None:
         return published
-    return _impact(published, fates_on(inventory, names, taint.fate, check), taint, now)
+    return _impact(published, fates_on(inventory, names, partial(taint.fate, inventory.servers), check), taint, now)
 
 
 def impact_on_users(
@@ -186,7 +188,7 @@ def impact_on_users(
     if selector is None:
         return Impact()
     names = DeviceNames(selector.driver, selector.pool, selector.device)
-    return _impact(Impact(), fates_on(inventory, names, taint.fate, check), taint, now)
+    return _impact(Impact(), fates_on(inventory, names, partial(taint.fate, inventory.servers), check), taint, now)
 
 
 def impact_on_devices(
@@ -202,7 +204,10 @@ def impact_on_devices(
     for device, added in taints.items():
         names = DeviceNames(*pool, device)
         check()
-        fared = [_impact(Impact(), fates_on(inventory, names, taint.fate), taint, now) for taint in added]
+        fared = [
+            _impact(Impact(), fates_on(inventory, names, partial(taint.fate, inventory.servers)), taint, now)
+            for taint in added
+        ]
         allocated += max((part.allocated for part in fared), default=0)  # the same for each taint of a device
         parts += fared
     return structs.replace(union(parts), devices=len(taints), pools=1, drivers=1, allocated=allocated)

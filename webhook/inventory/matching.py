@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.api.taints import EQUAL, EXISTS, NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
 
 if TYPE_CHECKING:
@@ -53,15 +54,22 @@ def keeps_from_allocation(taint: DeviceTaint, tolerations: Iterable[DeviceTolera
     return not any(tolerates(toleration, taint) for toleration in tolerations)
 
 
-def grace_seconds(tolerations: Iterable[DeviceToleration], taint: DeviceTaint, evictor: Evictor) -> int:
+def counts(toleration: DeviceToleration, evictor: Evictor, servers: ServerFacts) -> bool:
+    """Whether the evictor looks at the toleration at all: older in-tree ones want it to name NoExecute (E-9)."""
+    return toleration.effect == NO_EXECUTE or evictor is Evictor.OURS or bool(servers.empty_effect_protects)
+
+
+def grace_seconds(
+    tolerations: Iterable[DeviceToleration], taint: DeviceTaint, evictor: Evictor, servers: ServerFacts = UNKNOWN
+) -> int:
     """How long after timeAdded a NoExecute taint lets a pod stay: whole seconds, FOR_EVER, LONG_AGO.
 
     Several tolerations that match: one without seconds wins, else the smallest; negative seconds are none. The
-    in-tree controller looks only at tolerations that name NoExecute (E-9), and counts nanoseconds in 64 bits (E-10).
+    in-tree controller counts nanoseconds in 64 bits (E-10).
     """
     smallest: int | None = None
     for toleration in tolerations:
-        if evictor is Evictor.IN_TREE and toleration.effect != NO_EXECUTE:
+        if not counts(toleration, evictor, servers):
             continue
         if not tolerates(toleration, taint):
             continue

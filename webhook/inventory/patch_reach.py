@@ -23,7 +23,8 @@ from webhook.inventory.expansion import (
     is_written_for_patch,
     rules_of_taint,
 )
-from webhook.inventory.extent import Extent, names_of
+from webhook.inventory.extent import Extent
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.filter_memo import FilterMemo
 from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
 from webhook.inventory.published import DeviceId
@@ -118,7 +119,7 @@ def patch_reach(  # noqa: PLR0913 -- the last ones by name
         sure = judged is None or (_has_only_names(rival) and not any(_rivals(rival, known, None, check)))
         held = {} if sure else _standing(rival, stored)
         for origin in shared:
-            extent = None if sure else Extent(map(names_of, held[origin]))
+            extent = None if sure else Extent(map(DeviceNames.of, held[origin]))
             for identity, names in theirs.items():
                 some = names if extent is None else [name for name in names if extent.holds(*identity, name)]
                 taken.setdefault(origin, {}).setdefault(identity, set()).update(some)
@@ -181,7 +182,7 @@ class _Matching:
             return {}
         if found is None or not unpublished or not _has_only_names(rival):
             return found
-        named = Extent([names_of(rival.filter or DeviceSelector())])
+        named = Extent([DeviceNames.of(rival.filter or DeviceSelector())])
         every = {identity: set(names) for identity, names in found.items()}
         for driver, pool, device in unpublished:
             if named.holds(driver, pool, device):
@@ -204,7 +205,7 @@ def _reach(
     own = (patch.filter or DeviceSelector(),)
     plain, taints = _has_only_names(patch), taints_of_patch(patch)
     every = tuple([DeviceId(*identity, name) for identity, names in sorted(selected.items()) for name in sorted(names)])
-    reached = Extent(map(names_of, own))
+    reached = Extent(map(DeviceNames.of, own))
     coming = frozenset[tuple[str, str]]() if plain else pools.incomplete
     gone = [DeviceId(*each) for each in unpublished if reached.holds(*each) and (plain or each[:2] in coming)]
     won: dict[Origin, tuple[DeviceId, ...]] = {}
@@ -237,7 +238,7 @@ def stands(patch: ResourceSlicePatch, reach: PatchReach, stored: Iterable[Device
     """
     held = _standing(patch, stored)
     won = reach.won or {}
-    extents = {origin: Extent(map(names_of, held[origin])) for origin in won}
+    extents = {origin: Extent(map(DeviceNames.of, held[origin])) for origin in won}
     return all(extents[origin].holds(*each) for origin, devices in won.items() for each in devices)
 
 
@@ -278,7 +279,7 @@ def added_rules(
         if reach.won is None or (len(rules) == 1 and rules[0].selector == own):
             found += [each for each in rules if not any(narrower(each.selector, was.selector) for was in like)]
             continue
-        known = Extent([names_of(each.selector) for each in like])
+        known = Extent([DeviceNames.of(each.selector) for each in like])
         fresh = [address for address in reach.won[origin] if not known.holds(*address)]
         singly = not _has_only_names(new) and len(fresh) <= RULES_MAX
         found += [structs.replace(rules[0], selector=each) for each in _covering(pools, fresh, singly=singly)]

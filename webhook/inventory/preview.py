@@ -15,10 +15,10 @@ from msgspec import structs
 
 from webhook.api.pods import Pod
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
-from webhook.inventory.fates import ANYWHERE, DeviceNames
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.hardware import siblings_of_rule, siblings_of_slice
 from webhook.inventory.impact import Impact, Taint, impact_of, impact_on_devices
-from webhook.inventory.matching import FOR_EVER, Evictor, tolerates
+from webhook.inventory.matching import FOR_EVER, Evictor, counts, tolerates
 from webhook.inventory.pod_groups import is_leaving
 from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import EFFECT_RANK
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from webhook.api.claims import Consumer
     from webhook.api.rules import DeviceTaintRule
+    from webhook.api.servers import ServerFacts
     from webhook.api.slices import ResourceSlice
     from webhook.inventory.state import Inventory
 
@@ -97,10 +98,9 @@ def rule_preview(inventory: Inventory, rule: DeviceTaintRule, *, in_tree: bool, 
         taint = taint.as_if_evicting(in_tree=in_tree)
     siblings = siblings_of_rule(inventory, rule, NO_EXECUTE if simulated else "")
     impact = structs.replace(impact_of(inventory, rule.selector, taint, now), siblings=siblings)
-    selector = rule.selector
-    if selector is None:
-        return Preview(impact, ((ANYWHERE, taint),), simulated)
-    taints = ((DeviceNames.of(selector), taint),)
+    taints = ((DeviceNames.of(rule.selector, inventory.servers), taint),)
+    if rule.selector is None:
+        return Preview(impact, taints, simulated)
     return Preview(impact, taints, simulated, *rows_of(inventory, taints, now))
 
 
@@ -200,7 +200,7 @@ class OutcomeReason(StrEnum):
     TOLERATES_SCHEDULING = "ToleratesScheduling"
     """It would come back to the same device, so our worker leaves it there."""
     EXTENDED_RESOURCE = "ExtendedResource"
-    """Not tolerated, and it is the in-tree controller that evicts: from 1.37.2 on; before, it leaves the pod alone."""
+    """Not tolerated, and the in-tree controller evicts: older ones leave the pod alone."""
     ALLOCATION_ONLY = "AllocationOnly"
     TERMINATING = "Terminating"
     FINISHED = "Finished"
@@ -302,7 +302,9 @@ def _users(inventory: Inventory, taints: Iterable[tuple[DeviceNames, Taint]], no
                     continue
                 sort = result.tolerations, claim.extended_resource
                 if sort not in judged:
-                    judged[sort] = outcome_of(taint, result.tolerations, now, extended=claim.extended_resource)
+                    judged[sort] = outcome_of(
+                        taint, result.tolerations, now, inventory.servers, extended=claim.extended_resource
+                    )
                 outcome, seconds, cause = judged[sort]
                 hit = _Hit(outcome, seconds, key, device, cause)
                 for consumer in claim.reserved_for:
@@ -317,13 +319,13 @@ def _named(names: DeviceNames, device: DeviceId) -> bool:
 
 
 def outcome_of(
-    taint: Taint, tolerations: tuple[DeviceToleration, ...], now: datetime, *, extended: bool
+    taint: Taint, tolerations: tuple[DeviceToleration, ...], now: datetime, servers: ServerFacts, *, extended: bool
 ) -> tuple[PodOutcome, int, Cause]:
     """What a taint does to a pod with these tolerations, in how many seconds (-1: not at all), and why."""
-    grace = taint.fate(tolerations)
+    grace = taint.fate(servers, tolerations)
     if taint.evictor is None:
         return PodOutcome.KEPT, -1, Cause(OutcomeReason.ALLOCATION_ONLY, taint.taint)
-    cause = _cause(taint, tolerations)
+    cause = _cause(taint, tolerations, servers)
     if extended and taint.evictor is Evictor.IN_TREE and cause.reason is OutcomeReason.NOT_TOLERATED:
         cause = Cause(OutcomeReason.EXTENDED_RESOURCE, taint.taint)
     if grace == FOR_EVER:
@@ -331,7 +333,7 @@ def outcome_of(
     return PodOutcome.EVICTED, taint.due_seconds(grace, now), cause
 
 
-def _cause(taint: Taint, tolerations: Sequence[DeviceToleration]) -> Cause:
+def _cause(taint: Taint, tolerations: Sequence[DeviceToleration], servers: ServerFacts) -> Cause:
     """Which toleration decides, read as the evictor reads them (E-9, E-10)."""
     acting = taint.taint
     if taint.scheduling is not None:
@@ -339,8 +341,8 @@ def _cause(taint: Taint, tolerations: Sequence[DeviceToleration]) -> Cause:
             if tolerates(toleration, taint.scheduling):
                 return Cause(OutcomeReason.TOLERATES_SCHEDULING, taint.scheduling, toleration)
     covering = [toleration for toleration in tolerations if tolerates(toleration, acting)]
-    in_tree = taint.evictor is Evictor.IN_TREE
-    counting = [toleration for toleration in covering if toleration.effect == NO_EXECUTE or not in_tree]
+    assert taint.evictor is not None
+    counting = [toleration for toleration in covering if counts(toleration, taint.evictor, servers)]
     timed: list[tuple[int, DeviceToleration]] = []
     for toleration in counting:
         if toleration.toleration_seconds is None:

@@ -10,6 +10,7 @@ from webhook.api.claims import ResourceClaim
 from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule
+from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.api.slices import ResourceSlice
 from webhook.inventory.pools import Pools
 from webhook.inventory.several import add_name, remove_name
@@ -49,6 +50,8 @@ class Inventory:
         """The pods of each PodGroup, whether it is there or not; a dict, as a group may have thousands."""
         self._rule_keys: dict[str, int] = {}
         """Keys of the rules' taints, and how many rules have each."""
+        self.servers: ServerFacts = UNKNOWN
+        """What the API servers and the controllers of this cluster do."""
         self.pools = Pools()
         self.usage = Usage()
         self.rules: Mapping[str, DeviceTaintRule] = MappingProxyType(self._rules)

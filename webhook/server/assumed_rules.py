@@ -17,13 +17,12 @@ from msgspec import structs
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import RULE_ANNOTATIONS
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.extent import names_of
 from webhook.inventory.impact import Impact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from webhook.admission.decision import AssumedPatch, AssumedRule
+    from webhook.admission.decision import Assumed
     from webhook.api.rules import DeviceTaintRule
     from webhook.inventory.fates import DeviceNames
     from webhook.inventory.state import Inventory
@@ -115,7 +114,7 @@ class AssumedRules:
         if left is not None:
             self._keep([each for each in self._kept if each is not left])
 
-    def add(self, assumed: AssumedRule | AssumedPatch, requester: str, *, last_look: bool = True) -> None:
+    def add(self, assumed: Assumed, requester: str, *, last_look: bool = True) -> None:
         """Remember a rule that was just allowed here, instead of an earlier one of the same name; or all of a patch.
 
         `last_look`: whether it is stored now unless another webhook refuses it, as after /validate. Of a patch the
@@ -195,9 +194,9 @@ class AssumedRules:
 
     # --- what has begun ---------------------------------------------------------------------------
 
-    def began(self, rule: DeviceTaintRule, impact: Impact) -> None:
-        """Remember what a rule hits that begins to act now, and was not allowed here."""
-        self._closing_now((names_of(rule.selector),))
+    def began(self, rule: DeviceTaintRule, names: DeviceNames, impact: Impact) -> None:
+        """Remember what a rule hits, and closes, that begins to act now, and was not allowed here."""
+        self._closing_now((names,))
         self._hit(impact, at_once=rule.taint.effect == NO_EXECUTE)
 
     def _closing_now(self, devices: Iterable[DeviceNames]) -> None:

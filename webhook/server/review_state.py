@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import AdmissionContext
+from webhook.api.servers import UNKNOWN
 from webhook.inventory.patch_reach import KnownPatches
 from webhook.policy.ports import NO_NAMES, ClusterNames, NamespaceFacts
 from webhook.policy.store import PolicyStore
@@ -137,6 +138,7 @@ class ReviewState:
             now,
             judge=policies.active,
             candidate=policies.candidate,
+            servers=UNKNOWN if sight is None or sight.inventory is None else sight.inventory.servers,
             names=names,
             authors_unproved=self.authors_unproved(),
             sight=sight,

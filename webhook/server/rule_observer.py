@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from webhook.admission.recent_impact import begins_to_act, victims_of
 from webhook.api.rules import DeviceTaintRule
+from webhook.inventory.fates import DeviceNames
 from webhook.policy.model import InTreeEvictor
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class RuleObserver:
         if assumed.stored(new) or not begins_to_act(new, before):
             return
         in_tree = self._state.policies.active.policy.in_tree_evictor is InTreeEvictor.ACTIVE
-        assumed.began(new, victims_of(new, self._inventory, in_tree=in_tree))
+        names = DeviceNames.of(new.selector, self._inventory.servers)
+        assumed.began(new, names, victims_of(new, self._inventory, in_tree=in_tree))
 
     def _follows(self) -> bool:
         """Whether the inventory was complete once."""

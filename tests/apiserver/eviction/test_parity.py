@@ -16,6 +16,7 @@ from tests.apiserver.eviction.bench import SOON_SECONDS
 from tests.apiserver.eviction.play import events, expected
 from tests.apiserver.eviction.table import SCENARIOS
 from tests.apiserver.eviction.table.groups import GROUPS
+from tests.controlplane.versions import FACTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,15 +28,16 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 
 RULES: Final = frozenset(f"E-{number}" for number in (*range(5, 35), *range(39, 44)))
 """Everything that decides who goes and how, and what rules say of it (semantics.md, section 8)."""
-DIFFERENCES: Final = {
+DIFFERENCES: Final[dict[str, tuple[set[str], set[str]]]] = {
     # empty-effect tolerations protect from us, as the KEP has it
     "a toleration without effect": ({"a", "b"}, set()),
     # whoever has run to the end, or is on the way out, is nobody to evict
     "a pod that has run to its end": ({"done", "failed"}, set()),
-    # known faults of the in-tree controller: seconds in 64 bits of nanoseconds, and a status that it does not read
+    # a known fault of the in-tree controller: seconds in 64 bits of nanoseconds
     "seconds that overflow": ({"a"}, set()),
-    "extended resources": (set(), {"a", "both"}),
 }
+if not FACTS.extended_evicted:
+    DIFFERENCES["extended resources"] = (set(), {"a", "both"})
 """Pods that only the in-tree controller evicts, and those that only we do; of all other scenarios there are none."""
 DIFFERENCES_WITHOUT_GATE: Final[dict[str, tuple[set[str], set[str]]]] = {
     "a claim that is reserved for a group, with the gate off": (set(), {"member"}),

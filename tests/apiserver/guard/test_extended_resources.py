@@ -1,7 +1,6 @@
-"""Sixty pods whose devices came through an extended resource, on a release whose in-tree controller evicts such pods.
+"""Sixty pods whose devices came through an extended resource, whom the in-tree controller evicts from 1.37.2 on.
 
-The scheduler makes their claims, and the webhook is registered as it is shipped. The release is not that of other
-tests, so it does not depend on what they run on.
+The scheduler makes their claims, and the webhook is registered as it is shipped.
 """
 
 from __future__ import annotations
@@ -17,15 +16,14 @@ from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-from tests.controlplane.versions import GROUP
-from webhook.admission.impact_text import BY_RELEASE
+from tests.controlplane.versions import FACTS, GROUP
+from webhook.admission.impact_text import on_extended_resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.apiserver
 
-RELEASE: Final = "1.37.2"
 COUNT: Final = 60
 DRIVER: Final = "extended.example.com"
 RESOURCE: Final = "extended.example.com/gpu"
@@ -34,13 +32,13 @@ NODE: Final = "node-0"
 PODS: Final = path("v1", "pods", namespace=NAMESPACE)
 CLAIMS: Final = path(f"{GROUP}/v1", "resourceclaims", namespace=NAMESPACE)
 RULES: Final = path(f"{GROUP}/v1", "devicetaintrules")
-EXTENDED: Final = f"of these {COUNT} pods with extended resources: {BY_RELEASE}"
+EXTENDED: Final = f"of these {COUNT} pods with extended resources: {on_extended_resources(FACTS)}"
 
 
 @pytest.fixture(scope="module")
 def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """All pods have their devices, the built-in policy is in use, and the webhook knows of them."""
-    assets = _assets(request, "kube-controller-manager", "kube-scheduler", version=RELEASE)
+    assets = _assets(request, "kube-controller-manager", "kube-scheduler")
     audit_policy = tmp_path_factory.mktemp("extended") / "audit-policy.yaml"
     audit_policy.write_text(json.dumps(AUDIT_POLICY))  # JSON is YAML
     arguments = [f"--audit-policy-file={audit_policy}"]

@@ -22,6 +22,7 @@ from tests.controlplane.processes import wait_until
 from webhook.api.claims import decode_stored_claim
 from webhook.api.decode import Reader
 from webhook.api.rules import decode_rule
+from webhook.api.servers import facts_of
 from webhook.api.slices import decode_slice
 from webhook.inventory.state import Inventory
 
@@ -53,7 +54,7 @@ class Population:
     def __init__(self, plane: ControlPlane) -> None:
         self.client: Client = plane.client
         self._plane = plane
-        self.evicts_extended = tuple(map(int, plane.server_version.split("."))) >= (1, 37, 2)
+        self.facts = facts_of([plane.server_version])
         """Whether its in-tree controller evicts pods whose device came through an extended resource."""
         self.benches = {name: make_bench(name) for name in BENCHES}
         self.settled_seconds = 0.0

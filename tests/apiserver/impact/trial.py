@@ -244,7 +244,7 @@ class Trials:
         users = _users(inventory, rule["spec"]["deviceSelector"])
         consumers = frozenset().union(*users.values())
         shared = frozenset(key for key, uids in users.items() if len(uids) > 1 and uids & impact.pods)
-        left_alone = frozenset[str]() if self._population.evicts_extended else impact.extended
+        left_alone = frozenset[str]() if self._population.facts.extended_evicted else impact.extended
         return Told(impact, now, impact_at, time_added, shared, consumers - impact.pods, left_alone)
 
 

@@ -15,7 +15,7 @@ from tests.unit.policy.documents import policy_of
 from webhook.admission.closed_devices import closed_together, closed_together_with_recent
 from webhook.admission.context import Budget, OutOfTime
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
-from webhook.inventory.extent import names_of
+from webhook.inventory.fates import DeviceNames
 from webhook.policy.model import Share
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def test_devices_count_over_the_window_whatever_the_effect(effect: str, fields: 
     limits = settings(devices=Share(13) if not unused else Share(7))
     assert reasons(rule=one_of(effect, unused=unused, **fields), impact=limits) == []
     others = [value(one_of(effect, number, unused=unused, **fields)) for number in range(1, NODES)]
-    for place in ({}, {"assumed": others}, {"closed": [names_of(each.selector) for each in others]}):
+    for place in ({}, {"assumed": others}, {"closed": [DeviceNames.of(each.selector) for each in others]}):
         seen = others if not place else []
         assert reasons(*seen, rule=one_of(effect, unused=unused, **fields), impact=limits, **place) == [
             "window:devices"
@@ -93,11 +93,11 @@ def test_rule_that_is_gone_or_was_never_stored_uses_up_the_limit_and_excuses_not
     limits = settings(devices=2)
     piece = one_of("NoSchedule")
     assert reasons(WIDE, rule=piece, impact=limits) == []
-    assert reasons(WIDE, rule=piece, impact=limits, closed=[names_of(WIDE.selector)]) == []
+    assert reasons(WIDE, rule=piece, impact=limits, closed=[DeviceNames.of(WIDE.selector)]) == []
     for seen in (
-        {"closed": [names_of(WIDE.selector)]},
+        {"closed": [DeviceNames.of(WIDE.selector)]},
         {"assumed": [WIDE]},
-        {"assumed": [WIDE], "closed": [names_of(WIDE.selector)]},
+        {"assumed": [WIDE], "closed": [DeviceNames.of(WIDE.selector)]},
     ):
         assert reasons(rule=piece, impact=limits, **seen) == ["window:devices"], seen
 
@@ -116,7 +116,7 @@ def test_rule_that_is_gone_or_was_never_stored_uses_up_the_limit_and_excuses_not
 )
 def test_stored_rule_that_may_not_keep_a_device_closed_excuses_nothing(other: DeviceTaintRule) -> None:
     """F8: it counts as wide where it uses up the limit, and as narrow where it would excuse."""
-    closed = [names_of(WIDE.selector)]
+    closed = [DeviceNames.of(WIDE.selector)]
     assert reasons(other, rule=one_of("NoSchedule"), impact=settings(devices=2), closed=closed) == ["window:devices"]
 
 
@@ -206,8 +206,8 @@ def test_how_many_devices_of_a_driver_are_hit_is_said_only_where_a_share_of_one_
 
 
 def test_each_driver_of_several_names_counts() -> None:
-    little, large = (names_of(DeviceSelector(each)) for each in (LITTLE, LARGE))
-    one_of_large = names_of(DeviceSelector(LARGE, "large-1", "d-0"))
+    little, large = (DeviceNames.of(DeviceSelector(each)) for each in (LITTLE, LARGE))
+    one_of_large = DeviceNames.of(DeviceSelector(LARGE, "large-1", "d-0"))
     inventory = inventory_of(*two_drivers())
     for own in ((little, one_of_large), (one_of_large, little), (little, large, one_of_large)):
         found = closed_together(Share(50), own, (), inventory, make_context())
@@ -240,7 +240,7 @@ def test_driver_whose_devices_stay_closed_by_others_is_not_judged_again() -> Non
     rule = tainting({"device": "d-0"}, "NoSchedule")
     assert ask(rule, cluster=cluster, impact=settings(devices=Share(10))).allowed
     cluster.apply(both[0], None)
-    closed = (names_of(both[0].selector),)
+    closed = (DeviceNames.of(both[0].selector),)
     assert over(ask(rule, cluster=cluster, impact=settings(devices=Share(10)), closed=closed)) == ["window:devices"]
 
 
@@ -297,7 +297,7 @@ def test_count_of_devices_asks_the_budget_for_every_thousand() -> None:
     def count(ticks: int) -> Any:
         times = iter(range(1000))
         context = make_context(budget=Budget(ticks, lambda: next(times)), assumed=(rule,))
-        return closed_together_with_recent(0, (names_of(rule.selector),), (), cluster, context)
+        return closed_together_with_recent(0, (DeviceNames.of(rule.selector),), (), cluster, context)
 
     taints = 3000 // 16 + 1  # times that it asks while it looks for taints in slices
     assert count(taints + 50).devices == 3000

@@ -188,8 +188,8 @@ def test_name_added_beside_an_unknown_field_is_no_narrowing() -> None:
 def test_missing_selector_is_refused_with_both_readings() -> None:
     (text,) = refusals(ask(tainting(None)))
     assert text.startswith(
-        "keeps 8 devices from being allocated: a rule without selector evicts no pod, but schedulers of 1.33 to 1.37"
-        " allocate no device while it exists; narrow the selector, or to go ahead"
+        "keeps 8 devices from being allocated: a missing selector evicts no pod, but keeps every device from being"
+        " allocated by servers before 1.37.1; narrow the selector, or to go ahead"
     )
 
 

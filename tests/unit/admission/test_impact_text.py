@@ -9,14 +9,15 @@ import pytest
 from tests.builders import decoded
 from tests.unit.admission.guarding import tainting
 from webhook.admission.impact_text import (
-    BY_RELEASE,
     annotation_of,
     figures_of,
     first_names,
     measured_in,
+    on_extended_resources,
     slice_figures_of,
     summary_of,
 )
+from webhook.api.servers import UNKNOWN
 from webhook.inventory.impact import Impact, Wave
 
 # The documentation and earlier policies rely on these numbers, so they are written out.
@@ -36,7 +37,7 @@ def impact_of(*waves: tuple[int, int], devices: int = 4, pools: int = 2, namespa
 
 
 def figures(impact: Impact, rule: Any = None, *, in_tree: bool = True) -> list[str]:
-    return list(figures_of(impact, decoded(rule or tainting())[0], in_tree=in_tree))
+    return list(figures_of(impact, decoded(rule or tainting())[0], UNKNOWN, in_tree=in_tree))
 
 
 @pytest.mark.parametrize(
@@ -84,14 +85,14 @@ def test_one_of_each_is_not_a_plural() -> None:
     )
     assert figures(impact) == [
         "selects 1 device in 1 pool; evicts 1 pod in 1 namespace, all at once",
-        f"of these 1 pod with extended resources: {BY_RELEASE}",
+        f"of these 1 pod with extended resources: {on_extended_resources(UNKNOWN)}",
         "tolerated by 1 pod on such devices",
         "in use by 1 PodGroup of unknown size",
         "devices are not all counted: 1 pool half published, as gpu.example.com/node-0",
     ]
-    assert list(slice_figures_of(impact)) == [
+    assert list(slice_figures_of(impact, UNKNOWN)) == [
         "new NoExecute taints on 1 device; they evict 1 pod in 1 namespace, all at once",
-        f"of these 1 pod with extended resources: {BY_RELEASE}",
+        f"of these 1 pod with extended resources: {on_extended_resources(UNKNOWN)}",
         "tolerated by 1 pod on such devices",
         "in use by 1 PodGroup of unknown size",
     ]
@@ -142,7 +143,7 @@ def test_effects_are_told_apart(rule: Any, impact: Impact, expected: str) -> Non
     ],
 )
 def test_summary_is_a_clause(rule: Any, expected: str) -> None:
-    assert summary_of(impact_of((0, 2), (5, 1)), decoded(rule)[0]) == expected
+    assert summary_of(impact_of((0, 2), (5, 1)), decoded(rule)[0], UNKNOWN) == expected
 
 
 def test_annotation_has_every_figure_by_name() -> None:

@@ -174,7 +174,7 @@ def test_long_lists_are_not_compared_pair_by_pair() -> None:
 EVERY_DEVICE = "is empty and selects every device of every driver"
 UNKNOWN_EFFECT = "is not known and acts as None: nothing is kept away or evicted"
 RESERVED = "which is reserved for Kubernetes itself; use a domain of yours"
-NO_SELECTOR = "is missing: eviction takes that for no device, but the 1.33 to 1.37 schedulers for every device"
+NO_SELECTOR = "is missing: that evicts no pod, but keeps every device from being allocated by servers before 1.37.1"
 FUTURE = "is in the future: evictions wait until then"
 DROPPED = "is dropped by every released server; on a rule use annotation devicetaint.io"
 KNOWN = ", ".join(sorted(name.partition("/")[2] for name in RULE_ANNOTATIONS))

@@ -11,7 +11,6 @@ from tests.builders import DRIVER, KEY, decoded, make_rule, make_taint
 from tests.unit.admission.guarding import OTHER, UNKNOWN, UNREADABLE, allowing, over, refusals, text_in
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, ask_patch, cel, evicting, known, patching, racks
 from webhook.api.rules import EVICTED_PODS, PATCH_LABEL
-from webhook.inventory.extent import names_of
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact
 from webhook.policy.model import ImpactLimits, ImpactSettings, RequesterMatch, TaintMatch
@@ -168,7 +167,7 @@ def test_patch_is_remembered_as_one() -> None:
     assert assumed is not None
     assert assumed.impact.pods == {f"u-{number}" for number in range(4)}
     assert assumed.names == tuple([DeviceNames(DRIVER, f"node-{number}", "gpu-0") for number in range(4)])
-    assert [names_of(rule.selector) for rule in assumed.rules] == [*assumed.names]
+    assert [DeviceNames.of(rule.selector) for rule in assumed.rules] == [*assumed.names]
     assert {(rule.taint.key, rule.meta.name.rpartition("-")[0]) for rule in assumed.rules} == {(KEY, "firmware")}
 
 

@@ -17,7 +17,7 @@ from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.recent_impact import begins_to_act, hit_with_recent, totals, victims_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
-from webhook.inventory.extent import names_of
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def test_count_of_tainted_slices_asks_the_budget_too() -> None:
     """R10."""
     cluster = inventory_of(*[tainted(number) for number in range(20)])
     for count in (
-        lambda context: closed_together_with_recent(1, (names_of(stored(0).selector),), (), cluster, context),
+        lambda context: closed_together_with_recent(1, (DeviceNames.of(stored(0).selector),), (), cluster, context),
         lambda context: hit_with_recent(Impact(), cluster, context, in_tree=True),
     ):
         ticks = iter(range(100))

@@ -35,6 +35,8 @@ class ApiPeer(Peer):
         super().__init__()
         self.served = served
         self.version = 100
+        self.git_version = "v1.37.2"
+        """What it says of itself."""
         self.forbidden: frozenset[str] = frozenset()
         self.forgotten = 0
         """A watch from an earlier version is gone."""
@@ -90,6 +92,8 @@ class ApiPeer(Peer):
     def _next(self, request: Request) -> Reply:
         if self.watches if request.is_watch else self.answers:
             return super()._next(request)
+        if request.path == "/version":
+            return Answer({"major": "1", "minor": "37", "gitVersion": self.git_version})
         *_, version, last = request.path.strip("/").split("/")
         if last in self.served:
             return Answer({"resources": [{"name": resource} for resource in sorted(self.served[last])]})

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.inventory.values import DRIVER, inventory_of, pool_slice
 from webhook.api.rules import DeviceSelector
-from webhook.inventory.extent import Extent, names_of
+from webhook.inventory.extent import Extent
 from webhook.inventory.fates import ANYWHERE, DeviceNames
 
 OTHER = "other.example.com"
@@ -62,7 +62,7 @@ def test_each_device_counts_once(names: list[DeviceNames], everywhere: int, one_
     ids=str,
 )
 def test_what_cannot_be_judged_is_every_device(selector: Any, expected: DeviceNames) -> None:
-    assert names_of(selector) == expected
+    assert DeviceNames.of(selector) == expected
 
 
 @pytest.mark.parametrize(

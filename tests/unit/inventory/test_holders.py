@@ -18,7 +18,6 @@ from webhook.inventory.holders import (
     holders_of,
     is_held,
     is_published,
-    selected_names,
     unused_claims,
 )
 
@@ -28,10 +27,10 @@ ONE = DeviceNames(DRIVER, POOL, "gpu-0")
 
 def test_selector_looks_at_the_devices_that_it_may_close() -> None:
     """Without a selector a taint closes every device (R-2); with a field that is not known, perhaps any."""
-    assert selected_names(None) == ANYWHERE
-    assert selected_names(DeviceSelector()) == ANYWHERE
-    assert selected_names(DeviceSelector(DRIVER, POOL, "gpu-0")) == ONE
-    assert selected_names(DeviceSelector(DRIVER, unknown=(("all", "true"),))) == ANYWHERE
+    assert DeviceNames.of(None) == ANYWHERE
+    assert DeviceNames.of(DeviceSelector()) == ANYWHERE
+    assert DeviceNames.of(DeviceSelector(DRIVER, POOL, "gpu-0")) == ONE
+    assert DeviceNames.of(DeviceSelector(DRIVER, unknown=(("all", "true"),))) == ANYWHERE
 
 
 def test_device_is_looked_at_itself() -> None:

@@ -18,7 +18,7 @@ from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
 from webhook.commands.shared.device_reading import addresses_on, node_of_devices
 from webhook.eviction.modes import Mode
-from webhook.inventory.extent import names_of
+from webhook.inventory.fates import DeviceNames
 from webhook.policy.model import BreakerSettings, Share
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def invented(count: int, devices: int, *, node: str = "node-0") -> list[Resource
 
 
 def test_pools_that_one_node_invents_use_up_no_more_of_the_window_than_its_devices() -> None:
-    cluster, rule = fleet(nodes=20), names_of(DeviceSelector(DRIVER, "node-5"))
+    cluster, rule = fleet(nodes=20), DeviceNames.of(DeviceSelector(DRIVER, "node-5"))
     for limit, expected in ((Share(50), 2 + 2), (40, 20 * 9 + 2)):
         found = closed_together_with_recent(
             limit, (rule,), (), inventory_of(*cluster, *invented(20, 9)), make_context(now=NOW)

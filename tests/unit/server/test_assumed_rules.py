@@ -15,7 +15,7 @@ from tests.unit.admission.guarding import fleet, node, tainting
 from tests.unit.inventory.values import inventory_of
 from tests.unit.server.clocks import Clock
 from webhook.admission.context import UNLIMITED, Budget
-from webhook.admission.decision import AssumedPatch, AssumedRule
+from webhook.admission.decision import Assumed
 from webhook.api.meta import ObjectMeta
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact, Wave
@@ -37,11 +37,12 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
 
 
-def assumed(name: str = "a", *pods: str, selector: Any = None) -> AssumedRule:
+def assumed(name: str = "a", *pods: str, selector: Any = None) -> Assumed:
     rule = decoded(tainting(selector or node(0), name=name))[0]
     uids = frozenset(pods)
     waves = (Wave(0, uids, uids),) if pods else ()
-    return AssumedRule(rule, Impact(devices=9, waves=waves, namespaces=frozenset({"ml"}), tolerating=frozenset({"x"})))
+    impact = Impact(devices=9, waves=waves, namespaces=frozenset({"ml"}), tolerating=frozenset({"x"}))
+    return Assumed((rule,), (DeviceNames.of(rule.selector),), impact)
 
 
 def names(assumed_rules: AssumedRules, inventory: Inventory | None = None) -> list[str]:
@@ -57,7 +58,7 @@ def test_what_our_worker_is_asked_to_do_is_no_deletion_at_once() -> None:
     assumed_rules = AssumedRules(clock)
     assumed_rules.add(assumed("a", "u-0"), "jane")
     soft = decoded(tainting(node(1), "NoSchedule", name="b", evict=True))[0]
-    assumed_rules.add(assumed("b", "u-1")._replace(rule=soft), "jane")
+    assumed_rules.add(assumed("b", "u-1")._replace(rules=(soft,)), "jane")
     assert [sorted(each.pods) for each in assumed_rules.victims_at_once(600)] == [["u-0"]]
     assert victims(assumed_rules) == [["u-0"], ["u-1"]]
     clock.seconds += 601
@@ -73,7 +74,7 @@ def test_rules_are_kept_without_what_may_be_of_any_size_and_act_as_before(monkey
     ]
     monkeypatch.setattr(module, "_KEPT_CHARACTERS", 2000)
     for rule in given:
-        assumed_rules.add(AssumedRule(rule, Impact()), "jane")
+        assumed_rules.add(Assumed((rule,), (), Impact()), "jane")
     kept = assumed_rules.current(None)
     assert [rule.meta.name for rule in kept] == ["b", "c"], "the oldest are forgotten"
     assert {rule.effective_effect for rule in kept} == {"NoExecute"}
@@ -83,11 +84,11 @@ def test_rules_are_kept_without_what_may_be_of_any_size_and_act_as_before(monkey
 def test_patch_is_remembered_once_with_all_its_rules() -> None:
     clock = Clock()
     assumed_rules, inventory = AssumedRules(clock), Inventory()
-    one, two = (assumed(name, "u-0").rule for name in ("p-1", "p-2"))
+    one, two = (assumed(name, "u-0").rules[0] for name in ("p-1", "p-2"))
     whole = assumed("p-1", "u-0", "u-1").impact
     devices = (DeviceNames("d", "p"), DeviceNames("d", None, "gpu-0"))
     assumed_rules.add(assumed("p-2"), "jane")
-    assumed_rules.add(AssumedPatch((one, two), devices, whole), "jane")
+    assumed_rules.add(Assumed((one, two), devices, whole), "jane")
     assert names(assumed_rules, inventory) == ["p-1", "p-2"], "each name once"
     assert victims(assumed_rules) == [["u-0", "u-1"]]
     assert assumed_rules.closed(600) == devices
@@ -105,15 +106,15 @@ def test_patch_acts_at_once_if_any_of_its_rules_does() -> None:
     for effects, at_once in ((("NoSchedule", "NoExecute"), 1), (("NoSchedule",), 0)):
         assumed_rules = AssumedRules(Clock())
         rules = tuple([decoded(tainting(node(0), effect, name=f"r-{effect}", evict=True))[0] for effect in effects])
-        assumed_rules.add(AssumedPatch(rules, (), assumed("x", "u-0").impact), "jane")
+        assumed_rules.add(Assumed(rules, (), assumed("x", "u-0").impact), "jane")
         assert len(assumed_rules.victims_at_once(600)) == at_once
 
 
 def test_rules_of_one_patch_do_not_drive_out_all_others() -> None:
     assumed_rules = AssumedRules(Clock())
     assumed_rules.add(assumed("a"), "jane")
-    many = tuple([structs.replace(assumed("x").rule, meta=ObjectMeta(f"p-{number}")) for number in range(1100)])
-    assumed_rules.add(AssumedPatch(many, (), Impact()), "jane")
+    many = tuple([structs.replace(assumed("x").rules[0], meta=ObjectMeta(f"p-{number}")) for number in range(1100)])
+    assumed_rules.add(Assumed(many, (), Impact()), "jane")
     assert len(names(assumed_rules)) == 1001
     assert names(assumed_rules)[0] == "a"
 
@@ -127,21 +128,21 @@ def test_rule_is_kept_until_the_inventory_shows_it() -> None:
     assumed_rules.add(assumed("a"), "jane")
     assumed_rules.add(assumed("b"), "jane")
     assert names(assumed_rules, inventory) == ["a", "b"]
-    inventory.apply(None, assumed("a").rule)
+    inventory.apply(None, assumed("a").rules[0])
     assert names(assumed_rules, inventory) == ["b"]
-    assumed_rules.stored(assumed("a").rule)
-    inventory.apply(assumed("a").rule, None)
+    assumed_rules.stored(assumed("a").rules[0])
+    inventory.apply(assumed("a").rules[0], None)
     assert names(assumed_rules, inventory) == ["b"]
 
 
 def test_rule_that_looks_otherwise_is_not_it() -> None:
     """What is stored may still be the old form; the assumed one is the new form."""
-    rule = assumed("a").rule
+    rule = assumed("a").rules[0]
     for other in (
         structs.replace(rule, selector=None),
         structs.replace(rule, taint=structs.replace(rule.taint, value="fan")),
         structs.replace(rule, taint=structs.replace(rule.taint, time_added=None)),
-        assumed("b").rule,
+        assumed("b").rules[0],
     ):
         assumed_rules = AssumedRules(Clock())
         assumed_rules.add(assumed("a"), "jane")
@@ -175,16 +176,16 @@ def test_rules_without_names_are_different_rules() -> None:
     assumed_rules = AssumedRules(Clock())
     for number in range(3):
         assumed_rules.add(assumed("", selector=node(number)), "jane")
-    assert len(assumed_rules.current(inventory_of(assumed("").rule))) == 2
+    assert len(assumed_rules.current(inventory_of(assumed("").rules[0]))) == 2
 
 
 # --- victims --------------------------------------------------------------------------------------
 
 
-def stored(assumed_rules: AssumedRules, given: AssumedRule) -> None:
+def stored(assumed_rules: AssumedRules, given: Assumed) -> None:
     """The rule is allowed, and stored."""
     assumed_rules.add(given, "jane")
-    assert assumed_rules.stored(given.rule)
+    assert assumed_rules.stored(given.rules[0])
 
 
 def test_what_is_not_stored_counts_for_two_seconds_and_no_longer() -> None:
@@ -205,7 +206,7 @@ def test_victims_are_remembered_for_the_window_whatever_becomes_of_rule_and_pods
     clock.seconds += 300
     stored(assumed_rules, assumed("a", "r"))
     assert victims(assumed_rules) == [["p", "q"], ["r"]]
-    assert names(assumed_rules, inventory_of(assumed("a").rule)) == []
+    assert names(assumed_rules, inventory_of(assumed("a").rules[0])) == []
     clock.seconds += 301
     assert victims(assumed_rules) == [["r"]]
     clock.seconds += 300
@@ -296,8 +297,8 @@ def test_requesters_of_whom_nothing_was_ever_stored_are_one() -> None:
     assert victims(assumed_rules) == [["u"], ["q"]]
 
 
-def patch_of(number: int) -> AssumedPatch:
-    return AssumedPatch(tuple([assumed(f"p-{number}-{each}").rule for each in range(2)]), (), Impact())
+def patch_of(number: int) -> Assumed:
+    return Assumed(tuple([assumed(f"p-{number}-{each}").rules[0] for each in range(2)]), (), Impact())
 
 
 def test_of_a_patch_the_first_rule_that_is_stored_says_that_it_was() -> None:
@@ -315,7 +316,7 @@ def test_patch_of_which_no_new_rule_comes_is_not_expected() -> None:
     clock = Clock()
     assumed_rules = AssumedRules(clock)
     for _ in range(5):
-        assumed_rules.add(AssumedPatch((), (), assumed("x", "u-0").impact), "jane")
+        assumed_rules.add(Assumed((), (), assumed("x", "u-0").impact), "jane")
         assert victims(assumed_rules) == []
         clock.seconds += KEPT_SECONDS
     assert assumed_rules.not_counted() == 0
@@ -359,7 +360,7 @@ def test_number_of_requesters_is_bounded(monkeypatch: Any) -> None:
     for number in range(9):
         given = assumed(f"a{number}")
         assumed_rules.add(given, f"user-{number}")
-        assumed_rules.stored(given.rule)
+        assumed_rules.stored(given.rules[0])
     assert len(assumed_rules._requesters) == 3
 
 
@@ -418,7 +419,7 @@ def test_rules_sent_at_the_same_time_hit_no_more_than_the_limit() -> None:
 
 def test_rule_that_is_there_is_not_expected_to_be_created_again() -> None:
     """Some operators create their rule each time and pass over AlreadyExists."""
-    server = Server(assumed("rule-0").rule)
+    server = Server(assumed("rule-0").rules[0])
     assert [server.allowed([0]) for _ in range(5)] == [1] * 5
     assert server.state.assumed_rules.current(None) == ()
     assert server.allowed([1]) == 1

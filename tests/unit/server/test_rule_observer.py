@@ -14,7 +14,7 @@ from tests.unit.inventory.values import claim, inventory_of, lets_stay, on
 from tests.unit.server.clocks import Clock
 from webhook.admission.context import UNLIMITED
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.extent import names_of
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, Policy
@@ -115,7 +115,10 @@ def test_what_the_watch_showed_is_forgotten_after_the_window() -> None:
     replica = Replica(*fleet(2), clock=clock)
     replica.watch(None, rule(1))
     clock.seconds += 599
-    assert (replica.victims, replica.state.assumed_rules.closed(600)) == ([["u-1"]], (names_of(rule(1).selector),))
+    assert (replica.victims, replica.state.assumed_rules.closed(600)) == (
+        [["u-1"]],
+        (DeviceNames.of(rule(1).selector),),
+    )
     clock.seconds += 2
     assert (replica.victims, replica.state.assumed_rules.closed(600)) == ([], ())
 

@@ -20,12 +20,14 @@ from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
 from webhook.cluster.cache.freshness import doubt
 from webhook.cluster.cache.pods import PodGroupWire, PodWire
 from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.cache.server_version import ServerVersions
 from webhook.cluster.settings import InventorySettings
 from webhook.inventory.state import Inventory, Sight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from webhook.api.servers import ServerFacts
     from webhook.cluster.client.rest import Cluster
     from webhook.inventory.state import InventoryObject
     from webhook.telemetry.metrics import Metrics
@@ -59,8 +61,11 @@ class InventoryCache:
         self.inventory = held = Inventory()
         self._trusted = Sight(held)
         self._stale_seconds = settings.stale_seconds
+        self._servers = ServerVersions(cluster, self._servers_changed, clock)
         self._subscribers: list[Callable[[InventoryObject | None, InventoryObject | None], None]] = []
-        follow = partial(Reflector[Any], cluster, random=random, metrics=metrics, clock=clock)
+        follow = partial(
+            Reflector[Any], cluster, random=random, metrics=metrics, clock=clock, on_open=self._servers.ask
+        )
         common = settings.reflector
         slices = ServedCollection(cluster, GROUP, SERVED_VERSIONS, "resourceslices")
         rules = ServedCollection(cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
@@ -139,10 +144,12 @@ class InventoryCache:
         """Returns once each resource was read in full, or found not to be served; waits for ever if they never are."""
         for reflector in self._reflectors:
             await reflector.synced.wait()
+        await self._servers.read.wait()
 
     async def run(self) -> NoReturn:
         """Follows all of them; returns only when cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._servers.run())
             for reflector in self._reflectors:
                 group.create_task(reflector.run())
         raise AssertionError("reflectors do not return")
@@ -150,6 +157,14 @@ class InventoryCache:
     def _doubt(self, reflector: Reflector[Any]) -> str:
         """Why a resource is not current; empty if it is."""
         return doubt(reflector, self._stale_seconds, optional=reflector in self._optional)
+
+    def _servers_changed(self, facts: ServerFacts) -> None:
+        """What is known of a taint may have changed, so whatever depends on one is looked at again."""
+        self.inventory.servers = facts
+        held: list[InventoryObject] = [*self.inventory.rules.values(), *self.inventory.claims.values()]
+        for each in held:
+            for on_change in self._subscribers:
+                on_change(each, each)
 
     def _changed(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         if old is None and isinstance(new, Pod) and not new.is_held:

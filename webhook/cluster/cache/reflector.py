@@ -68,8 +68,9 @@ class Reflector(Generic[V]):
         settings: ReflectorSettings = ReflectorSettings(),  # noqa: B008 -- frozen
         metrics: Metrics | None = None,
         clock: Callable[[], float] = time.monotonic,
+        on_open: Callable[[], None] = lambda: None,
     ) -> None:
-        """`random` returns numbers in [0, 1), `clock` seconds that only go forward.
+        """`random` returns numbers in [0, 1), `clock` seconds that only go forward; `on_open` is called for each watch.
 
         `optional`: that the resource is not served is no error. `items`: where the first subscriber keeps the objects,
         by the same keys; then they are not kept a second time.
@@ -81,6 +82,7 @@ class Reflector(Generic[V]):
         self._settings = settings
         self._metrics = metrics
         self._clock = clock
+        self._on_open = on_open
         self._random = random
         self._backoff = Backoff(settings.backoff_seconds, settings.backoff_most_seconds, random)
         absent_most = settings.absent_most_seconds or settings.backoff_most_seconds
@@ -262,6 +264,7 @@ class Reflector(Generic[V]):
                 self._mark_alive()
                 if not self._gap.watching:
                     self._gap.opened()
+                    self._on_open()
                 if event.version:
                     self._handle(event)
                     self._mark_healthy()

@@ -38,7 +38,7 @@ def _device_values(
     inventory, device = facts.objects.inventory, DeviceId(result.driver, result.pool, result.device)
     taints = []
     for placed in taints_on(inventory, device, facts.settings):
-        found = judged_values(placed, result, facts.settings.now, extended=claim.extended_resource)
+        found = judged_values(inventory, placed, claim, result, facts.settings.now)
         decided = None if found["toleration"] is None else _decision(policy, result, found["toleration"]["text"])
         taints.append({**found, "policy": decided})
     return {

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from webhook.admission.impact_text import on_extended_resources
 from webhook.admission.rulings import toleration_text
 from webhook.api.meta import format_time
 from webhook.commands.preview.report import not_judged, toleration_values
 from webhook.eviction.modes import InTree
-from webhook.inventory.extent import names_of
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Taint
 from webhook.inventory.preview import OutcomeReason, PodOutcome, outcome_of
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from webhook.api.claims import AllocationResult
+    from webhook.api.claims import AllocationResult, ResourceClaim
     from webhook.api.rules import DeviceTaintRule
     from webhook.api.taints import DeviceToleration
     from webhook.commands.status.views import StatusSettings
@@ -40,10 +41,10 @@ def taints_on(inventory: Inventory, device: DeviceId, settings: StatusSettings) 
     for each in pool.taints_of(device.device) if pool is not None else ():
         yield PlacedTaint(Taint.of_slice(each, in_tree=in_tree), None)
     for _, rule in sorted(inventory.rules.items()):
-        names = names_of(rule.selector)
+        names = DeviceNames.of(rule.selector, inventory.servers)
         if all(wanted in (None, given) for wanted, given in zip(names, device, strict=True)):
             taint = Taint.of_rule(rule, in_tree=in_tree)
-            # A missing selector closes every device, and evicts from none (E-6).
+            # A missing selector evicts from no device (E-6).
             yield PlacedTaint(taint if rule.selector is not None else taint._replace(evictor=None), rule)
 
 
@@ -65,13 +66,18 @@ def taint_values(placed: PlacedTaint) -> dict[str, Any]:
     }
 
 
-def judged_values(placed: PlacedTaint, result: AllocationResult, now: datetime, *, extended: bool) -> dict[str, Any]:
+def judged_values(
+    inventory: Inventory, placed: PlacedTaint, claim: ResourceClaim, result: AllocationResult, now: datetime
+) -> dict[str, Any]:
     """A taint, and what it means for the users of an allocated device: `outcome`, `reason`, `toleration`, `until`."""
-    outcome, _, cause = outcome_of(placed.taint, result.tolerations, now, extended=extended)
+    outcome, _, cause = outcome_of(
+        placed.taint, result.tolerations, now, inventory.servers, extended=claim.extended_resource
+    )
     return {
         **taint_values(placed),
         "outcome": outcome.value,
         "reason": cause.reason.value,
+        "byRelease": on_extended_resources(inventory.servers) if claim.extended_resource else None,
         "toleration": None if cause.toleration is None else described(cause.toleration),
         "until": _until(placed, outcome, cause),
     }

@@ -44,7 +44,7 @@ def _claims_on(facts: ExplainFacts, device: DeviceId, taints: list[PlacedTaint])
                     "name": claim.meta.name,
                     "request": result.request,
                     "reservedFor": [user_text(each) for each in claim.reserved_for],
-                    "taints": [judged_values(each, result, now, extended=claim.extended_resource) for each in taints],
+                    "taints": [judged_values(inventory, each, claim, result, now) for each in taints],
                 }
 
 

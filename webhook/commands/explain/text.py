@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.admission.impact_text import BY_RELEASE
 from webhook.commands.explain.subjects import SubjectKind
 from webhook.files.render import visible
 
@@ -21,7 +20,7 @@ _MEANINGS: Final = {
     "ToleratedForSeconds": "tolerated until {until} by {toleration}",
     "Tolerated": "tolerated for ever by {toleration}",
     "ToleratesScheduling": "not evicted: {toleration} would bring it back to the same device",
-    "ExtendedResource": f"evicts through an extended resource: {BY_RELEASE}",
+    "ExtendedResource": "evicts through an extended resource: {byRelease}",
     "AllocationOnly": "evicts no pod",
 }
 _STATES: Final = {"notDue": "not due", "putOff": "put off"}
@@ -122,7 +121,7 @@ def _meaning(taint: dict[str, Any]) -> str:
     toleration = "" if taint["toleration"] is None else taint["toleration"]["text"]
     until = taint["until"] or "a time that is not known"
     start = f" (not before {taint['notBefore']})" if taint["notBefore"] and taint["outcome"] == "Evicted" else ""
-    return _MEANINGS[taint["reason"]].format(toleration=toleration, until=until) + start
+    return _MEANINGS[taint["reason"]].format(toleration=toleration, until=until, byRelease=taint["byRelease"]) + start
 
 
 def _ruled(taint: dict[str, Any]) -> str:

@@ -13,13 +13,15 @@ from webhook.api.taints import NO_EXECUTE
 from webhook.commands.shared.addresses import DeviceAddress
 from webhook.commands.shared.device_reading import node_of_devices
 from webhook.eviction.conditions import EVICTION, IN_TREE
+from webhook.inventory.fates import DeviceNames
+from webhook.inventory.holders import is_published
 from webhook.inventory.impact import Taint
 from webhook.inventory.matching import FOR_EVER, tolerates
 from webhook.inventory.scope import can_judge
 from webhook.inventory.usage import is_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from webhook.api.rules import DeviceTaintRule
     from webhook.api.taints import DeviceTaint, DeviceToleration
@@ -96,11 +98,7 @@ def listed_taints(inventory: Inventory, *, untainted: bool = False) -> list[List
 def rules_without_devices(inventory: Inventory) -> Iterator[str]:
     """The rules that select no published device, by name."""
     for name, rule in sorted(inventory.rules.items()):
-        selector = rule.selector
-        if selector is None or selector.unknown:
-            continue
-        pools = inventory.pools.selected(selector.driver, selector.pool)
-        if not any(selector.device is None or selector.device in pool.devices for _, pool in pools):
+        if not is_published(inventory, DeviceNames.of(rule.selector, inventory.servers)):
             yield name
 
 
@@ -147,7 +145,7 @@ def _users(inventory: Inventory, device: DeviceAddress, taint: Taint) -> tuple[A
     for key in inventory.usage.claims_on(*device):
         claim = inventory.claims[key]
         results = [each for each in claim.allocation or () if (each.driver, each.pool, each.device) == tuple(device)]
-        stays = all(_stays(each.tolerations, taint) for each in results)
+        stays = all(_stays(inventory, each.tolerations, taint) for each in results)
         for consumer in claim.reserved_for:
             resource = "pods" if is_pod(consumer) else consumer.resource
             user = claim.meta.namespace, resource, consumer.name
@@ -155,9 +153,9 @@ def _users(inventory: Inventory, device: DeviceAddress, taint: Taint) -> tuple[A
     return tuple(AffectedUser(*user, stays) for user, stays in sorted(found.items()))
 
 
-def _stays(tolerations: tuple[DeviceToleration, ...], taint: Taint) -> bool:
+def _stays(inventory: Inventory, tolerations: tuple[DeviceToleration, ...], taint: Taint) -> bool:
     if taint.taint.effect == NO_EXECUTE:
-        return taint.fate(tolerations) == FOR_EVER
+        return taint.fate(inventory.servers, tolerations) == FOR_EVER
     return any(tolerates(each, taint.taint) for each in tolerations)
 
 
@@ -165,7 +163,7 @@ class _RulesByName:
     """Rules by the names that their selectors have, so that each device asks for eight combinations of these."""
 
     def __init__(self, inventory: Inventory) -> None:
-        self._at: Mapping[_Names, list[DeviceTaintRule]] = _by_names(inventory.rules.values())
+        self._at: Mapping[_Names, list[DeviceTaintRule]] = _by_names(inventory)
 
     def on(self, device: DeviceAddress) -> list[DeviceTaintRule]:
         """Those that taint a device, by name."""
@@ -178,12 +176,8 @@ class _RulesByName:
         return sorted(found, key=lambda rule: rule.meta.name)
 
 
-def _by_names(rules: Iterable[DeviceTaintRule]) -> Mapping[_Names, list[DeviceTaintRule]]:
+def _by_names(inventory: Inventory) -> Mapping[_Names, list[DeviceTaintRule]]:
     found: dict[_Names, list[DeviceTaintRule]] = defaultdict(list)
-    for rule in rules:
-        selector = rule.selector
-        if selector is None or selector.unknown:
-            found[None, None, None].append(rule)
-        else:
-            found[selector.driver, selector.pool, selector.device].append(rule)
+    for rule in inventory.rules.values():
+        found[DeviceNames.of(rule.selector, inventory.servers)].append(rule)
     return found

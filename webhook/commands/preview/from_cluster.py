@@ -18,6 +18,7 @@ from webhook.api.owners import POD_GROUPS
 from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.api.rules import RULE_ANNOTATIONS, decode_rule
 from webhook.cluster.cache.discovery import served_version
+from webhook.cluster.cache.server_version import read_facts
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
@@ -92,6 +93,7 @@ async def _read_cluster(
         served = await served_version(cluster, GROUP, RULE_VERSIONS, _RULES)
         if served is not None:
             await _add_all(inventory, cluster, GroupVersionKind(GROUP, served, "DeviceTaintRule"), _RULES, progress)
+        inventory.servers = await read_facts(cluster)
         pods_known = await _add_pods(inventory, cluster, progress, notes)
         found = None
         if config_map is not None:

@@ -9,7 +9,8 @@ from webhook.api.slices import ResourceSlice
 from webhook.commands.preview.report import not_judged
 from webhook.commands.preview.text import first_names, taint_text
 from webhook.eviction.released import keeps_closed
-from webhook.inventory.holders import selected_names, unused_claims
+from webhook.inventory.fates import DeviceNames
+from webhook.inventory.holders import unused_claims
 from webhook.inventory.preview import acts, outdated
 from webhook.inventory.scope import can_judge
 
@@ -51,7 +52,7 @@ def notes_of(
     """All notes on one preview; lint findings are separate, and so are those on what a patch does to devices."""
     match value:
         case DeviceTaintRule():
-            yield from _rule_notes(value, preview, source)
+            yield from _rule_notes(value, source)
         case ResourceSlice():
             yield from _slice_notes(value, preview, source)
         case _:
@@ -71,13 +72,10 @@ def notes_of(
     yield from source.notes
 
 
-def _rule_notes(rule: DeviceTaintRule, preview: Preview, source: PreviewSource) -> Iterator[str]:
+def _rule_notes(rule: DeviceTaintRule, source: PreviewSource) -> Iterator[str]:
     if not source.rules_served:
         yield "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaintRules): rules would do nothing"
     selector = rule.selector
-    if selector is None and acts(rule.effective_effect):
-        devices = f"none of the {preview.impact.devices} devices"
-        yield f"without a selector no pod is evicted, but schedulers of 1.33 to 1.37 allocate {devices}"
     unjudged = [] if selector is None else not_judged(selector)
     if selector is not None and unjudged:
         counted = "counted as every device" if selector.unknown else "left out of the count"
@@ -87,7 +85,7 @@ def _rule_notes(rule: DeviceTaintRule, preview: Preview, source: PreviewSource) 
     if stored is not None:
         yield f"the rule already exists, as {taint_text(stored.taint)}: what it already does is counted, too"
     if keeps_closed(rule) and can_judge(selector):
-        unused = unused_claims(source.inventory, selected_names(selector))
+        unused = unused_claims(source.inventory, DeviceNames.of(selector, source.inventory.servers))
         if unused:
             names = first_names(unused)
             yield f"no eviction frees the devices of claims that are allocated and used by no pod: {names}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.meta import format_time
 from webhook.api.rules import DeviceTaintRule
+from webhook.api.servers import UNKNOWN
 from webhook.commands.preview.patches import patch_values
 from webhook.files.report import UNREADABLE, Level
 from webhook.inventory.gangs import root_owner
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceSelector
+    from webhook.api.servers import ServerFacts
     from webhook.api.slices import ResourceSlice
     from webhook.api.taints import DeviceTaint, DeviceToleration
     from webhook.commands.preview.patches import PatchOutcome
@@ -80,6 +82,7 @@ class PreviewReport:
     source: str
     now: datetime
     server: str | None = None
+    servers: ServerFacts = UNKNOWN
     pods_known: bool = False
     claims_known: bool = True
     objects: list[ObjectPreview] = field(default_factory=list)

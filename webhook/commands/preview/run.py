@@ -99,6 +99,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     found = _from_files(options, report) if options.dump else _from_cluster(options, subjects, report)
     if options.policy is not None:
         found = found._replace(policy=_policy_in_file(options.policy, report) or found.policy)
+    report.servers = found.source.inventory.servers
     report.pods_known, report.claims_known = found.source.pods_known, found.source.claims_known
     world = _patch_world(subjects, found.source, now)
     answers, gangs = iter(found.confirmations), Gangs(found.source.inventory, found.policy.eviction)
@@ -285,7 +286,13 @@ def confirmation_of(rule: DeviceTaintRule, inventory: Inventory, policy: Policy,
     """Return the text that confirms what a rule hits now, or would once its effect is raised."""
     old = inventory.rules.get(rule.meta.name)
     # With an account, the rest of its hardware counts too, as where the patch controller runs.
-    context = AdmissionContext(now=now, judge=Judge(policy), sight=Sight(inventory), patch_account=PATCH_ACCOUNT)
+    context = AdmissionContext(
+        now=now,
+        servers=inventory.servers,
+        judge=Judge(policy),
+        sight=Sight(inventory),
+        patch_account=PATCH_ACCOUNT,
+    )
     resource = GroupVersionResource(GROUP, "v1", "devicetaintrules")
     request = AdmissionRequest(uid="", operation="CREATE", resource=resource)
     check = LimitCheck(rule, old, request, context)
@@ -319,7 +326,7 @@ def _advice(
     """Advice on a rule, by itself and in view of the cluster's objects."""
     if isinstance(value, DeviceTaintRule):
         siblings = None if preview.simulated else preview.impact.siblings
-        yield from lint(value, None, now)
+        yield from lint(value, None, now, inventory.servers)
         yield from cluster_lint(value, None, AdmissionContext(now=now, sight=Sight(inventory)), siblings)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.admission.impact_text import BY_RELEASE, duration, siblings_text
+from webhook.admission.impact_text import duration, on_extended_resources, siblings_text
 from webhook.api.counts import counted
 from webhook.api.names import PROGRAM
 from webhook.api.patches import ResourceSlicePatch
@@ -156,7 +156,8 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
         yield from _wave_lines(list(preview.waves.items()))
         yield from _gang_lines(item.gangs)
         if preview.extended:
-            yield "extended", f"{counted(preview.extended, 'pod')} of these with extended resources: {BY_RELEASE}"
+            through = counted(preview.extended, "pod")
+            yield "extended", f"{through} of these with extended resources: {on_extended_resources(report.servers)}"
         if preview.companions:
             yield "along", f"{counted(preview.companions, 'pod')} of these only with the rest of their PodGroup"
         where = f"{counted(len(preview.namespaces), 'namespace')}: {first_names(preview.namespaces)}"

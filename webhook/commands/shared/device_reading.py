@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.cluster.cache.discovery import served_version
+from webhook.cluster.cache.server_version import read_facts
 from webhook.cluster.client.errors import NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import decoded, list_pages, listed
 from webhook.cluster.client.rest import path_of
@@ -65,6 +66,7 @@ async def read_inventory(cluster: Cluster, resources: Collection[ReadResource]) 
             continue
         for each in found:
             inventory.apply(None, each)
+    inventory.servers = await read_facts(cluster)
     return ReadInventory(inventory, frozenset(missing), tuple(notes))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from webhook.admission.impact_text import BY_RELEASE
+from webhook.admission.impact_text import on_extended_resources
 from webhook.api.meta import format_time
 from webhook.api.rules import condition_of
 from webhook.commands.status.states import PodState, PodStatus, WaitKind, WaitsFor
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 _OBSERVED: Final = WaitsFor(WaitKind.OBSERVE, "nothing: the worker evicts no pod in mode observe")
 _THEIRS: Final = WaitsFor(WaitKind.IN_TREE, "the in-tree controller")
-_EXTENDED: Final = WaitsFor(WaitKind.IN_TREE, f"the in-tree controller, for an extended resource: {BY_RELEASE}")
 _UNANNOUNCED: Final = WaitsFor(
     WaitKind.ANNOUNCEMENT, "the worker, which has not written the condition of the rule yet: is it running?"
 )
@@ -282,7 +281,10 @@ class EvictionView:
             return PodStatus(plan.pod, eviction, self.evictor, PodState.NOT_DUE, due, since, waits_for)
         pod, hit = plan.pod, self.evictions.evicts_users_of
         plain = [entry for entry in pod.claims if hit(f"{pod.meta.namespace}/{entry.claim}")]
-        waits_for = _EXTENDED if pod.extended_claim and not plain else _THEIRS
+        waits_for = _THEIRS
+        if pod.extended_claim and not plain:
+            who = on_extended_resources(self._objects.inventory.servers)
+            waits_for = WaitsFor(WaitKind.IN_TREE, f"{_THEIRS.message}, for an extended resource: {who}")
         return PodStatus(pod, eviction, self.evictor, PodState.DUE, due, due, waits_for)
 
 

@@ -141,11 +141,10 @@ def test_a_rule_without_selector(run_preview: PreviewRunner) -> None:
         0,
         """\
 asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoExecute without selector
-asked.yaml:6:3: warning: spec.deviceSelector: is missing: eviction takes that for no device, but the 1.33 to 1.37 \
-schedulers for every device [DT012]
+asked.yaml:6:3: warning: spec.deviceSelector: is missing: that evicts no pod, but keeps \
+every device from being allocated by servers before 1.37.1 [DT012]
   devices   8 in 2 pools of 1 driver; 0 allocated
   evicted   no pods
-  note: without a selector no pod is evicted, but schedulers of 1.33 to 1.37 allocate none of the 8 devices
 
 """
         + NO_DRY_RUN
