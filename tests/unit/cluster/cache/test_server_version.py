@@ -32,7 +32,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_server_that_does_not_say_is_an_unknown_one(answer: Any) -> None:
     async def test() -> None:
         async with Peer() as peer, cluster_of(peer) as cluster:
-            peer.answers = [answer]
+            peer.answers.append(answer)
             assert await read_facts(cluster) == UNKNOWN
 
     run(test())
