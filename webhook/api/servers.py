@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _VERSION: Final = re.compile(
-    r"v?1\.(\d{1,4})\+?(?:\.(\d{1,6}))?(?:-(alpha|beta|rc)\.?(\d{0,6}))?(?:[-+].*)?", re.ASCII | re.DOTALL
+    r"v?1\.(\d{1,4})\+?(?:\.(\d{1,6}))?(?:-(alpha|beta|rc)\.?(\d{0,6})[.\d]*)?(?:[-+].*)?", re.ASCII | re.DOTALL
 )
 _STAGES: Final = ("alpha", "beta", "rc", "")
 _LAST_PATCH: Final = 1_000_000
@@ -44,6 +44,10 @@ class ServerFacts(msgspec.Struct, frozen=True):
     """Whether a toleration without effect protects from the in-tree controller; else it has to name NoExecute."""
     warns_of_empty: bool | None = None
     """Whether the server itself warns of an empty `deviceSelector`."""
+    taints_by_default: bool | None = None
+    """Whether taints in slices act without a feature gate."""
+    rules_by_default: bool | None = None
+    """Whether DeviceTaintRules are served, and act, without a feature gate."""
     unchanged_devices_pass: bool | None = None
     """Whether a slice is taken as it is where an update leaves `spec.devices` alone."""
     one_slash: bool | None = None
@@ -53,6 +57,8 @@ class ServerFacts(msgspec.Struct, frozen=True):
 UNKNOWN: Final = ServerFacts()
 
 _HOLDS_FROM: Final = {
+    "taints_by_default": ServerVersion(36, 0),  # pkg/features/kube_features.go, DRADeviceTaints
+    "rules_by_default": ServerVersion(37, 0),  # the same, DRADeviceTaintRules
     "extended_evicted": ServerVersion(37, 2),  # kubernetes/kubernetes 142289, 142492
     "missing_selects_nothing": ServerVersion(37, 1),  # 141648, 141998
     "empty_effect_protects": ServerVersion(38, 0, _STAGES.index("beta")),  # 143376, in 1.38.0-beta.0

@@ -6,6 +6,8 @@ The scheduler makes their claims, and the webhook is registered as it is shipped
 from __future__ import annotations
 
 import json
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -69,15 +71,15 @@ def _fill(stage: Stage) -> None:
         DRIVER,
         spec={"driver": DRIVER, "pool": pool, "nodeName": NODE, "devices": devices},
     )
+    stage.client.each(partial(_create_pod, stage), range(COUNT), threads=4)
+    wait_until(lambda: len(_reserved(stage)) == COUNT, "every pod has its device", seconds=240)
+
+
+def _create_pod(stage: Stage, number: int) -> None:
     resources = {"limits": {RESOURCE: "1"}, "requests": {RESOURCE: "1"}}
     containers = [{"name": "c", "image": "none", "resources": resources}]
-
-    def create(number: int) -> None:
-        spec = {"terminationGracePeriodSeconds": 0, "containers": containers}
-        _ = stage.client.create(PODS, {"metadata": {"name": f"train-{number}"}, "spec": spec}).object
-
-    stage.client.each(create, range(COUNT), threads=4)
-    wait_until(lambda: len(_reserved(stage)) == COUNT, "every pod has its device", seconds=240)
+    spec = {"terminationGracePeriodSeconds": 0, "containers": containers}
+    _ = stage.client.create(PODS, {"metadata": {"name": f"train-{number}"}, "spec": spec}).object
 
 
 def _reserved(stage: Stage) -> set[str]:
@@ -108,3 +110,25 @@ def test_as_many_pods_are_deleted_by_the_in_tree_controller_as_the_warning_says(
     assert any(EXTENDED in each for each in reply.warnings), reply.warnings
     wait_until(lambda: not filled.client.get(PODS).items, "every pod is gone", seconds=240)
     assert sorted(each.uid for each in witness.evictions()) == sorted(reserved)
+
+
+def test_missing_selector_acts_as_the_refusal_says(filled: Stage) -> None:
+    """K-5: on this release it closes no device, so a pod gets one; on an earlier one it would wait."""
+    _ = filled.client.delete(f"{RULES}/broken")
+    filled.use(make_policy(impact={}))
+    taint = {"key": "health.example.com/shut", "effect": "NoSchedule"}
+    rule = {"metadata": {"name": "shut"}, "spec": {"taint": taint}}
+    refused = filled.client.create(RULES, rule)
+    text = "hits no device: a missing selector selects nothing, from 1.37.1 on"
+    if not FACTS.missing_selects_nothing:
+        text = f"keeps {COUNT} devices from being allocated: a missing selector evicts no pod, but keeps every device"
+    assert text in refused.message
+    annotations = {"devicetaint.io/confirm-impact": refused.message.partition('confirm-impact to "')[2].rstrip('"')}
+    created = filled.client.create(RULES, {**rule, "metadata": {"name": "shut", "annotations": annotations}})
+    assert created.ok, created
+    _create_pod(filled, COUNT)
+    if FACTS.missing_selects_nothing:
+        wait_until(lambda: len(_reserved(filled)) == 1, "the pod has a device", seconds=60)
+    else:
+        time.sleep(10)
+        assert not _reserved(filled)
