@@ -22,12 +22,15 @@ from tests.unit.admission.guarding import (
 )
 from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on, pool_slice
 from webhook.api.rules import CONFIRM_IMPACT
+from webhook.api.servers import facts_of
+from webhook.inventory import fates
 from webhook.policy.model import (
     Action,
     ImpactLimits,
     ImpactSettings,
     InTreeEvictor,
     NamespaceMatch,
+    PolicyMode,
     RequesterMatch,
     Share,
     TaintMatch,
@@ -191,6 +194,26 @@ def test_missing_selector_is_refused_with_both_readings() -> None:
         "keeps 8 devices from being allocated: a missing selector evicts no pod, but keeps every device from being"
         " allocated by servers before 1.37.1; narrow the selector, or to go ahead"
     )
+
+
+@pytest.mark.parametrize(
+    ("version", "hits", "does"),
+    [
+        ("v1.37.0", "keeps 8 devices from being allocated", "keeps every device from being allocated until 1.37.1"),
+        ("v1.37.2", "hits no device", "a missing selector selects nothing, from 1.37.1 on"),
+    ],
+)
+def test_missing_selector_is_refused_on_every_server_in_its_words(version: str, hits: str, does: str) -> None:
+    """And on one that reads it as nothing it closes no device within the window."""
+    cluster = inventory_of(*fleet())
+    cluster.servers = facts_of([version])
+    decision = ask(tainting(None), cluster=cluster, servers=cluster.servers)
+    (text,) = refusals(decision)
+    assert text.startswith(f"{hits}: ")
+    assert does in text
+    allowed = ask(tainting(None), cluster=cluster, servers=cluster.servers, mode=PolicyMode.WARN)
+    assert allowed.assumed is not None
+    assert allowed.assumed.names == ((fates.NOWHERE,) if cluster.servers.missing_selects_nothing else (fates.ANYWHERE,))
 
 
 def test_effect_that_nobody_knows_acts_as_none() -> None:

@@ -25,6 +25,7 @@ from webhook.admission.lint import LINTS, lint
 from webhook.api.field import Severity
 from webhook.api.meta import format_time
 from webhook.api.rules import RULE_ANNOTATIONS
+from webhook.api.servers import facts_of
 
 # The documentation and earlier policies rely on these numbers, so they are written out.
 MAX_SECONDS = 9_223_372_036
@@ -145,6 +146,15 @@ A, B = make_toleration("a"), make_toleration("b")
 )
 def test_advice_on_tolerations(tolerations: Any, expected: list[str]) -> None:
     assert advice(make_claim(tolerations)) == expected
+
+
+@pytest.mark.parametrize(("version", "codes"), [("v1.37.2", ["DT001", "DT011"]), ("v1.38.0", [])])
+def test_later_servers_need_less_advice(version: str, codes: list[str]) -> None:
+    """An empty effect protects there, and the server itself warns of an empty selector."""
+    servers = facts_of([version])
+    objects = decoded(make_claim([make_toleration(effect=None)])), decoded(make_rule(selector={}))
+    found = [finding for each, _ in objects for finding in lint(each, None, NOW, servers)]
+    assert [each.code for each in found] == codes
 
 
 def test_advice_on_tolerations_wherever_they_are() -> None:

@@ -26,6 +26,7 @@ from tests.unit.inventory.values import (
     taint,
 )
 from webhook.api.rules import CELSelector, DeviceSelector
+from webhook.api.servers import facts_of
 from webhook.inventory.impact import Impact, Taint, Wave, impact_of, impact_on_devices, union
 from webhook.inventory.matching import Evictor
 
@@ -99,6 +100,30 @@ def test_effect_none_can_be_judged_as_if_it_evicted() -> None:
     users = claim("a", on("gpu-0", lets_stay(5)), users=["p"])
     acting = in_tree("None").as_if_evicting(in_tree=True)
     assert impact(SLICE, users, acting=acting) == impact(SLICE, users, acting=in_tree())
+
+
+# --- on which server ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "evicted", "closed"),
+    [
+        ("v1.37.0", some("p"), 2),
+        ("v1.37.1", some("p"), 0),
+        ("v1.38.0", some(), 0),
+        ("tomorrow", some("p"), 2),
+    ],
+)
+def test_server_decides_on_empty_effects_and_missing_selectors(
+    version: str, evicted: frozenset[str], closed: int
+) -> None:
+    """E-9, K-5: what is not known is what hits more."""
+    inventory = inventory_of(SLICE, claim("a", on("gpu-0", lets_stay(effect="")), users=["p"]))
+    inventory.servers = facts_of([version])
+    answer = impact_of(inventory, EMPTY, in_tree(), NOW)
+    assert (answer.pods, answer.tolerating) == (evicted, some("p") - evicted)
+    missing = impact_of(inventory, None, in_tree(), NOW)
+    assert (missing.devices, missing.pods) == (closed, some())
 
 
 # --- who evicts -----------------------------------------------------------------------------------
