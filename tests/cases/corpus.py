@@ -20,14 +20,15 @@ from tests.controlplane import versions
 from webhook.api.field import ErrorType
 from webhook.api.meta import GROUP, GroupVersionKind
 from webhook.validation.kinds import BY_KIND
+from webhook.validation.releases import NEWEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 FOLDER: Final = Path(__file__).parent
-MINORS: Final = (34, 35, 36, 37)
-"""Releases whose verdicts the corpus tells. 1.33 knew the same rules as 1.34, but no v1."""
-NEWEST_MINOR: Final = MINORS[-1]
+MINORS: Final = (33, 34, 35, 36, 37, 38)
+"""Releases whose verdicts the corpus tells. 1.33 knew the same rules as 1.34, so cases that mean it say so."""
+NEWEST_MINOR: Final = NEWEST.minor
 NOW: Final = "now"
 
 _RANGE: Final = re.compile(r"1\.([0-9]+)(?:(\+)|-1\.([0-9]+))?")
@@ -60,7 +61,7 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
     expect: Literal["allowed", "refused"]
     subresource: Literal["", "status"] = ""
     user: str = ""
-    kubernetes: str = f"1.{MINORS[0]}+"
+    kubernetes: str = "1.34+"
     errors: list[_Error] = []
     warnings: list[Annotated[str, msgspec.Meta(pattern="^DT[0-9]{3}$")]] = []
     sets: dict[str, JSON] | None = None
@@ -129,7 +130,7 @@ def _read(file: Path) -> Case:
     minors = _minors(header.kubernetes)
     if header.served:
         kind = GroupVersionKind.parse(manifest["apiVersion"], manifest["kind"])
-        minors = tuple(minor for minor in minors if _is_served(kind, minor))
+        minors = tuple(minor for minor in minors if is_served(kind, minor))
     assert minors, f"{path}: no release that is meant serves it"
     return Case(
         path=path,
@@ -156,13 +157,13 @@ def _minors(text: str) -> tuple[int, ...]:
     match = _RANGE.fullmatch(text)
     assert match, f"{text!r} must look like 1.34, 1.34-1.36 or 1.35+"
     first = int(match[1])
-    last = NEWEST_MINOR if match[2] else int(match[3] or first)
+    last = MINORS[-1] if match[2] else int(match[3] or first)
     return tuple(minor for minor in MINORS if first <= minor <= last)
 
 
-def _is_served(kind: GroupVersionKind, minor: int) -> bool:
-    table = versions.rule_versions if kind.kind == "DeviceTaintRule" else versions.api_versions
-    return kind.group == GROUP and kind.version in table(f"1.{minor}.0")
+def is_served(kind: GroupVersionKind, minor: int) -> bool:
+    """Whether servers of the release have the kind in this version."""
+    return kind.group == GROUP and kind.kind in versions.SERVED[minor].get(kind.version, ())
 
 
 @cache

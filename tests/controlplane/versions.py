@@ -21,14 +21,20 @@ FACTS = facts_of([os.environ.get("ENVTEST_K8S_VERSION") or DEFAULT])
 
 GROUP = "resource.k8s.io"
 
-# minor release -> version of resource.k8s.io -> does it have DeviceTaintRule?
-_SERVED: Mapping[int, Mapping[str, bool]] = MappingProxyType(
+_SHARED = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
+_RULE = "DeviceTaintRule"
+
+# minor release -> version of resource.k8s.io, the preferred one first -> kinds of ours that it has. As the servers
+# themselves answer with every version switched on: api/discovery in the source of each release is what they answered.
+# 1.38 is that of 1.38.0-beta.0, whose v1beta1 is gone (k8s.io/api/resource/v1beta1: removed in 1.38).
+SERVED: Mapping[int, Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        33: {"v1beta2": False, "v1beta1": False, "v1alpha3": True},
-        34: {"v1": False, "v1beta2": False, "v1beta1": False, "v1alpha3": True},
-        35: {"v1": False, "v1beta2": False, "v1beta1": False, "v1alpha3": True},
-        36: {"v1": False, "v1beta2": True, "v1beta1": False, "v1alpha3": True},
-        37: {"v1": True, "v1beta2": True, "v1beta1": False, "v1alpha3": True},
+        33: {"v1beta2": _SHARED, "v1beta1": _SHARED, "v1alpha3": (*_SHARED, _RULE)},
+        34: {"v1": _SHARED, "v1beta2": _SHARED, "v1beta1": _SHARED, "v1alpha3": (_RULE,)},
+        35: {"v1": _SHARED, "v1beta2": _SHARED, "v1beta1": _SHARED, "v1alpha3": (_RULE,)},
+        36: {"v1": _SHARED, "v1beta2": (*_SHARED, _RULE), "v1beta1": _SHARED, "v1alpha3": (_RULE,)},
+        37: {"v1": (*_SHARED, _RULE), "v1beta2": (*_SHARED, _RULE), "v1beta1": _SHARED, "v1alpha3": (_RULE,)},
+        38: {"v1": (*_SHARED, _RULE), "v1beta2": (*_SHARED, _RULE), "v1alpha3": (_RULE,)},
     }
 )
 
@@ -40,6 +46,7 @@ _GATES: Mapping[int, tuple[str, ...]] = MappingProxyType(
         35: ("DRADeviceTaints", "DRADeviceTaintRules"),
         36: ("DRADeviceTaintRules",),
         37: (),
+        38: (),
     }
 )
 
@@ -47,17 +54,17 @@ _GATES: Mapping[int, tuple[str, ...]] = MappingProxyType(
 def minor(version: str) -> int:
     """37 for "1.37.0" and "v1.37.0"; a release newer than this file knows counts as the newest known."""
     number = int(version.removeprefix("v").split(".")[1])
-    return min(max(number, min(_SERVED)), max(_SERVED))
+    return min(max(number, min(SERVED)), max(SERVED))
 
 
 def api_versions(version: str) -> tuple[str, ...]:
     """Every version of resource.k8s.io that the release can serve, the preferred one first."""
-    return tuple(_SERVED[minor(version)])
+    return tuple(SERVED[minor(version)])
 
 
 def rule_versions(version: str) -> tuple[str, ...]:
     """Those of them that have DeviceTaintRule."""
-    return tuple(name for name, has_rule in _SERVED[minor(version)].items() if has_rule)
+    return tuple(name for name, kinds in SERVED[minor(version)].items() if _RULE in kinds)
 
 
 def feature_gates(version: str) -> dict[str, bool]:

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 GROUP: Final = "resource.k8s.io"
 OWN_GROUP: Final = "devicetaint.io"
 SERVED_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-"""Versions of GROUP in which Kubernetes 1.33 to 1.37 serve claims, templates, slices and classes; newest first."""
+"""Versions of GROUP in which Kubernetes 1.33 to 1.38 serve claims, templates, slices and classes; newest first."""
 RULE_VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
 """Likewise, for DeviceTaintRules."""
+FLAT_VERSIONS: Final = frozenset({"v1beta1", "v1alpha3"})
+"""Versions whose requests have no level `exactly`, and whose devices have a level `basic`."""
 
 
 class NamespacedName(NamedTuple):

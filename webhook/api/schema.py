@@ -7,7 +7,7 @@ them with a running server. Our own kind, and what only the source documents hav
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -22,7 +22,7 @@ T is a type with fields of its own (`v1.DeviceTaint`), or one of SCALARS.
 """
 SCALARS: Final = frozenset({"string", "int64", "int32", "boolean", "quantity", "time", "raw"})
 """What is read as one value. `raw` is any JSON at all."""
-RELEASES: Final = range(33, 38)
+RELEASES: Final = range(33, 39)
 """The minor releases of Kubernetes that have a file; newer ones are judged by the last, older ones by the first."""
 
 TAINT: Final = "DeviceTaint"
@@ -76,8 +76,6 @@ _OWN_TYPES: Final[Mapping[str, Fields]] = {
 _OWN_KINDS: Final[Mapping[str, str]] = {
     f"{OWN_GROUP}/v1alpha1 ResourceSlicePatch": "own.ResourceSlicePatch",
     f"{GROUP}/v1alpha3 ResourceSlicePatch": "own.ResourceSlicePatch",
-    # The first revision's slices; what they have is what v1beta1 kept.
-    f"{GROUP}/v1alpha3 ResourceSlice": "v1beta1.ResourceSlice",
 }
 
 
@@ -122,19 +120,26 @@ def _read(minor: int) -> Served:
     return msgspec.json.decode(content, type=Served)
 
 
+def api_versions_of(kind: str, minors: Iterable[int]) -> frozenset[str]:
+    """Each `group/version` in which one of the releases serves a kind; what no release has, our own kind, is always."""
+    names = [*_OWN_KINDS, *(name for minor in minors for name in served(minor).kinds)]
+    return frozenset(version for version, _, each in (name.partition(" ") for name in names) if each == kind)
+
+
 def type_of(kind: GroupVersionKind, minor: int = RELEASES[-1]) -> str | None:
-    """The type of a kind's objects, from the last release if this one does not have it; None for unknown kinds."""
+    """The type of a kind's objects, from the last release that has it if this one does not; None for unknown kinds."""
     name = f"{kind.api_version} {kind.kind}"
-    return _OWN_KINDS.get(name) or served(minor).kinds.get(name) or served().kinds.get(name)
+    found = (served(each).kinds.get(name) for each in (minor, *reversed(RELEASES)))
+    return _OWN_KINDS.get(name) or next(filter(None, found), None)
 
 
 def fields_of(type_name: str, minor: int = RELEASES[-1]) -> Fields:
-    """The fields of a type; those of the last release where this one does not have the type."""
+    """The fields of a type; those of the last release that has it if this one does not."""
     own = _OWN_TYPES.get(type_name)
     if own is not None:
         return own
-    fields = served(minor).types.get(type_name)
-    return served().types[type_name] if fields is None else fields
+    found = (served(each).types for each in (minor, *reversed(RELEASES)))
+    return next(types[type_name] for types in found if type_name in types)
 
 
 @lru_cache(maxsize=4096)

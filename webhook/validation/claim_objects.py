@@ -11,17 +11,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.claims import is_flat
-from webhook.api.field import forbidden, invalid, not_supported, required, too_long, too_many
+from webhook.api.field import Path, forbidden, invalid, not_supported, required, too_long, too_many
+from webhook.api.meta import FLAT_VERSIONS
+from webhook.api.quantities import parse_quantity
 from webhook.expressions.selectors.cost import MAX_COST
 from webhook.validation.formats import dns1123_label, dns1123_subdomain, each_invalid
 from webhook.validation.nodes import Node, list_errors, text_list_errors
-from webhook.validation.qualified_names import fully_qualified_name, opaque_driver
+from webhook.validation.qualified_names import fully_qualified_name, opaque_driver, qualified_name
 from webhook.validation.selectors import SELECTORS_MAX, ExpressionBudget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from webhook.api.field import FieldError, Path
+    from webhook.api.field import FieldError
     from webhook.validation.releases import Release
 
 REQUESTS_MAX: Final = 32
@@ -29,9 +31,9 @@ ALTERNATIVES_MAX: Final = 8
 CONSTRAINTS_MAX: Final = 32
 CONFIG_MAX: Final = 32
 DERIVED_MAX: Final = 32
+CAPACITIES_MAX: Final = 32
 PARAMETERS_MAX_BYTES: Final = 10 * 1024
 _MODES: Final = ("All", "ExactCount")
-_FLAT_VERSION: Final = "v1beta1"
 _NOT_A_REQUEST: Final = (
     "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 )
@@ -74,7 +76,7 @@ def _request_errors(
 ) -> Iterator[FieldError]:
     name = request.text("name")
     yield from each_invalid(request.at("name"), name, dns1123_label(name))
-    flat = version == _FLAT_VERSION
+    flat = version in FLAT_VERSIONS
     exactly: Node | None = None
     if flat and is_flat(request.value):
         exactly = Node(request.value, request.path.only_normalized("exactly"))
@@ -125,6 +127,8 @@ def _asked_errors(
     """What an exact request and an alternative have in common. `defaulted`: the server completes mode and count."""
     yield from selector_list_errors(asked, release)
     yield from _derived_errors(asked, name, attributes, release)
+    if release.capacity_requests_checked:
+        yield from _capacity_errors(asked.child("capacity"), release)
     mode, count = asked.text("allocationMode"), asked.number("count")
     if defaulted:
         mode = mode or "ExactCount"
@@ -138,6 +142,19 @@ def _asked_errors(
     else:
         declarative = release.declarative and bool(mode)
         yield not_supported(asked.at("allocationMode"), mode, _MODES, declarative=declarative)
+
+
+def _capacity_errors(capacity: Node, release: Release) -> Iterator[FieldError]:
+    """How much of which capacity a device must have."""
+    amounts, path = capacity.get("requests") or {}, capacity.at("requests")
+    for name in amounts:
+        yield from qualified_name(path, name, release)
+    if len(amounts) > CAPACITIES_MAX:
+        yield too_many(path, len(amounts), CAPACITIES_MAX, declarative=True)
+        return
+    for name, amount in amounts.items():
+        if (parse_quantity(amount) or 0) < 0:
+            yield invalid(Path(path, f"[{name}]"), amount, "must be greater than or equal to 0", declarative=True)
 
 
 def selector_list_errors(holder: Node, release: Release) -> Iterator[FieldError]:

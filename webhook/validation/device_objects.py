@@ -52,7 +52,7 @@ def device_errors(device: Node, name: str, release: Release, *, per_device: bool
     yield from each_invalid(device.at("name"), name, dns1123_label(name))
     yield from count_errors(device)
     for key, attribute in device.items("attributes"):
-        yield from qualified_name(key_path(device.at("attributes"), key, release), key)
+        yield from qualified_name(key_path(device.at("attributes"), key, release), key, release)
         yield from _attribute_errors(attribute, Path(device.at("attributes"), f"[{key}]"), release)
     yield from capacity_errors(device, release)
     yield from list_errors(
@@ -63,9 +63,9 @@ def device_errors(device: Node, name: str, release: Release, *, per_device: bool
         release,
         "counterSet",
     )
-    yield from _place_errors(device, per_device=per_device)
+    yield from _place_errors(device, release, per_device=per_device)
     yield from _binding_errors(device, release)
-    yield from _node_resource_errors(device)
+    yield from _node_resource_errors(device, release)
 
 
 def count_errors(device: Node) -> Iterator[FieldError]:
@@ -87,14 +87,14 @@ def _attribute_errors(attribute: Node, written: Path, release: Release) -> Itera
     if attribute.has("string"):
         yield from _size_errors(attribute.at("string"), attribute.text("string"))
     if attribute.has("version"):
-        yield from _version_errors(attribute.at("version"), attribute.text("version"))
+        yield from _version_errors(attribute.at("version"), attribute.text("version"), release)
     for name in _LISTS:
         if attribute.has(name) and not attribute.get(name):
             yield invalid(attribute.at(name), [], "must not be empty if specified")
     for position, text in enumerate(attribute.texts("strings")):
         yield from _size_errors(attribute.at("strings").index(position), text)
     for position, text in enumerate(attribute.texts("versions")):
-        yield from _version_errors(attribute.at("versions").index(position), text)
+        yield from _version_errors(attribute.at("versions").index(position), text, release)
     given = sum(attribute.has(name) for name in (*_SINGLE, *_LISTS))
     filled = sum(attribute.has(name) for name in _SINGLE) + sum(bool(attribute.get(name)) for name in _LISTS)
     if release.declarative and filled != 1:
@@ -113,20 +113,21 @@ def _size_errors(path: Path, text: str) -> Iterator[FieldError]:
         yield too_long(path, VALUE_MAX_BYTES)
 
 
-def _version_errors(path: Path, text: str) -> Iterator[FieldError]:
-    yield from each_invalid(path, text, semantic_version(text))
+def _version_errors(path: Path, text: str, release: Release) -> Iterator[FieldError]:
+    yield from each_invalid(path, text, semantic_version(text, short=release.short_version_numbers))
     yield from _size_errors(path, text)
 
 
 def capacity_errors(device: Node, release: Release) -> Iterator[FieldError]:
     """The names of capacities, and how much of each a request may take."""
     shared = device.get("allowMultipleAllocations") is True
-    for key, capacity in device.items("capacity"):
-        yield from qualified_name(key_path(device.at("capacity"), key, release), key)
+    for key, held in (device.get("capacity") or {}).items():
+        yield from qualified_name(key_path(device.at("capacity"), key, release), key, release)
+        capacity = Node(held if isinstance(held, dict) else {}, device.at("capacity").key(key))  # v1alpha3: a quantity
         if not capacity.has("requestPolicy"):
             continue
         if shared:
-            yield from request_policy_errors(capacity.child("requestPolicy"), capacity.get("value"))
+            yield from request_policy_errors(capacity.child("requestPolicy"), capacity.get("value"), release)
         else:
             yield forbidden(capacity.at("requestPolicy"), "allowMultipleAllocations must be true")
 
@@ -142,7 +143,7 @@ def _consumption_errors(consumption: Node, release: Release) -> Iterator[FieldEr
     )
 
 
-def _place_errors(device: Node, *, per_device: bool) -> Iterator[FieldError]:
+def _place_errors(device: Node, release: Release, *, per_device: bool) -> Iterator[FieldError]:
     """On which nodes the device is."""
     if not per_device:
         if any(device.has(name) for name in _PLACES):
@@ -150,7 +151,7 @@ def _place_errors(device: Node, *, per_device: bool) -> Iterator[FieldError]:
         return
     yield from node_name_errors(device, "must not be empty")
     if device.has("nodeSelector"):
-        yield from node_selector_errors(device.child("nodeSelector"))
+        yield from node_selector_errors(device.child("nodeSelector"), single=release.one_term_per_device)
     if device.get("allNodes") is False:
         yield invalid(device.at("allNodes"), False, "must be either unset or set to true")  # noqa: FBT003 -- the value
     given = [f"`{name}`" for name in _PLACES if device.get(name) not in (None, "", False)]
@@ -182,7 +183,7 @@ def _binding_errors(device: Node, release: Release) -> Iterator[FieldError]:
             yield invalid(device.at(name), [], f"{name} are required to use {other}")
 
 
-def _node_resource_errors(device: Node) -> Iterator[FieldError]:
+def _node_resource_errors(device: Node, release: Release) -> Iterator[FieldError]:
     """What of a node's own resources the device stands for (1.36, alpha)."""
     for key, held in (device.get("nodeAllocatableResources") or {}).items():
         resource = Node(held or {}, Path(device.at("nodeAllocatableResources"), f"[{key}]"))  # the whole of the key
@@ -191,15 +192,18 @@ def _node_resource_errors(device: Node) -> Iterator[FieldError]:
         if not resource.has("mapping") and not resource.has("overhead"):
             yield required(resource.path, "at least one of mapping or overhead must be set")
         if resource.has("mapping"):
-            yield from _mapping_errors(resource.child("mapping"), device.get("capacity") or {})
+            yield from _mapping_errors(resource.child("mapping"), device.get("capacity") or {}, release)
         if resource.has("overhead"):
             yield from _overhead_errors(resource.child("overhead"))
 
 
-def _mapping_errors(mapping: Node, capacity: dict[str, object]) -> Iterator[FieldError]:
+def _mapping_errors(mapping: Node, capacity: dict[str, object], release: Release) -> Iterator[FieldError]:
     key = mapping.get("capacityKey")
+    wrong = list(qualified_name(mapping.at("capacityKey"), key, release)) if key and release.one_slash else []
     if key == "":
         yield invalid(mapping.at("capacityKey"), "", "capacityKey must not be an empty string")
+    elif wrong:
+        yield from wrong
     elif key is not None and key not in capacity:
         yield not_found(mapping.at("capacityKey"), key)
     for name in ("capacityMultiplier", "deviceMultiplier"):
@@ -272,8 +276,8 @@ def node_name_errors(holder: Node, detail: str) -> Iterator[FieldError]:
         yield from each_invalid(holder.at("nodeName"), name, dns1123_subdomain(name))
 
 
-def node_selector_errors(selector: Node) -> Iterator[FieldError]:
-    """A node selector: its terms, and every requirement in them."""
+def node_selector_errors(selector: Node, *, single: bool) -> Iterator[FieldError]:
+    """A node selector: its terms, of which there may be one only (`single`), and every requirement in them."""
     terms = selector.entries("nodeSelectorTerms")
     if not terms:
         yield required(selector.at("nodeSelectorTerms"), "must have at least one node selector term")
@@ -282,6 +286,8 @@ def node_selector_errors(selector: Node) -> Iterator[FieldError]:
             yield from _expression_errors(requirement)
         for requirement in term.entries("matchFields"):
             yield from _field_errors(requirement)
+    if single and len(terms) != 1:
+        yield invalid(selector.at("nodeSelectorTerms"), len(terms), "must have exactly one node selector term")
 
 
 def _expression_errors(requirement: Node) -> Iterator[FieldError]:

@@ -30,11 +30,13 @@ _SUBDOMAINS: Final = re.compile(f"{_SUBDOMAIN_PATTERN}(/{_SUBDOMAIN_PATTERN})*")
 _C_IDENTIFIER: Final = re.compile(_C_IDENTIFIER_PATTERN)
 _REASON: Final = re.compile(_REASON_PATTERN)
 # Semantic Versioning 2.0.0, as github.com/blang/semver parses it: no leading zeros, no `v`.
-_NUMBER: Final = "(?:0|[1-9][0-9]*)"
-_SEMVER: Final = re.compile(
-    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}"
-    rf"(?:-(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)(?:\.(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*)?"
-    r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
+_SEMVER, _SHORT_SEMVER = (
+    re.compile(
+        rf"{number}\.{number}\.{number}"
+        rf"(?:-(?:{number}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)(?:\.(?:{number}|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*)?"
+        r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
+    )
+    for number in ("(?:0|[1-9][0-9]*)", "(?:0|[1-9][0-9]{0,17})")
 )
 
 _ALPHANUMERIC: Final = (
@@ -158,11 +160,12 @@ def c_identifier(value: str) -> Messages:
     )
 
 
-def semantic_version(value: str) -> Messages:
-    """A version by semver.org 2.0.0 (P-7)."""
-    return (
-        () if _SEMVER.fullmatch(value, 0, _LOOKED_AT) else ("must be a string compatible with semver.org spec 2.0.0",)
-    )
+def semantic_version(value: str, *, short: bool = False) -> Messages:
+    """A version by semver.org 2.0.0 (P-7). `short`: its numbers have 18 digits at most."""
+    if (_SHORT_SEMVER if short else _SEMVER).fullmatch(value, 0, _LOOKED_AT):
+        return ()
+    limit = ", with at most 18 digits in numbers" if short else ""
+    return (f"must be a string compatible with semver.org spec 2.0.0{limit}",)
 
 
 def driver_name(path: Path, value: str, *, empty_twice: bool = False) -> Iterator[FieldError]:

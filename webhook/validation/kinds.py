@@ -67,9 +67,10 @@ _FIRST_PATCH: Final = KindRules("ResourceSlicePatch", decode_first_revision_patc
 
 
 def _rows() -> Iterator[tuple[GroupVersionResource, KindRules]]:
-    for version in SERVED_VERSIONS:
+    for version in (*SERVED_VERSIONS, "v1alpha3"):
         yield GroupVersionResource(GROUP, version, "resourceclaims"), _CLAIM
         yield GroupVersionResource(GROUP, version, "resourceclaimtemplates"), _TEMPLATE
+    for version in SERVED_VERSIONS:
         yield GroupVersionResource(GROUP, version, "resourceslices"), _SLICE
     yield GroupVersionResource(GROUP, "v1", "devicetaintrules"), _VERSIONED_RULE
     yield GroupVersionResource(GROUP, "v1beta2", "devicetaintrules"), _RULE

@@ -19,10 +19,11 @@ IDENTIFIER_MAX_BYTES: Final = 32
 _LOWER: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 
-def qualified_name(path: Path, name: str) -> Iterator[FieldError]:
-    """`name` or `domain/name`. A name with two slashes passes, as in the server."""
+def qualified_name(path: Path, name: str, release: Release) -> Iterator[FieldError]:
+    """`name` or `domain/name`. A name with two slashes passes in the server up to 1.37."""
     parts = name.split("/", 2)
     if len(parts) > 2:
+        yield from _two_slashes(path, name, release)
         return
     if len(parts) == 2:
         if not parts[0]:
@@ -40,10 +41,11 @@ def fully_qualified_name(path: Path, name: str, release: Release) -> Iterator[Fi
     if "/" not in name:
         yield invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash")
     if not release.declarative:
-        yield from qualified_name(path, name)
+        yield from qualified_name(path, name, release)
         return
     parts = name.split("/", 2)
     if len(parts) > 2:
+        yield from _two_slashes(path, name, release)
         return
     if len(parts) == 2:
         if not parts[0]:
@@ -56,6 +58,11 @@ def fully_qualified_name(path: Path, name: str, release: Release) -> Iterator[Fi
             yield invalid(path, "", "name must not be empty")
             return
     yield from identifier(path, parts[-1])
+
+
+def _two_slashes(path: Path, name: str, release: Release) -> Iterator[FieldError]:
+    if release.one_slash:
+        yield invalid(path, name, "must not contain more than one slash")
 
 
 def identifier(path: Path, name: str) -> Iterator[FieldError]:

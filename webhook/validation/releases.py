@@ -32,6 +32,19 @@ class Release:
     rule_status: bool = True
     class_selectors: bool = False
     """Whether a rule's selector still has deviceClassName and CEL selectors (V-2)."""
+    # The rest is new in 1.38: pkg/apis/resource/validation/validation.go of 1.38.0-beta.0, in the function named.
+    devices_as_one: bool = False
+    """Whether an update judges all devices of a slice, or none if they are as they were (validateResourceSliceSpec)."""
+    one_term_per_device: bool = False
+    """Whether the node selector of a device must have a single term (validateDeviceNodeSelection)."""
+    one_slash: bool = False
+    """Whether a qualified name may have one slash only (validateQualifiedName; k/k 141644)."""
+    capacity_requests_checked: bool = False
+    """Whether names and amounts of requested capacities are checked (validateCapacityRequirements)."""
+    exact_fractions: bool = False
+    """Whether policies count in thousandths (validateRequestPolicyRange; DRAFractionalCapacityRange is on)."""
+    short_version_numbers: bool = False
+    """Whether the numbers in a version may have 18 digits at most (numericIdentifier)."""
 
 
 MAX_DEVICES: Final = 128
@@ -58,5 +71,15 @@ RELEASES: Final = {
     35: Release(minor=35, declarative=False, allocations_checked=False, list_attributes_halve_devices=False),
     36: Release(minor=36, declarative=False, allocations_checked=False),
     37: Release(minor=37),
+    38: Release(
+        minor=38,
+        devices_as_one=True,
+        one_term_per_device=True,
+        one_slash=True,
+        capacity_requests_checked=True,
+        exact_fractions=True,
+        short_version_numbers=True,
+    ),
 }
-NEWEST: Final = RELEASES[max(RELEASES)]
+NEWEST: Final = RELEASES[37]
+"""The newest release that is out: what a server is judged by whose version is not known."""

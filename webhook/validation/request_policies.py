@@ -1,7 +1,7 @@
 """How much of a capacity one request may take. Source: pkg/apis/resource/validation (validateRequestPolicy).
 
-As with the feature gate DRAFractionalCapacityRange off, which is the default of all releases up to 1.37: where numbers
-are counted rather than compared, fractions are rounded up.
+The feature gate DRAFractionalCapacityRange is as by default: off up to 1.37, where fractions are rounded up wherever
+numbers are counted rather than compared; on in 1.38, where a range with fractions is counted in thousandths.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from webhook.api.field import JSON
     from webhook.validation.nodes import Node
+    from webhook.validation.releases import Release
 
 OPTIONS_MAX: Final = 10
 _LARGEST: Final = 2**63 - 1
@@ -26,7 +27,7 @@ _EXCLUSIVE: Final = (
 )
 
 
-def request_policy_errors(policy: Node, capacity: JSON) -> Iterator[FieldError]:
+def request_policy_errors(policy: Node, capacity: JSON, release: Release) -> Iterator[FieldError]:
     """The policy of a capacity of that size."""
     maximum = _number(capacity)
     options = policy.get("validValues") or []
@@ -38,12 +39,14 @@ def request_policy_errors(policy: Node, capacity: JSON) -> Iterator[FieldError]:
             yield required(policy.at("default"), f"required when {name} is defined")
             return
     if options:
-        yield from _option_errors(policy, options, maximum, capacity)
+        yield from _option_errors(policy, options, maximum, capacity, release)
     elif policy.has("validRange"):
-        yield from _range_errors(policy.child("validRange"), policy.get("default"), maximum, capacity)
+        yield from _range_errors(policy.child("validRange"), policy.get("default"), maximum, capacity, release)
 
 
-def _option_errors(policy: Node, options: list[JSON], maximum: Fraction, capacity: JSON) -> Iterator[FieldError]:
+def _option_errors(
+    policy: Node, options: list[JSON], maximum: Fraction, capacity: JSON, release: Release
+) -> Iterator[FieldError]:
     path = policy.at("validValues")
     numbers = [_number(option) for option in options]
     for position in range(1, len(numbers)):
@@ -53,7 +56,7 @@ def _option_errors(policy: Node, options: list[JSON], maximum: Fraction, capacit
     if crowded:
         yield too_many(path, len(numbers), OPTIONS_MAX)
     else:
-        counted = [ceil(number) for number in numbers]
+        counted = [number if release.exact_fractions else ceil(number) for number in numbers]
         for position, number in enumerate(numbers):
             if number > maximum:
                 detail = f"option is larger than capacity value: {capacity}"
@@ -64,7 +67,9 @@ def _option_errors(policy: Node, options: list[JSON], maximum: Fraction, capacit
         yield invalid(path, policy.get("default"), "default value is not valid according to the requestPolicy")
 
 
-def _range_errors(limits: Node, default: JSON, maximum: Fraction, capacity: JSON) -> Iterator[FieldError]:
+def _range_errors(
+    limits: Node, default: JSON, maximum: Fraction, capacity: JSON, release: Release
+) -> Iterator[FieldError]:
     if not limits.has("min"):
         yield required(limits.at("min"), "required when validRange is defined")
         return
@@ -83,12 +88,21 @@ def _range_errors(limits: Node, default: JSON, maximum: Fraction, capacity: JSON
         if larger in bounds and smaller in bounds and bounds[larger] > bounds[smaller]:
             limit = larger if at == "default" and larger == "min" else smaller
             yield invalid(limits.at(at), texts[value], f"{detail}: {texts[limit]}")
+    scale = 1
+    if release.exact_fractions and any(number.denominator != 1 for number in numbers.values()):
+        scale = 1000
+        milli = {name: number * scale for name, number in numbers.items()}
+        unsafe = [name for name, each in milli.items() if each.denominator != 1 or abs(each) > _LARGEST]
+        for name in unsafe:
+            yield invalid(limits.at(name), given[name], "value cannot be represented as a milli value")
+        if unsafe:
+            return
     if "step" in numbers:
-        yield from _step_errors(limits, given, numbers, maximum, capacity)
+        yield from _step_errors(limits, given, numbers, maximum, capacity, scale)
 
 
 def _step_errors(
-    limits: Node, given: dict[str, JSON], numbers: dict[str, Fraction], maximum: Fraction, capacity: JSON
+    limits: Node, given: dict[str, JSON], numbers: dict[str, Fraction], maximum: Fraction, capacity: JSON, scale: int
 ) -> Iterator[FieldError]:
     path, step = limits.at("step"), numbers["step"]
     if step <= 0:
@@ -96,12 +110,12 @@ def _step_errors(
         return
     if numbers["min"] + step > maximum:
         yield invalid(path, given["step"], f"one step is larger than capacity value: {capacity}")
-    unsafe = list(_unsafe_errors(limits, given, numbers))
+    unsafe = list(_unsafe_errors(limits, given, numbers)) if scale == 1 else []
     if unsafe:
         yield from unsafe
         return
     for name in ("default", "max"):
-        if name in numbers and (ceil(numbers[name]) - ceil(numbers["min"])) % ceil(step):
+        if name in numbers and (ceil(numbers[name] * scale) - ceil(numbers["min"] * scale)) % ceil(step * scale):
             detail = f"value is not a multiple of a given step ({given['step']}) from ({given['min']})"
             yield invalid(path, given[name], detail)
 

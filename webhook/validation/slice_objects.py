@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import FieldError, Path, duplicate, invalid, not_supported, required
+from webhook.api.meta import FLAT_VERSIONS
 from webhook.validation.device_objects import (
     SETS_MAX,
     counter_map_errors,
@@ -40,9 +41,9 @@ def slice_spec_errors(spec: Node, version: str, release: Release) -> Iterator[Fi
         yield invalid(pool.at("resourceSliceCount"), pool.number("resourceSliceCount"), "must be greater than zero")
     if pool.number("generation") < 0:
         yield invalid(pool.at("generation"), pool.number("generation"), "must be greater than or equal to zero")
-    # In v1beta1 these two are no pointers: empty and false are the same as missing.
+    # In the flat versions these two are no pointers: empty and false are the same as missing.
     plain = {name: value for name, value in spec.value.items() if name not in ("nodeName", "allNodes") or value}
-    yield from _place_errors(Node(plain, spec.path) if version == "v1beta1" else spec)
+    yield from _place_errors(Node(plain, spec.path) if version in FLAT_VERSIONS else spec)
     yield from _device_list_errors(spec, version, release)
     yield from list_errors(
         spec,
@@ -61,11 +62,7 @@ def _place_errors(spec: Node) -> Iterator[FieldError]:
     """On which nodes the devices are."""
     yield from node_name_errors(spec, "must be either unset or set to a non-empty string")
     if spec.has("nodeSelector"):
-        selector = spec.child("nodeSelector")
-        yield from node_selector_errors(selector)
-        terms = selector.get("nodeSelectorTerms") or []
-        if len(terms) != 1:
-            yield invalid(selector.at("nodeSelectorTerms"), len(terms), "must have exactly one node selector term")
+        yield from node_selector_errors(spec.child("nodeSelector"), single=True)
     for name in _FLAGS:
         if spec.get(name) is False:
             yield invalid(spec.at(name), False, "must be either unset or set to true")  # noqa: FBT003 -- the value
@@ -77,11 +74,11 @@ def _place_errors(spec: Node) -> Iterator[FieldError]:
 
 
 def _devices(spec: Node, version: str) -> list[tuple[Node, str]]:
-    """Each device with its name; in v1beta1 the rest of it lies a level deeper."""
+    """Each device with its name; in the flat versions the rest of it lies a level deeper."""
     devices = []
     for each in spec.entries("devices"):
         content = each
-        if version == "v1beta1":
+        if version in FLAT_VERSIONS:
             content = Node(each.get(_BASIC) or {}, each.path.only_written(_BASIC))
         devices.append((content, each.text("name")))
     return devices
@@ -130,7 +127,7 @@ def partition_type_errors(spec: Node, version: str, release: Release) -> Iterato
     ]
     if not consuming:
         yield invalid(path, name, "may only be set on a slice which declares devices that consume counters")
-    if "/" not in name or any(qualified_name(path, name)):
+    if "/" not in name or any(qualified_name(path, name, release)):
         return  # no device can have it
     bare = name.removeprefix(f"{spec.text('driver')}/")
     for _, device in consuming:

@@ -41,7 +41,10 @@ def slice_errors(new: ResourceSlice, old: ResourceSlice | None, release: Release
         yield from _immutable_errors(new, old)
     if new.has_shared_counters and new.has_devices and release.minor >= 35:
         yield invalid(SPEC, "", "only one of `sharedCounters` or `devices` is allowed")
-    yield from device_list_errors(new, old, release)
+    if not release.devices_as_one:
+        yield from device_list_errors(new, old, release)
+    elif old is None or not _same_devices(new, old):
+        yield from device_list_errors(new, None, release)
     yield from slice_taint_errors(new, old, release)
 
 

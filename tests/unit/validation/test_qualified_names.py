@@ -35,8 +35,15 @@ def starts(found: list[str], expected: list[str]) -> bool:
     ],
 )
 def test_qualified_name_is_judged_part_by_part(name: str, errors: list[str]) -> None:
-    found = [str(error) for error in qualified_name(AT, name)]
+    found = [str(error) for error in qualified_name(AT, name, NOW)]
     assert starts(found, errors), found
+
+
+def test_second_slash_is_refused_since_1_38() -> None:
+    """k/k 141644: in names with and without a domain alike."""
+    for judge in (qualified_name, fully_qualified_name):
+        found = [str(error) for error in judge(AT, "a/b/c-d", RELEASES[38])]
+        assert found == ['at: Invalid value: "a/b/c-d": must not contain more than one slash']
 
 
 @pytest.mark.parametrize(

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from webhook.commands.shared.flags import add_cluster
+from webhook.commands.shared.flags import add_cluster, add_kubernetes_version
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import as_class_drivers, as_group, as_labels, as_namespace, as_namespaced, as_time
-from webhook.validation.releases import NEWEST, RELEASES, Release
+from webhook.validation.releases import NEWEST
 
 if TYPE_CHECKING:
     import argparse
-
-_VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})(?:[.+-].*)?")
-
-
-def _release(word: str) -> Release:
-    """The release of `1.34`, `v1.34.2`. A newer one than this version knows is judged as the newest it knows."""
-    match = _VERSION.fullmatch(word)
-    oldest = min(RELEASES)
-    if match is None or int(match[1]) < oldest:
-        raise ValueError(f"must be 1.{oldest} or later, such as 1.{NEWEST.minor}")
-    return RELEASES.get(int(match[1]), NEWEST)
 
 
 def add_terms(parser: argparse.ArgumentParser) -> None:
@@ -52,13 +40,7 @@ def add_terms(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="when the request is sent (RFC 3339), for exceptions; default now",
     )
-    add(
-        "--kubernetes-version",
-        type=_release,
-        default=NEWEST,
-        metavar="1.N",
-        help=f"the Kubernetes release whose rules apply (default 1.{NEWEST.minor})",
-    )
+    add_kubernetes_version(parser, NEWEST, f"default 1.{NEWEST.minor}")
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:

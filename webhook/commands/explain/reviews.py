@@ -46,7 +46,7 @@ def explain_files(options: argparse.Namespace, parser: CommandLine) -> int:
             report.add(unreadable)
         for manifest in file.manifests:
             row = review_manifest(manifest, terms, explicit=file.explicit)
-            if row.result is not Result.SKIPPED and row.operation:
+            if row.result is Result.DENIED or (row.operation and row.result is not Result.SKIPPED):
                 report.add(row)
     if len(report.rows) == policy_rows:
         report.add(Row(", ".join(map(shown, options.files))).failed(_NOTHING))

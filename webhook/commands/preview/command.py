@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from webhook.commands.shared.flags import (
     add_cluster,
     add_color,
+    add_kubernetes_version,
     add_policy_config_map,
 )
 from webhook.commands.shared.main import body_of, main_of
@@ -14,6 +15,7 @@ from webhook.commands.shared.reports import add_reports
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_time
 from webhook.files.stdin import STDIN
+from webhook.validation.releases import NEWEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +64,7 @@ def command_line() -> CommandLine:
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
     add_policy_config_map(parser)
     add("--time", type=as_time, metavar="T", help="when the taint is set (RFC 3339); default now")
+    add_kubernetes_version(parser, None, f"default: that of the cluster; with --dump 1.{NEWEST.minor}")
     add("--limit", type=as_limit, default=_ROWS, metavar="N", help=f"rows of a table, 0 for all; default {_ROWS}")
     add_reports(parser, ("json", "text", "yaml"))
     add_color(parser)

@@ -24,6 +24,7 @@ from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, GroupVersionRes
 from webhook.api.names import PATCH_ACCOUNT
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceTaintRule, condition_of
+from webhook.api.schema import api_versions_of
 from webhook.api.slices import ResourceSlice
 from webhook.commands.preview.gangs import Gangs
 from webhook.commands.preview.notes import PreviewSource, notes_of
@@ -53,7 +54,7 @@ from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import BUILTIN, InTreeEvictor
 from webhook.validation.kinds import BY_KIND, KINDS
-from webhook.validation.releases import NEWEST
+from webhook.validation.releases import NEWEST, RELEASES, Release
 
 if TYPE_CHECKING:
     import argparse
@@ -87,6 +88,7 @@ class _PreviewInput(NamedTuple):
     source: PreviewSource
     policy: Policy
     confirmations: tuple[DryRunResult, ...] = ()
+    release: Release = NEWEST
 
 
 def run(options: argparse.Namespace, parser: CommandLine) -> int:
@@ -95,8 +97,12 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     refuse_stdin_twice([*options.files, *options.dump, options.policy], parser)
     now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
     report = PreviewReport("dump" if options.dump else "cluster", now)
-    subjects = list(_subjects(options.files, report))
+    release: Release = options.kubernetes_version or NEWEST
+    # A cluster says itself which versions it serves.
+    minors = (release.minor,) if options.dump or options.kubernetes_version else RELEASES
+    subjects = list(_subjects(options.files, minors, report))
     found = _from_files(options, report) if options.dump else _from_cluster(options, subjects, report)
+    found = found._replace(release=release)
     if options.policy is not None:
         found = found._replace(policy=_policy_in_file(options.policy, report) or found.policy)
     report.servers = found.source.inventory.servers
@@ -115,7 +121,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
 # --- rules, slices and patches ------------------------------------------------------------------
 
 
-def _subjects(names: Sequence[str], report: PreviewReport) -> Iterator[_Subject]:
+def _subjects(names: Sequence[str], minors: Iterable[int], report: PreviewReport) -> Iterator[_Subject]:
     """The rules, slices and patches in files. What cannot be read goes into the report; other kinds are ignored."""
     for file in read(names):
         unreadable = unreadable_row(file)
@@ -125,7 +131,7 @@ def _subjects(names: Sequence[str], report: PreviewReport) -> Iterator[_Subject]
         if not concerning and unreadable is None and file.explicit:
             report.rows.append(Row(file.name).failed(_NO_SUBJECT))
         for manifest in concerning:
-            subject = _subject(manifest)
+            subject = _subject(manifest, minors)
             if isinstance(subject, Row):
                 report.rows.append(subject)
             else:
@@ -139,13 +145,13 @@ def _is_subject(value: Any) -> bool:
     return kind.kind in _KINDS.get(kind.group, ())
 
 
-def _subject(manifest: Manifest) -> _Subject | Row:
+def _subject(manifest: Manifest, minors: Iterable[int]) -> _Subject | Row:
     """The subject, or a row with the reason why it is not usable."""
     row = row_of(manifest)
     kind = GroupVersionKind.parse(row.api_version, row.kind)
     value, errors = patching_object_in(manifest.value) if kind.kind == _PATCH else held_in(manifest.value)
-    if kind not in BY_KIND:
-        versions = [known.api_version for known in BY_KIND if known.kind == kind.kind and known.group == GROUP]
+    versions = api_versions_of(kind.kind, minors)
+    if kind.api_version not in versions:
         errors = [not_supported(Path.root().child("apiVersion"), kind.api_version, versions)]
     duplicates = tuple(duplicate_entries(manifest))
     if errors or duplicates or not isinstance(value, DeviceTaintRule | ResourceSlice | ResourceSlicePatch):
@@ -245,7 +251,7 @@ def _patch_preview_of(
     patch, outcome, preview = world.of(given.meta.name, in_tree=in_tree)
     errors = KINDS[BY_KIND[GroupVersionKind.parse(subject.row.api_version, subject.row.kind)]].errors
     findings = [
-        *_denials(errors(given, source.patches.get(given.meta.name), NEWEST)),
+        *_denials(errors(given, source.patches.get(given.meta.name), found.release)),
         *lint(patch, None, world.now),
     ]
     row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
@@ -268,7 +274,8 @@ def _preview_of(
     else:
         preview = slice_preview(inventory, value, in_tree=in_tree, now=now)
     preview = gangs.as_carried_out(preview)
-    findings = [*_denials(_errors(value, subject.row, inventory)), *_advice(value, preview, inventory, now)]
+    errors = _errors(value, subject.row, inventory, found.release)
+    findings = [*_denials(errors), *_advice(value, preview, inventory, now)]
     row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
     notes = *notes_of(value, preview, source), *window_notes(preview, inventory, found.policy, now)
     return ObjectPreview(row, value, preview, notes, answer, gangs.broken_by(preview))
@@ -308,16 +315,18 @@ def as_stored(rule: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime)
     return rule
 
 
-def _errors(value: DeviceTaintRule | ResourceSlice, row: Row, inventory: Inventory) -> Iterator[FieldError]:
+def _errors(
+    value: DeviceTaintRule | ResourceSlice, row: Row, inventory: Inventory, release: Release
+) -> Iterator[FieldError]:
     """What an API server would refuse it for."""
     errors = KINDS[BY_KIND[GroupVersionKind.parse(row.api_version, row.kind)]].errors
     if isinstance(value, ResourceSlice):
-        return errors(value, inventory.slices.get(value.meta.name), NEWEST)
+        return errors(value, inventory.slices.get(value.meta.name), release)
     old = inventory.rules.get(value.meta.name)
     if old is not None:  # as kubectl applies it: on top of what is there
         version = old.meta.resource_version or _SOME_VERSION
         value = structs.replace(value, meta=structs.replace(value.meta, resource_version=version))
-    return errors(value, old, NEWEST)
+    return errors(value, old, release)
 
 
 def _advice(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from webhook.commands.verbs import CLUSTER_FLAGS
 from webhook.config.command_line import program
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import as_namespace, as_namespaced
 from webhook.files.stdin import STDIN
+from webhook.validation.releases import NEWEST, RELEASES, Release
 
 if TYPE_CHECKING:
     import argparse
@@ -20,6 +22,29 @@ if TYPE_CHECKING:
     from webhook.files.dump import Dump
     from webhook.files.report import Report
     from webhook.policy.ports import KnownNames
+
+
+_VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})(?:[.+-].*)?")
+
+
+def add_kubernetes_version(parser: argparse.ArgumentParser, default: Release | None, said: str) -> None:
+    """`--kubernetes-version`: the release that files are judged by; `said` is its default in the help."""
+    parser.add_argument(
+        "--kubernetes-version",
+        type=_release,
+        default=default,
+        metavar="1.N",
+        help=f"the Kubernetes release whose versions and rules apply, 1.{min(RELEASES)} to 1.{max(RELEASES)} ({said})",
+    )
+
+
+def _release(word: str) -> Release:
+    """The release of `1.34`, `v1.34.2`. A newer one than this version knows is judged as the newest it knows."""
+    match = _VERSION.fullmatch(word)
+    oldest = min(RELEASES)
+    if match is None or int(match[1]) < oldest:
+        raise ValueError(f"must be 1.{oldest} or later, such as 1.{NEWEST.minor}")
+    return RELEASES.get(int(match[1]), RELEASES[max(RELEASES)])
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,8 @@ from webhook.admission.chain import explain
 from webhook.admission.decision import Change
 from webhook.admission.review import AdmissionRequest, BadReview, decode_review
 from webhook.api.field import Finding, Path, Severity, not_supported, required, type_invalid
-from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
+from webhook.api.meta import FLAT_VERSIONS, GROUP, OWN_GROUP, GroupVersionKind
+from webhook.api.schema import api_versions_of
 from webhook.commands.shared.entries import (
     BAD_REQUEST,
     duplicate_entries,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from webhook.admission.decision import Difference
     from webhook.api.field import JSON, FieldError
     from webhook.files.read import Manifest
+    from webhook.validation.releases import Release
 
 OTHER_KIND: Final = "of other kinds"
 NO_OBJECT: Final = "without apiVersion and kind"
@@ -54,8 +56,6 @@ _OUR_KINDS: Final = {
     GroupVersionKind.parse(POLICY_VERSION, "").group: _POLICY_KINDS,
 }
 """Kinds that are reviewed here or read by another verb, by group."""
-_WRAPPED_VERSION: Final = "v1beta1"
-"""The version whose claims and slices have a different shape, so they cannot be compared with other versions."""
 _SOME_VERSION: Final = "1"
 _NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 _CANDIDATE_WORDS: Final = {
@@ -110,7 +110,7 @@ def review_manifest(manifest: Manifest, terms: ReviewTerms, *, explicit: bool = 
     if not _looks_like_ours(value) or (terms.skip_others and not isinstance(value, dict | list)):
         return _skipped(row, NO_OBJECT, terms, reported=explicit and not terms.skip_others)
     hint = _HINT if explicit and terms.skip_others is False else ""
-    return _refused(row, manifest, *_no_object_errors(value, hint))
+    return _refused(row, manifest.spot, *_no_object_errors(value, hint))
 
 
 def _review_kind(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
@@ -118,11 +118,11 @@ def _review_kind(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
     kind = GroupVersionKind.parse(row.api_version, row.kind)
     if kind == _REVIEW:
         return _review_admission_review(row, manifest, terms)
+    mistake = _mistaken_kind(kind, terms.context.release)
+    if mistake is not None:
+        return _refused(row, manifest.spot, mistake)
     if kind in BY_KIND:
         return _review_object(row, manifest, kind, terms)
-    mistake = _mistaken_kind(kind)
-    if mistake is not None:
-        return _refused(row, manifest, mistake)
     if holds_policy(manifest.value):
         identity = ObjectKey.of(manifest.value)
         old = terms.old.get(identity) if identity else None
@@ -170,26 +170,31 @@ def _skipped(row: Row, reason: str, terms: ReviewTerms, *, reported: bool = Fals
     return replace(row, result=Result.SKIPPED, skipped=reason, entries=entries)
 
 
-def _refused(row: Row, manifest: Manifest, *errors: FieldError) -> Row:
+def _refused(row: Row, spot: Spot, *errors: FieldError) -> Row:
     findings = [Finding(Severity.DENY, error) for error in errors]
-    return replace(row, result=Result.DENIED, entries=tuple(entries_of(manifest.spot, findings)))
+    return replace(row, result=Result.DENIED, entries=tuple(entries_of(spot, findings)))
 
 
-def _mistaken_kind(kind: GroupVersionKind) -> FieldError | None:
-    """An error for an unknown kind that was probably meant to be one reviewed here; in our own groups it surely was."""
-    if kind.group not in _OUR_KINDS or kind.kind in _OUR_KINDS[kind.group] - {each.kind for each in BY_KIND}:
+def _mistaken_kind(kind: GroupVersionKind, release: Release) -> FieldError | None:
+    """An error for a kind that the release does not serve in this version, or that was probably meant to be another.
+
+    In our own groups it surely was, and in the core group, to which no one can add such a kind.
+    """
+    known = _OUR_KINDS.get(kind.group)
+    if (known is None and kind.group) or kind.kind in (known or set()) & _POLICY_KINDS:
         return None
-    versions = [known.api_version for known in BY_KIND if known.kind == kind.kind]
-    if kind.kind in _POLICY_KINDS:
-        versions = [POLICY_VERSION]
+    versions = {POLICY_VERSION} if kind.kind in _POLICY_KINDS else api_versions_of(kind.kind, (release.minor,))
+    if kind.api_version in versions:
+        return None
     if versions:
         return not_supported(Path.root().child("apiVersion"), kind.api_version, versions)
-    known = _OUR_KINDS[kind.group]
+    if known is None:
+        return None
     close = _close(
         kind.kind, known if kind.group == GROUP else {each for kinds in _OUR_KINDS.values() for each in kinds}
     )
     if not close and kind.group == GROUP:
-        return None  # DeviceClass, and what later releases add
+        return None  # what later releases add
     return not_supported(Path.root().child("kind"), kind.kind, close or sorted(known))
 
 
@@ -233,7 +238,10 @@ def _review_admission_review(row: Row, manifest: Manifest, terms: ReviewTerms) -
     row = replace(row, name=request.reference, namespace="")
     if request.resource not in KINDS:
         return _skipped(row, OTHER_REVIEW, terms)
-    return _reviewed_row(row, manifest, request, descend(manifest.spot, ("request", "object")), [], terms)
+    spot, mistake = descend(manifest.spot, ("request", "object")), _mistaken_kind(request.kind, terms.context.release)
+    if mistake is not None:
+        return _refused(row, spot, mistake)
+    return _reviewed_row(row, manifest, request, spot, [], terms)
 
 
 def _reviewed_row(
@@ -273,7 +281,7 @@ def _old_object(value: Mapping[str, JSON], kind: GroupVersionKind, old: Mapping[
     if found is None:
         return None, ""
     version = GroupVersionKind.parse(text(found, "apiVersion"), kind.kind).version
-    if (version == _WRAPPED_VERSION) != (kind.version == _WRAPPED_VERSION):
+    if (version in FLAT_VERSIONS) != (kind.version in FLAT_VERSIONS) and kind.kind != "DeviceTaintRule":
         return None, f"the old object is in {version}, which cannot be compared with {kind.version}: checked as new"
     return found, ""
 

@@ -193,7 +193,7 @@ def test_the_release_decides(run: CheckRunner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "minor"), [("1.34", 34), ("v1.35.2", 35), ("1.36.0-rc.1", 36), ("1.99", 37), ("v1.37+", 37)]
+    ("text", "minor"), [("1.34", 34), ("v1.35.2", 35), ("1.36.0-rc.1", 36), ("1.99", 38), ("v1.37+", 37)]
 )
 def test_versions_name_their_release(text: str, minor: int) -> None:
     options = check.command_line().parse_args(["x", "--kubernetes-version", text])
