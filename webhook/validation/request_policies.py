@@ -88,21 +88,26 @@ def _range_errors(
         if larger in bounds and smaller in bounds and bounds[larger] > bounds[smaller]:
             limit = larger if at == "default" and larger == "min" else smaller
             yield invalid(limits.at(at), texts[value], f"{detail}: {texts[limit]}")
-    scale = 1
-    if release.exact_fractions and any(number.denominator != 1 for number in numbers.values()):
-        scale = 1000
-        milli = {name: number * scale for name, number in numbers.items()}
-        unsafe = [name for name, each in milli.items() if each.denominator != 1 or abs(each) > _LARGEST]
+    exact = release.exact_fractions and any(number.denominator != 1 for number in numbers.values())
+    if exact:
+        numbers, maximum = {name: number * 1000 for name, number in numbers.items()}, maximum * 1000
+        unsafe = [name for name, each in numbers.items() if each.denominator != 1 or abs(each) > _LARGEST]
         for name in unsafe:
             yield invalid(limits.at(name), given[name], "value cannot be represented as a milli value")
         if unsafe:
             return
     if "step" in numbers:
-        yield from _step_errors(limits, given, numbers, maximum, capacity, scale)
+        yield from _step_errors(limits, given, numbers, maximum, capacity, exact=exact)
 
 
 def _step_errors(
-    limits: Node, given: dict[str, JSON], numbers: dict[str, Fraction], maximum: Fraction, capacity: JSON, scale: int
+    limits: Node,
+    given: dict[str, JSON],
+    numbers: dict[str, Fraction],
+    maximum: Fraction,
+    capacity: JSON,
+    *,
+    exact: bool,
 ) -> Iterator[FieldError]:
     path, step = limits.at("step"), numbers["step"]
     if step <= 0:
@@ -110,12 +115,12 @@ def _step_errors(
         return
     if numbers["min"] + step > maximum:
         yield invalid(path, given["step"], f"one step is larger than capacity value: {capacity}")
-    unsafe = list(_unsafe_errors(limits, given, numbers)) if scale == 1 else []
+    unsafe = [] if exact else list(_unsafe_errors(limits, given, numbers))
     if unsafe:
         yield from unsafe
         return
     for name in ("default", "max"):
-        if name in numbers and (ceil(numbers[name] * scale) - ceil(numbers["min"] * scale)) % ceil(step * scale):
+        if name in numbers and (ceil(numbers[name]) - ceil(numbers["min"])) % ceil(step):
             detail = f"value is not a multiple of a given step ({given['step']}) from ({given['min']})"
             yield invalid(path, given[name], detail)
 

@@ -33,19 +33,6 @@ def add_terms(parser: argparse.ArgumentParser) -> None:
         metavar="NS",
         help="namespace of claims and templates that do not set one",
     )
-    _add_names(parser)
-    add(
-        "--time",
-        type=as_time,
-        metavar="T",
-        help="when the request is sent (RFC 3339), for exceptions; default now",
-    )
-    add_kubernetes_version(parser, NEWEST, f"default 1.{NEWEST.minor}")
-
-
-def _add_names(parser: argparse.ArgumentParser) -> None:
-    """Adds flags on namespaces and classes that the files do not contain."""
-    add = parser.add_argument
     add(
         "--namespace-labels",
         type=as_labels,
@@ -60,6 +47,13 @@ def _add_names(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=DRIVER,...",
         help="drivers of a class for which FILE has no DeviceClass; repeatable; without it they are unknown",
     )
+    add(
+        "--time",
+        type=as_time,
+        metavar="T",
+        help="when the request is sent (RFC 3339), for exceptions; default now",
+    )
+    add_kubernetes_version(parser, NEWEST, f"default 1.{NEWEST.minor}")
 
 
 def add_policy(parser: argparse.ArgumentParser, more: str = "") -> None:
