@@ -48,10 +48,8 @@ class ServerFacts(msgspec.Struct, frozen=True):
     """Whether taints in slices act without a feature gate."""
     rules_by_default: bool | None = None
     """Whether DeviceTaintRules are served, and act, without a feature gate."""
-    unchanged_devices_pass: bool | None = None
-    """Whether a slice is taken as it is where an update leaves `spec.devices` alone."""
-    one_slash: bool | None = None
-    """Whether qualified names with more than one slash are refused."""
+    judges_as_1_38: bool | None = None
+    """Whether fields are judged as in 1.38 (`validation.releases`), and not as before."""
 
 
 UNKNOWN: Final = ServerFacts()
@@ -63,8 +61,7 @@ _HOLDS_FROM: Final = {
     "missing_selects_nothing": ServerVersion(37, 1),  # 141648, 141998
     "empty_effect_protects": ServerVersion(38, 0, _STAGES.index("beta")),  # 143376, in 1.38.0-beta.0
     "warns_of_empty": ServerVersion(38, 0, _STAGES.index("beta")),  # 141831
-    "unchanged_devices_pass": ServerVersion(38, 0, _STAGES.index("beta")),
-    "one_slash": ServerVersion(38, 0, _STAGES.index("beta")),  # 141644
+    "judges_as_1_38": ServerVersion(38, 0, _STAGES.index("beta")),
 }
 
 

@@ -17,6 +17,7 @@ from webhook.policy.ports import NO_NAMES, ClusterNames, NamespaceFacts
 from webhook.policy.store import PolicyStore
 from webhook.server.assumed_rules import AssumedRules
 from webhook.server.recent_taints import RecentTaints
+from webhook.validation.releases import NEWEST, RELEASES
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -132,13 +133,15 @@ class ReviewState:
         for other threads.
         """
         sight = self.sight() if inventory and self.sight is not None else None
+        servers = UNKNOWN if sight is None or sight.inventory is None else sight.inventory.servers
         policies = self.policies.state
         window = policies.active.policy.impact.window_seconds
         return AdmissionContext(
             now,
             judge=policies.active,
             candidate=policies.candidate,
-            servers=UNKNOWN if sight is None or sight.inventory is None else sight.inventory.servers,
+            servers=servers,
+            release=RELEASES[38] if servers.judges_as_1_38 else NEWEST,
             names=names,
             authors_unproved=self.authors_unproved(),
             sight=sight,

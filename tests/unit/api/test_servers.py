@@ -15,7 +15,7 @@ FROM_1_37 = replace(FROM_1_36, rules_by_default=True)
 FROM_1_37_1 = replace(FROM_1_37, missing_selects_nothing=True)
 FROM_1_37_2 = replace(FROM_1_37_1, extended_evicted=True)
 ALL = ServerFacts(**dict.fromkeys(ServerFacts.__struct_fields__, True))
-NOT_KNOWN = dict.fromkeys(("empty_effect_protects", "warns_of_empty", "unchanged_devices_pass", "one_slash"), None)
+NOT_KNOWN = dict.fromkeys(("empty_effect_protects", "warns_of_empty", "judges_as_1_38"), None)
 
 
 @pytest.mark.parametrize(

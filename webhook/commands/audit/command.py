@@ -16,13 +16,16 @@ from webhook.api.field import Severity
 from webhook.api.meta import changed_at
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
+from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.commands.audit.groups import LINES, as_grouped_text, as_grouped_values
+from webhook.commands.audit.releases import ReleaseAudit
 from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import LEVELS, unreadable_row
 from webhook.commands.shared.flags import (
     add_allow_empty,
     add_cluster,
     add_color,
+    add_kubernetes_version,
     add_policy_config_map,
     add_warnings_as_errors,
     credentials_of,
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webhook.api.field import Finding
+    from webhook.commands.shared.flags import KubernetesVersion
     from webhook.commands.shared.policy_files import PolicyFile
     from webhook.commands.shared.reports import ReportTarget
     from webhook.policy.model import Policy
@@ -73,6 +77,7 @@ class _AuditInput(NamedTuple):
     """Since when API servers have proved authors; None if that is not known."""
     judged_since: datetime | None = None
     """Since when the policy has said who may confirm; None if that is not known."""
+    servers: ServerFacts = UNKNOWN
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -93,6 +98,8 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         given = _policy_of(options.candidate, report, now)
         found = found._replace(candidate=given.candidate or given.policy)
     _audit(found, now, report, options.namespace)
+    if options.kubernetes_version:
+        _add_release_changes(found, options.kubernetes_version, now, report)
     # An empty cluster is a valid answer.
     refuse_empty(report, "audit", allow_empty=options.allow_empty or not options.dump)
     code = report.exit_code
@@ -150,6 +157,15 @@ def _add_confirmations(found: _AuditInput, report: Report) -> None:
         report.add(replace(row_of(manifest), result=Result.DENIED if refused else Result.ALLOWED, entries=entries))
 
 
+def _add_release_changes(found: _AuditInput, version: KubernetesVersion, now: datetime, report: Report) -> None:
+    """Adds a row for each rule and slice that servers of that version read otherwise."""
+    audit = ReleaseAudit((*found.dump.claims, *found.dump.others), found.servers, version, now)
+    for manifest in found.dump.others:
+        entries = tuple(audit.entries(manifest))
+        if entries:
+            report.add(replace(row_of(manifest), entries=entries))
+
+
 def _about(found: AtRest) -> str:
     """What is known of the author, where the policy depends on requesters."""
     return _UNVERIFIED if found.author is Author.CLAIMED else _UNKNOWN if found.author is Author.UNKNOWN else ""
@@ -202,17 +218,19 @@ def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) ->
     # A Report is of a namespace, so it has no place for rules, and an account that only keeps reports reads none.
     rules = options.namespace is None and any(target.format != OPEN_REPORTS for target in options.output)
     with reading_cluster():
-        answer = dump_of_cluster(credentials_of(options), config_map, options.namespace, rules=rules)
+        answer = dump_of_cluster(
+            credentials_of(options), config_map, options.namespace, rules=rules, slices=bool(options.kubernetes_version)
+        )
     report.files, report.source = 1, "cluster"
     report.notes += answer.notes
     dump = Dump()
     dump.add(Manifest(answer.server, number, value, NOWHERE) for number, value in enumerate(answer.objects, 1))
     if answer.config_map is None:
-        return _AuditInput(dump, proved_since=answer.proved_since)
+        return _AuditInput(dump, proved_since=answer.proved_since, servers=answer.servers)
     value = {"apiVersion": "v1", "kind": "ConfigMap", **answer.config_map}
     holding = [Manifest(answer.server, 1, value, NOWHERE)]
     policy, candidate = _policies_in(holding, report, now)
-    return _AuditInput(dump, policy, candidate, answer.proved_since, _judged_since(policy, holding))
+    return _AuditInput(dump, policy, candidate, answer.proved_since, _judged_since(policy, holding), answer.servers)
 
 
 def _judged_since(policy: Policy | None, holding: Sequence[Manifest]) -> datetime | None:
@@ -299,6 +317,7 @@ def command_line() -> CommandLine:
     add("-n", "--namespace", type=as_namespace, metavar="NS", help=namespace)
     _add_policies(parser)
     add("--time", type=as_time, metavar="T", help="check as of this time (RFC 3339), for exceptions; default now")
+    add_kubernetes_version(parser, "also list what stored rules and slices would do on servers of this version")
     add("--limit", type=as_limit, default=LINES, metavar="N", help=f"lines of text, 0 for all; default {LINES}")
     add_warnings_as_errors(parser)
     add_allow_empty(parser)

@@ -10,6 +10,7 @@ from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.rules import NEVER
 from webhook.cluster.cache.author_policy import read_author_policy
 from webhook.cluster.cache.discovery import served_version
+from webhook.cluster.cache.server_version import read_facts
 from webhook.cluster.client.errors import NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.meta import NamespacedName
+    from webhook.api.servers import ServerFacts
     from webhook.cluster.client.credentials import Credentials
 
 _KINDS: Final = {
@@ -26,6 +28,8 @@ _KINDS: Final = {
     "resourceclaimtemplates": "ResourceClaimTemplate",
     "resourceclaims": "ResourceClaim",
 }
+_SLICES: Final = (("resourceslices", "ResourceSlice"),)
+_OF_NO_NAMESPACE: Final = frozenset({"deviceclasses", "resourceslices"})
 _CONFIRMED: Final = (
     (GROUP, RULE_VERSIONS, "devicetaintrules", "DeviceTaintRule"),
     (OWN_GROUP, ("v1alpha1",), "resourceslicepatches", "ResourceSlicePatch"),
@@ -45,21 +49,22 @@ class ClusterDump(NamedTuple):
     """Since when API servers have proved authors: None if that may not be read."""
     notes: tuple[str, ...]
     """What could not be read."""
+    servers: ServerFacts
 
 
 def dump_of_cluster(
-    credentials: Credentials, config_map: NamespacedName | None, namespace: str | None, *, rules: bool
+    credentials: Credentials, config_map: NamespacedName | None, namespace: str | None, *, rules: bool, slices: bool
 ) -> ClusterDump:
     """Reads what is audited. Raises ClusterError or NoCredentials.
 
     The ConfigMap is not read if it is None. With a namespace, only objects in it are read. `rules`: with
-    DeviceTaintRules and ResourceSlicePatches.
+    DeviceTaintRules and ResourceSlicePatches; `slices`: with ResourceSlices.
     """
-    return asyncio.run(_dump(Cluster(credentials), config_map, namespace, rules=rules))
+    return asyncio.run(_dump(Cluster(credentials), config_map, namespace, rules=rules, slices=slices))
 
 
 async def _dump(
-    cluster: Cluster, config_map: NamespacedName | None, namespace: str | None, *, rules: bool
+    cluster: Cluster, config_map: NamespacedName | None, namespace: str | None, *, rules: bool, slices: bool
 ) -> ClusterDump:
     async with cluster:
         version = await served_version(cluster, GROUP, SERVED_VERSIONS, "resourceclaimtemplates")
@@ -70,13 +75,15 @@ async def _dump(
         else:
             path = path_of("", "v1", "namespaces", name=namespace)
             objects = [{"apiVersion": "v1", "kind": "Namespace", **decoded(await cluster.get(path), path)}]
-        for resource, kind in _KINDS.items():
-            within = "" if namespace is None or resource == "deviceclasses" else namespace
+        for resource, kind in (*_KINDS.items(), *_SLICES[:slices]):
+            within = "" if namespace is None or resource in _OF_NO_NAMESPACE else namespace
             path = path_of(GROUP, version, resource, namespace=within)
             objects += await listed(cluster, path, f"{GROUP}/{version}", kind)
         found = None if config_map is None else await config_map_of(cluster, config_map)
         notes = [note async for note in _add_confirmed(objects, cluster)] if rules else []
-        return ClusterDump(cluster.server, tuple(objects), found, await _proved_since(cluster), tuple(notes))
+        return ClusterDump(
+            cluster.server, tuple(objects), found, await _proved_since(cluster), tuple(notes), await read_facts(cluster)
+        )
 
 
 async def _add_confirmed(objects: list[dict[str, Any]], cluster: Cluster) -> AsyncIterator[str]:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.servers import ServerFacts
+    from webhook.commands.shared.flags import KubernetesVersion
     from webhook.files.read import Manifest
-    from webhook.validation.releases import Release
 
 _REASON: Final = "release"
 _DEVICES: Final = Path.root().child("spec", "devices")
@@ -42,12 +42,11 @@ class ReleaseAudit:
     """Stored objects, as servers of two versions read them. What is not known of today's is reported as a change."""
 
     def __init__(
-        self, manifests: Iterable[Manifest], today: ServerFacts, then: ServerFacts, release: Release, now: datetime
+        self, manifests: Iterable[Manifest], today: ServerFacts, then: KubernetesVersion, now: datetime
     ) -> None:
-        """`release`: that of `then`."""
         mild = {name: value for name, value in _MILD.items() if getattr(today, name) is None}
-        self._today, self._then = structs.replace(today, **mild), then
-        self._release = release
+        self._today, self._then = structs.replace(today, **mild), then.facts
+        self._release = then.release
         self._now = now
         stock = Stock()
         stock.add(manifests)

@@ -11,6 +11,7 @@ from webhook.commands.check.flags import add_policy, add_terms
 from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import meta, text, unreadable_row
 from webhook.commands.shared.flags import (
+    NOT_SAID,
     add_allow_empty,
     add_color,
     add_skip_others,
@@ -99,6 +100,7 @@ def terms_of(options: argparse.Namespace, report: Report) -> tuple[Iterable[File
 
     Raises ClusterUnreachable if the policy is in a cluster that cannot be read.
     """
+    version = options.kubernetes_version or NOT_SAID
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
     judge, candidate = _judges(options, report, now)
     files: Iterable[File] = read(options.files)
@@ -109,7 +111,8 @@ def terms_of(options: argparse.Namespace, report: Report) -> tuple[Iterable[File
     context = AdmissionContext(
         offline=True,
         now=now,
-        release=options.kubernetes_version,
+        release=version.release,
+        servers=version.facts,
         judge=judge or BUILTIN_JUDGE,
         candidate=candidate,
         names=names,

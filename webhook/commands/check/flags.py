@@ -53,7 +53,7 @@ def add_terms(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="when the request is sent (RFC 3339), for exceptions; default now",
     )
-    add_kubernetes_version(parser, NEWEST, f"default 1.{NEWEST.minor}")
+    add_kubernetes_version(parser, f"the release whose versions and rules apply; default 1.{NEWEST.minor}")
 
 
 def add_policy(parser: argparse.ArgumentParser, more: str = "") -> None:

@@ -64,7 +64,7 @@ def command_line() -> CommandLine:
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
     add_policy_config_map(parser)
     add("--time", type=as_time, metavar="T", help="when the taint is set (RFC 3339); default now")
-    add_kubernetes_version(parser, None, f"default: that of the cluster; with --dump 1.{NEWEST.minor}")
+    add_kubernetes_version(parser, f"the version of the servers; default the cluster's, with --dump 1.{NEWEST.minor}")
     add("--limit", type=as_limit, default=_ROWS, metavar="N", help=f"rows of a table, 0 for all; default {_ROWS}")
     add_reports(parser, ("json", "text", "yaml"))
     add_color(parser)

@@ -34,6 +34,8 @@ from webhook.commands.preview.text import as_text
 from webhook.commands.preview.windows import window_notes
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.shared.flags import (
+    NOT_SAID,
+    KubernetesVersion,
     credentials_of,
     refuse_cluster_beside_dump,
     refuse_stdin_twice,
@@ -97,12 +99,14 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     refuse_stdin_twice([*options.files, *options.dump, options.policy], parser)
     now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
     report = PreviewReport("dump" if options.dump else "cluster", now)
-    release: Release = options.kubernetes_version or NEWEST
+    version: KubernetesVersion = options.kubernetes_version or NOT_SAID
     # A cluster says itself which versions it serves.
-    minors = (release.minor,) if options.dump or options.kubernetes_version else RELEASES
+    minors = (version.release.minor,) if options.dump or options.kubernetes_version else RELEASES
     subjects = list(_subjects(options.files, minors, report))
     found = _from_files(options, report) if options.dump else _from_cluster(options, subjects, report)
-    found = found._replace(release=release)
+    found = found._replace(release=version.release)
+    if options.kubernetes_version:
+        found.source.inventory.servers = version.facts
     if options.policy is not None:
         found = found._replace(policy=_policy_in_file(options.policy, report) or found.policy)
     report.servers = found.source.inventory.servers

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.api.servers import UNKNOWN, ServerFacts, facts_of, parse_version
 from webhook.commands.verbs import CLUSTER_FLAGS
 from webhook.config.command_line import program
 from webhook.config.namespace import own_namespace, policy_config_map
@@ -24,27 +24,34 @@ if TYPE_CHECKING:
     from webhook.policy.ports import KnownNames
 
 
-_VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})(?:[.+-].*)?")
+class KubernetesVersion(NamedTuple):
+    """A version of the servers: the rules for fields, and what those servers do."""
+
+    release: Release
+    facts: ServerFacts
 
 
-def add_kubernetes_version(parser: argparse.ArgumentParser, default: Release | None, said: str) -> None:
-    """`--kubernetes-version`: the release that files are judged by; `said` is its default in the help."""
+NOT_SAID: Final = KubernetesVersion(NEWEST, UNKNOWN)
+"""Where no version is given."""
+
+
+def add_kubernetes_version(parser: argparse.ArgumentParser, help_text: str) -> None:
+    """`--kubernetes-version`, None unless it is given."""
     parser.add_argument(
         "--kubernetes-version",
-        type=_release,
-        default=default,
+        type=_kubernetes_version,
         metavar="1.N",
-        help=f"the Kubernetes release whose versions and rules apply, 1.{min(RELEASES)} to 1.{max(RELEASES)} ({said})",
+        help=f"{help_text}; 1.{min(RELEASES)} to 1.{max(RELEASES)}, or a patch release of these",
     )
 
 
-def _release(word: str) -> Release:
-    """The release of `1.34`, `v1.34.2`. A newer one than this version knows is judged as the newest it knows."""
-    match = _VERSION.fullmatch(word)
+def _kubernetes_version(word: str) -> KubernetesVersion:
+    """That of `1.34`, `v1.34.2`. A newer release than this version knows is judged as the newest it knows."""
+    found = parse_version(word)
     oldest = min(RELEASES)
-    if match is None or int(match[1]) < oldest:
+    if found is None or found[0].minor < oldest:
         raise ValueError(f"must be 1.{oldest} or later, such as 1.{NEWEST.minor}")
-    return RELEASES.get(int(match[1]), RELEASES[max(RELEASES)])
+    return KubernetesVersion(RELEASES.get(found[0].minor, RELEASES[max(RELEASES)]), facts_of([word]))
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ from tests.builders import (
 )
 from tests.unit.commands.check_runner import RULE, findings
 from webhook.commands.check import command as check
-from webhook.validation.releases import NEWEST, RELEASES
+from webhook.validation.releases import RELEASES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -197,8 +197,8 @@ def test_the_release_decides(run: CheckRunner) -> None:
 )
 def test_versions_name_their_release(text: str, minor: int) -> None:
     options = check.command_line().parse_args(["x", "--kubernetes-version", text])
-    assert options.kubernetes_version == RELEASES[minor]
-    assert check.command_line().parse_args(["x"]).kubernetes_version == NEWEST
+    assert options.kubernetes_version.release == RELEASES[minor]
+    assert check.command_line().parse_args(["x"]).kubernetes_version is None
 
 
 def test_advice_on_fields_is_not_given_twice(run: CheckRunner) -> None:

@@ -1,0 +1,90 @@
+"""`audit --kubernetes-version`: what stored rules and slices would do on servers of another version."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.builders import (
+    NOW,
+    NOW_TEXT,
+    make_claim,
+    make_device,
+    make_result,
+    make_rule,
+    make_scheduler_claim,
+    make_slice,
+    make_status,
+    make_taint,
+    make_toleration,
+)
+from webhook.api.servers import UNKNOWN, facts_of
+from webhook.commands.audit.releases import ReleaseAudit
+from webhook.commands.shared.flags import KubernetesVersion
+from webhook.files.read import Manifest
+from webhook.files.spots import NOWHERE
+from webhook.validation.releases import RELEASES
+
+if TYPE_CHECKING:
+    from tests.unit.commands.audit_runner import AuditRunner
+
+EVICTS = make_rule(taint=make_taint(effect="NoExecute"), meta={"name": "evicts"})
+EVICTS["spec"]["taint"]["timeAdded"] = NOW_TEXT
+MISSING = make_rule(selector=None, taint=make_taint(effect="NoSchedule"), meta={"name": "missing"})
+HARMLESS = make_rule(taint=make_taint(effect="None"), meta={"name": "harmless"})
+SLICE = make_slice([make_device("gpu-0", [make_taint(effect="NoExecute")]), make_device("gpu-1")])
+COVERED = make_claim(meta={"name": "covered", "namespace": "ml"})
+COVERED["status"] = {
+    **make_status(make_result([make_toleration(effect=None)], "gpu-0")),
+    "reservedFor": [{"resource": "pods", "name": "p", "uid": "uid-p"}],
+}
+EXTENDED = make_scheduler_claim("x", "node-0/gpu-0")
+NEEDS_GATE = "acts there without a feature gate, and evicts 1 pod unless it acts today"
+TAINT, DEVICES, SELECTOR = "spec.taint", "spec.devices", "spec.deviceSelector"
+NONE_UNKNOWN = "has a taint with effect None, which that release does not know: remove it before you go there"
+
+
+def more(*pods: str) -> str:
+    number = "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
+    return f"evicts {number} there that it leaves alone today: {', '.join(pods)}"
+
+
+def changes(today: str, then: str) -> set[tuple[str, str, str]]:
+    """Name of the object, path and sentence."""
+    objects = [EVICTS, MISSING, HARMLESS, SLICE, COVERED, EXTENDED]
+    manifests = [Manifest("dump.yaml", number, value, NOWHERE) for number, value in enumerate(objects, 1)]
+    version = KubernetesVersion(RELEASES[int(then.split(".")[1])], facts_of([then]))
+    audit = ReleaseAudit(manifests, facts_of([today]) if today else UNKNOWN, version, NOW)
+    return {
+        (each.value["metadata"]["name"], entry.field, entry.message)
+        for each in manifests
+        for entry in audit.entries(each)
+    }
+
+
+@pytest.mark.parametrize(
+    ("today", "then", "expected"),
+    [
+        ("1.37.2", "1.37.2", set()),
+        ("1.37.1", "1.37.2", {("evicts", TAINT, more("ml/x")), ("node-0-gpu", DEVICES, more("ml/x"))}),
+        ("1.37.0", "1.37.1", {("missing", SELECTOR, "is missing: there that selects nothing")}),
+        ("1.37.2", "1.37.0", {("missing", SELECTOR, "is missing: there that closes 2 devices")}),
+        ("1.38.0", "1.37.2", {("evicts", TAINT, more("ml/p")), ("node-0-gpu", DEVICES, more("ml/p"))}),
+        ("1.37.2", "1.38.0", set()),
+        ("1.36.3", "1.37.0", {("evicts", TAINT, NEEDS_GATE)}),
+        ("1.37.0", "1.34.4", {("harmless", TAINT, NONE_UNKNOWN)}),
+        ("", "1.37.2", {("evicts", TAINT, more("ml/p", "ml/x")), ("node-0-gpu", DEVICES, more("ml/p", "ml/x"))}),
+    ],
+)
+def test_what_another_version_reads_otherwise(today: str, then: str, expected: set[tuple[str, str, str]]) -> None:
+    assert changes(today, then) == expected
+
+
+def test_version_is_compared_beside_everything_else(run_audit: AuditRunner) -> None:
+    code, output = run_audit(
+        "-o", "json", "--allow-empty", "--time", NOW_TEXT, "--kubernetes-version", "1.34", dump=[HARMLESS, COVERED]
+    )
+    (found,) = [each for each in json.loads(output)["findings"] if each["reason"] == "release"]
+    assert (code, found["name"], found["severity"], found["message"]) == (1, "harmless", "error", NONE_UNKNOWN)
