@@ -99,11 +99,13 @@ test-whole: setup controlplane ## what else is marked `whole`: releases built tw
 
 .PHONY: test-matrix
 test-matrix: setup ## what takes too long for CI: older API servers, managers of gangs, more examples, full scale, a long soak
-	@for version in 1.34.4 1.36.3 1.37.0; do \
+	@for version in 1.34.4 1.35.4 1.36.3 1.37.0; do \
 		$(BIN)/python -m tests.controlplane.assets --version $$version; \
 		ENVTEST_K8S_VERSION=$$version $(BIN)/python -m pytest -s tests/apiserver/test_generated.py tests/apiserver/test_cases.py \
 			tests/apiserver/test_served_fields.py; \
 	done
+	@ENVTEST_K8S_VERSION=1.37.0 $(BIN)/python -m pytest -n 2 tests/apiserver/eviction/test_parity.py tests/apiserver/impact \
+		tests/apiserver/guard/test_extended_resources.py
 	@$(BIN)/python -m tests.controlplane.assets --kwok --gang-managers
 	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 tests/properties
 	@EMULATION=all $(BIN)/python -m pytest -s tests/release/test_plugin.py
