@@ -26,6 +26,7 @@ from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.served_fields import RELEASES as WITH_FIELDS
 from tests.controlplane.served_fields import encoded, fields_in, file_of, served_documents
+from webhook.api.schema import api_versions_of
 from webhook.validation.kinds import BY_KIND
 from webhook.validation.objects import decoding_errors
 from webhook.validation.releases import NEWEST, RELEASES
@@ -53,6 +54,20 @@ def test_the_file_of_fields_is_what_the_server_serves(plane: ControlPlane) -> No
     if version not in WITH_FIELDS:
         pytest.skip(f"the file of this minor release is not of {version}")
     assert file_of(version).read_text() == encoded(fields_in(served_documents(plane.client, version), version))
+
+
+def test_each_version_has_the_kinds_of_the_table_and_of_check(plane: ControlPlane) -> None:
+    """V-1: rules are never in v1beta1. By the same table `check` is asked about every pair of every release."""
+    minor = versions.minor(plane.server_version)
+    known = {kind for kinds in versions.SERVED[37].values() for kind in kinds}
+    served: dict[str, set[str]] = {}
+    for version in versions.api_versions(plane.server_version):
+        resources = plane.client.get(f"/apis/{versions.GROUP}/{version}").object["resources"]
+        served[version] = known & {resource["kind"] for resource in resources}
+    assert served == {version: set(kinds) for version, kinds in versions.SERVED[minor].items()}
+    for kind in known:
+        ours = {version.removeprefix(f"{versions.GROUP}/") for version in api_versions_of(kind, (minor,))}
+        assert ours == {version for version, kinds in served.items() if kind in kinds}, kind
 
 
 TYPOS: dict[str, Any] = {

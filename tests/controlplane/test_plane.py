@@ -45,17 +45,6 @@ def test_exactly_the_documented_versions_are_served(plane: ControlPlane) -> None
     assert [v["version"] for v in group["versions"]] == list(versions.api_versions(plane.server_version))
 
 
-def test_each_version_has_the_documented_kinds(plane: ControlPlane) -> None:
-    """V-1: rules are never in v1beta1. What `check` says of each pair is compared with the same table."""
-    known = {kind for kinds in versions.SERVED[37].values() for kind in kinds}
-    served = {}
-    for version in versions.api_versions(plane.server_version):
-        resources = plane.client.get(f"/apis/resource.k8s.io/{version}").object["resources"]
-        served[version] = known & {resource["kind"] for resource in resources}
-    table = versions.SERVED[versions.minor(plane.server_version)]
-    assert served == {version: set(kinds) for version, kinds in table.items()}
-
-
 def test_taints_are_not_dropped_by_a_feature_gate(plane: ControlPlane) -> None:
     """V-4, S-8: with the gate off the list would be gone; D-1: and here its time is set."""
     version = versions.api_versions(plane.server_version)[0]

@@ -7,7 +7,7 @@ them with a running server. Our own kind, and what only the source documents hav
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -120,7 +120,8 @@ def _read(minor: int) -> Served:
     return msgspec.json.decode(content, type=Served)
 
 
-def api_versions_of(kind: str, minors: Iterable[int]) -> frozenset[str]:
+@lru_cache(maxsize=256)
+def api_versions_of(kind: str, minors: tuple[int, ...]) -> frozenset[str]:
     """Each `group/version` in which one of the releases serves a kind; what no release has, our own kind, is always."""
     names = [*_OWN_KINDS, *(name for minor in minors for name in served(minor).kinds)]
     return frozenset(version for version, _, each in (name.partition(" ") for name in names) if each == kind)

@@ -101,7 +101,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     report = PreviewReport("dump" if options.dump else "cluster", now)
     version: KubernetesVersion = options.kubernetes_version or NOT_SAID
     # A cluster says itself which versions it serves.
-    minors = (version.release.minor,) if options.dump or options.kubernetes_version else RELEASES
+    minors = (version.release.minor,) if options.dump or options.kubernetes_version else tuple(RELEASES)
     subjects = list(_subjects(options.files, minors, report))
     found = _from_files(options, report) if options.dump else _from_cluster(options, subjects, report)
     found = found._replace(release=version.release)
@@ -125,7 +125,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
 # --- rules, slices and patches ------------------------------------------------------------------
 
 
-def _subjects(names: Sequence[str], minors: Iterable[int], report: PreviewReport) -> Iterator[_Subject]:
+def _subjects(names: Sequence[str], minors: tuple[int, ...], report: PreviewReport) -> Iterator[_Subject]:
     """The rules, slices and patches in files. What cannot be read goes into the report; other kinds are ignored."""
     for file in read(names):
         unreadable = unreadable_row(file)
@@ -149,7 +149,7 @@ def _is_subject(value: Any) -> bool:
     return kind.kind in _KINDS.get(kind.group, ())
 
 
-def _subject(manifest: Manifest, minors: Iterable[int]) -> _Subject | Row:
+def _subject(manifest: Manifest, minors: tuple[int, ...]) -> _Subject | Row:
     """The subject, or a row with the reason why it is not usable."""
     row = row_of(manifest)
     kind = GroupVersionKind.parse(row.api_version, row.kind)

@@ -1,7 +1,7 @@
 """A kind in a version that a release does not serve is an error, one that it serves is not: every pair of both.
 
-What is served is the table of tests/controlplane/versions.py, which test_plane.py there compares with the discovery of
-a running server.
+What is served is the table of tests/controlplane/versions.py; tests/apiserver/test_served_fields.py compares it with
+the discovery of a running server.
 """
 
 from __future__ import annotations
