@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.controlplane.client import Client
 
 FOLDER = Path(__file__).parents[2] / "webhook/api/fields"
-RELEASES = ("1.33.4", "1.34.4", "1.35.4", "1.36.3", "1.37.0", "1.38.0-beta.0")
+RELEASES = ("1.33.4", "1.34.4", "1.35.4", "1.36.3", "1.37.2", "1.38.0-beta.0")
 
 KINDS = ("DeviceTaintRule", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
 _NAMED = "DeviceClass"
