@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.commands.shared.kubectl_names import NODES, name_in, type_in
 from webhook.commands.shared.server_errors import ServerRefusal
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from webhook.commands.shared.addresses import DeviceAddress
     from webhook.commands.shared.device_reading import ReadInventory
     from webhook.config.command_line import CommandLine
+
+_NUMBERS: Final = re.compile("[0-9]+")
 
 
 class DeviceSelection(NamedTuple):
@@ -91,7 +94,11 @@ async def addresses_of(cluster: Cluster, selection: DeviceSelection) -> tuple[De
         nodes = await nodes_of(cluster, selection)
         read = await read_inventory(cluster, (SLICES, CLAIMS, PODS), by_node=True)
         refuse_missing(read, selection, nodes)
-        return belonging(read, selection, nodes)
+        found = belonging(read, selection, nodes)
+        if not found:
+            claims = ", ".join(read.devices.claims_on(nodes))
+            raise ServerRefusal(f"error: other nodes can use all that is in use there, by admin access: {claims}")
+        return found
     read = await read_inventory(cluster, (SLICES,))
     if any(missing_addresses(read, selection)):
         read = await read_inventory(cluster, (SLICES, CLAIMS))
@@ -120,22 +127,21 @@ def refuse_missing(read: ReadInventory, selection: DeviceSelection, nodes: Colle
             f"{each}, and no allocation holds it{_hint(read, each)}" for each in missing_addresses(read, selection)
         ]
     elif selection.labels:
-        texts = [] if found else [f"devices of nodes with labels {selection.labels}"]
+        here = found or read.devices.claims_on(nodes)
+        texts = [] if here else [f"devices of nodes with labels {selection.labels}"]
     else:
-        missing = [each for each in selection.nodes if not found or not _has_devices(read, selection, each)]
-        claims = read.devices.claims_on(missing)
+        shared = frozenset[str]().union(*read.devices.reach.values()) if found else frozenset[str]()
+        missing = [
+            each
+            for each in selection.nodes
+            if each not in shared and not belonging(read, selection, {each}) and not read.devices.claims_on({each})
+        ]
         texts = [f"devices of nodes {', '.join(missing)}"] if missing else []
-        texts += [f"what these claims hold there by admin access: {', '.join(claims)}"] if claims and missing else []
     if texts:
         raise ServerRefusal("\n".join(f"error: no driver publishes {each}" for each in texts))
     drivers = {each.driver for each in found}
     if absent := [each.driver for each in selection.addresses if each.driver not in drivers]:
         raise ServerRefusal(f"error: {', '.join(absent)} has no device on the nodes that are named")
-
-
-def _has_devices(read: ReadInventory, selection: DeviceSelection, node: str) -> bool:
-    """Whether any are there, if only such as other nodes can use, too."""
-    return bool(belonging(read, selection, {node})) or any(node in reach for reach in read.devices.reach.values())
 
 
 def missing_addresses(read: ReadInventory, selection: DeviceSelection) -> Iterator[DeviceAddress]:
@@ -150,8 +156,8 @@ def missing_addresses(read: ReadInventory, selection: DeviceSelection) -> Iterat
 
 
 def _hint(read: ReadInventory, address: DeviceAddress) -> str:
-    """The name that may have been meant instead of the first that is not known."""
-    pools = [(each, found) for each, found in read.inventory.pools.items()]
+    """What may have been meant by the first name that is not known; a name with another number is another thing."""
+    pools = list(read.inventory.pools.items())
     known = (
         {driver for (driver, _), _ in pools},
         {pool for (driver, pool), _ in pools if driver == address.driver},
@@ -159,6 +165,7 @@ def _hint(read: ReadInventory, address: DeviceAddress) -> str:
     )
     for field, name, names in zip(address._fields, address, known, strict=True):
         if name and name not in names:
-            close = difflib.get_close_matches(name, names, 1)
+            others = sorted(each for each in names if _NUMBERS.sub("", each) != _NUMBERS.sub("", name))
+            close = difflib.get_close_matches(name, others, 1)
             return f"; did you mean {address._replace(**{field: close[0]})}?" if close else ""
     return ""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.commands.shared.addresses import DeviceAddress
 from webhook.commands.shared.device_selection import belonging, refuse_missing
+from webhook.commands.shared.server_errors import ServerRefusal
 from webhook.files.render import visible
 from webhook.inventory.fates import ANYWHERE, DeviceNames
 from webhook.inventory.matching import selects
@@ -72,6 +73,7 @@ def choose_on_nodes(
             here.add(DeviceAddress(*[part or "" for part in names]))
     if not here:
         refuse_missing(read, selection, nodes)
+        raise ServerRefusal(f'error: taint "{patterns[0]}" not found on {", ".join(sorted(nodes))}')
     choices = []
     for pattern in patterns:
         found = [choose(each, pattern, stored, read.inventory) for each in sorted(here)]
