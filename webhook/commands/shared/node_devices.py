@@ -1,7 +1,7 @@
 """Which devices belong to which node: those that only it can use, and those that an allocation there holds.
 
 An inventory keeps no more of nodes than `nodeName` of slices and pods. What devices and allocations say beside it is
-read from the objects themselves (`Placement`).
+read from the objects themselves (`NodePlacement`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAME: Final = "metadata.name"
 _NOWHERE: Final[frozenset[str]] = frozenset()
 
 
-class Placement:
+class NodePlacement:
     """The node selectors of devices and allocations, and which allocations have admin access."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ def _holds(requirement: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 class NodeDevices:
     """The answers, from what was read of a cluster."""
 
-    def __init__(self, inventory: Inventory, placement: Placement) -> None:
+    def __init__(self, inventory: Inventory, placement: NodePlacement) -> None:
         self.inventory = inventory
         self.placement = placement
 

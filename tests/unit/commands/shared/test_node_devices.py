@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import DRIVER, make_basic_device, make_consumer, make_device, make_meta, make_pod, make_slice
 from tests.unit.commands.preview_runner import group_pod, used
-from webhook.commands.shared.node_devices import NodeDevices, Placement
+from webhook.commands.shared.node_devices import NodeDevices, NodePlacement
 from webhook.files.dump import held_in
 from webhook.inventory.state import Inventory
 
@@ -58,7 +58,7 @@ def claim(name: str, *devices: str, selector: Any = None, admin: bool = False, *
 
 
 def read(*objects: Any, labels: Mapping[str, Mapping[str, str]] = LABELS) -> NodeDevices:
-    inventory, placement = Inventory(), Placement()
+    inventory, placement = Inventory(), NodePlacement()
     for one in objects:
         value, errors = held_in(one)
         assert not errors
