@@ -317,16 +317,13 @@ def test_name_that_matches_nothing_is_an_error_before_anything_is_written(shelf:
     shelf.publish(shelf.card, "card-0")
     shelf.run("job", (shelf.card, shelf.node, "card-0"))
     card, node = shelf.card, shelf.node
-    missing = [
-        *((f"{card}x/{node}", card), (f"{card}/{node}x", f"{card}/{node}"), (f"{card}/{node}/card-9", "")),
-        *(("no-such-node", ""), (f"nodes/{node}x", ""), (f"{shelf.other}", "")),
-    ]
-    for word, hint in missing:
-        for words in (["drain", word], ["drain", word, f"{card}/{node}" if "example.org" in word else node]):
+    missing = [f"{card}x/{node}", f"{card}/{node}x", f"{card}/{node}/card-9"]
+    for word in (*missing, "no-such-node", f"nodes/{node}x", shelf.other):
+        for words in (["drain", word], ["drain", word, f"{card}/{node}" if word in missing else node]):
             ended = verb(*words, "--timeout=30s")
-            assert (ended.code, "no driver publishes " in ended.error, hint in ended.error) == (1, True, True), ended
+            assert (ended.code, "no driver publishes " in ended.error) == (1, True), ended
         taint = ["taint", word, "example.org/fan:NoSchedule", "--all"]
-        if "example.org" not in word:
+        if word not in missing:
             taint[1:2] = ["--node", word]
         ended = verb(*taint)
         assert (ended.code, "no driver publishes " in ended.error) == (1, True), ended

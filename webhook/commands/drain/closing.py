@@ -72,8 +72,9 @@ class Closing:
                 texts = texts_by_rule(self._options.confirm, [WantedRule(each, self._taint).name for each in addresses])
             except ValueError as error:
                 self._parser.error(str(error))
+            written = await self._write(store, addresses, texts)
             self._remember(addresses, read, nodes)
-            return await self._write(store, addresses, texts)
+            return written
 
     async def _read(self, cluster: Cluster) -> tuple[ReadInventory, frozenset[str]]:
         nodes = await nodes_of(cluster, self._selection)
@@ -125,8 +126,8 @@ class Closing:
             addresses = belonging(read, self._selection, nodes)
             more = tuple(each for each in addresses if not any(known.covers(*each) for known in self._closed))
             if more:
-                self._remember(more, read, nodes)
                 results, _ = await self._write(await RuleStore.of(cluster), more, {})
+                self._remember(more, read, nodes)
                 lines = [
                     each.refusal or f"{each.wanted.address} {each.operation} by {NAME}/{each.name}" for each in results
                 ]

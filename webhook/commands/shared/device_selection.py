@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.commands.shared.kubectl_names import NODES, name_in, type_in
 from webhook.commands.shared.server_errors import ServerRefusal
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     from webhook.commands.shared.addresses import DeviceAddress
     from webhook.commands.shared.device_reading import ReadInventory
     from webhook.config.command_line import CommandLine
-
-_NUMBERS: Final = re.compile("[0-9]+")
 
 
 class DeviceSelection(NamedTuple):
@@ -123,9 +119,7 @@ def refuse_missing(read: ReadInventory, selection: DeviceSelection, nodes: Colle
     """Raises ServerRefusal if a device, node or driver that is named is not there."""
     found = belonging(read, selection, nodes)
     if not selection.by_node:
-        texts = [
-            f"{each}, and no allocation holds it{_hint(read, each)}" for each in missing_addresses(read, selection)
-        ]
+        texts = [f"{each}, and no allocation holds it" for each in missing_addresses(read, selection)]
     elif selection.labels:
         here = found or read.devices.claims_on(nodes)
         texts = [] if here else [f"devices of nodes with labels {selection.labels}"]
@@ -153,19 +147,3 @@ def missing_addresses(read: ReadInventory, selection: DeviceSelection) -> Iterat
             not read.inventory.usage.in_use(driver, pool, device)
         ):
             yield address
-
-
-def _hint(read: ReadInventory, address: DeviceAddress) -> str:
-    """What may have been meant by the first name that is not known; a name with another number is another thing."""
-    pools = list(read.inventory.pools.items())
-    known = (
-        {driver for (driver, _), _ in pools},
-        {pool for (driver, pool), _ in pools if driver == address.driver},
-        {name for pool, found in pools if pool == address[:2] for name in found.devices},
-    )
-    for field, name, names in zip(address._fields, address, known, strict=True):
-        if name and name not in names:
-            others = sorted(each for each in names if _NUMBERS.sub("", each) != _NUMBERS.sub("", name))
-            close = difflib.get_close_matches(name, others, 1)
-            return f"; did you mean {address._replace(**{field: close[0]})}?" if close else ""
-    return ""

@@ -130,19 +130,13 @@ def test_pool_that_other_nodes_have_too_is_tainted_device_by_device(verb: VerbRu
 
 
 @pytest.mark.parametrize(
-    ("where", "hint"),
-    [
-        ("gpu.exmaple.com", "; did you mean gpu.example.com?"),
-        ("gpu.example.com/nod-0", "; did you mean gpu.example.com/node-0?"),
-        ("gpu.example.com/node-0/gpu-7", ""),
-        ("nic.io/x/y", ""),
-    ],
+    "where", ["gpu.exmaple.com", "gpu.example.com/nod-0", "gpu.example.com/node-0/gpu-7", "nic.io/x/y"]
 )
 def test_device_that_is_not_there_is_an_error_unless_it_is_expected(
-    where: str, hint: str, verb: VerbRunner, rule_server: RuleServer
+    where: str, verb: VerbRunner, rule_server: RuleServer
 ) -> None:
     words = ["taint", where, GPU, SPEC, "--all"]
-    text = f"error: no driver publishes {where}, and no allocation holds it{hint}\n"
+    text = f"error: no driver publishes {where}, and no allocation holds it\n"
     assert verb(*words) == (1, "", text)
     assert rule_server.sent == []
     verb.output(*words, "--missing-ok")
