@@ -98,6 +98,7 @@ def _ask(
     # Late: see commands/shared/main.py.
     import asyncio  # noqa: PLC0415
 
+    from webhook.cluster.client.errors import Refused  # noqa: PLC0415
     from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
     from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
 
@@ -105,7 +106,11 @@ def _ask(
         async with Cluster(credentials_of(options)) as cluster:
             store, known = await RuleStore.of(cluster), selection.addresses
             if selection.by_node or not options.missing_ok:
-                known = await addresses_of(cluster, selection)
+                try:
+                    known = await addresses_of(cluster, selection)
+                except Refused:
+                    await store.all()  # the first that a taint needs is to be named first
+                    raise
             order = _order(options, parser, known, taints)
             return await write_taints(store, order), order
 
