@@ -135,7 +135,7 @@ class Closing:
                     text = f"{', '.join(map(str, more))} cannot be tainted: {'; '.join(lines)}"
                     return DrainSight(DrainEnd(emptied=False, text=text))
                 write_more("".join(f"{line}\n" for line in lines))
-                return DrainSight(answered=False)
+                return DrainSight()
         return self._judged(sight, read, nodes)
 
     def _judged(self, sight: DrainSight, read: ReadInventory, nodes: frozenset[str]) -> DrainSight:
