@@ -15,7 +15,7 @@ from webhook.inventory.hardware import siblings_in
 from webhook.inventory.usage import is_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from webhook.api.claims import Consumer
     from webhook.inventory.state import Inventory
@@ -78,6 +78,11 @@ def holders_of(inventory: Inventory, places: Iterable[DeviceNames], most: int = 
             more = True
             break
         found.add(key)
+    return named_holders(inventory, found, more=more)
+
+
+def named_holders(inventory: Inventory, found: Collection[str], *, more: bool = False) -> Holders:
+    """These claims as holders."""
     claims = inventory.claims
     first = [
         Holder(key, tuple([_user(each) for each in claims[key].reserved_for])) for key in nsmallest(_NAMED_MOST, found)

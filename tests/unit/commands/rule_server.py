@@ -49,6 +49,7 @@ class RuleServer(ApiServer):
             f"{GROUP}/v1/resourceslices": [bare(each) for each in slices],
             f"{GROUP}/v1/resourceclaims": [],
             NODES: [{"metadata": {"name": "node-1"}}],
+            "/api/v1/pods": [],
         }
         self.objects = {f"{GROUP}/v1": {"resources": [{"name": name} for name in SERVED]}}
         self.refusals: list[tuple[int, Any]] = []

@@ -16,7 +16,7 @@ from tests.unit.patches.reacting import Cluster, ago, make_reaction, make_signal
 from webhook.admission.closed_devices import closed_together_with_recent
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
-from webhook.commands.shared.device_reading import addresses_on, node_of_devices
+from webhook.commands.shared.node_devices import NodeDevices, NodePlacement
 from webhook.eviction.modes import Mode
 from webhook.inventory.fates import DeviceNames
 from webhook.policy.model import BreakerSettings, Share
@@ -135,7 +135,8 @@ def test_each_node_is_named_with_the_devices_that_are_not_of_another_one() -> No
     forged = pool_slice("gpu-1", "gpu-9", pool=POOL, name="a", node="mallory", generation=9)
     for slices in ((HONEST, forged), (forged, HONEST)):
         inventory = inventory_of(*slices)
-        found = [(str(address), node) for address, node in node_of_devices(inventory).items()]
+        devices = NodeDevices(inventory, NodePlacement())
+        found = [(str(address), devices.node_of(address)) for address in devices.reach]
         assert sorted(found) == [
             (f"{DRIVER}/{POOL}/gpu-0", POOL),
             (f"{DRIVER}/{POOL}/gpu-1", POOL),
@@ -147,4 +148,4 @@ def test_each_node_is_named_with_the_devices_that_are_not_of_another_one() -> No
             ({POOL, "mallory"}, [""]),
             ({"node-2"}, []),
         ):
-            assert [each.device for each in addresses_on(inventory, nodes)] == expected
+            assert [each.device for each in devices.on(nodes)] == expected

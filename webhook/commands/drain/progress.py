@@ -93,7 +93,7 @@ class DrainProgress:
     """What has happened to the pods since the last look."""
 
     def __init__(self, rules: Sequence[str]) -> None:
-        self._rules = frozenset(rules)
+        self._rules = rules
         self._known: dict[str, PodStatus] = {}
         self._summary = _summary(0, 0)
 

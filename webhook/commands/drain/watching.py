@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from webhook.commands.drain.progress import DrainEnd, DrainProgress, sight_of
 from webhook.commands.shared.main import ClusterUnreachable
 from webhook.commands.shared.output import write_more
+from webhook.commands.shared.server_errors import ServerRefusal
 from webhook.files.render import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from webhook.commands.drain.progress import DrainSight
     from webhook.commands.status.report import StatusReport
 
 _SETTLE_SECONDS: Final = 30.0
@@ -31,8 +33,13 @@ class DrainWatch(NamedTuple):
     program: str
 
 
-def watch_drain(drain: DrainWatch, look: Callable[[], StatusReport]) -> DrainEnd:
-    """How it ended; lines about pods go to standard output meanwhile."""
+def watch_drain(
+    drain: DrainWatch, look: Callable[[], StatusReport], check: Callable[[DrainSight], DrainSight]
+) -> DrainEnd:
+    """How it ended; lines about pods go to standard output meanwhile.
+
+    `check` sees whether what the worker says is all that counts, once it has done what it can.
+    """
     progress, begun = DrainProgress(drain.rules), time.monotonic()
     hints = _Hints(drain.program)
     settled_since: float | None = None
@@ -40,10 +47,13 @@ def watch_drain(drain: DrainWatch, look: Callable[[], StatusReport]) -> DrainEnd
         now = time.monotonic()
         try:
             report = look()
+            sight = sight_of(report, drain.rules)
+            sight = check(sight) if sight.settled or (sight.end and sight.end.emptied) else sight
         except ClusterUnreachable as error:
             hints.say(f"the cluster cannot be read now: {error}")
+        except ServerRefusal as refusal:
+            return DrainEnd(emptied=False, text=str(refusal))
         else:
-            sight = sight_of(report, drain.rules)
             hints.say(*report.notes)
             if write_more("".join(f"{visible(line)}\n" for line in progress.lines(report))) is not None:
                 return DrainEnd(emptied=False, text="standard output is closed")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.commands.shared.kubectl_names import type_in
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -40,11 +42,11 @@ def subject_in(words: Sequence[str]) -> ExplainSubject | None:
 
     A file of the name of a kind is named with its folder: `./pod`. Raises ValueError for a subject that is incomplete.
     """
-    kind = KINDS.get(words[0])
+    kind = KINDS.get(type_in(words[0]))
     name = "/".join(words[1:])
     if kind is None and len(words) == 1:
         word, _, name = words[0].partition("/")
-        kind = KINDS.get(word) if name else None
+        kind = KINDS.get(type_in(word)) if name else None
     if kind is None:
         return None
     if not name or len(words) > 2:

@@ -6,7 +6,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.commands.shared.device_selection import add_nodes, parse_selection
+from webhook.commands.shared.addresses import DeviceAddress
+from webhook.commands.shared.device_selection import add_nodes, belonging, nodes_of, parse_selection
 from webhook.commands.shared.flags import add_cluster, credentials_of
 from webhook.commands.shared.main import ClusterUnreachable
 from webhook.commands.shared.output import write, write_more
@@ -60,23 +61,26 @@ def _look(options: argparse.Namespace, selection: DeviceSelection) -> TaintList:
     from webhook.commands.list.taints import listed_taints, rules_not_judged, rules_without_devices  # noqa: PLC0415
     from webhook.commands.shared.device_reading import (  # noqa: PLC0415
         CLAIMS,
+        PODS,
         RULES,
         SLICES,
         ReadInventory,
-        nodes_with_labels,
         read_inventory,
     )
 
-    async def ask() -> tuple[ReadInventory, frozenset[str] | None]:
+    async def ask() -> tuple[ReadInventory, frozenset[str]]:
         async with Cluster(credentials_of(options)) as cluster:
-            labelled = await nodes_with_labels(cluster, selection.labels) if selection.labels else None
-            return await read_inventory(cluster, (SLICES, RULES, CLAIMS)), labelled
+            nodes = await nodes_of(cluster, selection)
+            wished = (RULES, CLAIMS, *((PODS,) if selection.by_node else ()))
+            return await read_inventory(cluster, (SLICES,), wished, by_node=selection.by_node), nodes
 
     with asking_server():
-        read, labelled = asyncio.run(ask())
-    nodes = frozenset(selection.nodes) if labelled is None else labelled
-    rows = listed_taints(read.inventory, untainted=options.all)
-    rows = [each for each in rows if _is_chosen(each, selection, nodes, options.namespace)]
+        read, nodes = asyncio.run(ask())
+    wanted = frozenset(belonging(read, selection, nodes))
+    rows = listed_taints(read.inventory, read.devices, untainted=options.all)
+    if selection.by_node or selection.addresses:
+        rows = [each for each in rows if any(DeviceAddress(*each.device[:part]) in wanted for part in (1, 2, 3))]
+    rows = [each for each in rows if _is_in(each, options.namespace)]
     notes = list(read.notes)
     if not selection.addresses and not selection.by_node and options.namespace is None:
         notes += [f"rule {name} selects no published device" for name in rules_without_devices(read.inventory)]
@@ -87,11 +91,7 @@ def _look(options: argparse.Namespace, selection: DeviceSelection) -> TaintList:
     return TaintList(rows, tuple(notes), datetime.now(UTC))  # noqa: TID251 -- the shell asks
 
 
-def _is_chosen(row: ListedTaint, selection: DeviceSelection, nodes: frozenset[str], namespace: str | None) -> bool:
-    if selection.addresses and not any(each.covers(*row.device) for each in selection.addresses):
-        return False
-    if selection.by_node and row.node not in nodes:
-        return False
+def _is_in(row: ListedTaint, namespace: str | None) -> bool:
     users = row.users if row.taint is None else row.affected
     return namespace is None or any(each.namespace == namespace for each in users)
 

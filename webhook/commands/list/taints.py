@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT, condition_of
 from webhook.api.taints import NO_EXECUTE
 from webhook.commands.shared.addresses import DeviceAddress
-from webhook.commands.shared.device_reading import node_of_devices
 from webhook.eviction.conditions import EVICTION, IN_TREE
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import is_published
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import DeviceTaintRule
     from webhook.api.taints import DeviceTaint, DeviceToleration
+    from webhook.commands.shared.node_devices import NodeDevices
     from webhook.inventory.state import Inventory
 
 _Names = tuple[str | None, str | None, str | None]
@@ -80,18 +80,25 @@ class ListedTaint(NamedTuple):
         return (*self.device, str(self.source), self.source.rule if self.source else "", *taint)
 
 
-def listed_taints(inventory: Inventory, *, untainted: bool = False) -> list[ListedTaint]:
-    """All taints, by device, then slices before rules, then by name; `untainted`: also devices without any."""
-    nodes, rules = node_of_devices(inventory), _RulesByName(inventory)
+def listed_taints(inventory: Inventory, devices: NodeDevices, *, untainted: bool = False) -> list[ListedTaint]:
+    """All taints, by device, then slices before rules, then by name; `untainted`: also devices without any.
+
+    Devices that an allocation holds are among them, also where no slice shows them any more.
+    """
+    rules = _RulesByName(inventory)
+    slice_of = {
+        (driver, pool, device.name): value.meta.name
+        for (driver, pool), published in inventory.pools.items()
+        for value in published.newest
+        for device in value.devices
+    }
     found: list[ListedTaint] = []
-    for (driver, pool), published in sorted(inventory.pools.items()):
-        slice_of = {device.name: value.meta.name for value in published.newest for device in value.devices}
-        for name, taints in sorted(published.devices.items()):
-            device = DeviceAddress(driver, pool, name)
-            node = nodes.get(device, "")
-            rows = [_of_slice(inventory, device, node, taint, slice_of[name]) for taint in taints]
-            rows += [_of_rule(inventory, device, node, rule) for rule in rules.on(device)]
-            found += rows or ([ListedTaint(device, node)] if untainted else [])
+    for device in sorted({DeviceAddress(*each) for each in (*slice_of, *inventory.usage.unpublished(inventory.pools))}):
+        pool, node = inventory.pools.get(device[:2]), devices.node_of(device)
+        taints = () if pool is None else pool.taints_of(device.device)
+        rows = [_of_slice(inventory, device, node, taint, slice_of[device]) for taint in taints]
+        rows += [_of_rule(inventory, device, node, rule) for rule in rules.on(device)]
+        found += rows or ([ListedTaint(device, node)] if untainted else [])
     return found
 
 

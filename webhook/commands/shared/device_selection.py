@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from webhook.commands.shared.kubectl_names import NODES, name_in, type_in
 from webhook.commands.shared.server_errors import ServerRefusal
-from webhook.commands.shared.taint_specs import split_words
+from webhook.commands.shared.taint_specs import is_taint, split_words
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterator
 
     from webhook.cluster.client.rest import Cluster
     from webhook.commands.shared.addresses import DeviceAddress
+    from webhook.commands.shared.device_reading import ReadInventory
     from webhook.config.command_line import CommandLine
 
 
@@ -25,7 +27,7 @@ class DeviceSelection(NamedTuple):
 
     @property
     def by_node(self) -> bool:
-        """Whether slices have to be read to know the devices."""
+        """Whether the cluster has to be read to know the devices."""
         return bool(self.nodes or self.labels)
 
 
@@ -36,7 +38,7 @@ def add_nodes(parser: argparse.ArgumentParser, what: str) -> None:
         action="append",
         default=[],
         metavar="N",
-        help=f"{what} all devices of this node, by the node of their slices; repeatable",
+        help=f"{what} all devices of this node, NAME or node/NAME; repeatable",
     )
     parser.add_argument(
         "-l",
@@ -49,11 +51,13 @@ def add_nodes(parser: argparse.ArgumentParser, what: str) -> None:
 
 def parse_selection(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelection, list[str]]:
     """The devices, and the words that are taints. Exits as argparse does if both or neither way is used."""
+    words, nodes = split_nodes(options.words)
     try:
-        addresses, taints = split_words(options.words)
+        addresses, taints = split_words(words)
     except ValueError as error:
         parser.error(str(error))
-    selection = DeviceSelection(tuple(dict.fromkeys(addresses)), tuple(options.node), options.selector)
+    nodes = [*[name_in(each, NODES) or each for each in options.node], *nodes]
+    selection = DeviceSelection(tuple(dict.fromkeys(addresses)), tuple(dict.fromkeys(nodes)), options.selector)
     if selection.nodes and selection.labels:
         parser.error("--node and --selector may not be given together")
     if selection.by_node and any(each.pool for each in addresses):
@@ -61,28 +65,85 @@ def parse_selection(options: argparse.Namespace, parser: CommandLine) -> tuple[D
     return selection, taints
 
 
+def split_nodes(words: list[str]) -> tuple[list[str], list[str]]:
+    """All other words, and the names of nodes in `node/NAME` and, as after `kubectl taint`, `nodes NAME`."""
+    if len(words) > 1 and type_in(words[0]) in NODES:
+        words = [each if "/" in each or is_taint(each) else f"node/{each}" for each in words[1:]]
+    nodes = [name_in(each, NODES) for each in words]
+    return [each for each, node in zip(words, nodes, strict=True) if not node], [each for each in nodes if each]
+
+
+async def nodes_of(cluster: Cluster, selection: DeviceSelection) -> frozenset[str]:
+    """The names of the nodes that are meant. Raises ClusterError."""
+    # Late: see commands/shared/main.py.
+    from webhook.commands.shared.device_reading import labels_of_nodes  # noqa: PLC0415
+
+    return frozenset(await labels_of_nodes(cluster, selection.labels) if selection.labels else selection.nodes)
+
+
 async def addresses_of(cluster: Cluster, selection: DeviceSelection) -> tuple[DeviceAddress, ...]:
-    """The devices. Raises ClusterError, and ServerRefusal if the nodes have none."""
+    """The devices. Raises ClusterError, and ServerRefusal if anything that is named is not there."""
+    # Late: see commands/shared/main.py.
+    from webhook.commands.shared.device_reading import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
+
+    if selection.by_node:
+        nodes = await nodes_of(cluster, selection)
+        read = await read_inventory(cluster, (SLICES, CLAIMS, PODS), by_node=True)
+        refuse_missing(read, selection, nodes)
+        found = belonging(read, selection, nodes)
+        if not found:
+            claims = ", ".join(read.devices.claims_on(nodes))
+            raise ServerRefusal(f"error: other nodes can use all that is in use there, by admin access: {claims}")
+        return found
+    read = await read_inventory(cluster, (SLICES,))
+    if any(missing_addresses(read, selection)):
+        read = await read_inventory(cluster, (SLICES, CLAIMS))
+    refuse_missing(read, selection)
+    return selection.addresses
+
+
+def belonging(
+    read: ReadInventory, selection: DeviceSelection, nodes: Collection[str] = ()
+) -> tuple[DeviceAddress, ...]:
+    """The devices that are meant, of those that were read where nodes are named."""
     if not selection.by_node:
         return selection.addresses
-    # Late: see commands/shared/main.py.
-    from webhook.commands.shared.device_reading import (  # noqa: PLC0415
-        SLICES,
-        addresses_on,
-        nodes_with_labels,
-        read_inventory,
-    )
-
-    nodes = await nodes_with_labels(cluster, selection.labels) if selection.labels else frozenset(selection.nodes)
-    inventory = (await read_inventory(cluster, (SLICES,))).inventory
-    found = of_drivers(addresses_on(inventory, nodes), selection.addresses)
-    if not found:
-        which = f"with labels {selection.labels}" if selection.labels else ", ".join(selection.nodes)
-        raise ServerRefusal(f"error: no driver publishes devices of nodes {which}")
-    return found
+    drivers = {each.driver for each in selection.addresses}
+    return tuple(each for each in read.devices.on(nodes) if not drivers or each.driver in drivers)
 
 
-def of_drivers(found: Iterable[DeviceAddress], drivers: tuple[DeviceAddress, ...]) -> tuple[DeviceAddress, ...]:
-    """Those of the named drivers; all if none is named."""
-    names = {each.driver for each in drivers}
-    return tuple(each for each in found if not names or each.driver in names)
+# --- names that match nothing -------------------------------------------------------------------
+
+
+def refuse_missing(read: ReadInventory, selection: DeviceSelection, nodes: Collection[str] = ()) -> None:
+    """Raises ServerRefusal if a device, node or driver that is named is not there."""
+    found = belonging(read, selection, nodes)
+    if not selection.by_node:
+        texts = [f"{each}, and no allocation holds it" for each in missing_addresses(read, selection)]
+    elif selection.labels:
+        here = found or read.devices.claims_on(nodes)
+        texts = [] if here else [f"devices of nodes with labels {selection.labels}"]
+    else:
+        shared = frozenset[str]().union(*read.devices.reach.values()) if found else frozenset[str]()
+        missing = [
+            each
+            for each in selection.nodes
+            if each not in shared and not belonging(read, selection, {each}) and not read.devices.claims_on({each})
+        ]
+        texts = [f"devices of nodes {', '.join(missing)}"] if missing else []
+    if texts:
+        raise ServerRefusal("\n".join(f"error: no driver publishes {each}" for each in texts))
+    drivers = {each.driver for each in found}
+    if absent := [each.driver for each in selection.addresses if each.driver not in drivers]:
+        raise ServerRefusal(f"error: {', '.join(absent)} has no device on the nodes that are named")
+
+
+def missing_addresses(read: ReadInventory, selection: DeviceSelection) -> Iterator[DeviceAddress]:
+    """Those of the named devices that no slice shows and no allocation has."""
+    for address in selection.addresses:
+        driver, pool, device = address.driver, address.pool or None, address.device or None
+        shown = (each for _, found in read.inventory.pools.selected(driver, pool) for each in found.slices.values())
+        if not any(device is None or device in [each.name for each in value.devices] for value in shown) and (
+            not read.inventory.usage.in_use(driver, pool, device)
+        ):
+            yield address

@@ -37,9 +37,14 @@ class TaintPattern(NamedTuple):
         return f"{self.key}:{self.effect}" if self.effect else self.key
 
 
+def is_taint(word: str) -> bool:
+    """Whether a word is a taint: it contains `:` or `=`, or ends in `-`."""
+    return bool(_MARKS & set(word)) or word.endswith(_MINUS)
+
+
 def split_words(words: list[str]) -> tuple[list[DeviceAddress], list[str]]:
-    """Devices, and taints as they were written: these contain `:` or `=`, or end in `-`. Raises ValueError."""
-    taints = [word for word in words if _MARKS & set(word) or word.endswith(_MINUS)]
+    """Devices, and taints as they were written. Raises ValueError."""
+    taints = list(filter(is_taint, words))
     addresses = []
     for word in words:
         if word not in taints:

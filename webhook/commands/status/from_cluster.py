@@ -9,6 +9,7 @@ from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.owners import POD_GROUPS
 from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.cluster.cache.discovery import served_version
+from webhook.cluster.cache.server_version import read_facts
 from webhook.cluster.client.errors import NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import config_map_of, listed
 from webhook.cluster.client.rest import Cluster, path_of
@@ -104,6 +105,7 @@ async def _read(cluster: Cluster, config_map: NamespacedName | None) -> ClusterS
                 continue
             for each in found:
                 objects.add(each)
+        objects.inventory.servers = await read_facts(cluster)
         policy = None
         if config_map is not None:
             try:

@@ -13,6 +13,7 @@ from webhook.commands.shared.flags import (
     refuse_stdin_twice,
     use_color,
 )
+from webhook.commands.shared.kubectl_names import NODES, RULES, name_in, type_in
 from webhook.commands.shared.main import USAGE
 from webhook.commands.shared.output import write
 from webhook.commands.status.command import INTERVAL_SECONDS
@@ -40,6 +41,9 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         parser.error("--interval has no effect without --watch")
     if options.time is not None and not options.dump:
         parser.error("--time has no effect without --dump")
+    if len(options.names) > 1 and type_in(options.names[0]) in RULES:
+        del options.names[0]
+    options.names = [name_in(each, RULES) or each for each in options.names]
     first = look(options)
     unknown = _unknown(options.names, first)
     if unknown:
@@ -59,7 +63,9 @@ def _unknown(names: Sequence[str], report: StatusReport) -> list[str]:
     known = [line.name for line in report.lines]
     texts = []
     for name in names:
-        if name not in known:
+        if node := name_in(name, NODES):
+            texts.append(f"{name} is a node: list --node={node} shows what taints its devices")
+        elif name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             texts.append(f"there is no DeviceTaintRule {name!r}, and no driver of that name taints devices{hint}")

@@ -84,6 +84,8 @@ def _read(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelec
         taints = list(dict.fromkeys(map(as_taint_spec, words)))
     except ValueError as error:
         parser.error(str(error))
+    if len({(each.key, each.effect) for each in taints}) < len(taints):
+        parser.error("the same key and effect may not be given with several values")
     other = next((each.effect for each in taints if each.effect != NO_SCHEDULE), None)
     if options.evict and other is not None:
         parser.error(f"--evict goes with effect {NO_SCHEDULE}, not {other}: the eviction worker empties such devices")
@@ -96,13 +98,21 @@ def _ask(
     # Late: see commands/shared/main.py.
     import asyncio  # noqa: PLC0415
 
+    from webhook.cluster.client.errors import Refused  # noqa: PLC0415
     from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
     from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
 
     async def ask() -> tuple[list[TaintResult], TaintOrder]:
         async with Cluster(credentials_of(options)) as cluster:
-            order = _order(options, parser, await addresses_of(cluster, selection), taints)
-            return await write_taints(await RuleStore.of(cluster), order), order
+            store, known = await RuleStore.of(cluster), selection.addresses
+            if selection.by_node or not options.missing_ok:
+                try:
+                    known = await addresses_of(cluster, selection)
+                except Refused:
+                    await store.all()  # the first that a taint needs is to be named first
+                    raise
+            order = _order(options, parser, known, taints)
+            return await write_taints(store, order), order
 
     return asyncio.run(ask())
 
@@ -168,6 +178,7 @@ def command_line() -> CommandLine:
     add("--all", action="store_true", help="taint every device of a DRIVER/POOL or DRIVER that is named")
     add_nodes(parser, "taint")
     add("--overwrite", action="store_true", help="change rules that set the same key and effect on these devices")
+    add("--missing-ok", action="store_true", help="also taint devices that are neither published nor allocated yet")
     _add_annotations(parser)
     add(
         "--confirm",

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from webhook.commands.shared.addresses import DeviceAddress
+from webhook.commands.shared.device_selection import belonging, refuse_missing
+from webhook.commands.shared.server_errors import ServerRefusal
 from webhook.files.render import visible
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.matching import selects
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
-    from webhook.commands.shared.addresses import DeviceAddress
+    from webhook.commands.shared.device_reading import ReadInventory
+    from webhook.commands.shared.device_selection import DeviceSelection
     from webhook.commands.shared.rule_objects import StoredTaintRule
     from webhook.commands.shared.taint_specs import TaintPattern
     from webhook.inventory.state import Inventory
@@ -45,6 +50,35 @@ def choose(
     return UntaintChoice(
         address, pattern, tuple(each for each in exact if not each.maker), tuple(map(visible, staying))
     )
+
+
+def choose_on_nodes(
+    selection: DeviceSelection,
+    nodes: Collection[str],
+    patterns: Sequence[TaintPattern],
+    stored: Sequence[StoredTaintRule],
+    read: ReadInventory,
+) -> list[UntaintChoice]:
+    """What to delete on nodes: of each pattern the rules that there are; all addresses if there are none.
+
+    A pool that has a node's name is that node's, also if its driver publishes nothing any more. Raises ServerRefusal.
+    """
+    drivers = {each.driver for each in selection.addresses}
+    here = {*belonging(read, selection, nodes)}
+    for rule in stored:
+        names = DeviceNames.of(rule.rule.selector)
+        if names.driver is None or names.pool not in nodes or names.driver not in (drivers or {names.driver}):
+            continue
+        if not any(read.inventory.pools.selected(names.driver, names.pool)):
+            here.add(DeviceAddress(*[part or "" for part in names]))
+    if not here:
+        refuse_missing(read, selection, nodes)
+        raise ServerRefusal(f'error: taint "{patterns[0]}" not found on {", ".join(sorted(nodes))}')
+    choices = []
+    for pattern in patterns:
+        found = [choose(each, pattern, stored, read.inventory) for each in sorted(here)]
+        choices += [each for each in found if each.rules] or found
+    return choices
 
 
 def _other_rule(address: DeviceAddress, stored: StoredTaintRule) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, addresses_of, parse_selection
+from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, nodes_of, parse_selection
 from webhook.commands.shared.flags import add_cluster, credentials_of
 from webhook.commands.shared.output import write
 from webhook.commands.shared.rule_objects import NAME
@@ -82,28 +82,36 @@ def _ask(
 async def _untaint(
     cluster: Cluster, selection: DeviceSelection, patterns: Sequence[TaintPattern], dry_run: DryRun
 ) -> tuple[list[UntaintChoice], list[RemovedRule]]:
-    """All of it, or nothing if there is no rule for one of the taints."""
+    """All of it, or nothing if there is no rule for one of the taints, or the server refuses a deletion."""
     # Late: see commands/shared/main.py.
     from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
-    from webhook.commands.shared.device_reading import SLICES, read_inventory  # noqa: PLC0415
+    from webhook.commands.shared.device_reading import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
     from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
-    from webhook.commands.untaint.choice import choose  # noqa: PLC0415
+    from webhook.commands.untaint.choice import choose, choose_on_nodes  # noqa: PLC0415
     from webhook.commands.untaint.removal import RemovedRule, remove  # noqa: PLC0415
 
-    addresses = await addresses_of(cluster, selection)
     store = await RuleStore.of(cluster)
     stored = await store.all()
-    try:
-        inventory = (await read_inventory(cluster, (SLICES,))).inventory
-    except ClusterError:
-        inventory = None  # they only explain what stays
-    choices = [choose(address, pattern, stored, inventory) for address in addresses for pattern in patterns]
+    if selection.by_node:
+        nodes = await nodes_of(cluster, selection)
+        read = await read_inventory(cluster, (SLICES,), (CLAIMS, PODS), by_node=True)
+        choices = choose_on_nodes(selection, nodes, patterns, stored, read)
+    else:
+        try:
+            inventory = (await read_inventory(cluster, (SLICES,))).inventory
+        except ClusterError:
+            inventory = None  # they only explain what stays
+        choices = [choose(each, pattern, stored, inventory) for each in selection.addresses for pattern in patterns]
     refusals = [each.refusal for each in choices if each.refusal]
     if refusals:
         raise ServerRefusal("\n".join(refusals))
     chosen = {each.rule.meta.name: each for choice in choices for each in choice.rules}.values()
     if dry_run is DryRun.CLIENT:
         return choices, [RemovedRule(each) for each in chosen]
+    if len(chosen) > 1 and dry_run is DryRun.NONE:
+        rehearsed = [await remove(store, each, dry_run=True) for each in chosen]
+        if any(each.refusal for each in rehearsed):
+            return choices, [each for each in rehearsed if each.refusal]
     return choices, [await remove(store, each, dry_run=dry_run is DryRun.SERVER) for each in chosen]
 
 

@@ -17,6 +17,8 @@ from webhook.commands.shared.confirmations import (
     needed_text,
     texts_by_rule,
 )
+from webhook.commands.shared.device_selection import split_nodes
+from webhook.commands.shared.kubectl_names import NODES, RULES, name_in
 from webhook.commands.shared.rule_objects import WantedRule
 from webhook.commands.shared.taint_specs import (
     TaintPattern,
@@ -247,3 +249,21 @@ def test_command_that_confirms_several_rules_names_them_and_keeps_other_texts() 
 )
 def test_ages_are_kubectls(seconds: int, text: str) -> None:
     assert human_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("word", "node", "rule"),
+    [
+        *[(f"{each}/x", "x", "") for each in ("node", "nodes", "no", "Node", "NODES", "nodes.v1", "nodes.v1.")],
+        *[(f"devicetaintrule{each}/x", "", "x") for each in ("", "s", ".resource.k8s.io", "s.v1beta2.resource.k8s.io")],
+        *[(each, "", "") for each in ("x", "node", "node/", "node/a/b", "gpu.example.com/x", "nodes.example.com/x")],
+    ],
+)
+def test_names_are_read_as_kubectl_writes_them(word: str, node: str, rule: str) -> None:
+    assert (name_in(word, NODES), name_in(word, RULES)) == (node, rule)
+
+
+def test_nodes_are_taken_from_among_other_words() -> None:
+    assert split_nodes(["nic.io", "node/a", "k:None"]) == (["nic.io", "k:None"], ["a"])
+    assert split_nodes(["nodes", "a", "no/b", "k=v:None", "k-"]) == (["k=v:None", "k-"], ["a", "b"])
+    assert split_nodes(["nodes"]) == (["nodes"], [])

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from tests.unit.commands.api_server import bare
+from tests.unit.commands.preview_runner import used
 from tests.unit.commands.rule_server import ECC, GROUP, NODES, RULES, SERVED, rule_on, status
 from tests.unit.commands.standing_clock import Then
 from webhook.commands.taint import command as taint
@@ -125,6 +127,41 @@ def test_pool_that_other_nodes_have_too_is_tainted_device_by_device(verb: VerbRu
         each["spec"]["pool"] = {"name": "shared", "generation": 1, "resourceSliceCount": 2}
         each["spec"]["devices"] = [{"name": f"gpu-{number}"}]
     assert verb.output("taint", "--node", "node-1", SPEC).startswith("gpu.example.com/shared/gpu-1 tainted by ")
+
+
+@pytest.mark.parametrize(
+    "where", ["gpu.exmaple.com", "gpu.example.com/nod-0", "gpu.example.com/node-0/gpu-7", "nic.io/x/y"]
+)
+def test_device_that_is_not_there_is_an_error_unless_it_is_expected(
+    where: str, verb: VerbRunner, rule_server: RuleServer
+) -> None:
+    words = ["taint", where, GPU, SPEC, "--all"]
+    text = f"error: no driver publishes {where}, and no allocation holds it\n"
+    assert verb(*words) == (1, "", text)
+    assert rule_server.sent == []
+    verb.output(*words, "--missing-ok")
+    assert len(rule_server.rules) == 2
+
+
+def test_device_that_only_an_allocation_has_can_be_tainted(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.collections[f"{GROUP}/v1/resourceclaims"] = [bare(used("a", "gone/gpu-7"))]
+    verb.output("taint", "gpu.example.com/gone/gpu-7", SPEC)
+    assert verb("taint", "gpu.example.com/gone/gpu-8", SPEC)[0] == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["node/node-1"], ["nodes", "node-1"], ["--node=no/node-1"], ["Node/node-1", "gpu.example.com"]],
+)
+def test_node_is_named_as_kubectl_does(words: list[str], verb: VerbRunner) -> None:
+    assert verb.output("taint", *words, SPEC).startswith("gpu.example.com/node-1 tainted by ")
+
+
+def test_one_of_several_names_that_is_wrong_is_an_error(verb: VerbRunner, rule_server: RuleServer) -> None:
+    for words in (["--node=node-0", "--node=node-9"], ["--node=node-0", "gpu.example.com", "nic.example.com"]):
+        assert verb("taint", *words, SPEC)[0] == 1
+    assert verb("taint", GPU, f"{ECC}=a:NoSchedule", f"{ECC}=b:NoSchedule")[0] == 2
+    assert rule_server.sent == []
 
 
 # --- a taint that is there already --------------------------------------------------------------

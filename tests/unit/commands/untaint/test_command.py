@@ -173,6 +173,33 @@ def test_nothing_is_deleted_if_one_of_several_is_not_found(verb: VerbRunner, rul
     assert set(rule_server.rules) == {"firmware"}
 
 
+def test_nothing_is_deleted_if_the_server_refuses_one_of_several(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.keep(rule_on("a", key="a"), rule_on("b", key="b"))
+    rule_server.refusals = [(200, {"kind": "Status"}), status(403, "Forbidden", "not yours")]
+    code, output, _ = verb("untaint", GPU, "a-", "b-")
+    assert (code, output, set(rule_server.rules)) == (1, "", {"a", "b"})
+
+
+def test_node_whose_driver_publishes_nothing_any_more_is_opened(verb: VerbRunner, rule_server: RuleServer) -> None:
+    gone = {"driver": "nic.example.com", "pool": "node-1"}
+    rule_server.keep(rule_on("gone", selector=gone), rule_on("other", selector={**gone, "pool": "node-0"}))
+    rule_server.collections[SLICES] = []
+    verb.output("untaint", "nodes", "node-1", ECC)
+    assert set(rule_server.rules) == {"other"}
+    assert verb("untaint", "--node", "node-1", ECC)[::2] == (1, "error: no driver publishes devices of nodes node-1\n")
+
+
+def test_pool_of_a_node_that_was_not_tainted_does_not_stand_in_the_way(
+    verb: VerbRunner, rule_server: RuleServer
+) -> None:
+    other = make_slice(driver="nic.example.com", pool="node-1", node_name="node-1", meta=make_meta("nic"))
+    rule_server.collections[SLICES].append(bare(other))
+    rule_server.keep(rule_on("firmware", selector={"driver": "gpu.example.com", "pool": "node-1"}))
+    assert verb("untaint", "--node=node-1", ECC, "--dry-run=client")[0] == 0
+    assert verb("untaint", "--node=node-1", f"{ECC}-", "b-")[0] == 1
+    assert set(rule_server.rules) == {"firmware"}
+
+
 # --- while it is deleted ------------------------------------------------------------------------
 
 
