@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.meta import GROUP, SERVED_VERSIONS
 from webhook.cluster.cache.discovery import served_version
+from webhook.cluster.cache.server_version import read_facts
 from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.errors import NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed
@@ -134,6 +135,7 @@ async def _read(cluster: Cluster, config_map: NamespacedName | None, namespace: 
         for resource in RESOURCES:
             await reading.read(resource)
         await reading.read_classes()
+        reading.objects.inventory.servers = await read_facts(cluster)
         if config_map is not None:
             try:
                 policy = await config_map_of(cluster, config_map)
