@@ -124,7 +124,10 @@ class PodEvictor:
         ended = [attempt for attempt in prepared if attempt is not None]
         left = [plan for plan, attempt in zip(batch, prepared, strict=True) if attempt is None]
         whole = all(attempt.outcome is not None and attempt.outcome.gone for attempt in ended)
-        steps = self._steps(left) if whole else None  # all of this took time
+        gate = self._core.gate
+        gate.needed_by(left)
+        short = len(batch) > 1 and any(map(gate.shortage, left))
+        steps = self._steps(left) if whole and not short else None  # all of this took time
         if steps is None:
             return [*ended, *[Attempt(plan) for plan in left]]
         for plan in left:
@@ -188,7 +191,7 @@ class PodEvictor:
             try:
                 if not await writer.prepare(pod, delete=step.delete, unsure=plan.doubt is not None):
                     return _evicted_before(Attempt(plan))
-                budgeted = not step.delete and self._core.gate.limit_of(plan) is not None
+                budgeted = not step.delete and (plan.blocked or self._core.gate.budgeted(plan))
                 plan.was_read = budgeted or plan.conflicts >= _CONFLICTS_MOST
                 outcome = await writer.read(pod) if plan.was_read else None
             finally:
