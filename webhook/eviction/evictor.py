@@ -124,11 +124,10 @@ class PodEvictor:
         ended = [attempt for attempt in prepared if attempt is not None]
         left = [plan for plan, attempt in zip(batch, prepared, strict=True) if attempt is None]
         whole = all(attempt.outcome is not None and attempt.outcome.gone for attempt in ended)
-        gate = self._core.gate
-        gate.needed_by(left)
-        short = len(batch) > 1 and any(map(gate.shortage, left))
-        steps = self._steps(left) if whole and not short else None  # all of this took time
-        if steps is None:
+        steps = self._steps(left) if whole else None  # all of this took time
+        asked = [plan for plan, step in zip(left, steps or (), strict=False) if not step.delete]
+        self._core.gate.needed_by(asked)  # a pod may need a disruption by now that did not
+        if steps is None or (len(batch) > 1 and any(map(self._core.gate.shortage, asked))):
             return [*ended, *[Attempt(plan) for plan in left]]
         for plan in left:
             self._core.returns.begin(plan.pod)
