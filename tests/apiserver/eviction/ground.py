@@ -85,6 +85,19 @@ class Ground:
         names = [f"pod-{number:03}" for number in range(count)]
         self.client.each(lambda name: self.admit(name, seconds=seconds), names, threads=_THREADS)
 
+    def fail(self, *pods: str) -> None:
+        """These run, and are ready no longer."""
+
+        def ready() -> bool:
+            found = [each for each in self.client.get(self.pods).items if each["metadata"]["name"] in pods]
+            told = [each for pod in found for each in pod["status"].get("conditions", ()) if each["type"] == "Ready"]
+            return [each["status"] for each in told] == ["True"] * len(pods)
+
+        wait_until(ready, "they are ready", seconds=SOON_SECONDS, every=0.2)
+        for pod in pods:
+            failing = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+            _ = self.client.patch(f"{self.pods}/{pod}/status", failing).object
+
     def let_go(self, pod: str) -> None:
         """It stays no longer."""
         _ = self.client.patch(f"{self.pods}/{pod}", {"metadata": {"finalizers": None}}).object
@@ -97,15 +110,16 @@ class Ground:
         patch = {"metadata": {"annotations": {HOLD: why}}}
         _ = self.client.patch(path("v1", "namespaces", name=self.name), patch).object
 
-    def budget(self, **spec: Any) -> None:
-        """A PodDisruptionBudget for everybody here, which is in force when it returns."""
+    def budget(self, *, failing: int = 0, **spec: Any) -> None:
+        """A PodDisruptionBudget for everybody here, which is in force when it returns; `failing`: pods not ready."""
         budgets = path("policy/v1", "poddisruptionbudgets", namespace=self.name)
         spec = {"selector": {"matchLabels": {"app": self.name}}, **spec}
         _ = self.client.create(budgets, {"metadata": {"name": "budget"}, "spec": spec}).object
 
         def in_force() -> bool:
             status = self.client.get(f"{budgets}/budget").object["status"]
-            return bool(status.get("observedGeneration")) and status["currentHealthy"] >= status["expectedPods"] > 0
+            known = bool(status.get("observedGeneration"))
+            return known and bool(0 < status["expectedPods"] == status["currentHealthy"] + failing)
 
         wait_until(in_force, "the budget is known", seconds=SOON_SECONDS, every=0.2)
 
