@@ -179,6 +179,17 @@ def test_unit_needs_a_disruption_of_each_budget_that_guards_a_member(other: int,
     assert sorted(world.evicted) == gone
 
 
+def test_unit_waits_no_longer_for_a_member_that_ends() -> None:
+    world = ring("annotation", "ready", "ready")
+    keeping(world, 1)
+    world.add(rule())
+    world.settle()
+    assert world.evicted == []
+    world.change(world.pod("a"), structs.replace(world.pod("a"), phase="Failed", ready=False))
+    world.settle()
+    assert world.evicted == ["b"]
+
+
 @pytest.mark.parametrize("kind", ["alone", "annotation", "claim"])
 def test_parked_pod_that_is_not_ready_any_more_goes_at_once(kind: str) -> None:
     world = ring(kind, "ready", *(["unready"] if kind != "alone" else []))
