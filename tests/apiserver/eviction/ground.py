@@ -27,6 +27,7 @@ Json = dict[str, Any]
 NODE: Final = "node-of-single-pods"
 RATE: Final = "devicetaint.io/evictions-per-second"
 HOLD: Final = "devicetaint.io/hold"
+GANG: Final = "devicetaint.io/gang"
 _FINALIZER: Final = "example.com/stays"
 _THREADS: Final = 8
 CONTAINER: Final = {"name": "c", "image": "none"}
@@ -54,7 +55,14 @@ class Ground:
     # --- pods ------------------------------------------------------------------------------------
 
     def admit(
-        self, name: str, *, seconds: int | None = None, priority_class: str = "", stays: bool = False, hold: str = ""
+        self,
+        name: str,
+        *,
+        seconds: int | None = None,
+        priority_class: str = "",
+        stays: bool = False,
+        hold: str = "",
+        gang: str = "",
     ) -> None:
         """A running pod with the device of its name, which tolerates taints for so many seconds.
 
@@ -68,7 +76,7 @@ class Ground:
         _ = self.client.create(claims, claim).object
         metadata: Json = {"name": name, "labels": {"app": self.name}}
         metadata |= {"finalizers": [_FINALIZER]} if stays else {}
-        metadata |= {"annotations": {HOLD: hold}} if hold else {}
+        metadata["annotations"] = {name: text for name, text in ((HOLD, hold), (GANG, gang)) if text}
         spec = pod_spec_of({"resourceClaimName": name}) | {"nodeName": NODE}
         spec |= {"priorityClassName": priority_class} if priority_class else {}
         pod = self.client.create(self.pods, {"metadata": metadata, "spec": spec}).object

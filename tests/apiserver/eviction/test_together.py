@@ -297,7 +297,6 @@ def _released(ground: Ground) -> bool:
 
 # --- pods that are not ready ---------------------------------------------------------------------
 
-GANG: Final = "devicetaint.io/gang"
 PAIR: Final = ("pod-000", "pod-001")
 
 
@@ -328,9 +327,8 @@ def gang_needs_a_disruption_for_the_member_that_is_ready(stage: Stage) -> Iterat
 
 def _pair(ground: Ground) -> Ground:
     """With two pods of one gang."""
-    ground.crowd(2)
     for pod in PAIR:
-        _ = ground.client.patch(f"{ground.pods}/{pod}", {"metadata": {"annotations": {GANG: "ring"}}}).object
+        ground.admit(pod, gang="ring")
     return ground
 
 
