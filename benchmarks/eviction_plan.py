@@ -125,13 +125,12 @@ class Cluster:
     async def write_event(self, _event: EvictionEvent) -> None:
         """Heard."""
 
-    def select(self, _pod: Pod) -> tuple[str, ...]:
+    def select(self, _pod: Pod) -> tuple[()]:
         """No pod has a budget."""
         return ()
 
-    def allowed(self, _namespace: str, _name: str) -> int | None:
+    def find(self, _namespace: str, _name: str) -> None:
         """There is no budget."""
-        return None
 
     def hold_of(self, _namespace: str) -> str | None:
         """Nor holds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -10,15 +11,19 @@ import pytest
 
 from tests.apiserver.looping import run
 from tests.controlplane.client import path
+from webhook.api.budgets import decode_budget, needs_disruption
+from webhook.api.decode import Reader
+from webhook.api.pods import decode_pod
 from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.errors import Unavailable, is_disruption_budget
 from webhook.cluster.client.rest import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tests.controlplane.client import Client
     from tests.controlplane.plane import ControlPlane
+    from webhook.api.budgets import DisruptionBudget
 
 pytestmark = pytest.mark.apiserver
 
@@ -123,3 +128,111 @@ def _without_version(pod: Json) -> Json:
     """The pod without what each write to it changes."""
     metadata = {key: value for key, value in pod["metadata"].items() if key not in {"resourceVersion", "managedFields"}}
     return {**pod, "metadata": metadata}
+
+
+# --- which pods need a disruption ----------------------------------------------------------------
+
+PHASES: Final = ("Pending", "Running", "Unknown", "Succeeded", "Failed")
+ENDING: Final = "ending"
+"""A pod that runs, and is being deleted."""
+READY: Final = ("True", "False", "Unknown", None)
+"""Status of the condition; None: there is no such condition."""
+POLICIES: Final = (None, "IfHealthyBudget", "AlwaysAllow")
+HEALTH: Final = {"below": (1, 2), "at": (2, 2), "above": (3, 2), "nothing desired": (1, 0), "nothing at all": (0, 0)}
+"""currentHealthy and desiredHealthy."""
+ALLOWED: Final = (0, 1)
+
+
+class Crowd(NamedTuple):
+    """A namespace with a pod in each state."""
+
+    client: Client
+    name: str
+
+    @property
+    def pods(self) -> str:
+        return path("v1", "pods", namespace=self.name)
+
+    @property
+    def budgets(self) -> str:
+        return path("policy/v1", "poddisruptionbudgets", namespace=self.name)
+
+    def admit(self, state: tuple[str, str | None]) -> None:
+        (phase, ready), name = state, "-".join(map(str, state)).lower()
+        spec = {"nodeName": "nowhere", "terminationGracePeriodSeconds": GRACE_SECONDS}
+        spec["containers"] = [{"name": "c", "image": "none"}]
+        _ = self.client.create(self.pods, {"metadata": {"name": name, "labels": {"app": "all"}}, "spec": spec}).object
+        conditions = [] if ready is None else [{"type": "Ready", "status": ready}]
+        status = {"phase": "Running" if phase == ENDING else phase, "conditions": conditions}
+        _ = self.client.patch(f"{self.pods}/{name}/status", {"status": status}).object
+        if phase == ENDING:
+            _ = self.client.delete(f"{self.pods}/{name}").object
+
+    def process(self, budget: str, *, allowed: int, health: str, late: bool) -> None:
+        """As the disruption controller writes it, or wrote it of the generation before."""
+        healthy, desired = HEALTH[health]
+        generation = self.client.get(f"{self.budgets}/{budget}").object["metadata"]["generation"]
+        status = {"observedGeneration": generation - late, "disruptionsAllowed": allowed}
+        status |= {"currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": healthy}
+        _ = self.client.patch(f"{self.budgets}/{budget}/status", {"status": status}).object
+
+    def differences(self) -> list[str]:
+        """Pods of which the Eviction API and we say different things."""
+        budgets = [decode_budget(Reader.of(each, [])) for each in self.client.get(self.budgets).items]
+        listed = self.client.get(self.pods).items
+        return [text for each in self.client.each(lambda pod: self._difference(pod, budgets), listed) for text in each]
+
+    def _difference(self, obj: Json, budgets: list[DisruptionBudget]) -> Iterable[str]:
+        pod, name = decode_pod(Reader.of(obj, [])), obj["metadata"]["name"]
+        found = [each for each in budgets if each.selector is not None and each.selector.matches(dict(pod.labels))]
+        goes = not needs_disruption(pod, found) or (len(found) == 1 and (found[0].allowed or 0) > 0)
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        reply = self.client.create(f"{self.pods}/{name}/eviction", eviction, dry_run=True)
+        if goes is not (reply.ok and reply.object.get("status") == "Success"):
+            yield f"{name}: {reply.code} {reply.body}, {'goes' if goes else 'stays'} by our own count"
+
+
+@pytest.fixture(scope="module")
+def crowd(plane: ControlPlane) -> Iterator[Crowd]:
+    it = Crowd(plane.client, f"crowd-{uuid.uuid4().hex[:8]}")
+    _ = it.client.create(path("v1", "namespaces"), {"metadata": {"name": it.name}}).object
+    it.client.each(it.admit, itertools.product((*PHASES, ENDING), READY))
+    yield it
+    it.client.request("DELETE", it.pods, {"gracePeriodSeconds": 0})
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_eviction_api_and_we_agree_which_pods_need_a_disruption(crowd: Crowd, policy: str | None) -> None:
+    spec = {"minAvailable": 2, "selector": {"matchLabels": {"app": "all"}}}
+    spec |= {"unhealthyPodEvictionPolicy": policy} if policy else {}
+    _ = crowd.client.create(crowd.budgets, {"metadata": {"name": "keep"}, "spec": spec}).object
+    try:
+        found = {"not processed": crowd.differences()}
+        for allowed, health, late in itertools.product(ALLOWED, HEALTH, (False, True)):
+            crowd.process("keep", allowed=allowed, health=health, late=late)
+            found[f"allows {allowed}, {health}, {late=}"] = crowd.differences()
+        assert {state: texts for state, texts in found.items() if texts} == {}
+    finally:
+        crowd.client.delete(f"{crowd.budgets}/keep")
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+@pytest.mark.parametrize(
+    "selectors",
+    [[{}], [None], [{}, None], [{}, {}], [{}, {"matchLabels": {"app": "other"}}]],
+    ids=["empty", "none", "empty and none", "two", "one of two"],
+)
+def test_eviction_api_and_we_agree_on_budgets_that_select_all_or_none_or_are_several(
+    crowd: Crowd, selectors: list[Json | None], allowed: int
+) -> None:
+    names = [f"budget-{number}" for number in range(len(selectors))]
+    try:
+        for name, selector in zip(names, selectors, strict=True):
+            spec = {"minAvailable": 2, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
+            spec |= {} if selector is None else {"selector": selector}
+            _ = crowd.client.create(crowd.budgets, {"metadata": {"name": name}, "spec": spec}).object
+            crowd.process(name, allowed=allowed, health="at", late=False)
+        assert crowd.differences() == []
+    finally:
+        for name in names:
+            crowd.client.delete(f"{crowd.budgets}/{name}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
+from webhook.api.budgets import needs_disruption
 from webhook.eviction.limits import BudgetLimit
 
 if TYPE_CHECKING:
@@ -75,11 +76,10 @@ class BudgetGate:
         return len(self._gates)
 
     def limit_of(self, plan: PodPlan) -> BudgetLimit | None:
-        """The budgets of a pod; None if it has none and was never refused."""
-        namespace = plan.pod.meta.namespace
-        names = self._budgets.select(plan.pod)
-        if names:
-            return BudgetLimit(namespace, names)
+        """The budgets of a pod that it needs a disruption of; None if it needs none and was never refused."""
+        namespace, budgets = plan.pod.meta.namespace, self._budgets.select(plan.pod)
+        if needs_disruption(plan.pod, budgets):
+            return BudgetLimit(namespace, tuple([each.meta.name for each in budgets]))
         return BudgetLimit(namespace, (), plan.uid) if plan.blocked else None
 
     def budgeted(self, plan: PodPlan) -> bool:
@@ -88,7 +88,7 @@ class BudgetGate:
 
     def blocks(self, plans: Sequence[PodPlan], now: float) -> BudgetLimit | None:
         """The budgets that keep these pods, which go together, from asking now, or None."""
-        for limit, needed in self._needed_by(plans).items():
+        for limit, needed in self.needed_by(plans).items():
             if not self._open(limit, needed, now):
                 return self._limit_of_unit(limit, needed)
         return None
@@ -99,8 +99,8 @@ class BudgetGate:
             self._units.setdefault(_for_unit(limit, 1), set()).add(needed)
         return _for_unit(limit, needed)
 
-    def _needed_by(self, plans: Sequence[PodPlan]) -> Mapping[BudgetLimit, int]:
-        """How many evictions are needed from each of their budgets."""
+    def needed_by(self, plans: Sequence[PodPlan]) -> Mapping[BudgetLimit, int]:
+        """How many disruptions pods that go together need of each of their budgets."""
         limits = [self.limit_of(plan) for plan in plans]
         needed = Counter([limit for limit in limits if limit is not None])
         for plan, limit in zip(plans, limits, strict=True):
@@ -137,7 +137,8 @@ class BudgetGate:
         """How many evictions the status allows; None if it does not say."""
         if len(limit.budgets) != 1:
             return None
-        return self._budgets.allowed(limit.namespace, limit.budgets[0])
+        budget = self._budgets.find(limit.namespace, limit.budgets[0])
+        return None if budget is None else budget.allowed
 
     def wait_seconds(self, limit: BudgetLimit, now: float) -> float:
         """Time until a pod may ask again, unless the budget's status changes before; 0 if one may ask now."""

@@ -125,7 +125,9 @@ class PodEvictor:
         left = [plan for plan, attempt in zip(batch, prepared, strict=True) if attempt is None]
         whole = all(attempt.outcome is not None and attempt.outcome.gone for attempt in ended)
         steps = self._steps(left) if whole else None  # all of this took time
-        if steps is None:
+        asked = [plan for plan, step in zip(left, steps or (), strict=False) if not step.delete]
+        self._core.gate.needed_by(asked)  # a pod may need a disruption by now that did not
+        if steps is None or (len(batch) > 1 and any(map(self._core.gate.shortage, asked))):
             return [*ended, *[Attempt(plan) for plan in left]]
         for plan in left:
             self._core.returns.begin(plan.pod)
@@ -188,7 +190,7 @@ class PodEvictor:
             try:
                 if not await writer.prepare(pod, delete=step.delete, unsure=plan.doubt is not None):
                     return _evicted_before(Attempt(plan))
-                budgeted = not step.delete and self._core.gate.limit_of(plan) is not None
+                budgeted = not step.delete and (plan.blocked or self._core.gate.budgeted(plan))
                 plan.was_read = budgeted or plan.conflicts >= _CONFLICTS_MOST
                 outcome = await writer.read(pod) if plan.was_read else None
             finally:

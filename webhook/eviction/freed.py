@@ -19,12 +19,6 @@ class OwnerFreed(msgspec.Struct, frozen=True):
     owner: str
 
 
-class PodUnavailable(msgspec.Struct, frozen=True):
-    """A pod, by uid, became unavailable by itself, so that its eviction makes its owner miss no further pod."""
-
-    uid: str
-
-
 class ReplacementPending(msgspec.Struct, frozen=True):
     """An evicted pod is gone; it counts as unavailable until its owner has replaced it or the wait for that is over."""
 
@@ -48,4 +42,4 @@ class EvictionFound(msgspec.Struct, frozen=True):
     uid: str
 
 
-Freed: TypeAlias = PodFreed | OwnerFreed | PodUnavailable | ReplacementPending | PodTerminating | EvictionFound
+Freed: TypeAlias = PodFreed | OwnerFreed | ReplacementPending | PodTerminating | EvictionFound

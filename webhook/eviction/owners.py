@@ -57,8 +57,8 @@ class Owners:
 
     # --- changes ---------------------------------------------------------------------------------
 
-    def observe(self, owner: str, uid: str, gang: str, *, missing: bool) -> bool:
-        """A pod of the owner exists; `missing`: it is not ready, or on its way out. Returns whether it is news.
+    def observe(self, owner: str, uid: str, gang: str, *, missing: bool) -> None:
+        """A pod of the owner exists; `missing`: it is not ready, or on its way out.
 
         `gang` identifies its gang, and is empty for a pod without one.
         """
@@ -74,11 +74,7 @@ class Owners:
                 self.expire_replacement(next(iter(pending)))
             elif self._unavailable.get(owner):
                 self._freed.add(OwnerFreed(owner))  # a share of more pods may be more
-        if not missing:
-            if owner in self._unavailable:
-                self.mark_available(owner, uid)
-            return False
-        return self.mark_unavailable(owner, uid, place)
+        (self.mark_unavailable(owner, uid, place) if missing else self.mark_available(owner, uid))
 
     def _move(self, owner: str, uid: str, place: str) -> None:
         """A pod belongs to another gang than before, or to none: its labels or the policy have changed."""
@@ -118,12 +114,12 @@ class Owners:
         self.remove(evicted.owner, uid)
         self.mark_available(evicted.owner, uid)
 
-    def mark_unavailable(self, owner: str, uid: str, place: str) -> bool:
-        """The pod is missing from here on, in this place of its owner; returns whether it was not missing before."""
+    def mark_unavailable(self, owner: str, uid: str, place: str) -> None:
+        """The pod is missing from here on, in this place of its owner."""
         missing = self._unavailable.get(owner)
         if missing is None:
             missing = self._unavailable[owner] = Places()
-        return missing.add(uid, place)
+        missing.add(uid, place)
 
     def mark_available(self, owner: str, uid: str) -> None:
         """The pod is missing no longer."""

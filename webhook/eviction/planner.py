@@ -75,6 +75,8 @@ class Planner:
                 self._backlog.pods.add((key_of(pod.meta),))
                 if isinstance(old, Pod) and (old.hold, old.labels) != (pod.hold, pod.labels):
                     self._core.queue.add(WorkItem(ItemKind.POD, pod.meta.uid))
+                if isinstance(old, Pod) and (old.ready, old.owner) != (pod.ready, pod.owner):
+                    self._core.ready.retry(pod.meta.uid)  # its owner misses it already, its budget may not concern it
             case DeviceTaintRule():
                 self._observe_rule(old, new)
             case PodGroup() as group:

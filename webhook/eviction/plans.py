@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.eviction.companions import Companions
-from webhook.eviction.freed import EvictionFound, PodFreed, PodTerminating, PodUnavailable
+from webhook.eviction.freed import EvictionFound, PodFreed, PodTerminating
 from webhook.eviction.grouping import Grouping, owner_of
 from webhook.eviction.hits import RuleHits
 from webhook.eviction.owners import Owners
@@ -320,9 +320,7 @@ class Plans:
         if owner:
             missing = pod.deleting or not (pod.ready or pod.finished) or uid in self.under_way
             gang = self._grouping.gang_of(pod)
-            went_missing = self.owners.observe(owner, uid, gang, missing=missing and uid not in self.stuck)
-            if went_missing and uid in self.scheduled:
-                self.freed.add(PodUnavailable(uid))
+            self.owners.observe(owner, uid, gang, missing=missing and uid not in self.stuck)
 
     def give_up(self, key: str, uid: str) -> bool:
         """A terminating pod is stuck: limits count it no longer. Returns whether it still exists."""

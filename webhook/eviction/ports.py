@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
 
+    from webhook.api.budgets import DisruptionBudget
     from webhook.api.pod_groups import PodGroup
     from webhook.api.pods import Pod
     from webhook.api.rules import Condition, DeviceTaintRule
@@ -151,14 +152,14 @@ class ClusterWriter(Protocol):
 
 
 class PodBudgets(Protocol):
-    """Which disruption budgets select a pod, and what they allow."""
+    """The disruption budgets of the cluster."""
 
-    def select(self, pod: Pod) -> tuple[str, ...]:
-        """The names of the budgets that select the pod, in order."""
+    def select(self, pod: Pod) -> tuple[DisruptionBudget, ...]:
+        """The budgets that select the pod, by name."""
         ...
 
-    def allowed(self, namespace: str, name: str) -> int | None:
-        """How many evictions a budget allows by its status; None if there is no status that is up to date."""
+    def find(self, namespace: str, name: str) -> DisruptionBudget | None:
+        """The budget of that name, if there is one."""
         ...
 
 

@@ -10,7 +10,6 @@ from webhook.eviction.freed import (
     OwnerFreed,
     PodFreed,
     PodTerminating,
-    PodUnavailable,
     ReplacementPending,
 )
 from webhook.eviction.limits import NamespaceLimit, OverallLimit, OwnerLimit
@@ -63,8 +62,6 @@ class Room:
             case OwnerFreed(owner):
                 for position in profiles:
                     self._core.ready.unpark(OwnerLimit(owner, position))
-            case PodUnavailable(uid):
-                self._core.ready.retry(uid)
             case ReplacementPending(uid, of_gang):
                 settings = self._deps.settings
                 seconds = settings.gang_replacement_seconds if of_gang else settings.replacement_seconds

@@ -27,6 +27,7 @@ Json = dict[str, Any]
 NODE: Final = "node-of-single-pods"
 RATE: Final = "devicetaint.io/evictions-per-second"
 HOLD: Final = "devicetaint.io/hold"
+GANG: Final = "devicetaint.io/gang"
 _FINALIZER: Final = "example.com/stays"
 _THREADS: Final = 8
 CONTAINER: Final = {"name": "c", "image": "none"}
@@ -54,7 +55,14 @@ class Ground:
     # --- pods ------------------------------------------------------------------------------------
 
     def admit(
-        self, name: str, *, seconds: int | None = None, priority_class: str = "", stays: bool = False, hold: str = ""
+        self,
+        name: str,
+        *,
+        seconds: int | None = None,
+        priority_class: str = "",
+        stays: bool = False,
+        hold: str = "",
+        gang: str = "",
     ) -> None:
         """A running pod with the device of its name, which tolerates taints for so many seconds.
 
@@ -68,7 +76,7 @@ class Ground:
         _ = self.client.create(claims, claim).object
         metadata: Json = {"name": name, "labels": {"app": self.name}}
         metadata |= {"finalizers": [_FINALIZER]} if stays else {}
-        metadata |= {"annotations": {HOLD: hold}} if hold else {}
+        metadata["annotations"] = {name: text for name, text in ((HOLD, hold), (GANG, gang)) if text}
         spec = pod_spec_of({"resourceClaimName": name}) | {"nodeName": NODE}
         spec |= {"priorityClassName": priority_class} if priority_class else {}
         pod = self.client.create(self.pods, {"metadata": metadata, "spec": spec}).object
@@ -85,6 +93,19 @@ class Ground:
         names = [f"pod-{number:03}" for number in range(count)]
         self.client.each(lambda name: self.admit(name, seconds=seconds), names, threads=_THREADS)
 
+    def fail(self, *pods: str) -> None:
+        """These run, and are ready no longer."""
+
+        def ready() -> bool:
+            found = [each for each in self.client.get(self.pods).items if each["metadata"]["name"] in pods]
+            told = [each for pod in found for each in pod["status"].get("conditions", ()) if each["type"] == "Ready"]
+            return [each["status"] for each in told] == ["True"] * len(pods)
+
+        wait_until(ready, "they are ready", seconds=SOON_SECONDS, every=0.2)
+        for pod in pods:
+            failing = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+            _ = self.client.patch(f"{self.pods}/{pod}/status", failing).object
+
     def let_go(self, pod: str) -> None:
         """It stays no longer."""
         _ = self.client.patch(f"{self.pods}/{pod}", {"metadata": {"finalizers": None}}).object
@@ -97,15 +118,16 @@ class Ground:
         patch = {"metadata": {"annotations": {HOLD: why}}}
         _ = self.client.patch(path("v1", "namespaces", name=self.name), patch).object
 
-    def budget(self, **spec: Any) -> None:
-        """A PodDisruptionBudget for everybody here, which is in force when it returns."""
+    def budget(self, *, failing: int = 0, **spec: Any) -> None:
+        """A PodDisruptionBudget for everybody here, which is in force when it returns; `failing`: pods not ready."""
         budgets = path("policy/v1", "poddisruptionbudgets", namespace=self.name)
         spec = {"selector": {"matchLabels": {"app": self.name}}, **spec}
         _ = self.client.create(budgets, {"metadata": {"name": "budget"}, "spec": spec}).object
 
         def in_force() -> bool:
             status = self.client.get(f"{budgets}/budget").object["status"]
-            return bool(status.get("observedGeneration")) and status["currentHealthy"] >= status["expectedPods"] > 0
+            known = bool(status.get("observedGeneration"))
+            return known and bool(0 < status["expectedPods"] == status["currentHealthy"] + failing)
 
         wait_until(in_force, "the budget is known", seconds=SOON_SECONDS, every=0.2)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.apiserver.eviction.bench import RULES, SOON_SECONDS, VERSION
-from tests.apiserver.eviction.ground import pod_spec_of
+from tests.apiserver.eviction.ground import NODE, pod_spec_of
 from tests.apiserver.eviction.ranks import ALL, GATES, SERVED, Ranks, in_pod_group, make_daemon_set, make_pod_group
 from tests.apiserver.eviction.readiness import GATED, ReadyWatch, SlowStart
 from tests.apiserver.eviction.turns import all_played, staged
@@ -295,6 +295,76 @@ def _released(ground: Ground) -> bool:
     return any(each["type"] == "devicetaint.io/Released" and each["status"] == "True" for each in conditions)
 
 
+# --- pods that are not ready ---------------------------------------------------------------------
+
+PAIR: Final = ("pod-000", "pod-001")
+
+
+def gang_that_is_not_ready_leaves_whatever_its_budget_allows(stage: Stage) -> Iterator[None]:
+    ground = _pair(stage.ground("failing-gang"))
+    ground.fail(*PAIR)
+    ground.budget(failing=2, minAvailable=2, unhealthyPodEvictionPolicy="AlwaysAllow")
+    yield
+    ground.taint()
+    evictions = ground.wait_gone(2)
+    assert evictions[-1].at - evictions[0].at <= TOGETHER
+
+
+def gang_needs_a_disruption_for_the_member_that_is_ready(stage: Stage) -> Iterator[None]:
+    ground = _pair(stage.ground("half-failing-gang"))
+    ground.fail(PAIR[0])
+    ground.budget(failing=1, minAvailable=1, unhealthyPodEvictionPolicy="AlwaysAllow")
+    yield
+    ground.taint()
+    wait_until(lambda: ground.condition().get("reason") == "Blocked", "it says so", seconds=SOON_SECONDS, every=0.5)
+    time.sleep(STILL_SECONDS)
+    assert ground.granted() == []
+    budget = path("policy/v1", "poddisruptionbudgets", namespace=ground.name, name="budget")
+    _ = ground.client.patch(budget, {"spec": {"minAvailable": 0}}).object
+    evictions = ground.wait_gone(2)
+    assert evictions[-1].at - evictions[0].at <= TOGETHER
+
+
+def _pair(ground: Ground) -> Ground:
+    """With two pods of one gang."""
+    for pod in PAIR:
+        ground.admit(pod, gang="ring")
+    return ground
+
+
+def pods_on_one_claim_that_are_not_ready_leave_whatever_their_budget_allows(stage: Stage) -> Iterator[None]:
+    ground = stage.ground("failing-shared")
+    ground.admit("first")
+    spec = pod_spec_of({"resourceClaimName": "first"}) | {"nodeName": NODE}
+    other = {"metadata": {"name": "other", "labels": {"app": ground.name}}, "spec": spec}
+    uid = ground.client.create(ground.pods, other).object["metadata"]["uid"]
+    claim = path(VERSION, "resourceclaims", namespace=ground.name, name="first")
+    users = ground.client.get(claim).object["status"]["reservedFor"]
+    users.append({"resource": "pods", "name": "other", "uid": uid})
+    _ = ground.client.patch(f"{claim}/status", {"status": {"reservedFor": users}}).object
+    ground.fail("first", "other")
+    ground.budget(failing=2, minAvailable=2, unhealthyPodEvictionPolicy="AlwaysAllow")
+    yield
+    ground.taint()
+    evictions = ground.wait_gone(2)
+    assert evictions[-1].at - evictions[0].at <= TOGETHER
+
+
+def single_pods_that_are_not_ready_leave_at_the_rate(stage: Stage) -> Iterator[None]:
+    """They do not wait for what their budget says between two of them."""
+    ground = stage.ground("failing-crowd")
+    ground.crowd(12)
+    ground.fail(*sorted(ground.uids))
+    ground.budget(failing=12, minAvailable=12, unhealthyPodEvictionPolicy="AlwaysAllow")
+    yield
+    ground.taint()
+    evictions = ground.wait_gone(12)
+    took = evictions[-1].at - evictions[0].at
+    print(f"{ground.name}: 12 pods left within {took.total_seconds():.3f} s")
+    assert took <= TOGETHER
+    assert all(each.by_eviction for each in ground.asked())
+
+
 # --- claims of PodGroups ------------------------------------------------------------------------
 
 
@@ -333,6 +403,10 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     members_without_a_taint_stay_with_one_that_stays,
     pods_that_share_a_claim_leave_once_and_come_back_elsewhere,
     pods_that_come_back_to_an_allocated_claim_are_left_alone_after_two_rounds,
+    gang_that_is_not_ready_leaves_whatever_its_budget_allows,
+    gang_needs_a_disruption_for_the_member_that_is_ready,
+    pods_on_one_claim_that_are_not_ready_leave_whatever_their_budget_allows,
+    single_pods_that_are_not_ready_leave_at_the_rate,
     pods_of_a_group_that_keeps_their_claim_stay,
 )
 """All get ready side by side, and are played side by side from the first `yield` on."""

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from webhook.api.budgets import DisruptionBudget, decode_budget
+from webhook.api.budgets import DisruptionBudget, decode_budget, needs_disruption
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
+from webhook.api.pods import Pod
 
 
 def decoded(generation: int | None = 2, selector: Any = None, **status: Any) -> DisruptionBudget:
@@ -69,3 +70,48 @@ def test_selector_matches_labels(selector: Any, labels: dict[str, str], selected
 
 def test_without_a_selector_there_is_none() -> None:
     assert decoded().selector is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "healthy", "desired", "frees"),
+    [
+        (None, 1, 2, False),
+        (None, 2, 2, True),
+        ("IfHealthyBudget", 3, 2, True),
+        (None, 1, 0, False),
+        ("AlwaysAllow", 0, 0, True),
+    ],
+)
+@pytest.mark.parametrize("observed", [1, 2], ids=["late", "in time"])
+def test_budget_frees_pods_that_are_not_ready(
+    policy: str | None,
+    healthy: int,
+    desired: int,
+    frees: bool,  # noqa: FBT001 -- a table's
+    observed: int,
+) -> None:
+    """Also by a status of an older generation, as the Eviction API has it."""
+    status = {"observedGeneration": observed, "currentHealthy": healthy, "desiredHealthy": desired}
+    value = {"metadata": {"name": "web", "generation": 2}, "spec": {"unhealthyPodEvictionPolicy": policy}}
+    budget = decode_budget(Reader.of({**value, "status": status}, []))
+    assert needs_disruption(Pod(ObjectMeta("a"), phase="Running"), [budget]) is not frees
+
+
+@pytest.mark.parametrize(
+    ("fields", "budgets", "needs"),
+    [
+        ({"ready": True}, 0, False),
+        ({"ready": True}, 1, True),
+        ({}, 1, False),
+        ({}, 2, True),
+        ({"phase": "Unknown", "ready": True}, 1, True),
+        ({"phase": "", "ready": True}, 1, True),
+        ({"phase": "Pending", "ready": True}, 2, False),
+        ({"phase": "Succeeded", "ready": True}, 2, False),
+        ({"phase": "Failed", "ready": True}, 2, False),
+        ({"deleting": True, "ready": True}, 2, False),
+    ],
+)
+def test_pod_needs_a_disruption(fields: dict[str, Any], budgets: int, needs: bool) -> None:  # noqa: FBT001
+    pod = Pod(ObjectMeta("a"), **{"phase": "Running", **fields})
+    assert needs_disruption(pod, [DisruptionBudget(ObjectMeta("web"), always=True)] * budgets) is needs

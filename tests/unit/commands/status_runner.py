@@ -76,7 +76,8 @@ PODS = [
     make_pod("broken", "broken"),
     make_pod("bystander"),
 ]
-PODS[4]["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+for ready in PODS[3:5]:
+    ready["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
 BUDGET = {
     "apiVersion": "policy/v1",
     "kind": "PodDisruptionBudget",

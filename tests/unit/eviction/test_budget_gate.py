@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from msgspec import structs
 
 from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
+from webhook.api.budgets import DisruptionBudget
+from webhook.api.meta import ObjectMeta
 from webhook.eviction.budget_gate import BudgetGate
 from webhook.eviction.limits import BudgetLimit
 from webhook.eviction.modes import Mode
@@ -15,6 +19,9 @@ from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction
+
+if TYPE_CHECKING:
+    from webhook.api.pods import Pod
 
 EVICTED = EvictionOutcome(EvictionResult.EVICTED)
 PENDING = BLOCKED._replace(budget_pending=True)
@@ -30,12 +37,15 @@ class Budgets:
         self.names = names or ("web",)
         self.status: int | None = None
 
-    def select(self, pod: object) -> tuple[str, ...]:
-        return self.names if str(pod.meta.name).startswith("web") else ()  # type: ignore[attr-defined]
+    def select(self, pod: Pod) -> tuple[DisruptionBudget, ...]:
+        return tuple(map(self._shown, self.names)) if pod.meta.name.startswith("web") else ()
 
-    def allowed(self, namespace: str, name: str) -> int | None:
+    def find(self, namespace: str, name: str) -> DisruptionBudget:
         assert (namespace, name) == ("ml", "web")
-        return self.status
+        return self._shown(name)
+
+    def _shown(self, name: str) -> DisruptionBudget:
+        return DisruptionBudget(ObjectMeta(name=name, namespace="ml"), None, self.status)
 
 
 class Bench:

@@ -16,7 +16,7 @@ from webhook.api.owners import Owner
 from webhook.api.rules import DeviceSelector
 from webhook.eviction import planner
 from webhook.eviction.core import ItemKind, WorkItem
-from webhook.eviction.freed import PodFreed, PodUnavailable
+from webhook.eviction.freed import PodFreed
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.ready_queue import Idle, ReadyQueue
@@ -25,7 +25,6 @@ from webhook.inventory.state import Inventory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from webhook.api.pods import Pod
 
 MANY = 300
 DEADLINE_SECONDS = 20.0
@@ -107,24 +106,6 @@ def test_inventory_counts_devices_in_use() -> None:
     for number in range(3):
         inventory.apply(None, claim(f"p{number}"))
     assert (inventory.usage.count_on(None), inventory.usage.count_on("nobody.example.com")) == (1, 0)
-
-
-def test_pod_that_becomes_unavailable_is_looked_at_again_if_it_is_to_be_evicted() -> None:
-    world = World(Mode.OBSERVE, FREE)
-    world.add(claim("hit"), rule())
-    plans, running, failing = world.worker.plans, owned("hit"), owned("hit", ready=False)
-    other, other_failing = owned("other", claims=()), owned("other", claims=(), ready=False)
-    world.add(running, other)
-
-    def freed_by(old: Pod, new: Pod) -> list[str]:
-        plans.freed.clear()
-        world.inventory.apply(old, new)
-        plans.replan([f"ml/{new.meta.name}"])
-        return [each.uid for each in plans.freed if isinstance(each, PodUnavailable)]
-
-    assert freed_by(running, structs.replace(running, hold="later")) == []
-    assert freed_by(running, failing) == ["uid-hit"]
-    assert freed_by(other, other_failing) == []
 
 
 @pytest.mark.parametrize("behind", [False, True])

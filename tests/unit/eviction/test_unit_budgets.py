@@ -1,18 +1,22 @@
-"""Pods that belong together behind a disruption budget: all of them go, or none."""
+"""Pods behind a disruption budget: those that belong together go all or none, and only those wait that it concerns."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
 
 from tests.unit.eviction.objects import claim, pod, rule
-from tests.unit.eviction.test_units import GENTLE, gang
-from tests.unit.eviction.world import Budget, World
+from tests.unit.eviction.test_units import GENTLE, JOB_SET, gang, group, sharing
+from tests.unit.eviction.world import FREE, NEVER, Budget, World
+from webhook.api.pods import PodClaim
+from webhook.eviction.limits import BudgetLimit
 from webhook.eviction.modes import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from webhook.eviction.limits import BudgetLimit
     from webhook.eviction.pod_plan import PodPlan
 
 
@@ -69,3 +73,175 @@ def test_dry_run_that_is_refused_keeps_all() -> None:
     world.advance(30)
     assert world.evicted == []
     assert world.cluster.requests == []
+
+
+# --- pods that need no disruption ----------------------------------------------------------------
+
+UNREADY: dict[str, Any] = {"ready": False}
+STATES: dict[str, dict[str, Any]] = {
+    "ready": {},
+    "unready": UNREADY,
+    "pending": {"phase": "Pending"},
+    "ending": {"deleting": True},
+}
+
+GANGS: dict[str, dict[str, Any]] = {
+    "annotation": {"gang": "ring"},
+    "PodGroup": {"pod_group": "ring"},
+    "JobSet": {"labels": ((JOB_SET, "ring"),)},
+    "LeaderWorkerSet": {
+        "labels": (("leaderworkerset.sigs.k8s.io/group-key", "0a"), ("leaderworkerset.sigs.k8s.io/name", "ring"))
+    },
+    "Kueue": {"labels": (("kueue.x-k8s.io/pod-group-name", "ring"),)},
+}
+
+
+def ring(kind: str, *states: str) -> World:
+    """Pods a, b and so on that go together, under a budget that lets pods go that are not ready."""
+    world = World(Mode.REPLACEMENT, FREE)
+    fields = {name: STATES[state] for name, state in zip("abc", states, strict=False)}
+    if kind == "PodGroup":
+        world.add(group())
+    if kind == "claim":
+        sharing(world, "both", *[pod(name, claims=(PodClaim("both-claim"),), **each) for name, each in fields.items()])
+        return world
+    for name, each in fields.items():
+        world.add(claim(name, devices=(f"gpu-{name}",)), pod(name, **GANGS.get(kind, {}), **each))
+    return world
+
+
+def keeping(world: World, allowed: int, **fields: Any) -> Budget:
+    """A budget over all pods; the API server grants as many disruptions as its status has."""
+    budget = Budget(allows_at=0.0 if allowed else NEVER, every_seconds=0.0, status=allowed, **fields)
+    world.add_budget(budget)
+    return budget
+
+
+@pytest.mark.parametrize("kind", [*GANGS, "claim"])
+@pytest.mark.parametrize(
+    ("states", "allowed", "gone"),
+    [
+        ("unready unready", 0, "ab"),
+        ("pending pending", 0, "ab"),
+        ("unready pending ending", 0, "ab"),
+        ("unready ready", 0, ""),
+        ("unready ready", 1, "ab"),
+        ("ready pending unready", 1, "abc"),
+        ("ready ready unready", 1, ""),
+        ("ready ready unready", 2, "abc"),
+    ],
+)
+def test_unit_needs_what_its_members_need(kind: str, states: str, allowed: int, gone: str) -> None:
+    world = ring(kind, *states.split())
+    keeping(world, allowed, always=True)
+    world.add(rule())
+    world.advance(30)
+    assert sorted(world.evicted) == sorted(gone)
+    waiting = len(states.split()) - states.split().count("ending") - len(gone)
+    assert world.sample("pods_waiting", why="blocked") == waiting
+
+
+@pytest.mark.parametrize(
+    ("healthy", "desired", "gone"), [(1, 2, 0), (2, 2, 12), (3, 2, 12), (0, 0, 0)], ids=["below", "at", "above", "none"]
+)
+def test_single_pods_that_need_no_disruption_do_not_wait_for_each_other(healthy: int, desired: int, gone: int) -> None:
+    """They go at the profile's rate, and pass one that needs a disruption and comes before them."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=10.0, burst=1))
+    world.add(claim("first"), pod("first", priority=-1))
+    for number in range(12):
+        world.add(claim(f"p{number}", devices=(f"gpu-{number}",)), pod(f"p{number}", **UNREADY))
+    keeping(world, 0, healthy=healthy, desired=desired)
+    world.add(rule())
+    world.advance(2)
+    assert len(world.evicted) == gone
+    assert "first" not in world.evicted
+    assert world.sample("pods_waiting", why="blocked") == 13 - gone
+
+
+def test_pod_that_two_budgets_select_waits_for_both_unless_it_is_pending() -> None:
+    world = World(Mode.OBSERVE, FREE)
+    for name in ("pending", "unready"):
+        world.add(claim(name, devices=(f"gpu-{name}",)), pod(name, **STATES[name]))
+    for _ in range(2):
+        keeping(world, 0, always=True)
+    world.add(rule())
+    limits = {plan.key: world.worker._core.gate.limit_of(plan) for plan in world.worker.plans.scheduled.values()}
+    assert limits == {"ml/pending": None, "ml/unready": BudgetLimit("ml", ("0", "1"))}
+
+
+@pytest.mark.parametrize(("other", "gone"), [(0, []), (1, ["a", "b"])])
+def test_unit_needs_a_disruption_of_each_budget_that_guards_a_member(other: int, gone: list[str]) -> None:
+    world = ring("annotation", "ready", "ready")
+    keeping(world, 1, selects="a")
+    keeping(world, other, selects="b")
+    world.add(rule())
+    world.advance(30)
+    assert sorted(world.evicted) == gone
+
+
+def test_unit_waits_no_longer_for_a_member_that_ends() -> None:
+    world = ring("annotation", "ready", "ready")
+    keeping(world, 1)
+    world.add(rule())
+    world.settle()
+    assert world.evicted == []
+    world.change(world.pod("a"), structs.replace(world.pod("a"), phase="Failed", ready=False))
+    world.settle()
+    assert world.evicted == ["b"]
+
+
+@pytest.mark.parametrize("kind", ["alone", "annotation", "claim"])
+def test_parked_pod_that_is_not_ready_any_more_goes_at_once(kind: str) -> None:
+    world = ring(kind, "ready", *(["unready"] if kind != "alone" else []))
+    keeping(world, 0, always=True)
+    world.add(rule())
+    world.settle()
+    assert world.evicted == []
+    failing = structs.replace(world.pod("a"), ready=False)
+    world.change(world.pod("a"), failing)
+    world.settle()
+    assert sorted(world.evicted) == (["a"] if kind == "alone" else ["a", "b"])
+
+
+def test_parked_pods_go_at_once_that_their_budget_does_not_concern_any_more() -> None:
+    """Also behind one that it does concern."""
+    world = World(Mode.REPLACEMENT, FREE)
+    for name, fields in (("a", {}), ("b", UNREADY), ("c", UNREADY)):
+        world.add(claim(name, devices=(f"gpu-{name}",)), pod(name, **fields))
+    budget = keeping(world, 0, healthy=1, desired=2)
+    world.add(rule())
+    world.settle()
+    assert world.evicted == []
+    budget.healthy = 2
+    world.worker.observe_budgets("ml")
+    world.settle()
+    assert sorted(world.evicted) == ["b", "c"]
+
+
+def test_unit_past_its_deadline_goes_whole_whoever_needs_a_disruption() -> None:
+    world = ring("annotation", "ready", "unready")
+    world.change_policy(structs.replace(FREE, deadline_seconds=20.0, delete_after_deadline=True))
+    keeping(world, 0, always=True)
+    world.add(rule())
+    world.advance(60)
+    assert sorted((name, verb) for verb, name, _ in world.cluster.calls) == [("ml/a", "delete"), ("ml/b", "evict")]
+
+
+def test_no_member_goes_if_one_begins_to_need_a_disruption_before_the_requests() -> None:
+    world = ring("annotation", "ready", "unready")
+    keeping(world, 1, always=True)
+    world.cluster.meanwhile.append(lambda: world.change(world.pod("b"), structs.replace(world.pod("b"), ready=True)))
+    world.add(rule())
+    world.advance(30)
+    assert world.cluster.requests == []
+
+
+def test_pod_that_needs_no_disruption_is_read_before_it_goes() -> None:
+    """The Eviction API ignores the version that a request names if the pod is not ready and a budget selects it."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(claim("a"), pod("a", **UNREADY))
+    keeping(world, 0, always=True)
+    world.cluster.ahead["a"] = pod("a", hold="not now", **UNREADY)
+    world.add(rule())
+    world.settle()
+    assert (world.cluster.reads, world.evicted) == (["a"], [])

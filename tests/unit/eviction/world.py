@@ -15,6 +15,8 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from tests.builders import NOW
+from webhook.api.budgets import DisruptionBudget, needs_disruption
+from webhook.api.meta import ObjectMeta
 from webhook.eviction.controller import Controller
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.modes import InTree, Mode
@@ -86,9 +88,22 @@ class Budget:
     status: int | None = None
     """How many evictions its status allows, as the watch shows it; None for no status."""
     labels: Labels = ()
+    healthy: int = 0
+    desired: int = 0
+    always: bool = False
+    """Whether pods go that are not ready."""
 
-    def covers(self, name: str, labels: Labels) -> bool:
-        return name.startswith(self.selects) and set(self.labels) <= set(labels)
+    def covers(self, pod: Pod) -> bool:
+        return pod.meta.name.startswith(self.selects) and set(self.labels) <= set(pod.labels)
+
+    def shown(self, name: str) -> DisruptionBudget:
+        """As the watch shows it."""
+        meta = ObjectMeta(name=name, namespace="ml")
+        return DisruptionBudget(meta, None, self.status, self.healthy, self.desired, None, self.always)
+
+    def guards(self, pod: Pod | None) -> bool:
+        """Whether the pod goes only if it allows an eviction."""
+        return pod is not None and self.covers(pod) and needs_disruption(pod, [self.shown("")])
 
 
 CHANGED = EvictionOutcome(EvictionResult.FAILED, "the object might have been modified", changed=True)
@@ -159,8 +174,8 @@ class FakeCluster:
             answer = self.dry_answers.popleft()
             if answer.result is not EvictionResult.EVICTED:
                 return answer
-        labels = self.world.inventory.pods[str(pod)].labels if str(pod) in self.world.inventory.pods else ()
-        budgets = [budget for budget in self.world.budgets if budget.covers(pod.name, labels)]
+        live = self.world.inventory.pods.get(str(pod))
+        budgets = [budget for budget in self.world.budgets if budget.guards(live)]
         return BLOCKED if any(now < budget.allows_at for budget in budgets) else EvictionOutcome(EvictionResult.EVICTED)
 
     async def delete(self, pod: PodRef, grace_period_seconds: int | None, disruption: Disruption) -> EvictionOutcome:  # noqa: ARG002
@@ -178,8 +193,7 @@ class FakeCluster:
         if live is not None and ref.version not in ("", live.meta.resource_version):
             return CHANGED
         pod = self.world.inventory.pods.get(str(ref))
-        labels = () if pod is None else pod.labels
-        budgets = [budget for budget in self.world.budgets if verb == "evict" and budget.covers(ref.name, labels)]
+        budgets = [budget for budget in self.world.budgets if verb == "evict" and budget.guards(pod)]
         if any(now < budget.allows_at for budget in budgets):
             return BLOCKED
         for budget in budgets:
@@ -286,15 +300,15 @@ class World:
         self.asked_known.append(at)
         return at <= self.claims_known_until
 
-    def select(self, pod: Pod) -> tuple[str, ...]:
-        found = tuple([str(at) for at, budget in enumerate(self.budgets) if budget.covers(pod.meta.name, pod.labels)])
+    def select(self, pod: Pod) -> tuple[DisruptionBudget, ...]:
+        found = tuple([budget.shown(str(at)) for at, budget in enumerate(self.budgets) if budget.covers(pod)])
         if found or pod.owner is None:
             return found
-        return ("allowing",) if pod.owner.uid in self.budgeted else ()
+        return (Budget().shown("allowing"),) if pod.owner.uid in self.budgeted else ()
 
-    def allowed(self, namespace: str, name: str) -> int | None:  # noqa: ARG002 -- the port's
+    def find(self, namespace: str, name: str) -> DisruptionBudget:  # noqa: ARG002 -- the port's
         """Budgets have no status here, unless a test gives them one."""
-        return self.budgets[int(name)].status if name != "allowing" else None
+        return (Budget() if name == "allowing" else self.budgets[int(name)]).shown(name)
 
     def hold_of(self, namespace: str) -> str | None:
         return self.holds.get(namespace)

@@ -75,14 +75,12 @@ class StatusObjects:
 
     # --- budgets ---------------------------------------------------------------------------------
 
-    def select(self, pod: Pod) -> tuple[str, ...]:
-        """The names of the budgets that select the pod, in order."""
+    def select(self, pod: Pod) -> tuple[DisruptionBudget, ...]:
+        """The budgets that select the pod, by name."""
         labels = dict(pod.labels)
-        known = self.budgets.get(pod.meta.namespace, {})
-        return tuple(
-            sorted(name for name, each in known.items() if each.selector is not None and each.selector.matches(labels))
-        )
+        known = sorted(self.budgets.get(pod.meta.namespace, {}).items())
+        return tuple([each for _, each in known if each.selector is not None and each.selector.matches(labels)])
 
-    def allowed(self, namespace: str, name: str) -> int | None:
-        """How many evictions a budget allows by its status; None if there is no status that is up to date."""
-        return self.budgets[namespace][name].allowed
+    def find(self, namespace: str, name: str) -> DisruptionBudget | None:
+        """The budget of that name, if there is one."""
+        return self.budgets.get(namespace, {}).get(name)

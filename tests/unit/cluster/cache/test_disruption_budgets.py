@@ -5,20 +5,19 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import pytest
-from msgspec import structs
 
 from tests.unit.cluster.acting import acting_cluster
 from tests.unit.cluster.cache.following import no_chance, page, synced
 from tests.unit.cluster.peer import Peer, run
 from tests.unit.eviction.objects import owned, pod
 from webhook.cluster.cache import disruption_budgets
-from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache
+from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache, _BudgetWire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from webhook.api.pods import Pod
 
 TRAIN: Final = (("app", "train"),)
 
@@ -39,6 +38,10 @@ async def following(
             yield peer, budgets
 
 
+def names(budgets: DisruptionBudgetCache, which: Pod) -> tuple[str, ...]:
+    return tuple([each.meta.name for each in budgets.select(which)])
+
+
 @pytest.mark.parametrize(
     ("selector", "covered"),
     [
@@ -54,7 +57,7 @@ async def following(
 def test_budget_covers_whom_it_selects(selector: dict[str, Any] | None, covered: bool) -> None:  # noqa: FBT001
     async def test() -> None:
         async with following(budget("b", selector)) as (_, budgets):
-            assert budgets.select(owned("one", labels=TRAIN)) == (("b",) if covered else ())
+            assert names(budgets, owned("one", labels=TRAIN)) == (("b",) if covered else ())
 
     run(test())
 
@@ -64,11 +67,11 @@ def test_pods_of_one_owner_may_have_different_budgets() -> None:
         async with following(
             budget("second", {"matchLabels": {"app": "train"}}), budget("first", {"matchLabels": {"app": "train"}})
         ) as (peer, budgets):
-            assert budgets.select(owned("one", labels=TRAIN)) == ("first", "second")
+            assert names(budgets, owned("one", labels=TRAIN)) == ("first", "second")
             assert budgets.select(owned("two", labels=(("app", "serve"),))) == ()
             assert budgets.select(owned("three")) == ()
             assert budgets.select(owned("four", labels=TRAIN, namespace="web")) == ()
-            assert budgets.select(owned("one", labels=TRAIN)) == ("first", "second")
+            assert names(budgets, owned("one", labels=TRAIN)) == ("first", "second")
             assert [each.path for each in peer.lists if "/pods" in each.path] == [], "no request is needed"
 
     run(test())
@@ -80,27 +83,40 @@ def test_budgets_are_remembered_of_a_bounded_number_of_labels(monkeypatch: pytes
     async def test() -> None:
         async with following(budget("b", {"matchLabels": {"index": "2"}})) as (_, budgets):
             for _ in range(2):
-                found = [budgets.select(pod("p", labels=(("index", str(index)),))) for index in range(5)]
+                found = [names(budgets, pod("p", labels=(("index", str(index)),))) for index in range(5)]
                 assert found == [(), (), ("b",), (), ()]
                 assert len(budgets._selecting["ml"]) <= 3
 
     run(test())
 
 
-def test_budget_that_selects_other_pods_is_seen() -> None:
+def test_change_of_which_pods_need_a_disruption_is_seen() -> None:
+    """Other pods are selected, or pods that are not ready begin or cease to go whatever the status allows."""
     told: list[str] = []
+    steps: list[tuple[dict[str, Any], dict[str, Any], tuple[str, ...], bool]] = [
+        ({}, {}, (), False),
+        ({"selector": {}}, {}, ("b",), True),
+        ({"selector": {}}, {"currentHealthy": 1, "desiredHealthy": 2}, ("b",), False),
+        ({"selector": {}}, {"currentHealthy": 2, "desiredHealthy": 2}, ("b",), True),
+        ({"selector": {}}, {"currentHealthy": 3, "desiredHealthy": 2}, ("b",), False),
+        ({"selector": {}}, {"currentHealthy": 1, "desiredHealthy": 2}, ("b",), True),
+        ({"selector": {}, "unhealthyPodEvictionPolicy": "IfHealthyBudget"}, {}, ("b",), False),
+        ({"selector": {}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}, {}, ("b",), True),
+        ({}, {}, (), True),
+    ]
 
     async def test() -> None:
         async with following(budget("b", {"matchLabels": {"app": "serve"}}), on_selectors=told.append) as (_, budgets):
             assert budgets.select(owned("one", labels=TRAIN)) == ()
-            known = budgets.reflector.items["ml/b"]
-            selector = structs.replace(known.spec, selector=None)
-            budgets._changed(known, structs.replace(known, spec=selector))
-            assert budgets.select(owned("one", labels=TRAIN)) == ()
-            budgets._changed(None, msgspec.convert(budget("b", {}), type(known)))
-            assert budgets.select(owned("one", labels=TRAIN)) == ("b",)
-            budgets._changed(msgspec.convert(budget("b", {}), type(known)), None)
-            assert budgets.select(owned("one", labels=TRAIN)) == ()
-            assert told == ["ml"] * 4
+            told[:] = []
+            for version, (spec, status, selected, news) in enumerate(steps, 4):
+                fresh = budget("b", None) | {"spec": spec, "status": status}
+                fresh["metadata"]["resourceVersion"] = str(version)
+                budgets.reflector._store.upsert(_BudgetWire(**fresh).to_value())
+                assert names(budgets, owned("one", labels=TRAIN)) == selected
+                assert told == ["ml"] * (news or version == 4)
+                told[:] = []
+            budgets.reflector._store.delete(budgets.reflector.items["ml/b"])
+            assert (names(budgets, owned("one", labels=TRAIN)), told) == ((), ["ml"])
 
     run(test())

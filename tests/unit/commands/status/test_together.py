@@ -111,6 +111,16 @@ def test_pods_wait_for_a_budget_that_allows_fewer_than_go_together() -> None:
     assert {each.state for each in statuses(*given, budget(allowed=3)).values()} == {PodState.DUE}
 
 
+def test_only_pods_that_need_a_disruption_count() -> None:
+    ready = [rule(), *member("a", labels=WEB), *member("b", labels=WEB)]
+    mixed = [*ready, *member("c", labels=WEB, ready=False), *member("d", labels=WEB, phase="Pending")]
+    found = statuses(*mixed, budget(allowed=1, always=True))
+    text = "disruption budget web: disruptionsAllowed 1, for 2 pods that go together, 2 healthy of 2 needed"
+    assert [told(found[name])[2] for name in "ab"] == [text] * 2
+    assert [told(found[name])[2] for name in "cd"] == [f"ml/a, which it goes together with: {text}"] * 2
+    assert {each.state for each in statuses(*mixed, budget(allowed=2, always=True)).values()} == {PodState.DUE}
+
+
 def test_pods_wait_for_one_that_two_budgets_select() -> None:
     given = [rule(), *member("a"), *member("b", labels=WEB)]
     found = statuses(*given, budget(allowed=1), budget("all", allowed=1))
