@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,6 +24,7 @@ _INT64 = range(-(2**63), 2**63)
 _SEED = 20260601
 # What numbers, words and times are made of.
 _ALPHABET = "0123456789+-._eExXoObB~ynNaifTtrulsFfdSpPhHYO01_"
+_JSON_NUMBER = re.compile(r"-?(0|[1-9]\d{0,30})(\.\d+)?([eE][-+]?\d{1,2})?")
 _NOT_FINITE = frozenset({".nan", ".NaN", ".NAN", *(f"{s}.{w}" for s in ("", "+", "-") for w in ("inf", "Inf", "INF"))})
 
 
@@ -32,13 +34,17 @@ def kubectl(assets: Assets) -> Read:
 
     def read(data: str) -> Any:
         manifest = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: x}}\n{data}"
-        command = [str(assets.program("kubectl")), "annotate", "--local", "-f", "-", "-o", "json", "a=b"]
-        done = subprocess.run(command, input=manifest, capture_output=True, text=True, check=False, timeout=300)
-        if done.returncode:
-            return None
-        return json.loads(done.stdout)["data"]
+        printed = _printed(assets, manifest.encode())
+        return None if printed is None else json.loads(printed)["data"]
 
     return read
+
+
+def _printed(assets: Assets, manifests: bytes) -> str | None:
+    """What kubectl prints of manifests as JSON; None if it cannot read one of them."""
+    command = [str(assets.program("kubectl")), "annotate", "--local", "-f", "-", "-o", "json", "a=b"]
+    done = subprocess.run(command, input=manifests, capture_output=True, check=False, timeout=300)
+    return None if done.returncode else done.stdout.decode()
 
 
 def ours(data: str) -> Any:
@@ -126,6 +132,43 @@ def test_unquoted_text_means_the_same(kubectl: Read) -> None:
         if _comparable(theirs[f"k{position}"]) != _comparable(mine[f"k{position}"])
     }
     assert different == {}
+
+
+def test_numbers_of_json_mean_the_same(assets: Assets) -> None:
+    numbers = [text for text in (*WORDS, "1.50E+2", "0e5", "123456789012345678.0") if _JSON_NUMBER.fullmatch(text)]
+    manifest = '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {%s}}'
+    text = manifest % ", ".join(f'"k{position}": {number}' for position, number in enumerate(numbers))
+    theirs = json.loads(_printed(assets, text.encode()))["data"]
+    mine = parse("x", text.encode()).manifests[0].value["data"]
+    assert {number: _comparable(mine[f"k{position}"]) for position, number in enumerate(numbers)} == {
+        number: _comparable(theirs[f"k{position}"]) for position, number in enumerate(numbers)
+    }
+
+
+_ONE, _TWO = (f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n" for name in ("one", "two"))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"\ufeff{_ONE}---\n\ufeff{_TWO}", id="before each document"),
+        pytest.param(f"\ufeff---\n{_ONE}---\n\ufeff---\n{_TWO}", id="before lines of ---"),
+        pytest.param(f"---\n# one\n\n\ufeff{_ONE}--- # two\n\ufeff# more\n{_TWO}", id="beside comments"),
+        pytest.param(
+            f'{_ONE}---\n\ufeff{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {{}}}}', id="before JSON"
+        ),
+        pytest.param(f"{_ONE}\ufeff---\n{_TWO}", id="joined without a line of ---"),
+        pytest.param(f"{_ONE}---\n \ufeff{_TWO}", id="behind a blank"),
+        pytest.param(f"{_ONE}---\n\ufeff\ufeff{_TWO}", id="two of them"),
+    ],
+)
+def test_byte_order_marks_mean_the_same(text: str, end: str, assets: Assets) -> None:
+    written = text.replace("\n", end).encode()
+    theirs = _printed(assets, written)
+    file = parse("x", written)
+    assert bool(file.unreadable) == (theirs is None)
+    assert theirs is None or theirs.count('"kind": "ConfigMap"') == len(file.manifests) == 2
 
 
 @pytest.mark.parametrize(
