@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
+from webhook.commands.shared.taint_specs import as_taint_pattern, as_taint_specs
 from webhook.files.read import parse
 
 if TYPE_CHECKING:
@@ -210,3 +211,30 @@ def test_structure_means_the_same(data: str, kubectl: Read) -> None:
 def test_what_kubectl_cannot_read_is_not_read(data: str, kubectl: Read) -> None:
     assert kubectl(data) is None
     assert ours(data) is None
+
+
+# --- taints on a command line -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["", "-"])
+@pytest.mark.parametrize(
+    "taints",
+    [
+        *(["k"], ["k=v"], ["k="], ["="], ["k:"], [":NoSchedule"], ["=v:NoSchedule"], ["a=b=c:NoSchedule"]),
+        *(["k:NoSchedule"], ["k=:NoSchedule"], ["k=v:NoSchedule"], ["x.y/k=v:NoExecute"], ["K_a.b=V:NoSchedule"]),
+        *(["a/b/c:NoSchedule"], ["/k:NoSchedule"], ["x/:NoSchedule"], ["X/k:NoSchedule"], ["-k:NoSchedule"]),
+        *(["k=a b:NoSchedule"], ["k=-v:NoSchedule"], ["k=v-:NoSchedule"], ["k=é:NoSchedule"], ["k:NoSchedule=v"]),
+        *(["a:b:NoSchedule"], ["k:noschedule"], [f"{'k' * 64}:NoSchedule"], [f"k={'v' * 64}:NoSchedule"], [""]),
+        *(["k:NoSchedule"] * 2, ["k:NoSchedule", "k=v:NoSchedule"], ["k:NoSchedule", "k:NoExecute"], ["k", "k"]),
+    ],
+)
+def test_taints_are_spelled_as_those_of_nodes(taints: list[str], end: str, assets: Assets) -> None:
+    words = [f"{each}{end}" for each in taints]
+    # It reads its words before it asks the server, which is not there.
+    command = [str(assets.program("kubectl")), "--server=http://127.0.0.1:1", "taint", "nodes", "n", "--", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    try:
+        found = [as_taint_pattern(each) for each in words] if end else as_taint_specs(words)
+    except ValueError:
+        found = []
+    assert bool(found) == ("127.0.0.1:1 was refused" in done.stderr), done.stderr
