@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
+from tests.builders import make_claim, make_meta, make_toleration
+from webhook.commands.check import command as check
 from webhook.commands.shared.taint_specs import as_taint_pattern, as_taint_specs
 from webhook.files.read import parse
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.controlplane.assets import Assets
+    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
@@ -144,6 +149,38 @@ def test_numbers_of_json_mean_the_same(assets: Assets) -> None:
     assert {number: _comparable(mine[f"k{position}"]) for position, number in enumerate(numbers)} == {
         number: _comparable(theirs[f"k{position}"]) for position, number in enumerate(numbers)
     }
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_whole_numbers_are_what_a_server_takes_of_them(
+    suffix: str, plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = [
+        "60",
+        "60.0",
+        "6e1",
+        "60.5",
+        "-0.0",
+        "-1e3",
+        "1e18",
+        "1e19",
+        "1e21",
+        "123456789012345678.0",
+        "true",
+        "null",
+    ]
+    limit = ("9223372036854775807", "9223372036854775808", "-9223372036854775808")
+    numbers += ['"60"', *limit, *[f"{each}.0" for each in limit]]
+    for position, number in enumerate(numbers):
+        toleration = make_toleration(effect="NoExecute", tolerationSeconds=4711)
+        claim = json.dumps(make_claim([toleration], meta=make_meta(f"c{position}", namespace="default")))
+        (tmp_path / f"{position:02}.{suffix}").write_text(claim.replace("4711", number))
+    created = plane.kubectl("create", "--dry-run=server", "-o", "name", "-f", tmp_path).stdout.split()
+    taken = {numbers[int(each.rpartition("/c")[2])] for each in created}
+    check.run([str(tmp_path), "-o", "json"])
+    objects = json.loads(capsys.readouterr().out)["objects"]
+    assert taken == {numbers[int(each["name"][1:])] for each in objects if each["result"] == "allowed"}
+    assert len(numbers) // 3 < len(taken) < len(numbers)
 
 
 _ONE, _TWO = (f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n" for name in ("one", "two"))
