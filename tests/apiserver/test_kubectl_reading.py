@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
+from tests.builders import make_claim, make_meta, make_toleration
+from webhook.commands.check import command as check
+from webhook.commands.shared.taint_specs import as_taint_pattern, as_taint_specs
 from webhook.files.read import parse
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.controlplane.assets import Assets
+    from tests.controlplane.plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
@@ -23,6 +30,7 @@ _INT64 = range(-(2**63), 2**63)
 _SEED = 20260601
 # What numbers, words and times are made of.
 _ALPHABET = "0123456789+-._eExXoObB~ynNaifTtrulsFfdSpPhHYO01_"
+_JSON_NUMBER = re.compile(r"-?(0|[1-9]\d{0,30})(\.\d+)?([eE][-+]?\d{1,2})?")
 _NOT_FINITE = frozenset({".nan", ".NaN", ".NAN", *(f"{s}.{w}" for s in ("", "+", "-") for w in ("inf", "Inf", "INF"))})
 
 
@@ -32,13 +40,17 @@ def kubectl(assets: Assets) -> Read:
 
     def read(data: str) -> Any:
         manifest = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: x}}\n{data}"
-        command = [str(assets.program("kubectl")), "annotate", "--local", "-f", "-", "-o", "json", "a=b"]
-        done = subprocess.run(command, input=manifest, capture_output=True, text=True, check=False, timeout=300)
-        if done.returncode:
-            return None
-        return json.loads(done.stdout)["data"]
+        printed = _printed(assets, manifest.encode())
+        return None if printed is None else json.loads(printed)["data"]
 
     return read
+
+
+def _printed(assets: Assets, manifests: bytes) -> str | None:
+    """What kubectl prints of manifests as JSON; None if it cannot read one of them."""
+    command = [str(assets.program("kubectl")), "annotate", "--local", "-f", "-", "-o", "json", "a=b"]
+    done = subprocess.run(command, input=manifests, capture_output=True, check=False, timeout=300)
+    return None if done.returncode else done.stdout.decode()
 
 
 def ours(data: str) -> Any:
@@ -128,6 +140,75 @@ def test_unquoted_text_means_the_same(kubectl: Read) -> None:
     assert different == {}
 
 
+def test_numbers_of_json_mean_the_same(assets: Assets) -> None:
+    numbers = [text for text in (*WORDS, "1.50E+2", "0e5", "123456789012345678.0") if _JSON_NUMBER.fullmatch(text)]
+    manifest = '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {%s}}'
+    text = manifest % ", ".join(f'"k{position}": {number}' for position, number in enumerate(numbers))
+    theirs = json.loads(_printed(assets, text.encode()) or "{}")["data"]
+    mine = parse("x", text.encode()).manifests[0].value["data"]
+    assert {number: _comparable(mine[f"k{position}"]) for position, number in enumerate(numbers)} == {
+        number: _comparable(theirs[f"k{position}"]) for position, number in enumerate(numbers)
+    }
+
+
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_whole_numbers_are_what_a_server_takes_of_them(
+    suffix: str, plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = [
+        "60",
+        "60.0",
+        "6e1",
+        "60.5",
+        "-0.0",
+        "-1e3",
+        "1e18",
+        "1e19",
+        "1e21",
+        "123456789012345678.0",
+        "true",
+        "null",
+    ]
+    limit = ("9223372036854775807", "9223372036854775808", "-9223372036854775808")
+    numbers += ['"60"', *limit, *[f"{each}.0" for each in limit]]
+    for position, number in enumerate(numbers):
+        toleration = make_toleration(effect="NoExecute", tolerationSeconds=4711)
+        claim = json.dumps(make_claim([toleration], meta=make_meta(f"c{position}", namespace="default")))
+        (tmp_path / f"{position:02}.{suffix}").write_text(claim.replace("4711", number))
+    created = plane.kubectl("create", "--dry-run=server", "-o", "name", "-f", tmp_path).stdout.split()
+    taken = {numbers[int(each.rpartition("/c")[2])] for each in created}
+    check.run([str(tmp_path), "-o", "json"])
+    objects = json.loads(capsys.readouterr().out)["objects"]
+    assert taken == {numbers[int(each["name"][1:])] for each in objects if each["result"] == "allowed"}
+    assert len(numbers) // 3 < len(taken) < len(numbers)
+
+
+_ONE, _TWO = (f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n" for name in ("one", "two"))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"\ufeff{_ONE}---\n\ufeff{_TWO}", id="before each document"),
+        pytest.param(f"\ufeff---\n{_ONE}---\n\ufeff---\n{_TWO}", id="before lines of ---"),
+        pytest.param(f"---\n# one\n\n\ufeff{_ONE}--- # two\n\ufeff# more\n{_TWO}", id="beside comments"),
+        pytest.param(
+            f'{_ONE}---\n\ufeff{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {{}}}}', id="before JSON"
+        ),
+        pytest.param(f"{_ONE}\ufeff---\n{_TWO}", id="joined without a line of ---"),
+        pytest.param(f"{_ONE}---\n \ufeff{_TWO}", id="behind a blank"),
+        pytest.param(f"{_ONE}---\n\ufeff\ufeff{_TWO}", id="two of them"),
+    ],
+)
+def test_byte_order_marks_mean_the_same(text: str, end: str, assets: Assets) -> None:
+    written = text.replace("\n", end).encode()
+    theirs = _printed(assets, written)
+    file = parse("x", written)
+    assert bool(file.unreadable) == (theirs is None)
+    assert theirs is None or theirs.count('"kind": "ConfigMap"') == len(file.manifests) == 2
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -167,3 +248,30 @@ def test_structure_means_the_same(data: str, kubectl: Read) -> None:
 def test_what_kubectl_cannot_read_is_not_read(data: str, kubectl: Read) -> None:
     assert kubectl(data) is None
     assert ours(data) is None
+
+
+# --- taints on a command line -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["", "-"])
+@pytest.mark.parametrize(
+    "taints",
+    [
+        *(["k"], ["k=v"], ["k="], ["="], ["k:"], [":NoSchedule"], ["=v:NoSchedule"], ["a=b=c:NoSchedule"]),
+        *(["k:NoSchedule"], ["k=:NoSchedule"], ["k=v:NoSchedule"], ["x.y/k=v:NoExecute"], ["K_a.b=V:NoSchedule"]),
+        *(["a/b/c:NoSchedule"], ["/k:NoSchedule"], ["x/:NoSchedule"], ["X/k:NoSchedule"], ["-k:NoSchedule"]),
+        *(["k=a b:NoSchedule"], ["k=-v:NoSchedule"], ["k=v-:NoSchedule"], ["k=é:NoSchedule"], ["k:NoSchedule=v"]),
+        *(["a:b:NoSchedule"], ["k:noschedule"], [f"{'k' * 64}:NoSchedule"], [f"k={'v' * 64}:NoSchedule"], [""]),
+        *(["k:NoSchedule"] * 2, ["k:NoSchedule", "k=v:NoSchedule"], ["k:NoSchedule", "k:NoExecute"], ["k", "k"]),
+    ],
+)
+def test_taints_are_spelled_as_those_of_nodes(taints: list[str], end: str, assets: Assets) -> None:
+    words = [f"{each}{end}" for each in taints]
+    # It reads its words before it asks the server, which is not there.
+    command = [str(assets.program("kubectl")), "--server=http://127.0.0.1:1", "taint", "nodes", "n", "--", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    try:
+        found = [as_taint_pattern(each) for each in words] if end else as_taint_specs(words)
+    except ValueError:
+        found = []
+    assert bool(found) == ("127.0.0.1:1 was refused" in done.stderr), done.stderr

@@ -30,6 +30,7 @@ from tests.apiserver.vap_requests import (
     rule_requests,
     stored_rules,
 )
+from tests.builders import make_claim, make_meta, make_toleration
 from tests.cases.corpus import cases
 from tests.conftest import _keeping_logs_of_failures
 from tests.controlplane.client import path
@@ -41,6 +42,7 @@ from webhook.policy.model import (
     ImpactSettings,
     Match,
     Policy,
+    RequesterMatch,
     Rule,
     TaintMatch,
     TolerationMatch,
@@ -232,6 +234,33 @@ def _not_ours(reply: Reply) -> str:
 
 
 # --- claims as large as can be ------------------------------------------------------------------
+
+
+# What CEL, regular expressions, JSON or the export itself could take for more than a character of a name.
+ODD_NAMES: Final = (
+    *(r"CORP\mila", r"CORP\nils", r"x\Domain Users", 'it\'s "q"', "variables.nothing", "variables.rank", r"a.b\d+c"),
+    *('a" && true || "b', r"\\server\a$", "{x}[0]", "a%41", "#~`"),
+)
+
+
+def test_names_are_texts_whatever_characters_they_have(fallback: Fallback) -> None:
+    unsent = ("Зоя", "line\nbreak", "\u2028", "\U0001d4b3", "\x7f")  # only expressions have to take them
+    users = (*ODD_NAMES[::2], *unsent, r"?.b\d*")
+    who = RequesterMatch(users=users, groups=(r"CORP\*", r"?\Domain*", *ODD_NAMES[::3]))
+    fallback.use(Policy(default=Action.DENY, rules=(Rule("odd", Action.ALLOW, Match(requesters=who)),)))
+    verdicts = []
+    for name in ODD_NAMES:
+        for requester in (Requester(name, ()), Requester("mila", (name,)), Requester(f"{name}x", ())):
+            claim = make_claim([make_toleration()], meta=make_meta("odd", namespace="default"))
+            client = fallback.plane.client.acting_as(requester.username, requester.groups)
+            reply = client.create(
+                path("resource.k8s.io/v1", "resourceclaims", namespace="default"), claim, dry_run=True
+            )
+            word = fallback.word(claim, None, requester, KNOWN)
+            assert fallback.fault(reply, word) == "", requester
+            assert is_refused(reply) is not word.allowed, (requester, reply.message)
+            verdicts.append(word.allowed)
+    assert min(verdicts.count(True), verdicts.count(False)) >= len(ODD_NAMES) // 2
 
 
 def large_claim(key: str, last: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from webhook.files.scalars import as_json_number
 from webhook.files.spots import Document, Position, Problem, Unreadable
 from webhook.files.yaml_documents import MAX_DEPTH
 
@@ -144,10 +145,10 @@ class _Decoder:
         return self._decoder.raw_decode(text, at)
 
 
-def _finite(text: str) -> float:
+def _finite(text: str) -> int | float:
     number = float(text)
     if isfinite(number):
-        return number
+        return as_json_number(number)  # kubectl writes it again before a server reads it
     raise ValueError(f"number {text[:20]} is out of range")
 
 

@@ -37,7 +37,11 @@ _DOCUMENT_START: Final = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _JSON_START: Final = re.compile(r"(?:---)?[ \t\r\n]*([\[{])")
 _QUOTED_START: Final = re.compile(r"(?:---)?[\[{ \t\r\n]*\"")
 _TEMPLATE: Final = re.compile(r"\{\{|\{%|<%")
-_BOM: Final = b"\xef\xbb\xbf"
+_MARK: Final = "\ufeff"
+_LEADING_MARK: Final = re.compile(
+    r"(\A|(?:^|(?<=\ufeff))---(?:[ \t\r][^\n]*)?\n)((?:[ \t\r]*(?:#[^\n]*)?\n)*)\ufeff", re.MULTILINE
+)
+"""A byte order mark where a document begins: files that Windows wrote, joined with lines of `---`."""
 _OTHER_BOMS: Final = {
     b"\xff\xfe\x00\x00": "UTF-32",
     b"\x00\x00\xfe\xff": "UTF-32",
@@ -131,18 +135,16 @@ def _parse(file: File, data: bytes) -> None:
 
 
 def decode_text(data: bytes) -> str:
-    """UTF-8, with or without a byte order mark. Raises Unreadable with the offset of the first wrong byte."""
+    """UTF-8. Raises Unreadable with the offset of the first wrong byte."""
     for mark, encoding in _OTHER_BOMS.items():
         if data.startswith(mark):
             raise Unreadable(f"is {encoding}; manifests must be UTF-8")
-    start = len(_BOM) if data.startswith(_BOM) else 0
     try:
-        return data[start:].decode()
+        return data.decode()
     except UnicodeDecodeError as error:
-        before = data[start : start + error.start].decode()
+        before = data[: error.start].decode().removeprefix(_MARK)
         position = Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
-        wrong = data[start + error.start]
-        raise Unreadable(f"not UTF-8: byte 0x{wrong:02x} at offset {start + error.start}", position) from None
+        raise Unreadable(f"not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}", position) from None
 
 
 def _read_folder(name: str) -> Iterator[File]:
@@ -192,8 +194,10 @@ def documents(text: str) -> Iterator[Document | Unreadable]:
     """Each document of a text, or why it cannot be read.
 
     The text is cut at the lines that start a document before anything is parsed, as kubectl does: a broken
-    document does not hide the next.
+    document does not hide the next. A byte order mark that a document begins with is not part of it.
     """
+    if _MARK in text:
+        text = _LEADING_MARK.sub(r"\1\2", text)
     lines = Lines(text)
     yaml_left = YAML_MAX_CHARACTERS
     for start, end in _chunks(text):

@@ -82,7 +82,7 @@ def _finite(plain: str, text: str) -> Scalar:
 
 
 def as_json_number(number: float) -> int | float:
-    """The number as JSON shows it after the conversion: 1.0 and 1e3 arrive as the integers 1 and 1000."""
+    """The number as Go writes it into JSON: 1.0 and 1e3 arrive as the integers 1 and 1000."""
     if number.is_integer() and abs(number) < _PLAIN_FLOATS_BELOW:
         return int(Decimal(repr(number)))  # by its shortest digits, as Go writes it
     return number

@@ -86,6 +86,8 @@ def yaml_documents(text: str, first_line: int = 1, parser: Callable[[str], Any] 
         at = Position(first_line + mark.line, mark.column + 1) if mark else Position(first_line, 1)
         if error.problem == _CANNOT_START and _character(text, at, first_line) == "\t":
             words = "a tab stands where YAML allows only spaces; indent with spaces"
+        elif _character(text, at._replace(column=at.column - 1), first_line) == "\ufeff":
+            words = "a byte order mark stands inside a document; join files with a line of --- between them"
         raise Unreadable(f"not YAML: {words}", at) from None
     except ReaderError as error:
         raise Unreadable(f"not YAML: {error.reason}", _reader_position(text, error, first_line)) from None

@@ -24,7 +24,6 @@ from webhook.inventory.matching import FOR_EVER
 from webhook.inventory.pod_groups import keeps_all
 from webhook.inventory.scope import can_judge, is_ours, start_of
 from webhook.inventory.state import key_of
-from webhook.inventory.usage import uses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -253,7 +252,7 @@ class Evictions:
         """
         if not pod.node_name:
             return None
-        claims = self._claims_of(pod)
+        claims = self._inventory.claims_of(pod)
         if len(claims) == 1:
             return self._eviction_by(claims[0], without)
         found: list[Eviction] = []
@@ -282,7 +281,7 @@ class Evictions:
             return False
         hit = [
             claim
-            for claim in self._claims_of(pod)
+            for claim in self._inventory.claims_of(pod)
             if any(
                 names.includes(result)
                 and taint.fate(self._inventory.servers, result.tolerations) not in (FOR_EVER, HARMLESS)
@@ -303,25 +302,8 @@ class Evictions:
         """
         if not pod.pod_group:
             return ""
-        hit = [claim for claim in self._claims_of(pod) if self._eviction_by(claim, frozenset()) is not None]
+        hit = [claim for claim in self._inventory.claims_of(pod) if self._eviction_by(claim, frozenset()) is not None]
         return pod.pod_group if hit and keeps_all(self._inventory, pod, hit) else ""
-
-    def _claims_of(self, pod: Pod) -> list[ResourceClaim]:
-        """The allocated claims that are the pod's own to use (E-16 to E-18).
-
-        The pod tells, as it tells the in-tree controller: what the claim says of itself is not asked.
-        """
-        claims, namespace = self._inventory.claims, pod.meta.namespace
-        found: list[ResourceClaim] = []
-        for entry in pod.claims:
-            claim = claims.get(f"{namespace}/{entry.claim}") if entry.claim else None
-            if claim is not None and claim.allocation and uses(pod, claim, generated=entry.generated):
-                found.append(claim)
-        if pod.extended_claim:
-            claim = claims.get(f"{namespace}/{pod.extended_claim}")
-            if claim is not None and claim.allocation and uses(pod, claim, generated=True):
-                found.append(claim)
-        return found
 
     def _eviction_by(self, claim: ResourceClaim, without: AbstractSet[str]) -> Eviction | None:
         results = claim.allocation or ()

@@ -22,6 +22,7 @@ from webhook.inventory.matching import FOR_EVER, Evictor, counts, tolerates
 from webhook.inventory.pod_groups import is_leaving
 from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import EFFECT_RANK
+from webhook.inventory.state import key_of
 from webhook.inventory.usage import is_pod
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def acts(effect: str) -> bool:
 def rule_preview(inventory: Inventory, rule: DeviceTaintRule, *, in_tree: bool, now: datetime) -> Preview:
     """What a rule would do, from `now` on; with an effect that does nothing, what it would with NoExecute (E-40)."""
     taint = Taint.of_rule(rule, in_tree=in_tree)
-    simulated = not acts(rule.effective_effect)
+    simulated = not acts(rule.taint.effect)  # whatever `/evict` asks: with None it is not heeded
     if simulated:
         taint = taint.as_if_evicting(in_tree=in_tree)
     siblings = siblings_of_rule(inventory, rule, NO_EXECUTE if simulated else "")
@@ -168,6 +169,8 @@ class PodOutcome(StrEnum):
     TOLERATES = "Tolerates"
     LEFT_ALONE = "LeftAlone"
     """The taint would evict it, but our worker does not: see `worker_preview`."""
+    NO_NODE = "NoNode"
+    """The taint would evict it, and nothing does before it is on a node (E-15)."""
     KEPT = "Kept"
     """The taint keeps the device from new allocations, and evicts no pod."""
     LEAVING = "Leaving"
@@ -181,6 +184,7 @@ _SHOWN: Final = {
         (
             PodOutcome.EVICTED,
             PodOutcome.LEFT_ALONE,
+            PodOutcome.NO_NODE,
             PodOutcome.TOLERATES,
             PodOutcome.KEPT,
             PodOutcome.LEAVING,
@@ -278,10 +282,10 @@ def rows_of(
     pods: list[PodRow] = []
     groups: list[GroupRow] = []
     for user in _users(inventory, taints, now):
-        if is_pod(user.consumer):
-            pods.append(_pod_row(inventory, user))
-        else:
+        if not is_pod(user.consumer):
             groups.append(_group_row(inventory, user))
+        elif (row := _pod_row(inventory, user)) is not None:
+            pods.append(row)
     return tuple(sorted(pods, key=row_order)), tuple(sorted(groups, key=row_order))
 
 
@@ -362,16 +366,24 @@ def _worst(hits: list[_Hit]) -> tuple[_Hit, tuple[DeviceId, ...], tuple[str, ...
     return worst, devices, tuple(sorted({hit.claim for hit in hits if hit.outcome is worst.outcome}))
 
 
-def _pod_row(inventory: Inventory, user: _User) -> PodRow:
-    worst, devices, claims = _worst(user.hits)
-    outcome, cause = worst.outcome, worst.cause
-    namespace, consumer = user.namespace, user.consumer
+def _pod_row(inventory: Inventory, user: _User) -> PodRow | None:
+    """The pod, unless it is known and none of the claims is its own to use, as the evictor reads them."""
+    namespace, consumer, hits = user
     pod = inventory.pods.get(f"{namespace}/{consumer.name}")
     if pod is not None and pod.meta.uid != consumer.uid:
         pod = None  # another one of that name
+    if pod is not None:
+        own = {key_of(claim.meta) for claim in inventory.claims_of(pod)}
+        hits = [hit for hit in hits if hit.claim in own]
+    if not hits:
+        return None
+    worst, devices, claims = _worst(hits)
+    outcome, cause = worst.outcome, worst.cause
     if pod is not None and is_leaving(pod):
         outcome = PodOutcome.LEAVING
         cause = Cause(OutcomeReason.TERMINATING if pod.deleting else OutcomeReason.FINISHED, cause.taint)
+    elif pod is not None and outcome is PodOutcome.EVICTED and not pod.node_name:
+        outcome = PodOutcome.NO_NODE
     seconds = worst.seconds if outcome is PodOutcome.EVICTED else None
     return PodRow(namespace, consumer.name, consumer.uid, outcome, seconds, cause, devices, claims, pod)
 
@@ -384,7 +396,10 @@ def _group_row(inventory: Inventory, user: _User) -> GroupRow:
         key
         for claim in claims
         for key in inventory.pods_of(claim)
-        if (pod := inventory.pods[key]).pod_group == consumer.name and not is_leaving(pod)
+        if (pod := inventory.pods[key]).pod_group == consumer.name
+        and pod.node_name
+        and not is_leaving(pod)
+        and inventory.claims[claim] in inventory.claims_of(pod)
     }
     seconds = worst.seconds if worst.outcome is PodOutcome.EVICTED else None
     return GroupRow(

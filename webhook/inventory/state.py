@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, assert_never
 
 from webhook.api.claims import ResourceClaim
 from webhook.api.pod_groups import PodGroup
-from webhook.api.pods import Pod
+from webhook.api.pods import Pod, PodClaim
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.api.slices import ResourceSlice
 from webhook.inventory.pools import Pools
 from webhook.inventory.several import add_name, remove_name
-from webhook.inventory.usage import Usage
+from webhook.inventory.usage import Usage, uses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -163,6 +163,18 @@ class Inventory:
         """The pods that name any of the claims, likewise."""
         known = self._claim_pods
         return frozenset([pod for claim in claims for pod in known.get(claim, ())])
+
+    def claims_of(self, pod: Pod) -> list[ResourceClaim]:
+        """The allocated claims that are the pod's own to use (E-16 to E-18).
+
+        The pod tells, as it tells the in-tree controller: what the claim says of itself is not asked.
+        """
+        found: list[ResourceClaim] = []
+        for entry in (*pod.claims, PodClaim(pod.extended_claim, generated=True)):
+            claim = self._claims.get(f"{pod.meta.namespace}/{entry.claim}") if entry.claim else None
+            if claim is not None and claim.allocation and uses(pod, claim, generated=entry.generated):
+                found.append(claim)
+        return found
 
     def members_of(self, pod_group: str) -> tuple[str, ...]:
         """The pods of a PodGroup by name, with and without claims; both as `namespace/name`."""

@@ -27,7 +27,7 @@ def as_our_worker(inventory: Inventory, preview: Preview, exempt: Exempt) -> Pre
     """The preview, changed where our worker would do otherwise than the taint alone; `exempt`: why it skips a pod."""
     if all(taint.evictor is not Evictor.OURS for _, taint in preview.taints):
         return preview
-    groups = [_group_row(inventory, row) for row in preview.pod_groups]
+    groups = [_group_row(inventory, row, exempt) for row in preview.pod_groups]
     rows = {row.uid: _pod_row(inventory, row, exempt) for row in preview.pods}
     for along in _companions(inventory, list(rows.values()), exempt):
         known = rows.get(along.uid)
@@ -50,11 +50,13 @@ def _pod_row(inventory: Inventory, row: PodRow, exempt: Exempt) -> PodRow:
     return structs.replace(row, outcome=PodOutcome.LEFT_ALONE, seconds=None, cause=_because(reason, row))
 
 
-def _group_row(inventory: Inventory, row: GroupRow) -> GroupRow:
+def _group_row(inventory: Inventory, row: GroupRow, exempt: Exempt) -> GroupRow:
     """A PodGroup that exists keeps its claims; of one that is gone or not known, only the reservation is left."""
     group = inventory.pod_groups.get(f"{row.namespace}/{row.name}")
-    if row.outcome is not PodOutcome.EVICTED or group is None or group.meta.uid != row.uid:
+    if row.outcome is not PodOutcome.EVICTED:
         return row
+    if group is None or group.meta.uid != row.uid:
+        return structs.replace(row, pods=tuple([key for key in row.pods if exempt(inventory.pods[key]) is None]))
     cause = _because(OutcomeReason.HELD_BY_POD_GROUP, row)
     return structs.replace(row, outcome=PodOutcome.LEFT_ALONE, seconds=None, cause=cause)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.field import FieldError, Finding, Path, Severity, forbidden
-from webhook.api.meta import OWN_GROUP
+from webhook.api.meta import OWN_GROUP, SERVED_VERSIONS
 from webhook.api.schema import (
     DOCUMENTED_SLICE_FIELDS,
     DOCUMENTED_TAINT_FIELDS,
@@ -22,6 +22,7 @@ from webhook.api.schema import (
     base_name,
     fields_of,
     release_with,
+    served,
     type_of,
 )
 
@@ -43,6 +44,8 @@ _ANNOTATIONS: Final = {
     "evictionsPerSecond": f"{OWN_GROUP}/evictions-per-second",
 }
 _SIMILARITY: Final = 0.75
+_TELLING: Final = 4
+"""Letters that two names must have in common to be taken for each other."""
 
 
 class _Place(NamedTuple):
@@ -136,31 +139,47 @@ def _annotation_text(place: _Place, name: str) -> str:
 
 
 def _suggestion(place: _Place, name: str) -> str:
-    """Where the field may have been meant to stand, or what it may have been meant to be called."""
-    from difflib import get_close_matches  # noqa: PLC0415 -- only for mistakes; its import takes longer than a file
-
+    """What the field may have been meant to be, or which servers or versions have it."""
     later = release_with(place.type, name, place.minor)
     if later is not None:
         return f": servers have it from 1.{later} on"
-    fields = place.fields
-    close = get_close_matches(name, [field for field in fields if field not in place.value], 1, _SIMILARITY)
-    if close:
-        return f', did you mean "{close[0]}"?'
-    below = next(_below(fields, name, place.minor), None)
-    if below is not None:
-        return f', did you mean "{below}"?'
+    meant = next(_meant(place, name), None)
+    return _of_another_version(place, name) if meant is None else f", did you mean {meant}?"
+
+
+def _meant(place: _Place, name: str) -> Iterator[str]:
+    """In quotes, fields beside it that are called nearly so; then whole paths below and above it."""
+    from difflib import get_close_matches  # noqa: PLC0415 -- only for mistakes; its import takes longer than a file
+
+    free = [field for field in place.fields if field not in place.value]
+    yield from [f'"{each}"' for each in get_close_matches(name, free, 1, _SIMILARITY)]
+    alike = [field for field in free if _is_part_of(*sorted((field.lower(), name.lower()), key=len))]
+    if len(alike) == 1:
+        yield f'"{alike[0]}"'
+    for field, held in place.fields.items():
+        below = Reference.parse(held)
+        if below is not None and below.has_fields and name in fields_of(below.type, place.minor):
+            yield f'"{place.path.child(field).written}{"[]" if below.container else ""}.{name}"'
     above = place.above
     while above is not None:
         if name in above.fields:
-            where = f'"{above.path.child(name).written}"'
-            return f", did you mean {where}?"
+            path = above.path.child(name).written
+            yield f'"{path}"' if "." in path else f'"{path}" at the top'
         above = above.above
-    return ""
 
 
-def _below(fields: Fields, name: str, minor: int) -> Iterator[str]:
-    """The field's place one level further down."""
-    for field, held in fields.items():
-        below = Reference.parse(held)
-        if below is not None and below.has_fields and name in fields_of(below.type, minor):
-            yield f"{field}[].{name}" if below.container == "[" else f"{field}.{name}"
+def _is_part_of(shorter: str, longer: str) -> bool:
+    return len(shorter) >= _TELLING and shorter in longer
+
+
+def _of_another_version(place: _Place, name: str) -> str:
+    """That it is a field in other versions that the release has; empty if it is in none."""
+    version, _, base = place.type.partition(".")
+    types = served(place.minor).types
+    known = [each for each in reversed(SERVED_VERSIONS) if f"{each}.{base}" in types]
+    having = [each for each in known if name in types[f"{each}.{base}"]]
+    if not having:
+        return ""
+    later = version in known and known.index(having[-1]) > known.index(version)
+    text = f": {name} is a field of {having[0] if later else having[-1]}"
+    return text + (f" and {'later' if later else 'earlier'}" if len(having) > 1 else "")

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from webhook.files.json_documents import JsonSpot, Lines, NotJSON, json_documents
 from webhook.files.read import parse
+from webhook.files.scalars import as_json_number
 from webhook.files.spots import Document, Position, Unreadable, descend
 from webhook.files.yaml_documents import MAX_DEPTH
 
+FLOATS = st.floats(allow_nan=False, allow_infinity=False).map(as_json_number)
 ANY_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none() | st.booleans() | st.integers() | FLOATS | st.text(),
     lambda below: st.lists(below) | st.dictionaries(st.text(), below),
     max_leaves=30,
 )
@@ -35,7 +37,7 @@ def refused(text: str) -> Unreadable:
 def test_reading_what_json_wrote_gives_the_same(value: Any, ascii_only: bool, indent: Any) -> None:  # noqa: FBT001
     (document,) = documents(json.dumps(value, ensure_ascii=ascii_only, indent=indent))
     assert document.value == value
-    assert json.dumps(document.value) == json.dumps(value)  # 1 and 1.0 and true are different
+    assert json.dumps(document.value) == json.dumps(value)  # 1 and true are different
     assert document.problems == ()
 
 

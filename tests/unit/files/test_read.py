@@ -179,6 +179,21 @@ def test_a_byte_order_mark_is_no_part_of_the_text(text: str) -> None:
     assert file.manifests[0].spot.position == (1, 1)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("between", ["---\n", "---\n# c\n\n", "--- # c\n", "---\n\ufeff---\n", "---\n\ufeff# c\n---\n"])
+def test_a_byte_order_mark_may_begin_each_document(between: str, end: str) -> None:
+    text = f'\ufeffa: 1\n{between}\ufeff{{b: [2]}}\n---\n\ufeff{{"c": 3}}\n---\n\ufeff'
+    file = parse("x", text.replace("\n", end).encode())
+    assert (values(file), file.unreadable) == ([{"a": 1}, {"b": [2]}, {"c": 3}], [])
+    assert [each.spot.position.column for each in file.manifests] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("text", ["a: 1\n\ufeffb: 2\n", "a: 1\n\ufeff---\nb: 2\n"])
+def test_a_byte_order_mark_inside_a_document_is_named(text: str) -> None:
+    ((message, _),) = troubles(parse("x", text.encode()))
+    assert message.startswith("not YAML: a byte order mark stands inside a document; ")
+
+
 @pytest.mark.parametrize(
     ("data", "message", "position"),
     [

@@ -115,6 +115,7 @@ def agrees(preview: Preview) -> bool:
         PodOutcome.KEPT: impact.kept,
         PodOutcome.LEAVING: set(),
         PodOutcome.LEFT_ALONE: set(),
+        PodOutcome.NO_NODE: set(),
     }
     assert preview.extended == len(impact.extended)
     assert preview.waves == {wave.seconds: len(wave.pods) for wave in impact.waves if wave.pods}
@@ -306,6 +307,6 @@ def test_nothing_new_hits_nothing() -> None:
 
 
 def test_a_rule_may_ask_our_worker_to_evict() -> None:
-    asked = DeviceTaintRule(ObjectMeta("r", annotations={EVICT: "true"}), EMPTY, taint("None"))
+    asked = DeviceTaintRule(ObjectMeta("r", annotations={EVICT: "true"}), EMPTY, taint("NoSchedule"))
     preview = rule_preview(stocked(claim("c", on(), users=["1"])), asked, in_tree=True, now=NOW)
     assert (preview.simulated, preview.waves) == (False, {0: 1})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -24,11 +25,16 @@ from tests.builders import (
 )
 from webhook.api.field import Severity
 from webhook.api.meta import GroupVersionKind
+from webhook.api.schema import fields_of, held_by, served, type_of
 from webhook.validation.releases import NEWEST, RELEASES
 from webhook.validation.strict import strict_findings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from webhook.api.field import Finding
+
+KNOWN: Final = ["v1beta1", "v1beta2", "v1"]
 
 
 def findings(manifest: Any, minor: int = 37) -> list[Finding]:
@@ -62,13 +68,13 @@ def test_valid_manifests_have_no_unknown_field(manifest: Any) -> None:
         pytest.param(
             make_claim(requests=[make_request() | {"tolerations": []}]),
             "spec.devices.requests[0].tolerations",
-            "exactly.tolerations",
+            "spec.devices.requests[0].exactly.tolerations",
             id="a level too high",
         ),
         pytest.param(
             make_template(requests=[{"name": "gpu", "deviceClassName": "gpu"}]),
             "spec.spec.devices.requests[0].deviceClassName",
-            "exactly.deviceClassName",
+            "spec.spec.devices.requests[0].exactly.deviceClassName",
             id="the flat request of v1beta1 in v1",
         ),
         pytest.param(
@@ -80,10 +86,30 @@ def test_valid_manifests_have_no_unknown_field(manifest: Any) -> None:
         pytest.param(
             make_slice([make_device() | {"taints": []}], version="v1beta1"),
             "spec.devices[0].taints",
-            "basic.taints",
+            "spec.devices[0].basic.taints",
             id="a device of v1 in v1beta1",
         ),
-        pytest.param(make_slice([make_basic_device()]), "spec.devices[0].basic", None, id="a device of v1beta1 in v1"),
+        pytest.param(
+            make_template() | {"spec": {"devices": {}}},
+            "spec.devices",
+            "spec.spec.devices",
+            id="one spec instead of two",
+        ),
+        pytest.param(
+            make_claim() | {"spec": {"requests": []}}, "spec.requests", "spec.devices.requests", id="a level left out"
+        ),
+        pytest.param(
+            make_rule(selector=None) | {"spec": {"selector": {}}}, "spec.selector", "deviceSelector", id="as in blogs"
+        ),
+        pytest.param(
+            make_rule(selector={"poolName": "p"}), "spec.deviceSelector.poolName", "pool", id="a name with more to it"
+        ),
+        pytest.param(
+            make_claim([{"key": "k", "seconds": 5}]),
+            "spec.devices.requests[0].exactly.tolerations[0].seconds",
+            "tolerationSeconds",
+            id="a name with less to it",
+        ),
         pytest.param(make_rule(taint=None) | {"taint": make_taint()}, "taint", "spec.taint", id="beside the spec"),
         pytest.param(make_rule(meta=make_meta(lables={})), "metadata.lables", "labels", id="in the metadata"),
         pytest.param(
@@ -116,6 +142,74 @@ def test_unknown_fields_are_errors_with_what_was_probably_meant(
 ) -> None:
     hint = f', did you mean "{suggestion}"?' if suggestion else ""
     assert told(manifest) == [f"deny {path}: Forbidden: unknown field{hint}"]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "field", "versions"),
+    [
+        (
+            make_claim(requests=[make_request()]) | {"apiVersion": "resource.k8s.io/v1beta1"},
+            "exactly",
+            "v1beta2 and later",
+        ),
+        (make_slice([make_basic_device()]), "basic", "v1beta1"),
+    ],
+)
+def test_fields_of_other_versions_are_named_as_such(manifest: Any, field: str, versions: str) -> None:
+    (only,) = told(manifest)
+    assert only.endswith(f".{field}: Forbidden: unknown field: {field} is a field of {versions}")
+
+
+def _places(type_name: str, minor: int) -> Iterator[tuple[str, ...]]:
+    """The ways to the types of a kind, field by field."""
+    yield ()
+    for field, held in held_by(type_name, minor).items():
+        if held.has_fields and not held.type.startswith(("meta.", "core.")):
+            yield from [(field, *rest) for rest in _places(held.type, minor)]
+
+
+def _typed(kind: GroupVersionKind, way: Iterable[str], minor: int) -> str | None:
+    """The type to which a way leads; empty for a field that holds none, None if there is no such field."""
+    found: str | None = type_of(kind, minor)
+    for field in way:
+        if not found or field not in fields_of(found, minor):
+            return None
+        held = held_by(found, minor).get(field)
+        found = held.type if held is not None and held.has_fields else ""
+    return found
+
+
+def _steps(path: str) -> list[str]:
+    return re.sub(r"\[[^]]*\]", "", path).split(".")
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("minor", RELEASES)
+def test_hints_lead_to_fields_that_are_there(minor: int) -> None:
+    """At each place of each kind, all names that any other place has, and some that people write."""
+    types, versions = served(minor).types, set[str]()
+    names = {field for fields in types.values() for field in fields} | {"selector", "taints", "driverName", "class"}
+    for kind in [GroupVersionKind.parse(*each.split(" ")) for each in served(minor).kinds]:
+        for way in _places(type_of(kind, minor) or "", minor):
+            holder = _typed(kind, way, minor) or ""
+            value: Any = dict.fromkeys(names - set(fields_of(holder, minor)))
+            for depth in reversed(range(len(way))):
+                container = held_by(_typed(kind, way[:depth], minor) or "", minor)[way[depth]].container
+                value = {way[depth]: [value] if container == "[" else {"a": value} if container else value}
+            for finding in strict_findings(value, kind, RELEASES[minor]):
+                text, written = finding.error.detail, finding.error.path.written
+                if meant := re.search(r'did you mean "(.*)"( at the top)?', text):
+                    steps = _steps(meant[1]) if "." in meant[1] or meant[2] else [*way, meant[1]]
+                    assert _typed(kind, steps, minor) is not None, (kind, written, text)
+                    assert steps != _steps(written)
+                elif named := re.search(r"(\w+) is a field of (\w+)(?: and (\w+))?$", text):
+                    base = holder.partition(".")[2]
+                    having = [each for each in KNOWN if named[1] in types.get(f"{each}.{base}", ())]
+                    end = {"later": KNOWN[KNOWN.index(named[2]) :], "earlier": KNOWN[: KNOWN.index(named[2]) + 1]}
+                    claimed = end.get(named[3], [named[2]])
+                    assert [each for each in claimed if f"{each}.{base}" in types] == having, (kind, written, text)
+                    versions.add(named[2])
+    assert versions
 
 
 def test_a_field_that_is_there_already_is_not_suggested() -> None:

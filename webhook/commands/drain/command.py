@@ -70,7 +70,7 @@ def _read(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelec
         taint = as_taint_spec(f"{options.key}:{NO_SCHEDULE}")
     except ValueError as error:
         parser.error(str(error))
-    if taint.value:
+    if taint.key != options.key:
         parser.error(f"--key {options.key} must be a key, without a value")
     if taints or sum(map(bool, (addresses, nodes, options.selector))) != 1:
         parser.error("either nodes, or pools such as gpu.example.com/node-7, or --selector is required")

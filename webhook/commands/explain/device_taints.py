@@ -12,7 +12,7 @@ from webhook.commands.preview.report import not_judged, toleration_values
 from webhook.eviction.modes import InTree
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Taint
-from webhook.inventory.preview import OutcomeReason, PodOutcome, outcome_of
+from webhook.inventory.preview import OutcomeReason, PodOutcome, acts, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +44,9 @@ def taints_on(inventory: Inventory, device: DeviceId, settings: StatusSettings) 
         names = DeviceNames.of(rule.selector, inventory.servers)
         if all(wanted in (None, given) for wanted, given in zip(names, device, strict=True)):
             taint = Taint.of_rule(rule, in_tree=in_tree)
-            # A missing selector evicts from no device (E-6).
-            yield PlacedTaint(taint if rule.selector is not None else taint._replace(evictor=None), rule)
+            # A missing selector evicts from no device (E-6); `/evict` wants an effect that acts.
+            evicts = rule.selector is not None and acts(rule.taint.effect)
+            yield PlacedTaint(taint if evicts else taint._replace(evictor=None), rule)
 
 
 def taint_values(placed: PlacedTaint) -> dict[str, Any]:

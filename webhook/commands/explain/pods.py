@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from webhook.commands.explain.claims import claim_values
 from webhook.commands.status.report import condition_values, pod_values
 from webhook.commands.status.views import views_of
-from webhook.inventory.state import claim_keys
-from webhook.inventory.usage import uses
+from webhook.inventory.state import claim_keys, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +25,7 @@ def pod_explanation(facts: ExplainFacts, pod: Pod) -> dict[str, Any]:
     statuses = statuses_of(facts, {pod.meta.uid})
     claims = [claim_values(facts, key) for key in known]
     rules = {taint["rule"] for claim in claims for device in claim["devices"] for taint in device["taints"]}
-    generated = {entry.claim for entry in pod.claims if entry.generated}
+    own = {key_of(claim.meta) for claim in inventory.claims_of(pod)}
     return {
         "namespace": pod.meta.namespace,
         "name": pod.meta.name,
@@ -36,11 +35,7 @@ def pod_explanation(facts: ExplainFacts, pod: Pod) -> dict[str, Any]:
         "hold": facts.objects.hold_of(pod),
         "claims": claims,
         "claimsNotFound": [name for name in names if name not in inventory.claims],
-        "claimsNotReserved": [
-            key
-            for key in known
-            if not uses(pod, inventory.claims[key], generated=inventory.claims[key].meta.name in generated)
-        ],
+        "claimsNotReserved": [key for key in known if key not in own],
         "evictions": [pod_values(status) for status in statuses],
         "reported": reported_values(facts, {name for name in rules if name}),
     }

@@ -68,10 +68,12 @@ def _outcome(values: dict[str, Any]) -> str:
     pending = [each["state"] for each in values["evictions"] if each["state"] != "skipped"]
     if pending:
         return "is terminating" if pending[0] in {"terminating", "stuck"} else "is to be evicted"
+    taints = [taint for claim in values["claims"] for device in claim["devices"] for taint in device["taints"]]
+    if not values["node"] and any(taint["outcome"] == "Evicted" for taint in taints):
+        return "is not evicted before it is on a node"
     if values["unknown"]:
         return "is not evicted, as far as is known"
-    tainted = any(device["taints"] for claim in values["claims"] for device in claim["devices"])
-    return "is not evicted" if tainted else "is not evicted: none of its devices is tainted"
+    return "is not evicted" if taints else "is not evicted: none of its devices is tainted"
 
 
 def _eviction(each: dict[str, Any]) -> Iterator[str]:

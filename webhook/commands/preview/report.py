@@ -163,6 +163,7 @@ def _summary_values(preview: Preview) -> dict[str, Any]:
         "waves": [{"seconds": seconds, "pods": pods} for seconds, pods in preview.waves.items()],
         "tolerating": preview.count(PodOutcome.TOLERATES),
         "unseen": 0,  # no field is removed from version 1
+        "noNode": preview.count(PodOutcome.NO_NODE),
         "kept": preview.count(PodOutcome.KEPT),
         "leaving": preview.count(PodOutcome.LEAVING),
         "podGroups": groups,

@@ -38,6 +38,7 @@ _PRIORITY: Final = 2
 _OURS: Final = f"{PROGRAM} evict"
 _WORDS: Final = {
     PodOutcome.LEFT_ALONE: "left alone",
+    PodOutcome.NO_NODE: "on no node",
     PodOutcome.TOLERATES: "tolerates",
     PodOutcome.KEPT: "stays",
 }
@@ -166,6 +167,7 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
         yield "evicted", "no pods" if report.claims_known else "unknown: the dump has no ResourceClaims"
     for name, outcome, text in (
         ("left alone", PodOutcome.LEFT_ALONE, "{} by our worker"),
+        ("not yet", PodOutcome.NO_NODE, "{} on no node; evicted once it is on one"),
         ("tolerate", PodOutcome.TOLERATES, "{}"),
         ("stay", PodOutcome.KEPT, "{}; the taint only blocks new allocations"),
         ("leaving", PodOutcome.LEAVING, "{}, terminating or finished, and not counted"),

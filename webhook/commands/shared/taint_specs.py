@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, NONE
 from webhook.commands.shared.addresses import DeviceAddress, as_device_address
+from webhook.validation.formats import label_key, label_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 EFFECTS: Final = (NO_SCHEDULE, NO_EXECUTE, NONE)
 _MINUS: Final = "-"
@@ -55,22 +59,41 @@ def split_words(words: list[str]) -> tuple[list[DeviceAddress], list[str]]:
     return addresses, taints
 
 
+def as_taint_specs(texts: Iterable[str]) -> list[TaintSpec]:
+    """Taints to set, each key with an effect once. Raises ValueError."""
+    found: dict[TaintPattern, TaintSpec] = {}
+    for text in texts:
+        taint = as_taint_spec(text)
+        pattern = TaintPattern(taint.key, taint.effect)
+        if pattern in found:
+            raise ValueError(f"duplicated taints with the same key and effect: {text!r} and {found[pattern]}")
+        found[pattern] = taint
+    return list(found.values())
+
+
 def as_taint_spec(text: str) -> TaintSpec:
     """A taint to set. Raises ValueError."""
-    named, colon, effect = text.rpartition(":")
-    key, equals, value = named.partition("=")
-    if not colon or not key or _MARKS & set(key + value) or (equals and not value):
-        raise ValueError(f'{text!r} must be a taint such as "key=value:NoSchedule" or "key:NoExecute"')
-    return TaintSpec(key, value, _effect(effect))
+    form = 'a taint such as "key=value:NoSchedule" or "key:NoExecute"'
+    taint = _taint(text, form)
+    if not taint.effect:
+        raise ValueError(f"{text!r} must be {form}")
+    return taint
 
 
 def as_taint_pattern(text: str) -> TaintPattern:
     """Taints to remove: `key`, `key:Effect`, each with or without a minus at its end. Raises ValueError."""
-    named, _, effect = text.removesuffix(_MINUS).partition(":")
-    key = named.partition("=")[0]
-    if not key:
-        raise ValueError(f'{text!r} must be a taint to remove, such as "key-" or "key:NoSchedule-"')
-    return TaintPattern(key, _effect(effect) if effect else "")
+    taint = _taint(text.removesuffix(_MINUS), 'a taint to remove, such as "key-" or "key:NoSchedule-"')
+    return TaintPattern(taint.key, taint.effect)
+
+
+def _taint(text: str, form: str) -> TaintSpec:
+    """`key=value:Effect`, `key:Effect` or `key`, as parseTaint of kubectl reads them."""
+    named, colon, effect = text.partition(":")
+    key, _, value = named.partition("=") if colon else (named, "", "")
+    wrong = [f"key: {each}" for each in label_key(key)] + [f"value: {each}" for each in label_value(value)]
+    if wrong:
+        raise ValueError("; ".join((f"{text!r} must be {form}", *wrong)))
+    return TaintSpec(key, value, _effect(effect) if colon else "")
 
 
 def _effect(text: str) -> str:

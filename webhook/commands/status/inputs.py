@@ -6,7 +6,11 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from webhook.admission.config_maps import POLICY_KEY
+from webhook.api.rules import DeviceTaintRule
+from webhook.api.slices import ResourceSlice
 from webhook.commands.shared.entries import unreadable_row
 from webhook.commands.shared.flags import credentials_of
 from webhook.commands.shared.main import reading_cluster
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
+    from webhook.api.taints import DeviceTaint
+    from webhook.commands.status.objects import StatusObject
     from webhook.policy.model import Policy
 
 _NEEDED: Final = {
@@ -47,6 +53,7 @@ class ClusterLook:
         self.notes: list[str] = []
         self.rows: list[Row] = []
         self.failed = False
+        self._now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
         if options.dump:
             self._read_dump(options)
         else:
@@ -71,7 +78,7 @@ class ClusterLook:
                     row = row_of(manifest)
                     self._report([row.failed(f"{row.reference}: left out: {errors[0]}", UNREADABLE)])
                 elif value is not None:
-                    self.objects.add(value)
+                    self.objects.add(_as_served(value, self._now))
                 if holds_policy(manifest.value):
                     holding.append(manifest)
         self.missing = frozenset(kind for kind in _NEEDED if not kinds[kind])
@@ -103,11 +110,10 @@ class ClusterLook:
 
     def settings(self, options: argparse.Namespace) -> StatusSettings:
         """How the cluster evicts, by the flags `--mode`, `--in-tree` and `--time`, the policy, or a guess."""
-        now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
         in_tree = InTree(options.in_tree) if options.in_tree else in_tree_of(self.policy)
         guess = guessed_mode(self.objects.inventory.rules.values(), in_tree)
         mode = Mode(options.mode) if options.mode else guess
-        return StatusSettings(self.policy, mode, in_tree, now, mode_guessed=not options.mode)
+        return StatusSettings(self.policy, mode, in_tree, self._now, mode_guessed=not options.mode)
 
     def use(self, manifest: Manifest) -> None:
         """The policy of a document or ConfigMap."""
@@ -121,6 +127,20 @@ class ClusterLook:
         broken = [row for row in rows if row.count(Level.ERROR)]
         self.rows += broken
         self.failed = self.failed or bool(broken)
+
+
+def _as_served(value: StatusObject, now: datetime) -> StatusObject:
+    """What a manifest leaves out a server shows: taints without a time were added now (E-12)."""
+
+    def timed(taint: DeviceTaint) -> DeviceTaint:
+        return structs.replace(taint, time_added=now) if taint.time_added is None else taint
+
+    if isinstance(value, DeviceTaintRule):
+        return structs.replace(value, taint=timed(value.taint))
+    if isinstance(value, ResourceSlice):
+        devices = [structs.replace(each, taints=tuple(map(timed, each.taints))) for each in value.devices]
+        return structs.replace(value, devices=tuple(devices))
+    return value
 
 
 def look(options: argparse.Namespace) -> StatusReport:

@@ -17,7 +17,7 @@ from webhook.commands.shared.output import write
 from webhook.commands.shared.rule_objects import NAME, WantedRule
 from webhook.commands.shared.server_errors import REFUSED, asking_server, main_as_kubectl
 from webhook.commands.shared.taint_output import objects_text, report_refusals
-from webhook.commands.shared.taint_specs import TaintSpec, as_taint_spec
+from webhook.commands.shared.taint_specs import TaintSpec, as_taint_specs
 from webhook.commands.shared.tainting import (
     DryRun,
     OnExisting,
@@ -81,7 +81,7 @@ def _read(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelec
     if wide is not None and not selection.by_node and not options.all:
         parser.error(f"{wide} is more than one device: pass --all to taint every device of it")
     try:
-        taints = list(dict.fromkeys(map(as_taint_spec, words)))
+        taints = as_taint_specs(words)
     except ValueError as error:
         parser.error(str(error))
     if len({(each.key, each.effect) for each in taints}) < len(taints):

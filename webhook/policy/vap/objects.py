@@ -43,7 +43,8 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\w+|&&|\|\||[!=<>]=|\S')
 _MATCHES: Final = re.compile(r'\.matches\("((?:[^"\\]|\\.)*)"')
 _TEXT_MOST: Final = 320
 """Characters of a key, the longest text that is looked at for each toleration."""
-_VARIABLE: Final = re.compile(r"\bvariables\.(\w+)")
+_VARIABLE: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\bvariables\.(\w+)')
+"""A variable, or a text in which none is meant, of which the group is empty."""
 
 
 class PolicyTopic(StrEnum):
@@ -138,10 +139,10 @@ def policy_variables(policy: Policy) -> dict[str, str]:
 def used_variables(expressions: Iterable[str], variables: Mapping[str, str]) -> list[dict[str, str]]:
     """The variables that expressions use, also by others, in their order."""
     needed: set[str] = set()
-    new = {name for text in expressions for name in _VARIABLE.findall(text)}
+    new = {name for text in expressions for name in _VARIABLE.findall(text)} - {""}
     while new:
         needed |= new
-        new = {other for name in new for other in _VARIABLE.findall(variables[name])} - needed
+        new = {other for name in new for other in _VARIABLE.findall(variables[name])} - {"", *needed}
     return [{"name": name, "expression": text} for name, text in variables.items() if name in needed]
 
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests.builders import DRIVER, NOW_TEXT, make_claim, make_device, make_meta, make_pod, make_slice, make_toleration
+from tests.builders import (
+    DRIVER,
+    NOW_TEXT,
+    make_claim,
+    make_device,
+    make_meta,
+    make_pod,
+    make_slice,
+    make_taint,
+    make_toleration,
+)
 from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.preview_runner import HEADER, used
 from tests.unit.commands.status_runner import (
@@ -126,6 +136,23 @@ def test_pod_without_claims_uses_no_device(ask: ExplainRunner) -> None:
         0,
         "pod ml/bystander uses no device: no taint of a device concerns it\n",
     )
+
+
+def test_pod_on_no_node_is_not_evicted_before_it_is_on_one(ask: ExplainRunner) -> None:
+    unbound = make_pod("soon", "soon", nodeName=None)
+    dump = [
+        *SLICES,
+        SOON,
+        unbound,
+        {**RULE, "spec": {**RULE["spec"], "taint": make_taint(effect="NoExecute", time_added=None)}},
+    ]
+    _, text, _ = ask("pod", "soon", "-n", "ml", dump=dump)
+    assert text.startswith("pod ml/soon: is not evicted before it is on a node\n")
+    (staying,) = ask.values("rule", "firmware", dump=dump)["staying"]
+    assert (staying["name"], staying["outcome"]) == ("soon", "NoNode")
+    bound = [*dump[:-2], make_pod("soon", "soon"), dump[-1]]
+    (eviction,) = ask.values("pod", "soon", "-n", "ml", dump=bound)["evictions"]
+    assert eviction["due"] == "2026-06-01T12:10:00Z"  # a server answers with the time of now where there is none
 
 
 def test_claim_has_its_allocation_and_the_ruling_on_each_toleration(ask: ExplainRunner) -> None:

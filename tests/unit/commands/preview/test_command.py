@@ -72,6 +72,7 @@ def test_json_has_every_pod(run_preview: PreviewRunner) -> None:
                         "waves": [{"seconds": 300, "pods": 1}],
                         "tolerating": 0,
                         "unseen": 0,
+                        "noNode": 0,
                         "kept": 0,
                         "leaving": 0,
                         "podGroups": 0,
@@ -194,12 +195,27 @@ def test_a_namesake_is_not_the_pod_that_reserved_the_claim(run_preview: PreviewR
     assert told["notes"] == ["claims are reserved for pods that were not found but are counted: ml/train-0"]
 
 
+def test_a_pod_on_no_node_is_not_evicted_before_it_is_on_one(run_preview: PreviewRunner) -> None:
+    unbound = [make_pod("train-0", "train-0", nodeName=None), make_pod("train-1", "train-1")]
+    code, output = run_preview(rule(selector={"device": "gpu-0"}), dump=[*SLICES, *CLAIMS[:2], *unbound])
+    assert (code, "  evicted         1 pod\n" in output) == (0, True)
+    assert "  not yet         1 pod on no node; evicted once it is on one\n" in output
+    told = run_preview.told(rule(selector={"pool": "node-0"}), dump=[*SLICES, *CLAIMS[:2], *unbound])
+    assert [(each["outcome"], each["dueSeconds"]) for each in told["pods"]] == [("NoNode", None)]
+    assert (told["summary"]["evicted"], told["summary"]["noNode"], told["summary"]["claims"]) == (0, 1, 0)
+
+
+def test_evict_is_not_heeded_with_an_effect_that_does_nothing(run_preview: PreviewRunner) -> None:
+    told = run_preview.told(rule("None", annotations=EVICT))
+    assert (told["simulated"], told["taints"][0]["evictor"]) == (True, "device-taint-eviction-controller")
+
+
 def test_a_pod_fares_as_the_worst_of_its_devices(run_preview: PreviewRunner) -> None:
     both = [
         used(name, f"node-0/{device}", users=CLAIMS[0]["status"]["reservedFor"], tolerations=tolerations)
         for name, device, tolerations in (("a", "gpu-0", [FIVE_MINUTES]), ("b", "gpu-1", None))
     ]
-    told = run_preview.told(rule(), dump=[*SLICES, *both, PODS[0]])
+    told = run_preview.told(rule(), dump=[*SLICES, *both, make_pod("train-0", "a", "b")])
     (pod,) = told["pods"]
     assert (pod["dueSeconds"], pod["reason"], pod["claims"]) == (0, "NotTolerated", ["ml/a", "ml/b"])
     assert [each["device"] for each in pod["devices"]] == ["gpu-0", "gpu-1"]

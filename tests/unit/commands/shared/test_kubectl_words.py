@@ -25,6 +25,7 @@ from webhook.commands.shared.taint_specs import (
     TaintSpec,
     as_taint_pattern,
     as_taint_spec,
+    as_taint_specs,
     split_words,
 )
 from webhook.validation.formats import dns1123_subdomain
@@ -76,6 +77,7 @@ def test_address_covers_and_selects_what_it_names() -> None:
         ("example.com/ecc=double-bit:NoSchedule", TaintSpec("example.com/ecc", "double-bit", "NoSchedule")),
         ("ecc:NoExecute", TaintSpec("ecc", "", "NoExecute")),
         ("ecc:None", TaintSpec("ecc", "", "None")),
+        ("Example.com_ecc=X.y-1:None", TaintSpec("Example.com_ecc", "X.y-1", "None")),
     ],
 )
 def test_taint_is_read_and_written_alike(text: str, taint: TaintSpec) -> None:
@@ -88,11 +90,15 @@ def test_taint_is_read_and_written_alike(text: str, taint: TaintSpec) -> None:
     [
         ("ecc:noschedule", "invalid taint effect: 'noschedule'; did you mean NoSchedule?"),
         ("ecc:PreferNoSchedule", "device taints have NoSchedule, NoExecute, None"),
+        ("ecc:", "invalid taint effect: ''; device taints have"),
+        ("ecc", "must be a taint such as"),
         ("ecc=x", "must be a taint such as"),
+        ("=x:NoSchedule", "key: name part must be non-empty"),
+        ("a/b/c:NoSchedule", "must be a taint such as"),
+        ("ecc=-x:NoSchedule", "value: a valid label must "),
         (":NoSchedule", "must be a taint such as"),
         ("a=b=c:NoSchedule", "must be a taint such as"),
-        ("a:b=c:NoSchedule", "must be a taint such as"),
-        ("a=:NoSchedule", "must be a taint such as"),
+        ("a:b=c:NoSchedule", "invalid taint effect: 'b=c:NoSchedule'"),
     ],
 )
 def test_what_is_no_taint_is_refused(text: str, complaint: str) -> None:
@@ -101,7 +107,26 @@ def test_what_is_no_taint_is_refused(text: str, complaint: str) -> None:
     assert complaint in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["ecc-", "ecc", "ecc=x-"])
+def test_empty_value_is_no_value() -> None:
+    assert as_taint_spec("ecc=:NoSchedule") == as_taint_spec("ecc:NoSchedule")
+
+
+def test_device_has_one_taint_with_a_key_and_an_effect() -> None:
+    assert len(as_taint_specs(["ecc:NoSchedule", "ecc:NoExecute", "ecc=x:None"])) == 3
+    for second in ("ecc:NoSchedule", "ecc=x:NoSchedule", "ecc=:NoSchedule"):
+        with pytest.raises(ValueError, match="duplicated taints with the same key and effect"):
+            as_taint_specs(["ecc:NoSchedule", second])
+
+
+@pytest.mark.parametrize(
+    "text", ["ecc=x-", "ecc=-", "ecc:-", "ecc:x-", "-", "ecc--", "a=b=c:NoSchedule-", ":NoSchedule-"]
+)
+def test_what_names_no_taint_to_remove_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"must be a taint to remove|invalid taint effect"):
+        as_taint_pattern(text)
+
+
+@pytest.mark.parametrize("text", ["ecc-", "ecc"])
 def test_pattern_without_an_effect_matches_each(text: str) -> None:
     pattern = as_taint_pattern(text)
     assert pattern == TaintPattern("ecc")
@@ -109,8 +134,9 @@ def test_pattern_without_an_effect_matches_each(text: str) -> None:
     assert not pattern.matches("other", "None")
 
 
-def test_pattern_with_an_effect_matches_that_one() -> None:
-    pattern = as_taint_pattern("ecc:NoSchedule-")
+@pytest.mark.parametrize("text", ["ecc:NoSchedule-", "ecc:NoSchedule", "ecc=:NoSchedule-", "ecc=x:NoSchedule-"])
+def test_pattern_with_an_effect_matches_that_one(text: str) -> None:
+    pattern = as_taint_pattern(text)
     assert (str(pattern), pattern.matches("ecc", "NoSchedule")) == ("ecc:NoSchedule", True)
     assert not pattern.matches("ecc", "NoExecute")
 

@@ -171,6 +171,29 @@ def test_a_pattern_describes_the_same_texts_in_cel(patterns: tuple[str, ...], te
     assert evaluated(texts("t", patterns), t=text) is expected
 
 
+# What CEL, regular expressions or JSON escape, and what an expression is searched for.
+_ODD = st.text(
+    st.sampled_from("a\\\"'*?.$(){}[]|^-+&#~ \t\n\r\b\x01\x7f\u0130\u2028\ufeff\u0417\U0001d4b3"), max_size=5
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_ODD, min_size=1, max_size=3), _ODD)
+def test_a_pattern_may_have_any_character_in_cel(patterns: list[str], text: str) -> None:
+    for asked in (text, *patterns):
+        expected = any(described(pattern, asked) for pattern in patterns)
+        assert evaluated(texts("t", patterns), t=asked) is expected
+
+
+@pytest.mark.parametrize(
+    "name", [r"CORP\mila", "variables.nothing", 'a" && variables.rank == 2 && "b', "variables.rank"]
+)
+def test_name_is_text_in_an_export_whatever_it_looks_like(name: str) -> None:
+    entry = make_entry(match={**KEYS, "requesters": {"users": [name], "groups": [f"{name}*"]}})
+    made = policies(exported(entry))["tolerations"]["variables"]
+    assert "rank" not in {each["name"] for each in made}
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.booleans(), refused_taints, allowed_taints, tolerations)
 def test_a_toleration_is_met_or_held_by_the_same_matches_in_cel(
