@@ -31,7 +31,7 @@ from webhook.api.meta import ObjectMeta, format_time
 from webhook.api.patches import decode_patch
 from webhook.api.rules import PATCH_LABEL, DeviceTaintRule, decode_rule
 from webhook.inventory.device_selectors import SharedSelectors
-from webhook.inventory.extent import names_of
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.matching import selects
 from webhook.inventory.patch_reach import KnownPatches, patch_reach
 from webhook.inventory.published import DeviceId
@@ -151,7 +151,7 @@ def test_patch_is_judged_as_the_rules_that_say_the_same(
             assumed=tuple(beside),
             victims=victims,
             patches=patches,
-            closed=tuple([names_of(each.selector) for each in beside]),
+            closed=tuple([DeviceNames.of(each.selector) for each in beside]),
         )
         refused = refused or not judged_alone.allowed
     assert decision.allowed is not refused

@@ -20,7 +20,7 @@ from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.rules import DeviceSelector, condition_of
 from webhook.eviction.conditions import RELEASED
 from webhook.eviction.modes import Mode
-from webhook.inventory.holders import selected_names
+from webhook.inventory.fates import DeviceNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ TOLERATING: Final = tolerates(effect="")
 
 
 def holds(value: ResourceClaim, by: DeviceTaintRule) -> bool:
-    return any(selected_names(by.selector).includes(each) for each in value.allocation or ())
+    return any(DeviceNames.of(by.selector).includes(each) for each in value.allocation or ())
 
 
 class Late(FakeCluster):

@@ -16,7 +16,8 @@ from tests.unit.inventory import values
 from webhook.admission.closed_devices import closed_together, closed_together_with_recent
 from webhook.admission.recent_impact import hit_with_recent, victims_of
 from webhook.api.rules import DeviceSelector
-from webhook.inventory.extent import Extent, names_of
+from webhook.inventory.extent import Extent
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.matching import keeps_from_allocation, selects
 from webhook.inventory.rule_delta import EFFECT_RANK
@@ -75,7 +76,7 @@ def test_extent_counts_as_a_scan_of_all_devices_does(
 ) -> None:
     inventory = inventory_of(objects)
     expected = set().union(*[selected(inventory, each, driver) for each in chosen])
-    assert Extent(map(names_of, chosen)).count(inventory.pools, driver) == len(expected)
+    assert Extent(map(chosen)).count(inventory.pools, driver) == len(expected)
 
 
 @given(clusters(), selectors, st.lists(st.none() | selectors, max_size=4), drivers)
@@ -83,11 +84,11 @@ def test_extent_holds_what_a_scan_of_all_devices_finds(
     objects: list[InventoryObject], asked: DeviceSelector, chosen: list[DeviceSelector | None], driver: str | None
 ) -> None:
     inventory = inventory_of(objects)
-    extent = Extent(map(names_of, chosen))
+    extent = Extent(map(chosen))
     held = set().union(*[selected(inventory, each) for each in chosen])
     assert {each for each in published(inventory) if extent.holds(*each)} == held
     own = selected(inventory, asked, driver)
-    assert extent.holds_all(names_of(asked), inventory.pools, driver) is (own <= held)
+    assert extent.holds_all(DeviceNames.of(asked), inventory.pools, driver) is (own <= held)
 
 
 @given(
@@ -106,7 +107,7 @@ def test_devices_of_the_window_are_those_that_any_taint_of_it_closes(
 ) -> None:
     """F8: what is gone uses up the limit, and only what is stored and acts excuses. F13: shares are by driver."""
     inventory = inventory_of([*objects, *others])
-    context = make_context(now=NOW, closed=tuple(map(names_of, gone)))
+    context = make_context(now=NOW, closed=tuple(map(gone)))
     stored = [each for each in others if in_window(each)]
 
     def closed(driver: str | None) -> tuple[int, int] | None:
@@ -123,7 +124,7 @@ def test_devices_of_the_window_are_those_that_any_taint_of_it_closes(
 
     every = {driver: closed(driver) for driver in (DRIVERS if isinstance(limit, Share) else [None])}
     expected = {driver: numbers for driver, numbers in every.items() if numbers is not None}
-    found = closed_together_with_recent(limit, (names_of(new.selector),), (), inventory, context)
+    found = closed_together_with_recent(limit, (DeviceNames.of(new.selector),), (), inventory, context)
     assert (found is None) is (not expected)
     if found is None:
         return
@@ -131,7 +132,7 @@ def test_devices_of_the_window_are_those_that_any_taint_of_it_closes(
     most = limit_on_devices(limit, 0) or 0  # no pool is of one node, so of a share one device is left
     ranks = [(devices > most, devices / total) for devices, total in expected.values()]
     assert max(ranks) == (found.over, found.devices / found.published)
-    alone = closed_together(limit, (names_of(new.selector),), (), inventory, context)
+    alone = closed_together(limit, (DeviceNames.of(new.selector),), (), inventory, context)
     assert alone is not None
     assert alone.over is any(len(selected(inventory, new.selector, driver)) > most for driver in every)
 
@@ -185,7 +186,7 @@ def test_rules_close_no_more_devices_than_the_limit_in_whatever_order(
         # A device that stays closed is not closed again, unless two devices alone are too many.
         assert decision.allowed is (fits or (number in standing and most >= 2))
         if decision.assumed is not None:
-            remembered.append(names_of(decision.assumed.rules[0].selector))
+            remembered.append(DeviceNames.of(decision.assumed.rules[0].selector))
             used.add(number)
             if not deleted:
                 cluster.apply(None, decision.assumed.rules[0])
