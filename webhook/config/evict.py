@@ -9,7 +9,6 @@ from webhook.api.field import FieldError, invalid, not_supported, required
 from webhook.api.meta import NamespacedName
 from webhook.api.names import WORKER
 from webhook.cluster.settings import ClusterSettings
-from webhook.config.environment import unknown_variables
 from webhook.config.flags import (
     ENVIRONMENT_PREFIX,
     ConfigError,
@@ -17,6 +16,7 @@ from webhook.config.flags import (
     Flag,
     daemon_command_line,
     flag_path,
+    unknown_variables,
     value_of,
 )
 from webhook.config.shared import (
@@ -165,7 +165,7 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
         metrics_address=values["metrics-bind-address"],
         log_format=values["log-format"],
         verbose=values["verbose"],
-        unknown_variables=unknown_variables(environment, (flag.variable for flag in _EVICT_FLAGS)),
+        unknown_variables=unknown_variables(environment, _EVICT_FLAGS),
     )
 
 

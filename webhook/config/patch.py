@@ -9,7 +9,6 @@ from webhook.api.field import FieldError, invalid, required
 from webhook.api.meta import NamespacedName
 from webhook.api.names import PATCHER
 from webhook.cluster.settings import ClusterSettings
-from webhook.config.environment import unknown_variables
 from webhook.config.flags import (
     ENVIRONMENT_PREFIX,
     ConfigError,
@@ -17,6 +16,7 @@ from webhook.config.flags import (
     Flag,
     daemon_command_line,
     flag_path,
+    unknown_variables,
     value_of,
 )
 from webhook.config.shared import (
@@ -134,5 +134,5 @@ def parse_patch(program: str, arguments: Sequence[str], environment: Mapping[str
         log_format=values["log-format"],
         verbose=values["verbose"],
         slice_attributes=values["slice-attributes"],
-        unknown_variables=unknown_variables(environment, (flag.variable for flag in _PATCH_FLAGS)),
+        unknown_variables=unknown_variables(environment, _PATCH_FLAGS),
     )
