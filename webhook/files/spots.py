@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from webhook.api.field import Path
 
@@ -21,52 +21,41 @@ class Position(NamedTuple):
     column: int
 
 
-class Spot(Protocol):
-    """The position of a value; `key_position` is None for list entries and whole documents."""
+class Spot:
+    """The position of a value; `key_position` is None for list entries and whole documents. This one is nowhere."""
+
+    __slots__ = ()
 
     @property
     def position(self) -> Position:
         """Of the value's first character."""
-        ...
+        return Position(0, 0)
 
     @property
     def key_position(self) -> Position | None:
         """Of the key before it."""
-        ...
+        return None
 
     @property
     def text_start(self) -> Position | None:
         """Where the text of a literal block (`|`) begins, each of whose lines is a line of the file; else None."""
-        ...
+        return None
 
     @property
     def plain(self) -> str | None:
         """The unquoted text of the value, if it was read as something else than a string; else None."""
-        ...
+        return None
 
-    def child(self, step: Step) -> Spot | None:
+    def child(self, step: Step) -> Spot | None:  # noqa: ARG002 -- there is none
         """The field (text) or the list entry (a number) below, or None."""
-        ...
-
-    def steps(self) -> Iterable[Step]:
-        """The steps that `child` knows."""
-        ...
-
-
-class _Nowhere:
-    position = Position(0, 0)
-    key_position = None
-    text_start = None
-    plain = None
-
-    def child(self, step: Step) -> Spot | None:  # noqa: ARG002 -- a Spot's
         return None
 
     def steps(self) -> Iterable[Step]:
+        """The steps that `child` knows."""
         return ()
 
 
-NOWHERE: Final[Spot] = _Nowhere()
+NOWHERE: Final = Spot()
 """The position of values that come from no file."""
 
 
