@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from webhook.api.field import Path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 Step: TypeAlias = "str | int"
 Steps: TypeAlias = "tuple[Step, ...]"
@@ -128,8 +128,7 @@ def _written(path: Path) -> list[str]:
         if at.written_step:
             steps.append(at.written_step)
         at = at.parent
-    steps.reverse()
-    return steps
+    return steps[::-1]
 
 
 def _child(spot: Spot, text: str) -> Spot | None:
@@ -149,13 +148,10 @@ def _bracketed(spot: Spot, inner: str) -> Spot | None:
         entry = spot.child(int(inner))
         if entry is not None:
             return entry
-    return spot.child(inner) or next(_shortened(spot, inner), None)
-
-
-def _shortened(spot: Spot, inner: str) -> Iterator[Spot]:
-    """Map keys that a path shows shortened in the middle."""
-    for key in spot.steps():
-        if isinstance(key, str) and Path.root().key(key).written == f"[{inner}]":
-            below = spot.child(key)
-            if below is not None:
-                yield below
+    shortened = (
+        # a map key that a path shows shortened in the middle
+        key
+        for key in spot.steps()
+        if isinstance(key, str) and Path.root().key(key).written == f"[{inner}]"
+    )
+    return spot.child(inner) or spot.child(next(shortened, inner))
