@@ -316,6 +316,27 @@ def fallback_metadata(name: str, policy: Policy) -> dict[str, Any]:
     return {"name": name, "labels": dict(EXPORT_LABELS), "annotations": {POLICY_HASH: policy.hash}}
 
 
+# --- files --------------------------------------------------------------------------------------
+
+
+STATIC_SUFFIX: Final = ".static.k8s.io"
+"""Of each name there; the API creates none with it (k8s.io/apiserver pkg/admission/plugin/manifest)."""
+STATIC_FOLDER: Final = "validating"
+"""Of the admission plugin: each one has a folder of its own."""
+STATIC_FILE: Final = f"{PROGRAM}.yaml"
+
+
+def static_manifests(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the objects with the names that they have to have there."""
+    found = []
+    for obj in objects:
+        metadata, spec = obj["metadata"], obj["spec"]
+        if "policyName" in spec:
+            spec = {**spec, "policyName": spec["policyName"] + STATIC_SUFFIX}
+        found.append({**obj, "metadata": {**metadata, "name": metadata["name"] + STATIC_SUFFIX}, "spec": spec})
+    return found
+
+
 def cost_of(expression: str) -> int:
     """What asking an expression once costs at most: a little for each word, more for what looks at letters."""
     words = _TOKEN.findall(expression)
