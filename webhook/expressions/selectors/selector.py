@@ -16,7 +16,7 @@ from webhook.expressions.selectors.checker import check
 from webhook.expressions.selectors.cost import MAX_COST, worst_cost
 from webhook.expressions.selectors.faults import FaultKind, SelectorError, SelectorFault
 from webhook.expressions.selectors.frame import CostExceededError, Frame, StepBudget, unwatched
-from webhook.expressions.selectors.kinds import BOOL, DYN, INT, SEMVER, STRING
+from webhook.expressions.selectors.kinds import BOOL, DYN, INT, SEMVER, STRING, list_of
 from webhook.expressions.selectors.native import native
 from webhook.expressions.selectors.reader import read_selector
 from webhook.expressions.selectors.syntax import walk
@@ -24,7 +24,7 @@ from webhook.expressions.selectors.values import truth
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from contextvars import Token
 
     from webhook.expressions.selectors.builder import Step
@@ -109,7 +109,7 @@ def derived_cost(expression: str) -> int | SelectorFault:
     of which everything else is right.
     """
     try:
-        return _checked(expression, _is_derivable, _DERIVED, StepBudget(COMPILE_STEPS)).cost
+        return _checked(expression, _DERIVABLE, _DERIVED, StepBudget(COMPILE_STEPS)).cost
     except SelectorError as error:
         return error.fault
 
@@ -193,7 +193,7 @@ class _Checked(NamedTuple):
 
 
 def _compiled(expression: str, budget: StepBudget) -> Selector:
-    node, cost, run = _checked(expression, _is_truth, "bool or the unknown type", budget)
+    node, cost, run = _checked(expression, _TRUTHS, "bool or the unknown type", budget)
     if cost > MAX_COST:
         raise SelectorError(FaultKind.TOO_EXPENSIVE, "too complex, exceeds cost limit")
     if isinstance(run, SelectorError):
@@ -202,7 +202,7 @@ def _compiled(expression: str, budget: StepBudget) -> Selector:
     return Selector(expression, cost, run, native(node), max(sum(1 for _ in walk(node)) // 4, 1))
 
 
-def _checked(expression: str, is_right: Callable[[CelType], bool], wanted: str, budget: StepBudget) -> _Checked:
+def _checked(expression: str, right: Collection[CelType], wanted: str, budget: StepBudget) -> _Checked:
     size = len(expression.encode(errors="surrogatepass"))
     if size > MAX_BYTES:
         raise SelectorError.invalid(f"too long: {size} bytes, must be at most {MAX_BYTES}")
@@ -210,7 +210,7 @@ def _checked(expression: str, is_right: Callable[[CelType], bool], wanted: str, 
         budget.charge(READ_STEPS * size)
         node = read_selector(expression)
         kind = check(node, budget.charge)
-        if not is_right(kind):
+        if kind not in right:
             raise SelectorError(FaultKind.INVALID, f"must evaluate to {wanted}, not {kind}")
         cost = worst_cost(node)
         return _Checked(node, cost, _built(node))
@@ -230,13 +230,7 @@ def _built(node: Node) -> Step | SelectorError:
         raise
 
 
-def _is_truth(kind: CelType) -> bool:
-    return kind in {BOOL, DYN}
-
-
-def _is_derivable(kind: CelType) -> bool:
-    return kind in _DERIVABLE or (kind.kind == "list" and kind.of[0] in _DERIVABLE)
-
-
-_DERIVABLE: Final = frozenset({BOOL, INT, STRING, DYN, SEMVER})
+_TRUTHS: Final = frozenset({BOOL, DYN})
+_PRIMITIVES: Final = (BOOL, INT, STRING, DYN, SEMVER)
+_DERIVABLE: Final = frozenset({*_PRIMITIVES, *map(list_of, _PRIMITIVES)})
 _DERIVED: Final = "a primitive scalar (string, integer, boolean, semver) or a list of these scalars"
