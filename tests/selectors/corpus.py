@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.controlplane.assets import selectors
 from tests.controlplane.gobuild import built
-from tests.selectors.devices import DEVICES
+from tests.selectors.devices import DEVICES, selected
 from webhook.expressions.selectors.device import SelectedDevice
 from webhook.expressions.selectors.faults import FaultKind
 from webhook.expressions.selectors.selector import EvaluationError, SelectorFault, compile_selector
@@ -42,7 +42,7 @@ def expressions(name: str = "expressions") -> list[str]:
 
 def devices() -> list[SelectedDevice]:
     """All devices."""
-    return [SelectedDevice.of_json(each["driver"], each) for each in DEVICES]
+    return [selected(each) for each in DEVICES]
 
 
 def recorded() -> list[Answer]:

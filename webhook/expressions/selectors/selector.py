@@ -2,7 +2,7 @@
 
 selector = compile_selector('device.driver == "gpu.example.com"')
 if isinstance(selector, SelectorFault): ...  # what is wrong with it
-selector.matches(SelectedDevice.of_json("gpu.example.com", slice["spec"]["devices"][0]))  # or EvaluationError
+selector.matches(SelectedDevice("gpu.example.com", {"model": {"string": "a100"}}))  # or EvaluationError
 """
 
 from __future__ import annotations
