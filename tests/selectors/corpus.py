@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.controlplane.assets import selectors
 from tests.controlplane.gobuild import built
 from tests.selectors.devices import DEVICES, selected
-from webhook.expressions.selectors.device import SelectedDevice
 from webhook.expressions.selectors.faults import FaultKind
 from webhook.expressions.selectors.selector import EvaluationError, SelectorFault, compile_selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from webhook.expressions.selectors.device import SelectedDevice
 
 _HERE: Final = Path(__file__).parent
 _ANSWERS: Final = _HERE / "answers.jsonl"

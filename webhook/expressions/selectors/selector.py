@@ -24,7 +24,7 @@ from webhook.expressions.selectors.values import truth
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
     from contextvars import Token
 
     from webhook.expressions.selectors.builder import Step
@@ -109,7 +109,7 @@ def derived_cost(expression: str) -> int | SelectorFault:
     of which everything else is right.
     """
     try:
-        return _checked(expression, _DERIVABLE, _DERIVED, StepBudget(COMPILE_STEPS)).cost
+        return _checked(expression, lambda kind: kind in _DERIVABLE, _DERIVED, StepBudget(COMPILE_STEPS)).cost
     except SelectorError as error:
         return error.fault
 
@@ -193,7 +193,7 @@ class _Checked(NamedTuple):
 
 
 def _compiled(expression: str, budget: StepBudget) -> Selector:
-    node, cost, run = _checked(expression, _TRUTHS, "bool or the unknown type", budget)
+    node, cost, run = _checked(expression, lambda kind: kind in {BOOL, DYN}, "bool or the unknown type", budget)
     if cost > MAX_COST:
         raise SelectorError(FaultKind.TOO_EXPENSIVE, "too complex, exceeds cost limit")
     if isinstance(run, SelectorError):
@@ -202,7 +202,7 @@ def _compiled(expression: str, budget: StepBudget) -> Selector:
     return Selector(expression, cost, run, native(node), max(sum(1 for _ in walk(node)) // 4, 1))
 
 
-def _checked(expression: str, right: Collection[CelType], wanted: str, budget: StepBudget) -> _Checked:
+def _checked(expression: str, is_right: Callable[[CelType], bool], wanted: str, budget: StepBudget) -> _Checked:
     size = len(expression.encode(errors="surrogatepass"))
     if size > MAX_BYTES:
         raise SelectorError.invalid(f"too long: {size} bytes, must be at most {MAX_BYTES}")
@@ -210,7 +210,7 @@ def _checked(expression: str, right: Collection[CelType], wanted: str, budget: S
         budget.charge(READ_STEPS * size)
         node = read_selector(expression)
         kind = check(node, budget.charge)
-        if kind not in right:
+        if not is_right(kind):
             raise SelectorError(FaultKind.INVALID, f"must evaluate to {wanted}, not {kind}")
         cost = worst_cost(node)
         return _Checked(node, cost, _built(node))
@@ -230,7 +230,6 @@ def _built(node: Node) -> Step | SelectorError:
         raise
 
 
-_TRUTHS: Final = frozenset({BOOL, DYN})
 _PRIMITIVES: Final = (BOOL, INT, STRING, DYN, SEMVER)
 _DERIVABLE: Final = frozenset({*_PRIMITIVES, *map(list_of, _PRIMITIVES)})
 _DERIVED: Final = "a primitive scalar (string, integer, boolean, semver) or a list of these scalars"
