@@ -36,7 +36,8 @@ T = TypeVar("T")
 
 CONFIRMED: Final = frozenset({"DeviceTaintRule", "ResourceSlicePatch"})
 """Kinds that may carry a confirmation."""
-_AUDITED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
+CLAIMS: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
+"""Kinds that ask for devices, which are in a namespace and audited."""
 _NAMESPACE: Final = GroupVersionKind("", "v1", "Namespace")
 _DECODERS: Final[Mapping[tuple[str, str], Callable[[Reader], InventoryObject]]] = {
     (GROUP, "ResourceSlice"): decode_slice,
@@ -87,7 +88,7 @@ class Dump:
                     self.terminating.add(name)
             elif kind is not None and kind.group == GROUP and kind.kind == "DeviceClass":
                 self.device_classes[_name_of(value)] = drivers_in_manifest(value)
-            elif kind is not None and kind.group == GROUP and kind.kind in _AUDITED:
+            elif kind is not None and kind.group == GROUP and kind.kind in CLAIMS:
                 self.claims.append(manifest)
             else:
                 self.others.append(manifest)
