@@ -332,8 +332,13 @@ def _figures(reader: Reader) -> Mapping[str, int] | None:
 def _tolerations(reader: Reader) -> Iterator[DeviceToleration]:
     for each in reader.each("defaulted"):
         each.errors.extend(unknown_fields(each, FIELDS["toleration"]))
-        toleration = decode_toleration(each)
-        yield msgspec.structs.replace(toleration, operator=toleration.operator or EQUAL)
+        yield toleration_in(each)
+
+
+def toleration_in(reader: Reader) -> DeviceToleration:
+    """A toleration that was added by default, with its operator spelled out."""
+    toleration = decode_toleration(reader)
+    return msgspec.structs.replace(toleration, operator=toleration.operator or EQUAL)
 
 
 def unknown_fields(reader: Reader, fields: frozenset[str]) -> Iterator[FieldError]:
