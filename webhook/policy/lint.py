@@ -6,7 +6,6 @@ docs/admission.md has an entry for each code. Rules that would lock out vital cl
 from __future__ import annotations
 
 from datetime import timedelta
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -32,29 +31,6 @@ if TYPE_CHECKING:
     from webhook.policy.model import EvictionProfile, Match, NamespaceMatch, Policy, PolicyException, Reaction, Rule
     from webhook.policy.ports import Requester
 
-POLICY_LINTS: Final = MappingProxyType(
-    {
-        "DT101": "rule that is never reached",
-        "DT102": "rule that never matches",
-        "DT103": "rule that allows all effects but None",
-        "DT104": "expression without anything beside it",
-        "DT105": "taint rule that locks out everybody",
-        "DT106": "default toleration with seconds for another effect",
-        "DT107": "expired exception",
-        "DT108": "exception about to expire",
-        "DT109": "exception for more than a year",
-        "DT110": "exception that lifts nothing",
-        "DT111": "limits that do not bound pods",
-        "DT112": "resource-claim controller that is not trusted",
-        "DT113": "text that YAML reads as something else",
-        "DT114": "grace period of zero",
-        "DT119": "softening that twoStep prevents",
-        "DT122": "deadline that no window reaches",
-        "DT123": "reaction that evicts without a limit",
-        "DT124": "reaction that twoStep prevents",
-        "DT125": "reaction that taint rules deny",
-    }
-)
 MISREAD: Final = "DT113"
 """The code of warnings that need the text of the document."""
 SOON: Final = timedelta(days=7)
