@@ -33,15 +33,7 @@ from webhook.certificates.rotation import (
     trusted_since,
 )
 from webhook.certificates.source import CertificateSource, client_ca_text
-from webhook.certificates.stored import (
-    FIELDS,
-    Garbled,
-    authorities_in,
-    certificates_in,
-    data_of,
-    signer_of,
-    time_text,
-)
+from webhook.certificates.stored import FIELDS, Garbled, authorities_in, certificates_in, data_of, signer_of, time_text
 from webhook.certificates.stores import StoreError
 
 if TYPE_CHECKING:

@@ -11,16 +11,7 @@ from webhook.api.names import OWN_NAMESPACE, POLICY_NAME
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.flags import Flag, flag_path, unknown_variables
 from webhook.config.namespace import own_namespace, policy_config_map
-from webhook.config.texts import (
-    as_address,
-    as_count,
-    as_file,
-    as_namespace,
-    as_namespaced,
-    as_rate,
-    as_switch,
-    as_text,
-)
+from webhook.config.texts import as_address, as_count, as_file, as_namespace, as_namespaced, as_rate, as_switch, as_text
 from webhook.server.settings import ListenerSettings
 from webhook.telemetry.logs import LogFormat
 

@@ -11,16 +11,7 @@ from webhook.api.names import OWN_NAMESPACE, PROGRAM, WORKER
 from webhook.api.taints import NONE
 from webhook.policy.coverage import covers
 from webhook.policy.match import EFFECTS, RequesterMatcher
-from webhook.policy.model import (
-    ANYTHING,
-    CLAIM_CONTROLLER,
-    DEFAULT_RULE,
-    Action,
-    PolicyMode,
-    Rule,
-    Subject,
-    TaintMatch,
-)
+from webhook.policy.model import ANYTHING, CLAIM_CONTROLLER, DEFAULT_RULE, Action, PolicyMode, Rule, Subject, TaintMatch
 from webhook.policy.patterns import TextSet
 from webhook.policy.ports import Requester
 from webhook.policy.schema import PHASE

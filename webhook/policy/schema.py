@@ -15,16 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
-from webhook.api.field import (
-    ErrorType,
-    FieldError,
-    forbidden,
-    invalid,
-    not_supported,
-    outline,
-    required,
-    too_many,
-)
+from webhook.api.field import ErrorType, FieldError, forbidden, invalid, not_supported, outline, required, too_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -116,13 +116,7 @@ def read_suite(document: JSON) -> tuple[Suite | None, tuple[FieldError, ...]]:
     cases = _cases(reader, defaults)
     errors.extend(_timeless(reader.path, cases, known=reader.has("inventory")))
     suite = Suite(
-        reader.meta().name,
-        policy,
-        defaults.namespace,
-        _namespaces(reader),
-        _device_classes(reader),
-        cases,
-        inventory,
+        reader.meta().name, policy, defaults.namespace, _namespaces(reader), _device_classes(reader), cases, inventory
     )
     return (None if errors else suite), tuple(errors)
 

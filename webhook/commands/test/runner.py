@@ -67,13 +67,7 @@ class Runner:
     """
 
     def __init__(
-        self,
-        suite: Suite,
-        policy: Policy,
-        folder: str,
-        cluster: SuiteCluster | None = None,
-        *,
-        now: datetime,
+        self, suite: Suite, policy: Policy, folder: str, cluster: SuiteCluster | None = None, *, now: datetime
     ) -> None:
         self._suite = suite
         self._policy = policy

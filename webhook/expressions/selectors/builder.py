@@ -14,16 +14,7 @@ from webhook.expressions.selectors.declarations import TYPE_NAMES
 from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.frame import Frame, Later
 from webhook.expressions.selectors.library import LIBRARY, dispatched, is_counted
-from webhook.expressions.selectors.syntax import (
-    ACCUMULATOR,
-    Constant,
-    Field,
-    Fold,
-    Ident,
-    Invocation,
-    ListOf,
-    MapOf,
-)
+from webhook.expressions.selectors.syntax import ACCUMULATOR, Constant, Field, Fold, Ident, Invocation, ListOf, MapOf
 from webhook.expressions.selectors.texts import searching
 from webhook.expressions.selectors.values import (
     AbortedError,

@@ -100,9 +100,7 @@ _NAME_PATTERN_MAX: Final = 128
 _FORMAT_MAX: Final = 64
 _ADDRESS: Final = fixed(16)
 _KEPT: Final = frozenset({"url", "lowerAscii", "upperAscii", "substring", "trim"})
-_TRAVERSED: Final = frozenset(
-    {"cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"},
-)
+_TRAVERSED: Final = frozenset({"cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"})
 _AGGREGATES: Final = frozenset({"isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"})
 _CHEAP: Final = frozenset({
     "masked", "prefixLength", "family", "isUnspecified", "isLoopback",

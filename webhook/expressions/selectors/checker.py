@@ -6,13 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from webhook.expressions.selectors import kinds
-from webhook.expressions.selectors.declarations import (
-    DEVICE_FIELDS,
-    LOGICAL,
-    TYPE_NAMES,
-    VARIABLES,
-    functions,
-)
+from webhook.expressions.selectors.declarations import DEVICE_FIELDS, LOGICAL, TYPE_NAMES, VARIABLES, functions
 from webhook.expressions.selectors.faults import FaultKind, SelectorError
 from webhook.expressions.selectors.kinds import BOOL, DYN, INT, CelType
 from webhook.expressions.selectors.syntax import (

@@ -23,16 +23,7 @@ from webhook.expressions.selectors.call_costs import (
     library_estimate,
 )
 from webhook.expressions.selectors.kinds import SCALARS
-from webhook.expressions.selectors.syntax import (
-    ACCUMULATOR,
-    Constant,
-    Field,
-    Fold,
-    Ident,
-    Invocation,
-    ListOf,
-    MapOf,
-)
+from webhook.expressions.selectors.syntax import ACCUMULATOR, Constant, Field, Fold, Ident, Invocation, ListOf, MapOf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

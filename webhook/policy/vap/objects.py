@@ -200,12 +200,7 @@ def _constraints(kind: PolicyTopic, namespace: str) -> dict[str, Any]:
         resources = ("resourceclaims", "resourceclaimtemplates")
         rule = resource_rule(GROUP, SERVED_VERSIONS, ("CREATE",), resources, "Namespaced")
         names = judged_namespaces(namespace)
-    return {
-        "matchPolicy": "Equivalent",
-        "namespaceSelector": names,
-        "objectSelector": {},
-        "resourceRules": [rule],
-    }
+    return {"matchPolicy": "Equivalent", "namespaceSelector": names, "objectSelector": {}, "resourceRules": [rule]}
 
 
 def judged_namespaces(namespace: str) -> dict[str, Any]:
@@ -234,12 +229,7 @@ class Maker:
     """Makes the objects of one policy document."""
 
     def __init__(
-        self,
-        policy: Policy,
-        scopes: Mapping[str, str],
-        *,
-        with_generated: bool,
-        namespace: str = OWN_NAMESPACE,
+        self, policy: Policy, scopes: Mapping[str, str], *, with_generated: bool, namespace: str = OWN_NAMESPACE
     ) -> None:
         """`scopes` are variables beside those that are always there; `namespace` is our own."""
         self._policy = policy
