@@ -7,9 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "webhook"
-# What a library calls by name, and what is ready for the part of the product that comes next.
+# What a library calls by name.
 HOOKS = {
-    "webhook/expressions/selectors/device.py": {"of_json"},  # the meaning of ResourceSlicePatch
     "webhook/server/listener.py": {"eof_received", "handle_error"},
     "webhook/server/responses.py": {"write_eof"},
 }

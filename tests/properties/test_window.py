@@ -107,7 +107,7 @@ def test_devices_of_the_window_are_those_that_any_taint_of_it_closes(
 ) -> None:
     """F8: what is gone uses up the limit, and only what is stored and acts excuses. F13: shares are by driver."""
     inventory = inventory_of([*objects, *others])
-    context = make_context(now=NOW, closed=tuple(map(gone)))
+    context = make_context(now=NOW, closed=tuple(map(DeviceNames.of, gone)))
     stored = [each for each in others if in_window(each)]
 
     def closed(driver: str | None) -> tuple[int, int] | None:

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.controlplane.assets import selectors
 from tests.controlplane.gobuild import built
-from tests.selectors.devices import DEVICES
-from webhook.expressions.selectors.device import SelectedDevice
+from tests.selectors.devices import DEVICES, selected
 from webhook.expressions.selectors.faults import FaultKind
 from webhook.expressions.selectors.selector import EvaluationError, SelectorFault, compile_selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from webhook.expressions.selectors.device import SelectedDevice
 
 _HERE: Final = Path(__file__).parent
 _ANSWERS: Final = _HERE / "answers.jsonl"
@@ -42,7 +43,7 @@ def expressions(name: str = "expressions") -> list[str]:
 
 def devices() -> list[SelectedDevice]:
     """All devices."""
-    return [SelectedDevice.of_json(each["driver"], each) for each in DEVICES]
+    return [selected(each) for each in DEVICES]
 
 
 def recorded() -> list[Answer]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from webhook.expressions.selectors.device import SelectedDevice
+
 JSON = Any
 
 
@@ -169,3 +171,11 @@ DEVICES: Final = (
     _device("", {"dra.example.com/int": {"int": 1}, "ext.example.com/family": {"string": "b"}}),
     _device("cxl.example.com", {"numa": {"int": 1}, "missing": {"string": "there"}}, {"bandwidth": "32G"}),
 )
+
+
+def selected(device: dict[str, JSON]) -> SelectedDevice:
+    """One of them, as a selector sees it."""
+    multiple = device.get("allowMultipleAllocations") is True
+    return SelectedDevice(
+        device["driver"], device["attributes"], device["capacity"], allow_multiple_allocations=multiple
+    )

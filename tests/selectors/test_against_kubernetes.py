@@ -17,9 +17,8 @@ from tests.apiserver.breakage import changed_text
 from tests.controlplane.assets import selectors
 from tests.controlplane.gobuild import AssetsUnavailableError, built
 from tests.selectors import corpus
-from tests.selectors.devices import DEVICES
+from tests.selectors.devices import DEVICES, selected
 from webhook.expressions.selectors.declarations import functions
-from webhook.expressions.selectors.device import SelectedDevice
 from webhook.expressions.selectors.faults import FaultKind
 
 EXPRESSIONS = corpus.expressions()
@@ -62,7 +61,7 @@ def test_damaged_selectors_are_judged_alike(
     unsupported = {"refused": FaultKind.UNSUPPORTED}
     differ, taken = {}, 0
     for text, theirs in zip(texts, corpus.asked(texts, asked_of), strict=True):
-        answer = corpus.ours(text, [SelectedDevice.of_json(each["driver"], each) for each in asked_of])
+        answer = corpus.ours(text, [selected(each) for each in asked_of])
         taken += "cost" in theirs
         if answer not in (theirs, unsupported):
             differ[text] = (answer, theirs)

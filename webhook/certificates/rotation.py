@@ -263,7 +263,12 @@ def is_late(leaf: Leaf, now: datetime, plan: Plan) -> bool:
 
     That is the planned lifetime: a leaf that ends with its CA has less.
     """
-    return leaf.ends - now <= min(_LATE, plan.leaf_lifetime / _LATE_SHARE)
+    return leaf.ends - now <= late_from(plan.leaf_lifetime)
+
+
+def late_from(lifetime: timedelta) -> timedelta:
+    """How much time is left when it should be reported."""
+    return min(_LATE, lifetime / _LATE_SHARE)
 
 
 def _present(trust: Iterable[Trust]) -> Iterator[tuple[bytes, datetime]]:

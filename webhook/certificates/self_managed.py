@@ -32,21 +32,11 @@ from webhook.certificates.rotation import (
     next_step,
     trusted_since,
 )
-from webhook.certificates.source import client_ca_text
-from webhook.certificates.stored import (
-    FIELDS,
-    Garbled,
-    authorities_in,
-    certificates_in,
-    data_of,
-    signer_of,
-    time_text,
-)
+from webhook.certificates.source import CertificateSource, client_ca_text
+from webhook.certificates.stored import FIELDS, Garbled, authorities_in, certificates_in, data_of, signer_of, time_text
 from webhook.certificates.stores import StoreError
-from webhook.telemetry.repeats import LastingFault
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
@@ -61,7 +51,7 @@ _STEPS: Final = 12
 """More than any way from one state to its end takes, with a few steps that others were quicker to take."""
 
 
-class SelfManagedSource:
+class SelfManagedSource(CertificateSource):
     """A serving certificate and a CA, each renewed at two thirds of its lifetime by the wall clock."""
 
     def __init__(
@@ -75,13 +65,11 @@ class SelfManagedSource:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`now` gives the wall-clock time in UTC, `clock` seconds that only go forward."""
+        super().__init__(now=now, metrics=metrics, clock=clock)
         self._settings = settings
         self._secret = secret
         self._bundles = bundles
-        self._now = now
-        self._metrics = metrics
         self._plan = Plan(settings.leaf_lifetime, settings.settle)
-        self._context: ssl.SSLContext | None = None
         self._leaf: Leaf | None = None
         self._client_ca: bytes | None = None
         self._signing: bytes | None = None
@@ -89,13 +77,6 @@ class SelfManagedSource:
         self._trusting: bool | None = None
         self._replaced_early = False
         """Whether this replica has replaced a CA that was not valid yet. It does so once, see `rotation`."""
-        self._fault = LastingFault(clock)
-        self._loaded = asyncio.Event()
-
-    @property
-    def context(self) -> ssl.SSLContext | None:
-        """The newest context."""
-        return self._context
 
     @property
     def problem(self) -> str | None:
@@ -106,12 +87,10 @@ class SelfManagedSource:
         """
         if self._leaf is None:
             return f"no certificate: {self._fault.text or 'not read yet'}"
-        end = self._leaf.ends
+        end, why = self._leaf.ends, self._fault.text or "not tried since"
         if self._now() >= end:
-            why = self._fault.text or "not tried since"
             return f"the certificate expired at {time_text(end)} and was not renewed: {why}"
         if is_early(self._leaf, self._now()):
-            why = self._fault.text or "not tried since"
             return f"the certificate is valid only from {time_text(self._leaf.made - SKEW)} on, not renewed: {why}"
         if self._trusting is False:
             return f"no webhook configuration trusts the certificate: {self._fault.text or 'caBundle is being written'}"
@@ -127,10 +106,6 @@ class SelfManagedSource:
         if self._fault.attempts:
             return f"{self._fault.attempts} failures in a row to renew the certificate: {self._fault.text}"
         return None
-
-    async def loaded(self) -> None:
-        """Returns once there is a context."""
-        await self._loaded.wait()
 
     async def run(self) -> None:
         """Calls `look` periodically; returns only when cancelled."""

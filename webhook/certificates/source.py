@@ -1,13 +1,14 @@
-"""Where the serving certificate comes from. The server knows this protocol and nothing else about certificates."""
+"""Where the serving certificate comes from. The server knows CertificateSource and nothing else about certificates."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from webhook.certificates.contexts import serving_context
 from webhook.certificates.parsing import Unusable, parsing
+from webhook.certificates.rotation import late_from
 from webhook.certificates.stored import time_text
 from webhook.telemetry.repeats import LastingFault
 
@@ -31,29 +33,42 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LATE: Final = timedelta(hours=1)
-_LATE_SHARE: Final = 10
 _SIGNING_KEYS: Final = (RSAPrivateKey, EllipticCurvePrivateKey, Ed25519PrivateKey, Ed448PrivateKey)
 
 
-class CertificateSource(Protocol):
+class CertificateSource(ABC):
     """Something that has a certificate to serve and keeps it fresh."""
+
+    def __init__(
+        self, *, now: Callable[[], datetime], metrics: Metrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`now` gives the wall-clock time in UTC, `clock` seconds that only go forward."""
+        self._now = now
+        self._metrics = metrics
+        self._context: ssl.SSLContext | None = None
+        self._fault = LastingFault(clock)
+        self._loaded = asyncio.Event()
 
     @property
     def context(self) -> ssl.SSLContext | None:
         """The newest context that is fit to be served; None until there was one. Asked at each handshake."""
+        return self._context
 
     @property
+    @abstractmethod
     def problem(self) -> str | None:
         """Why the process is not ready, or None."""
 
     @property
+    @abstractmethod
     def remark(self) -> str | None:
         """What should be fixed before it becomes a problem, or None."""
 
     async def loaded(self) -> None:
         """Returns once there is a context; never if there never is."""
+        await self._loaded.wait()
 
+    @abstractmethod
     async def run(self) -> None:
         """Keeps the certificate fresh; returns only when cancelled."""
 
@@ -67,7 +82,7 @@ class _Material:
     client_ca: bytes | None
 
 
-class FileSource:
+class FileSource(CertificateSource):
     """A pair of files whose content is polled.
 
     A new context is built beside the one in use and swapped in only when the pair parses, belongs together and is
@@ -83,19 +98,10 @@ class FileSource:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`now` gives the wall-clock time in UTC, `clock` seconds that only go forward."""
+        super().__init__(now=now, metrics=metrics, clock=clock)
         self._settings = settings
-        self._now = now
-        self._metrics = metrics
-        self._context: ssl.SSLContext | None = None
         self._material: _Material | None = None
         self._leaf: x509.Certificate | None = None
-        self._fault = LastingFault(clock)
-        self._loaded = asyncio.Event()
-
-    @property
-    def context(self) -> ssl.SSLContext | None:
-        """The newest context that is fit to be served."""
-        return self._context
 
     @property
     def problem(self) -> str | None:
@@ -119,18 +125,13 @@ class FileSource:
             return None
         end, left = self._leaf.not_valid_after_utc, self._leaf.not_valid_after_utc - self._now()
         # Short-lived certificates are renewed late in absolute terms, so for them it is a share of their life.
-        late = min(_LATE, (end - self._leaf.not_valid_before_utc) / _LATE_SHARE)
-        if left <= late:
+        if left <= late_from(end - self._leaf.not_valid_before_utc):
             ends = "expires" if left > timedelta() else "expired"
             why = self._fault.text or "files unchanged"
             return f"the certificate {ends} at {time_text(end)} and was not replaced: {why}"
         if self._fault.attempts >= self._settings.tolerated_failures:
             return f"{self._fault.attempts} failures in a row to load the changed certificate: {self._fault.text}"
         return None
-
-    async def loaded(self) -> None:
-        """Returns once there is a context."""
-        await self._loaded.wait()
 
     async def run(self) -> None:
         """Polls the files; returns only when cancelled."""
@@ -163,9 +164,7 @@ class FileSource:
     def _build(self, material: _Material) -> ssl.SSLContext:
         """The context for these very bytes: Python loads pairs from paths only, so the files are read again after."""
         settings = self._settings
-        client_ca = None
-        if material.client_ca is not None:
-            client_ca = client_ca_text(material.client_ca)
+        client_ca = None if material.client_ca is None else client_ca_text(material.client_ca)
         context = serving_context(settings.certificate_file, settings.key_file, client_ca, settings.cipher_suites)
         if self._read() != material:
             raise Unusable("the files changed while they were read")

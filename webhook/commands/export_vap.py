@@ -16,7 +16,7 @@ from webhook.files.render import line, visible
 from webhook.files.report import Level, Report
 from webhook.files.structured import json_list, yaml_stream
 from webhook.policy.vap.export import Coverage, export
-from webhook.policy.vap.static import STATIC_FILE, STATIC_FOLDER, static_manifests
+from webhook.policy.vap.objects import STATIC_FILE, STATIC_FOLDER, static_manifests
 
 if TYPE_CHECKING:
     import argparse

@@ -42,10 +42,7 @@ def command_line() -> CommandLine:
         program("schema"),
         "Prints the JSON Schema of policies (a DeviceTaintPolicy, or its text in a ConfigMap) or of test suites.",
         "Exit codes: 0 fine, 2 wrong usage.",
-        (
-            "device-taint-webhook schema > policy.schema.json",
-            "device-taint-webhook schema suite > suite.schema.json",
-        ),
+        ("device-taint-webhook schema > policy.schema.json", "device-taint-webhook schema suite > suite.schema.json"),
     )
     parser.add_argument("what", nargs="?", choices=sorted(_FILES), default="policy", metavar="policy|suite")
     return parser

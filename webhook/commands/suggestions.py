@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from webhook.commands.verbs import CLUSTER_FLAGS, VERBS, command_line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from webhook.config.command_line import CommandLine
 
@@ -88,26 +88,17 @@ def suggestions_for(words: Sequence[str], names_of: NamesOf) -> Suggestions:
     if waiting is not None and waiting.takes_value:
         return _values(waiting, current, before, names_of)
     if current.startswith("-"):
-        return _starting((name, option.help) for option in options for name in option.names).of(current)
+        return _starting(current, ((name, option.help) for option in options for name in option.names))
     return _positional(verb, _positions(rest, options), current, before, names_of)
 
 
-class _Offer(tuple[tuple[str, str], ...]):
-    """Words with descriptions that may be suggested."""
-
-    __slots__ = ()
-
-    def of(self, current: str, directive: int = NO_FILES) -> Suggestions:
-        """Those that begin with what has been typed."""
-        return Suggestions(tuple(each for each in self if each[0].startswith(current)), directive)
+def _starting(current: str, words: Iterable[tuple[str, str]]) -> Suggestions:
+    """Words with descriptions, of which those count that begin with what has been typed."""
+    return Suggestions(tuple((word, " ".join(text.split())) for word, text in words if word.startswith(current)))
 
 
-def _starting(words: Iterator[tuple[str, str]]) -> _Offer:
-    return _Offer(tuple((word, " ".join(text.split())) for word, text in words))
-
-
-def _plain(words: Sequence[str]) -> _Offer:
-    return _Offer(tuple((word, "") for word in words))
+def _plain(current: str, words: Iterable[str], directive: int = NO_FILES) -> Suggestions:
+    return _starting(current, ((word, "") for word in words))._replace(directive=directive)
 
 
 def _verb_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -125,8 +116,8 @@ def _verbs(current: str, before: Sequence[str], names_of: NamesOf) -> Suggestion
     if before and before[-1] in (*_GLOBAL, "-n"):
         return _cluster_flag(before[-1], current, before, names_of)
     if current.startswith("-"):
-        return _plain([*_GLOBAL, "--help", "--version"]).of(current)
-    return _Offer(tuple(VERBS.items())).of(current)
+        return _plain(current, [*_GLOBAL, "--help", "--version"])
+    return _starting(current, VERBS.items())
 
 
 # --- values of flags ----------------------------------------------------------------------------
@@ -136,17 +127,12 @@ def _option(options: Sequence[_FlagOption], name: str) -> _FlagOption | None:
     return next((each for each in options if name in each.names), None)
 
 
-def _values(
-    option: _FlagOption | None,
-    current: str,
-    before: Sequence[str],
-    names_of: NamesOf,
-) -> Suggestions:
+def _values(option: _FlagOption | None, current: str, before: Sequence[str], names_of: NamesOf) -> Suggestions:
     """The values of a flag: its choices, names in the cluster, or files."""
     if option is None:
         return Suggestions()
     if option.choices:
-        return _plain(option.choices).of(current)
+        return _plain(current, option.choices)
     if option.takes_path:
         return Suggestions(directive=FILES)
     return _cluster_flag(option.names[-1], current, before, names_of)
@@ -156,7 +142,7 @@ def _cluster_flag(flag: str, current: str, before: Sequence[str], names_of: Name
     kinds = {"--context": "contexts", "--namespace": "namespaces", "-n": "namespaces"}
     if flag == "--kubeconfig":
         return Suggestions(directive=FILES)
-    return _plain(names_of(kinds[flag], cluster_flags(before))).of(current) if flag in kinds else Suggestions()
+    return _plain(current, names_of(kinds[flag], cluster_flags(before))) if flag in kinds else Suggestions()
 
 
 def cluster_flags(words: Sequence[str]) -> argparse.Namespace:
@@ -190,23 +176,17 @@ def _positions(words: Sequence[str], options: Sequence[_FlagOption]) -> list[str
     return found
 
 
-def _positional(
-    verb: str,
-    given: Sequence[str],
-    current: str,
-    before: Sequence[str],
-    names_of: NamesOf,
-) -> Suggestions:
+def _positional(verb: str, given: Sequence[str], current: str, before: Sequence[str], names_of: NamesOf) -> Suggestions:
     """What an argument of a verb may be."""
     if verb == "explain":
         kind = _EXPLAINED.get(given[0]) if len(given) == 1 else None
         if kind is not None:
-            return _plain(names_of(kind, cluster_flags(before))).of(current)
-        return _plain([] if given else list(_EXPLAINED)).of(current, FILES)
+            return _plain(current, names_of(kind, cluster_flags(before)))
+        return _plain(current, () if given else _EXPLAINED, FILES)
     if verb in _NAMES_OF_CLUSTER:
         known = [name for name in names_of(_NAMES_OF_CLUSTER[verb], cluster_flags(before)) if name not in given]
-        return _plain(known).of(current)
+        return _plain(current, known)
     if verb in _WORDS:
-        return _plain(_WORDS[verb]).of(current, FILES if verb == "diff" else NO_FILES)
+        return _plain(current, _WORDS[verb], FILES if verb == "diff" else NO_FILES)
     takes_arguments = any(not action.option_strings for action in command_line_of(verb)._actions)  # noqa: SLF001 -- no other way
     return Suggestions(directive=FILES if takes_arguments else NO_FILES)

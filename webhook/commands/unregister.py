@@ -66,10 +66,7 @@ def command_line() -> CommandLine:
         "Deletes both webhook configurations: API servers stop calling the webhook. The chart runs it before it is "
         "uninstalled.",
         "Exit codes: 0 they are gone, 1 they are there and --yes is missing, 2 wrong usage or no cluster.",
-        (
-            "device-taint-webhook unregister",
-            "device-taint-webhook unregister --context staging --yes",
-        ),
+        ("device-taint-webhook unregister", "device-taint-webhook unregister --context staging --yes"),
     )
     add_cluster(parser)
     parser.add_argument("--yes", action="store_true", help="delete them; without it, only print what would be deleted")

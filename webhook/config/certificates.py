@@ -62,10 +62,7 @@ def _self_managed(values: Mapping[str, Any], namespace: str, errors: list[FieldE
         secret=values["ca-secret"] or NamespacedName(namespace, CA_NAME),
         validating_configuration=values["validating-webhook-configuration"] or CONFIGURATIONS,
         mutating_configuration=values["mutating-webhook-configuration"] or CONFIGURATIONS,
-        names=(
-            *(f"{name}.svc", f"{name}.svc.cluster.local", name, service.name),
-            *(values["certificate-names"] or ()),
-        ),
+        names=(*(f"{name}.svc", f"{name}.svc.cluster.local", name, service.name), *(values["certificate-names"] or ())),
         client_ca_file=values["client-ca-file"],
         cipher_suites=_tls12_suites(values, errors),
         ca_lifetime=ca_lifetime,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.api.field import FieldError, invalid, not_supported, required
-from webhook.api.meta import NamespacedName
+from webhook.api.field import FieldError, invalid, not_supported
 from webhook.api.names import WORKER
-from webhook.cluster.settings import ClusterSettings
-from webhook.config.environment import unknown_variables
 from webhook.config.flags import (
     ENVIRONMENT_PREFIX,
     ConfigError,
@@ -20,33 +17,23 @@ from webhook.config.flags import (
     value_of,
 )
 from webhook.config.shared import (
-    CLUSTER,
     LOG_FORMAT,
-    NAMESPACE,
     POLICY,
     PROBES,
+    VERBOSE,
+    ControllerSettings,
+    check_lease,
+    controller_flags,
+    controller_values,
     either_of,
-    followed_config_map,
-    namespace_of,
 )
-from webhook.config.texts import (
-    as_count,
-    as_interval,
-    as_namespaced,
-    as_rate,
-    as_switch,
-)
+from webhook.config.texts import as_count, as_interval, as_switch
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.settings import WorkerSettings
-from webhook.server.settings import ListenerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import timedelta
-    from pathlib import Path as FilePath
-
-    from webhook.server.settings import Address
-    from webhook.telemetry.logs import LogFormat
 
 _EVICT_FLAGS: Final = (
     Flag(
@@ -69,18 +56,7 @@ _EVICT_FLAGS: Final = (
         as_switch,
         "false",
     ),
-    Flag("leader-elect", "act only while holding the lease", as_switch, "false"),
-    Flag(
-        "leader-elect-lease",
-        f"the lease (default {WORKER} in --namespace)",
-        as_namespaced,
-        None,
-        "NS/NAME",
-    ),
-    *CLUSTER,
-    NAMESPACE,
-    Flag("kube-api-qps", "requests per second to the API server; 0 for no limit", as_rate, "100", "N"),
-    Flag("kube-api-burst", "burst size for requests to the API server", as_count, "200", "N"),
+    *controller_flags(WORKER, "100", "200"),
     Flag("concurrent-evictions", "eviction requests in flight at the same time", as_count, "32", "N"),
     *POLICY,
     Flag(
@@ -92,7 +68,7 @@ _EVICT_FLAGS: Final = (
     ),
     *PROBES,
     LOG_FORMAT,
-    Flag("verbose", "log at level debug", as_switch, "false", short="-v"),
+    VERBOSE,
 )
 _EVICT_TEXT: Final = "Empties tainted devices: evicts the pods that use them, within limits on rate and number."
 _EVICT_END: Final = (
@@ -106,28 +82,12 @@ _EXAMPLES: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvictSettings:
+class EvictSettings(ControllerSettings):
     """The configuration of an `evict` process."""
 
     worker: WorkerSettings
-    cluster: ClusterSettings
-    requests_per_second: float
-    """To the API server; zero or less is no limit."""
-    request_burst: int
-    lease: NamespacedName | None
-    """None: this is the only process, and it leads."""
-    policy_file: FilePath | None
-    policy_config_map: NamespacedName | None
     audit_interval: timedelta | None
     """None: never."""
-    """Needs an audit."""
-    health_address: Address | None
-    metrics_address: Address | None
-    log_format: LogFormat
-    verbose: bool
-    listener: ListenerSettings = field(default_factory=ListenerSettings)
-    unknown_variables: Mapping[str, str] = field(default_factory=dict)
-    """As for `serve`."""
 
 
 def command_line(program: str) -> DaemonCommandLine:
@@ -145,8 +105,6 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
     _check(values, errors)
     if errors:
         raise ConfigError(errors)
-    namespace = namespace_of(values, environment)
-    lease = values["leader-elect-lease"] or NamespacedName(namespace, WORKER)
     return EvictSettings(
         worker=WorkerSettings(
             mode=values["mode"],
@@ -154,18 +112,8 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
             delete_expired=values["delete-expired"],
             workers=values["concurrent-evictions"],
         ),
-        cluster=ClusterSettings(kubeconfig=values["kubeconfig"], context=values["context"]),
-        requests_per_second=values["kube-api-qps"],
-        request_burst=values["kube-api-burst"],
-        lease=lease if values["leader-elect"] else None,
-        policy_file=values["policy-file"],
-        policy_config_map=followed_config_map(values, namespace),
         audit_interval=values["audit-interval"],
-        health_address=values["health-probe-bind-address"],
-        metrics_address=values["metrics-bind-address"],
-        log_format=values["log-format"],
-        verbose=values["verbose"],
-        unknown_variables=unknown_variables(environment, (flag.variable for flag in _EVICT_FLAGS)),
+        **controller_values(values, environment, _EVICT_FLAGS, WORKER),
     )
 
 
@@ -178,5 +126,4 @@ def _check(values: Mapping[str, Any], errors: list[FieldError]) -> None:
         errors.append(
             invalid(flag_path("--mode"), Mode.REPLACEMENT.value, "may not be given together with --in-tree=active")
         )
-    if values["leader-elect-lease"] is not None and not values["leader-elect"]:
-        errors.append(required(flag_path("--leader-elect"), "must come with --leader-elect-lease"))
+    check_lease(values, errors)

@@ -1,7 +1,9 @@
-"""Flags, the command lines that they make up, and their values."""
+"""Flags, the command lines that they make up, and their values, also from the environment."""
 
 from __future__ import annotations
 
+import difflib
+import re
 import textwrap
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,13 +11,19 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from webhook.api.field import JSON, FieldError, Path, invalid, not_supported
 from webhook.config.command_line import CommandLine
-from webhook.config.environment import PREFIX, text_in
 from webhook.config.texts import as_switch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-ENVIRONMENT_PREFIX: Final = PREFIX
+ENVIRONMENT_PREFIX: Final = "DEVICE_TAINT_WEBHOOK_"
+_OTHERS: Final = frozenset({f"{ENVIRONMENT_PREFIX}NAMESPACE"})
+"""Variables that are read although they have no flag."""
+_SERVICE_LINK: Final = re.compile(
+    r"_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_[A-Z]+)?)?)$"
+)
+"""What a kubelet sets in each container for each Service, unless the pod has enableServiceLinks: false."""
+_SERVICE_LINK_VALUE: Final = re.compile(r"(tcp|udp|sctp)://")
 
 
 class ConfigError(Exception):
@@ -79,7 +87,10 @@ def value_of(flag: Flag, given: str | None, environment: Mapping[str, str], erro
     """A flag's value from the command line, the environment or its default; None if there is none or it is wrong."""
     source, text = flag.option, given
     if text is None:
-        source, text = flag.variable, text_in(environment, flag.variable)
+        source, text = flag.variable, environment.get(flag.variable)
+        # --port shares its variable with the address of a Service of this product's name
+        if text is not None and _SERVICE_LINK_VALUE.match(text):
+            text = None
     if text is None:
         text = flag.default
     if text is None:
@@ -101,3 +112,15 @@ def _flag_error(source: str, flag: Flag, text: str, error: ValueError) -> FieldE
 def flag_path(name: str) -> Path:
     """A flag or variable as the path of a field error."""
     return Path(None, name)
+
+
+def unknown_variables(environment: Mapping[str, str], flags: Iterable[Flag]) -> dict[str, str]:
+    """Variables with our prefix that nothing reads, each with the one that was most likely meant, or an empty text."""
+    ours = {name.removeprefix(ENVIRONMENT_PREFIX) for name in (*(flag.variable for flag in flags), *_OTHERS)}
+    unknown = {}
+    for name in sorted(environment):
+        word = name.removeprefix(ENVIRONMENT_PREFIX)
+        if word != name and word not in ours and not _SERVICE_LINK.search(name):
+            meant = difflib.get_close_matches(word, ours, n=1, cutoff=0.8)
+            unknown[name] = ENVIRONMENT_PREFIX + meant[0] if meant else ""
+    return unknown

@@ -11,7 +11,6 @@ from webhook.api.names import CA_NAME, PROGRAM, WORKER
 from webhook.certificates.settings import TLSVersion
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.certificates import CONFIGURATIONS, certificates_of
-from webhook.config.environment import unknown_variables
 from webhook.config.flags import (
     ENVIRONMENT_PREFIX,
     ConfigError,
@@ -19,6 +18,7 @@ from webhook.config.flags import (
     Flag,
     daemon_command_line,
     flag_path,
+    unknown_variables,
     value_of,
 )
 from webhook.config.shared import (
@@ -261,7 +261,7 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
         slice_attributes=values["slice-attributes"],
         client_names=client_names,
         tls_min_version=values["tls-min-version"],
-        unknown_variables=unknown_variables(environment, (flag.variable for flag in _SERVE_FLAGS)),
+        unknown_variables=unknown_variables(environment, _SERVE_FLAGS),
     )
 
 

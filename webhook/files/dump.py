@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from webhook.api.claims import decode_stored_claim
 from webhook.api.decode import Reader
@@ -32,9 +32,12 @@ if TYPE_CHECKING:
     from webhook.files.read import Manifest
     from webhook.inventory.state import InventoryObject
 
+T = TypeVar("T")
+
 CONFIRMED: Final = frozenset({"DeviceTaintRule", "ResourceSlicePatch"})
 """Kinds that may carry a confirmation."""
-_AUDITED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
+CLAIMS: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
+"""Kinds that ask for devices, which are in a namespace and audited."""
 _NAMESPACE: Final = GroupVersionKind("", "v1", "Namespace")
 _DECODERS: Final[Mapping[tuple[str, str], Callable[[Reader], InventoryObject]]] = {
     (GROUP, "ResourceSlice"): decode_slice,
@@ -85,7 +88,7 @@ class Dump:
                     self.terminating.add(name)
             elif kind is not None and kind.group == GROUP and kind.kind == "DeviceClass":
                 self.device_classes[_name_of(value)] = drivers_in_manifest(value)
-            elif kind is not None and kind.group == GROUP and kind.kind in _AUDITED:
+            elif kind is not None and kind.group == GROUP and kind.kind in CLAIMS:
                 self.claims.append(manifest)
             else:
                 self.others.append(manifest)
@@ -111,7 +114,7 @@ class Stock:
             beside, more_errors = patching_object_in(manifest.value)
             if value is None and beside is None:
                 continue
-            self.kinds[_kind_name(manifest.value)] += 1
+            self.kinds[manifest.value["kind"]] += 1
             if errors or more_errors:
                 self.malformed.append((manifest, (errors or more_errors)[0]))
             elif value is not None:
@@ -129,18 +132,21 @@ class Stock:
 
 def held_in(value: Any, path: Path | None = None) -> tuple[InventoryObject | None, list[FieldError]]:
     """What an inventory keeps of the object at `path` (None if nothing), and the wrong types in it."""
-    kind = _kind_of(value)
-    decode = _DECODERS.get((kind.group, kind.kind)) if kind is not None else None
-    errors: list[FieldError] = []
-    return (None if decode is None else decode(Reader.of(value, errors, path))), errors
+    return _decoded(_DECODERS, value, path)
 
 
 def patching_object_in(value: Any) -> tuple[PatchingObject | None, list[FieldError]]:
     """A ResourceSlicePatch or DeviceClass, whatever its version; None for other kinds. With the wrong types in it."""
+    return _decoded(_BESIDE, value)
+
+
+def _decoded(
+    decoders: Mapping[tuple[str, str], Callable[[Reader], T]], value: Any, path: Path | None = None
+) -> tuple[T | None, list[FieldError]]:
     kind = _kind_of(value)
-    decode = _BESIDE.get((kind.group, kind.kind)) if kind is not None else None
+    decode = decoders.get((kind.group, kind.kind)) if kind is not None else None
     errors: list[FieldError] = []
-    return (None if decode is None else decode(Reader.of(value, errors))), errors
+    return (None if decode is None else decode(Reader.of(value, errors, path))), errors
 
 
 def lacking(dump: Dump) -> Iterator[str]:
@@ -165,11 +171,6 @@ def _kind_of(value: Any) -> GroupVersionKind | None:
     if not isinstance(version, str) or not isinstance(kind, str):
         return None
     return GroupVersionKind.parse(version, kind)
-
-
-def _kind_name(value: Any) -> str:
-    kind = _kind_of(value)
-    return "" if kind is None else kind.kind
 
 
 def _name_of(value: Any) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.files.read import documents
-from webhook.files.spots import Document, Position, Unreadable, descend
+from webhook.files.spots import Document, Position, Spot, Unreadable, descend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from webhook.files.spots import Spot, Step, Steps
+    from webhook.files.spots import Step, Steps
 
 
 def with_text_read(spot: Spot, steps: Steps, text: str) -> Spot:
@@ -34,37 +34,32 @@ def _moved(position: Position, start: Position) -> Position:
     return Position(start.line + position.line - 1, start.column + position.column - 1)
 
 
-class _Leaf:
-    """Defaults for positions that were composed here."""
-
-    text_start = None
-    plain: str | None = None
-    """Errors in the text were explained where it was read."""
-    key_position: Position | None = None
-
-
-class _Point(_Leaf):
+class _Point(Spot):
     """A single place."""
 
     def __init__(self, position: Position) -> None:
-        self.position = position
+        self._position = position
 
-    def child(self, step: Step) -> Spot | None:  # noqa: ARG002 -- a Spot's
-        return None
-
-    def steps(self) -> Iterable[Step]:
-        return ()
+    @property
+    def position(self) -> Position:
+        return self._position
 
 
-class _Moved(_Leaf):
-    """A spot of a text that begins at another position in the file."""
+class _Moved(Spot):
+    """A spot of a text that begins at another position in the file. Errors in it were explained where it was read."""
 
     def __init__(self, spot: Spot, start: Position) -> None:
         self._spot = spot
         self._start = start
-        self.position = _moved(spot.position, start)
-        key = spot.key_position
-        self.key_position = None if key is None else _moved(key, start)
+
+    @property
+    def position(self) -> Position:
+        return _moved(self._spot.position, self._start)
+
+    @property
+    def key_position(self) -> Position | None:
+        key = self._spot.key_position
+        return None if key is None else _moved(key, self._start)
 
     def child(self, step: Step) -> Spot | None:
         below = self._spot.child(step)
@@ -74,15 +69,21 @@ class _Moved(_Leaf):
         return self._spot.steps()
 
 
-class _Grafted(_Leaf):
+class _Grafted(Spot):
     """A spot with another one grafted in where the steps lead."""
 
     def __init__(self, spot: Spot, steps: Steps, graft: Spot) -> None:
         self._spot = spot
         self._way = steps
         self._graft = graft
-        self.position = spot.position
-        self.key_position = spot.key_position
+
+    @property
+    def position(self) -> Position:
+        return self._spot.position
+
+    @property
+    def key_position(self) -> Position | None:
+        return self._spot.key_position
 
     def child(self, step: Step) -> Spot | None:
         below = self._spot.child(step)

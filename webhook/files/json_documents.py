@@ -10,7 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from webhook.files.scalars import as_json_number
-from webhook.files.spots import Document, Position, Problem, Unreadable
+from webhook.files.spots import Document, Position, Problem, Spot, Unreadable
 from webhook.files.yaml_documents import MAX_DEPTH
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Lines:
         return Position(line, offset - self._starts[line - 1] + 1)
 
 
-class JsonSpot:
+class JsonSpot(Spot):
     """The position of a value. Values below it are found by decoding from sibling to sibling."""
 
     def __init__(self, text: str, lines: Lines, offset: int, key_offset: int | None = None) -> None:
@@ -72,16 +72,6 @@ class JsonSpot:
     def key_position(self) -> Position | None:
         """Of the key before it."""
         return None if self._key_offset is None else self._lines.position(self._key_offset)
-
-    @property
-    def text_start(self) -> Position | None:
-        """None: a JSON string is on one line, however many lines it encodes."""
-        return None
-
-    @property
-    def plain(self) -> str | None:
-        """None: JSON has quotes."""
-        return None
 
     def child(self, step: Step) -> JsonSpot | None:
         """The spot one step below; of a duplicate key the last."""

@@ -16,17 +16,17 @@ from webhook.files.traps import explained
 from webhook.policy.document import Loaded, load
 from webhook.policy.lint import MISREAD
 from webhook.policy.model import KIND
+from webhook.policy.schema import PHASE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from webhook.files.spots import Document, Problem
+    from webhook.files.spots import Document
 
     Check = Callable[[str], None]
 
 MAX_BYTES: Final = 512 * 1024
 """The limit for a policy's text: half the size of a ConfigMap, so that a candidate fits, too."""
-_PHASE: Final = "policy"
 _ROOT: Final = Path.root()
 _LONGEST_LINE: Final = 80
 _MOST_DUPLICATES: Final = 100
@@ -47,9 +47,9 @@ def read_policy(content: str, at: Path = _ROOT, check: Check = _go_on, namespace
     """
     if len(content) > MAX_BYTES or len(content.encode(errors="replace")) > MAX_BYTES:
         return _refused(too_long(at, MAX_BYTES))
-    check(_PHASE)
+    check(PHASE)
     found = list(islice(documents(content), 2))
-    check(_PHASE)
+    check(PHASE)
     if not found:
         return _refused(required(at, f"must be a document of kind {KIND}"))
     document = found[0]
@@ -76,13 +76,11 @@ def _loaded(document: Document, at: Path, check: Check, namespace: str) -> Loade
         for problem in islice(document.problems, _MOST_DUPLICATES)
     )
     errors = tuple([explained(error, document.spot, at) for error in loaded.errors])
-    remarks = tuple(_remark(problem, at) for problem in islice(document.remarks, _MOST_REMARKS))
+    remarks = tuple(
+        Finding(Severity.WARN, forbidden(path_of(problem.steps, at), problem.message), MISREAD)
+        for problem in islice(document.remarks, _MOST_REMARKS)
+    )
     return Loaded(None if twice else loaded.policy, twice + errors, remarks + loaded.warnings)
-
-
-def _remark(problem: Problem, at: Path) -> Finding:
-    """A value that YAML reads in another way than was probably meant."""
-    return Finding(Severity.WARN, forbidden(path_of(problem.steps, at), problem.message), MISREAD)
 
 
 def _unreadable(fault: Unreadable, content: str, at: Path) -> FieldError:

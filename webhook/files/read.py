@@ -110,20 +110,17 @@ def _read_standard_input(stream: BinaryIO | None) -> File:
 def parse(name: str, data: bytes, *, explicit: bool = True) -> File:
     """The manifests in the bytes of a file. What can be read is there even if other documents cannot."""
     file = File(name, explicit, len(data))
-    _parse(file, data)
+    try:
+        _add_documents(file, decode_text(data))
+    except Unreadable as error:
+        file.unreadable.append(error)
     if file.unreadable:
         plain = data.replace(b"\0", b"")  # UTF-16
         file.foreign = not any(group in plain for group in _OUR_GROUPS)
     return file
 
 
-def _parse(file: File, data: bytes) -> None:
-    """Adds what is in the bytes to the file."""
-    try:
-        text = decode_text(data)
-    except Unreadable as error:
-        file.unreadable.append(error)
-        return
+def _add_documents(file: File, text: str) -> None:
     hint: str | None = None
     for number, found in enumerate(documents(text), 1):
         if isinstance(found, Unreadable):
@@ -155,7 +152,10 @@ def _read_folder(name: str) -> Iterator[File]:
             if not entry.startswith(".") and os.path.splitext(entry)[1].lower() in SUFFIXES:  # noqa: PTH122 -- as above
                 found = True
                 path = os.path.join(folder, entry)  # noqa: PTH118 -- as above
-                yield _read_file(path, explicit=False) if _is_file(path) else _no_file(path)
+                if _is_file(path):
+                    yield _read_file(path, explicit=False)
+                else:
+                    yield File(path, explicit=False, unreadable=[Unreadable("cannot be read: not a regular file")])
     if not found:
         yield File(name, unreadable=[Unreadable(f"contains no {', '.join(f'*{each}' for each in sorted(SUFFIXES))}")])
 
@@ -166,10 +166,6 @@ def _is_file(path: str) -> bool:
         return stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 -- as above
     except (OSError, ValueError):
         return True  # reading it reports what is wrong
-
-
-def _no_file(path: str) -> File:
-    return File(path, explicit=False, unreadable=[Unreadable("cannot be read: not a regular file")])
 
 
 def _read_file(name: str, *, explicit: bool) -> File:

@@ -5,7 +5,7 @@ The structure of JSON and YAML is stable: fields may be added, none goes or chan
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.counts import counted
@@ -95,23 +95,13 @@ def as_values(report: Report) -> dict[str, Any]:
             "warnings": report.warnings,
             "unreadable": report.unreadable,
         },
-        "findings": [_finding_values(row, entry) for row, entry in report.entries() if entry.level is not Level.INFO],
+        "findings": [
+            {**_identity(row), **entry.values, "code": entry.code, "rule": entry.rule}
+            for row, entry in report.entries()
+            if entry.level is not Level.INFO
+        ],
         "objects": [_object_values(row) for row in report.rows if row.document and not row.judges],
         "notes": list(report.notes),
-    }
-
-
-def _finding_values(row: Row, entry: Entry) -> dict[str, Any]:
-    return {
-        **_identity(row),
-        "line": entry.position.line if entry.position else None,
-        "column": entry.position.column if entry.position else None,
-        "severity": entry.level.value,
-        "reason": entry.reason,
-        "field": entry.field,
-        "message": entry.message,
-        "code": entry.code,
-        "rule": entry.rule,
     }
 
 
@@ -146,7 +136,10 @@ def as_junit(report: Report, *, verb: str = "check") -> str:
 
     root = ET.Element("testsuites", {"name": f"{PROGRAM} {verb}"})
     totals = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
-    for file, rows in _by_file(report.rows).items():
+    by_file: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in report.rows:
+        by_file[row.file].append(row)
+    for file, rows in by_file.items():
         suite = ET.SubElement(root, "testsuite", {"name": _xml(file)})
         counts = dict.fromkeys(totals, 0)
         for row in rows:
@@ -162,13 +155,6 @@ def as_junit(report: Report, *, verb: str = "check") -> str:
     root.attrib.update({name: str(number) for name, number in totals.items()})
     ET.indent(root)
     return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
-
-
-def _by_file(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.file, []).append(row)
-    return found
 
 
 def _case(suite: Any, row: Row, element: Callable[..., Any]) -> str:

@@ -52,6 +52,18 @@ class Entry:
         """The message after the path, if it has one."""
         return f"{self.field}: {self.message}" if self.field else self.message
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """What every structure has of it."""
+        return {
+            "line": self.position.line if self.position else None,
+            "column": self.position.column if self.position else None,
+            "severity": self.level.value,
+            "reason": self.reason,
+            "field": self.field,
+            "message": self.message,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -92,18 +104,7 @@ class Row:
     @property
     def findings(self) -> list[dict[str, Any]]:
         """The entries as `status` and `preview` have them in JSON and YAML."""
-        return [
-            {
-                "file": self.file,
-                "line": entry.position.line if entry.position else None,
-                "column": entry.position.column if entry.position else None,
-                "severity": entry.level.value,
-                "reason": entry.reason,
-                "field": entry.field,
-                "message": entry.message,
-            }
-            for entry in self.entries
-        ]
+        return [{"file": self.file, **entry.values} for entry in self.entries]
 
     def count(self, level: Level) -> int:
         """How many entries of a level there are."""

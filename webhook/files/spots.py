@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from webhook.api.field import Path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 Step: TypeAlias = "str | int"
 Steps: TypeAlias = "tuple[Step, ...]"
@@ -21,52 +21,41 @@ class Position(NamedTuple):
     column: int
 
 
-class Spot(Protocol):
-    """The position of a value; `key_position` is None for list entries and whole documents."""
+class Spot:
+    """The position of a value; `key_position` is None for list entries and whole documents. This one is nowhere."""
+
+    __slots__ = ()
 
     @property
     def position(self) -> Position:
         """Of the value's first character."""
-        ...
+        return Position(0, 0)
 
     @property
     def key_position(self) -> Position | None:
         """Of the key before it."""
-        ...
+        return None
 
     @property
     def text_start(self) -> Position | None:
         """Where the text of a literal block (`|`) begins, each of whose lines is a line of the file; else None."""
-        ...
+        return None
 
     @property
     def plain(self) -> str | None:
         """The unquoted text of the value, if it was read as something else than a string; else None."""
-        ...
+        return None
 
-    def child(self, step: Step) -> Spot | None:
+    def child(self, step: Step) -> Spot | None:  # noqa: ARG002 -- there is none
         """The field (text) or the list entry (a number) below, or None."""
-        ...
-
-    def steps(self) -> Iterable[Step]:
-        """The steps that `child` knows."""
-        ...
-
-
-class _Nowhere:
-    position = Position(0, 0)
-    key_position = None
-    text_start = None
-    plain = None
-
-    def child(self, step: Step) -> Spot | None:  # noqa: ARG002 -- a Spot's
         return None
 
     def steps(self) -> Iterable[Step]:
+        """The steps that `child` knows."""
         return ()
 
 
-NOWHERE: Final[Spot] = _Nowhere()
+NOWHERE: Final = Spot()
 """The position of values that come from no file."""
 
 
@@ -139,8 +128,7 @@ def _written(path: Path) -> list[str]:
         if at.written_step:
             steps.append(at.written_step)
         at = at.parent
-    steps.reverse()
-    return steps
+    return steps[::-1]
 
 
 def _child(spot: Spot, text: str) -> Spot | None:
@@ -160,13 +148,10 @@ def _bracketed(spot: Spot, inner: str) -> Spot | None:
         entry = spot.child(int(inner))
         if entry is not None:
             return entry
-    return spot.child(inner) or next(_shortened(spot, inner), None)
-
-
-def _shortened(spot: Spot, inner: str) -> Iterator[Spot]:
-    """Map keys that a path shows shortened in the middle."""
-    for key in spot.steps():
-        if isinstance(key, str) and Path.root().key(key).written == f"[{inner}]":
-            below = spot.child(key)
-            if below is not None:
-                yield below
+    shortened = (
+        # a map key that a path shows shortened in the middle
+        key
+        for key in spot.steps()
+        if isinstance(key, str) and Path.root().key(key).written == f"[{inner}]"
+    )
+    return spot.child(inner) or spot.child(next(shortened, inner))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from webhook.files.spots import Position
+from webhook.files.spots import Position, Spot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from webhook.files.spots import Step
 
 
-class YamlSpot:
+class YamlSpot(Spot):
     """The position of a value: marks from the parser, children by key or by index."""
 
     __slots__ = ("_base", "_children", "_key_mark", "_mark")
@@ -33,16 +33,6 @@ class YamlSpot:
         """Of the key before it."""
         mark = self._key_mark
         return None if mark is None else Position(self._base + mark.line, mark.column + 1)
-
-    @property
-    def text_start(self) -> Position | None:
-        """None for everything but literal blocks."""
-        return None
-
-    @property
-    def plain(self) -> str | None:
-        """None for text, lists and maps."""
-        return None
 
     def child(self, step: Step) -> YamlSpot | None:
         """The spot one step below."""

@@ -12,15 +12,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def _ignore(_: int) -> None:
-    """Nothing counts what is dropped."""
-
-
 class WriteBehind(Generic[T]):
     """A bounded buffer in front of one writer, as client-go has one in front of its Events."""
 
     def __init__(
-        self, write: Callable[[T], Awaitable[None]], *, most: int, on_dropped: Callable[[int], None] = _ignore
+        self, write: Callable[[T], Awaitable[None]], *, most: int, on_dropped: Callable[[int], None] = lambda _: None
     ) -> None:
         """`most`: items that may wait. `on_dropped` is called with the number of items dropped."""
         self._write = write

@@ -15,15 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from webhook.api.taints import DeviceToleration
-    from webhook.policy.model import (
-        EvictionWindow,
-        LabelMatch,
-        Match,
-        NamespaceMatch,
-        Policy,
-        PolicyException,
-        Rule,
-    )
+    from webhook.policy.model import EvictionWindow, LabelMatch, Match, NamespaceMatch, Policy, PolicyException, Rule
 
 _TYPING_ERRORS: Final = 3
 _COMPARED_MAX: Final = 100

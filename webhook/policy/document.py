@@ -55,7 +55,8 @@ def load(document: JSON, at: Path, check: Check = lambda _: None, namespace: str
     """
     if not isinstance(document, dict):
         return Loaded(None, (type_invalid(at, outline(document), "an object"),))
-    document = _with_off(document)
+    # YAML 1.1 reads `off` without quotes as false. The document means the same either way, so it has the same hash.
+    document = document | {name: str(PolicyMode.OFF) for name in _SWITCHES if document.get(name) is False}
     errors = schema_errors(document, at, check)
     if errors:
         return Loaded(None, tuple(errors))
@@ -72,11 +73,6 @@ def load(document: JSON, at: Path, check: Check = lambda _: None, namespace: str
     if errors:
         return Loaded(None, tuple(errors[:MAX_ERRORS]))
     return Loaded(policy, (), tuple(warnings(policy, at, check, namespace)))
-
-
-def _with_off(document: dict[str, JSON]) -> dict[str, JSON]:
-    """YAML 1.1 reads `off` without quotes as false. The document means the same either way, so it has the same hash."""
-    return document | {name: str(PolicyMode.OFF) for name in _SWITCHES if document.get(name) is False}
 
 
 def _policy(document: dict[str, JSON], at: Path, builder: Builder, check: Check) -> Policy:
@@ -155,6 +151,5 @@ def _tables(rules: list[Rule], taint_rules: list[Rule]) -> dict[str, Variables]:
 
 def _table_of_all(names: list[str], tables: Mapping[str, Variables]) -> Variables:
     """The variables that all these rules share. Unknown names are reported by `checks`."""
-    known = [tables[name] for name in names if name in tables] or [TOLERATION_VARIABLES]
-    first, *others = known
+    first, *others = [tables[name] for name in names if name in tables] or [TOLERATION_VARIABLES]
     return _trusted({name: held for name, held in first.items() if all(other.get(name) == held for other in others)})

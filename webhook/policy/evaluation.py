@@ -116,9 +116,6 @@ class AppliedRules:
     def __bool__(self) -> bool:
         return bool(self._rules)
 
-    def __iter__(self) -> Iterator[ScopedRule]:
-        return self.among(self._rules)
-
     def among(self, candidates: int) -> Iterator[ScopedRule]:
         """Those of a set of positions, in order."""
         steps, excused = self._steps, self._excused
@@ -128,7 +125,7 @@ class AppliedRules:
     @property
     def refusing(self) -> str | None:
         """The first rule that may refuse something, whatever is asked for; None if none can."""
-        for step in self:
+        for step in self.among(self._rules):
             if step.rule.action is Action.DENY:
                 return step.rule.name
             if step.ends and step.matcher.covers_everything:
@@ -141,12 +138,6 @@ class ScopedRules(NamedTuple):
 
     applied: AppliedRules
     lookup: TolerationIndex
-
-    def steps_for(self, target: Target, toleration: DeviceToleration | None) -> Iterator[ScopedRule]:
-        """The rules whose match holds, `when` aside, in order."""
-        for step in self.applied.among(self.lookup.candidates(target, toleration)):
-            if step.matcher.covers(target, toleration):
-                yield step
 
 
 class ScopedJudge:
@@ -181,25 +172,24 @@ class ScopedJudge:
         evaluation = self._evaluated.get(key)
         if evaluation is not None:
             return evaluation
-        steps = self._asking.get(key)
-        if steps is None:
-            steps = self._steps_for(target, toleration)
-            asking = any(step.asks for step in steps)
-            evaluation = Evaluation.of(_evaluate(steps, variables))
-            if len(target.device_class) <= _REMEMBERED_LENGTH:
-                self._count_remembered()
-                if asking:
-                    self._asking[key] = steps
-                else:
-                    self._evaluated[key] = evaluation
-            return evaluation
-        return Evaluation.of(_evaluate(steps, variables))
+        known = self._asking.get(key)
+        steps = self._steps_for(target, toleration) if known is None else known
+        evaluation = Evaluation.of(_evaluate(steps, variables))
+        if known is None and len(target.device_class) <= _REMEMBERED_LENGTH:
+            self._count_remembered()
+            if any(step.asks for step in steps):
+                self._asking[key] = steps
+            else:
+                self._evaluated[key] = evaluation
+        return evaluation
 
     def _steps_for(self, target: Target, toleration: DeviceToleration | None) -> tuple[ScopedRule, ...]:
         """The rules whose match holds, `when` aside, in order, up to one that always decides."""
         scoped = self._scoped[Subject.REQUEST if toleration is None else Subject.TOLERATION]
         kept = []
-        for step in scoped.steps_for(target, toleration):
+        for step in scoped.applied.among(scoped.lookup.candidates(target, toleration)):
+            if not step.matcher.covers(target, toleration):
+                continue
             if step.exceptions:
                 exceptions = tuple(
                     compiled for compiled in step.exceptions if compiled.matcher.covers(target, toleration)

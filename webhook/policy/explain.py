@@ -257,15 +257,9 @@ def _namespace_parts(match: NamespaceMatch) -> Iterator[_Part]:
 
 
 def _toleration_parts(match: TolerationMatch) -> Iterator[_Part]:
-    if match.keys:
-        yield _Part("tolerations.keys", Match(tolerations=TolerationMatch(keys=match.keys)), _one_of(match.keys))
-    if match.values:
-        yield _Part(
-            "tolerations.values", Match(tolerations=TolerationMatch(values=match.values)), _one_of(match.values)
-        )
-    if match.effects:
-        alone = TolerationMatch(effects=match.effects)
-        yield _Part("tolerations.effects", Match(tolerations=alone), _one_of(match.effects, quoted=False))
+    for name, wanted in _listed(match):
+        alone = TolerationMatch(**{name: getattr(match, name)})
+        yield _Part(f"tolerations.{name}", Match(tolerations=alone), wanted)
     if match.above is not None:
         wanted = f"{NO_EXECUTE} for more than {match.above} s"
         yield _Part("tolerations.seconds", Match(tolerations=TolerationMatch(above=match.above)), wanted)
@@ -275,13 +269,15 @@ def _toleration_parts(match: TolerationMatch) -> Iterator[_Part]:
 
 
 def _taint_parts(match: TaintMatch) -> Iterator[_Part]:
-    if match.keys:
-        yield _Part("taints.keys", Match(taints=TaintMatch(keys=match.keys)), _one_of(match.keys))
-    if match.values:
-        yield _Part("taints.values", Match(taints=TaintMatch(values=match.values)), _one_of(match.values))
-    if match.effects:
-        alone = TaintMatch(effects=match.effects)
-        yield _Part("taints.effects", Match(taints=alone), _one_of(match.effects, quoted=False))
+    for name, wanted in _listed(match):
+        yield _Part(f"taints.{name}", Match(taints=TaintMatch(**{name: getattr(match, name)})), wanted)
+
+
+def _listed(match: TolerationMatch | TaintMatch) -> Iterator[tuple[str, str]]:
+    """The lists of a set of taints that narrow it, by the names of their fields, and what they want in words."""
+    for name in ("keys", "values", "effects"):
+        if patterns := getattr(match, name):
+            yield name, _one_of(patterns, quoted=name != "effects")
 
 
 # --- words --------------------------------------------------------------------------------------

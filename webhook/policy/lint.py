@@ -6,18 +6,20 @@ docs/admission.md has an entry for each code. Rules that would lock out vital cl
 from __future__ import annotations
 
 from datetime import timedelta
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.field import Finding, Path, Severity, forbidden, invalid
+from msgspec import structs
+
+from webhook.api.field import Finding, Path, Severity, forbidden, invalid, required
 from webhook.api.meta import format_time
 from webhook.api.names import OWN_NAMESPACE, PATCH_ACCOUNT
-from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
 from webhook.policy.coverage import EarlierRules, covers
 from webhook.policy.lockout import denies_masters, service_account, untrusted
+from webhook.policy.match import Matcher, Placement
 from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
 from webhook.policy.patterns import TextSet
-from webhook.policy.reaction_lint import reaction_warnings
+from webhook.policy.reactions import REACTION_KEY
 from webhook.policy.schema import PHASE
 from webhook.policy.window_fit import minutes_text
 
@@ -26,31 +28,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.field import FieldError
-    from webhook.policy.model import EvictionProfile, Match, NamespaceMatch, Policy, PolicyException, Rule
+    from webhook.policy.model import EvictionProfile, Match, NamespaceMatch, Policy, PolicyException, Reaction, Rule
+    from webhook.policy.ports import Requester
 
-POLICY_LINTS: Final = MappingProxyType(
-    {
-        "DT101": "rule that is never reached",
-        "DT102": "rule that never matches",
-        "DT103": "rule that allows all effects but None",
-        "DT104": "expression without anything beside it",
-        "DT105": "taint rule that locks out everybody",
-        "DT106": "default toleration with seconds for another effect",
-        "DT107": "expired exception",
-        "DT108": "exception about to expire",
-        "DT109": "exception for more than a year",
-        "DT110": "exception that lifts nothing",
-        "DT111": "limits that do not bound pods",
-        "DT112": "resource-claim controller that is not trusted",
-        "DT113": "text that YAML reads as something else",
-        "DT114": "grace period of zero",
-        "DT119": "softening that twoStep prevents",
-        "DT122": "deadline that no window reaches",
-        "DT123": "reaction that evicts without a limit",
-        "DT124": "reaction that twoStep prevents",
-        "DT125": "reaction that taint rules deny",
-    }
-)
 MISREAD: Final = "DT113"
 """The code of warnings that need the text of the document."""
 SOON: Final = timedelta(days=7)
@@ -58,6 +38,8 @@ LONG: Final = timedelta(days=366)
 _UNBOUND: Final = "null lifts the limit: one rule may evict any number of pods; set pods, claims or devices"
 _TWO_STEPS: Final = "twoStep refuses rules created with NoExecute, so they are not softened; set twoStep: false"
 _FORCED: Final = "deletes by force: the device is free for others while containers still use it; set 1 or more"
+_UNLIMITED: Final = "must be set for a reaction that evicts: a driver that misreports would empty all of its devices"
+_NOT_CREATED: Final = "twoStep refuses rules that evict from the start, and so those of this reaction"
 _NOT_ALL: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
 
@@ -91,7 +73,7 @@ def warnings(
                 text = f"only eviction counts seconds, and effect is {toleration.effect}"
                 yield _warn("DT106", forbidden(where, text))
     yield from _number_warnings(policy, at)
-    yield from reaction_warnings(policy, at.child("reactions"), service_account(namespace, PATCH_ACCOUNT))
+    yield from _reaction_warnings(policy, at.child("reactions"), service_account(namespace, PATCH_ACCOUNT))
 
 
 def _number_warnings(policy: Policy, at: Path) -> Iterator[Finding]:
@@ -178,6 +160,43 @@ def _is_nowhere(match: NamespaceMatch) -> bool:
     present = {key for key, _ in match.labels}
     present |= {each.key for each in match.expressions if each.operator in {"In", "Exists"}}
     return any(each.operator == "DoesNotExist" and each.key in present for each in match.expressions)
+
+
+def _reaction_warnings(policy: Policy, at: Path, account: Requester) -> Iterator[Finding]:
+    """Advice on the policy's reactions, which stand at the path. `account` is the one that writes their rules."""
+    for position, reaction in enumerate(policy.reactions):
+        path = at.index(position)
+        if reaction.evicts and reaction.max_devices is None:
+            yield _warn("DT123", required(path.child("maxDevices"), _UNLIMITED))
+        if reaction.evicts and policy.impact.two_step:
+            yield _warn("DT124", forbidden(path.child("then"), _NOT_CREATED))
+        rule = _denying(policy, reaction, account)
+        if rule is not None:
+            text = f'taint rule "{rule.name}" denies {REACTION_KEY} to {account.username}, which writes its rules'
+            yield _warn("DT125", forbidden(path, f"{text}; let a rule before it allow that"))
+
+
+def _denying(policy: Policy, reaction: Reaction, account: Requester) -> Rule | None:
+    """The taint rule that denies every rule of the reaction; None where that is not certain.
+
+    It is not if pools, an expression or an exception have a say.
+    """
+    place = Placement(reaction.driver, None, evict=reaction.evict)
+    taint = DeviceTaint(REACTION_KEY, "", reaction.effect)
+    excused = {name for exception in policy.exceptions for name in exception.rules}
+    for rule in policy.taint_rules:
+        allowing = rule.action is Action.ALLOW
+        if not allowing and rule.action is not Action.DENY:
+            continue
+        matcher = Matcher(structs.replace(rule.match, pools=(), when=None), allowing=allowing)
+        theirs = matcher.requesters is None or matcher.requesters.matches(account, allowing=allowing)
+        if not theirs or not matcher.covers_taint(place, taint):
+            continue
+        if allowing:
+            return None
+        if not rule.match.pools and rule.match.when is None and rule.name not in excused:
+            return rule
+    return None
 
 
 def _warn(code: str, error: FieldError) -> Finding:

@@ -11,16 +11,7 @@ from webhook.api.names import OWN_NAMESPACE, PROGRAM, WORKER
 from webhook.api.taints import NONE
 from webhook.policy.coverage import covers
 from webhook.policy.match import EFFECTS, RequesterMatcher
-from webhook.policy.model import (
-    ANYTHING,
-    CLAIM_CONTROLLER,
-    DEFAULT_RULE,
-    Action,
-    PolicyMode,
-    Rule,
-    Subject,
-    TaintMatch,
-)
+from webhook.policy.model import ANYTHING, CLAIM_CONTROLLER, DEFAULT_RULE, Action, PolicyMode, Rule, Subject, TaintMatch
 from webhook.policy.patterns import TextSet
 from webhook.policy.ports import Requester
 from webhook.policy.schema import PHASE
@@ -142,9 +133,9 @@ def _denies_controller(policy: Policy, check: Callable[[str], None]) -> str | No
 def _naming_errors(match: RequesterMatch, at: Path, vital: Mapping[str, str]) -> Iterator[FieldError]:
     """Patterns that name one of the vital users. Patterns for all users do not count."""
     lists = (
-        ("users", match.users, _user),
+        ("users", match.users, lambda username: username),
         ("groups", match.groups, _group),
-        ("serviceAccounts", match.service_accounts, _account),
+        ("serviceAccounts", match.service_accounts, lambda username: Requester(username).service_account or ""),
     )
     for field, patterns, name_of in lists:
         for position, pattern in enumerate(patterns):
@@ -156,18 +147,10 @@ def _naming_errors(match: RequesterMatch, at: Path, vital: Mapping[str, str]) ->
                 yield forbidden(at.child(field).index(position), f"would deny {hit}, {vital[hit]}")
 
 
-def _user(username: str) -> str:
-    return username
-
-
 def _group(username: str) -> str:
     """The group of a service account's namespace; empty for other users, whose groups are not known."""
     account = Requester(username).service_account
     return f"{_ACCOUNTS}:{account.partition('/')[0]}" if account else ""
-
-
-def _account(username: str) -> str:
-    return Requester(username).service_account or ""
 
 
 # --- taint rules --------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import structs
 
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from webhook.expressions.types import VariableType
 
     Raw = Mapping[str, JSON]
+
+M = TypeVar("M", NamespaceMatch, LabelMatch, RequesterMatch, TaintMatch, TolerationMatch)
 
 NO_NAMESPACE: Final = NamespaceMatch(except_names=("*",))
 """No namespace at all: an empty match would be every one."""
@@ -285,24 +287,17 @@ def share(text: str) -> Share:
 
 def namespaces(raw: Raw | None) -> NamespaceMatch | None:
     """Namespaces; None where nothing is given."""
-    if not raw:
-        return None
-    match = NamespaceMatch(
-        _texts(raw, "names"),
-        _texts(raw, "except"),
-        *_labels(raw),
-    )
-    return None if match == NamespaceMatch() else match
+    return _given(NamespaceMatch(_texts(raw, "names"), _texts(raw, "except"), *_labels(raw)))
 
 
 def pod_labels(raw: Raw | None) -> LabelMatch | None:
     """Labels of pods; None where nothing is given."""
-    match = LabelMatch(*_labels(raw or {}))
-    return None if match == LabelMatch() else match
+    return _given(LabelMatch(*_labels(raw)))
 
 
-def _labels(raw: Raw) -> tuple[tuple[tuple[str, str], ...], tuple[LabelRequirement, ...]]:
+def _labels(raw: Raw | None) -> tuple[tuple[tuple[str, str], ...], tuple[LabelRequirement, ...]]:
     """`labels` and `matchExpressions`."""
+    raw = raw or {}
     expressions = [
         LabelRequirement(entry["key"], entry["operator"], _texts(entry, "values"))
         for entry in raw.get("matchExpressions", ())
@@ -312,28 +307,25 @@ def _labels(raw: Raw) -> tuple[tuple[tuple[str, str], ...], tuple[LabelRequireme
 
 def requesters(raw: Raw | None) -> RequesterMatch | None:
     """Who asks; None where nothing is given."""
-    if not raw:
-        return None
-    match = RequesterMatch(_texts(raw, "users"), _texts(raw, "groups"), _texts(raw, "serviceAccounts"))
-    return None if match == RequesterMatch() else match
+    return _given(RequesterMatch(_texts(raw, "users"), _texts(raw, "groups"), _texts(raw, "serviceAccounts")))
 
 
 def taints(raw: Raw | None) -> TaintMatch | None:
     """Taints; None where nothing is given."""
-    if not raw:
-        return None
-    match = TaintMatch(_texts(raw, "keys"), _texts(raw, "values"), _texts(raw, "effects"))
-    return None if match == TaintMatch() else match
+    return _given(TaintMatch(_texts(raw, "keys"), _texts(raw, "values"), _texts(raw, "effects")))
 
 
 def _toleration_match(raw: Raw | None) -> TolerationMatch | None:
     if not raw:
         return None
     seconds = raw.get("seconds", {})
-    match = TolerationMatch(
-        _texts(raw, "keys"), _texts(raw, "values"), _texts(raw, "effects"), seconds.get("above"), seconds.get("atMost")
-    )
-    return None if match == TolerationMatch() else match
+    keys, values, effects = (_texts(raw, name) for name in ("keys", "values", "effects"))
+    return _given(TolerationMatch(keys, values, effects, seconds.get("above"), seconds.get("atMost")))
+
+
+def _given(match: M) -> M | None:
+    """The match; None for one that has nothing in it."""
+    return None if match == type(match)() else match
 
 
 def _toleration(raw: Raw) -> DeviceToleration:
@@ -350,8 +342,8 @@ def _limit(value: int | str | None) -> int | Share | None:
     return share(value) if isinstance(value, str) else value
 
 
-def _texts(raw: Raw, name: str) -> tuple[str, ...]:
-    values: Sequence[str] = raw.get(name, ())
+def _texts(raw: Raw | None, name: str) -> tuple[str, ...]:
+    values: Sequence[str] = (raw or {}).get(name, ())
     return tuple(values)
 
 

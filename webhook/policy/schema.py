@@ -15,16 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
-from webhook.api.field import (
-    ErrorType,
-    FieldError,
-    forbidden,
-    invalid,
-    not_supported,
-    outline,
-    required,
-    too_many,
-)
+from webhook.api.field import ErrorType, FieldError, forbidden, invalid, not_supported, outline, required, too_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -179,16 +170,13 @@ def _validator_class() -> Callable[[Schema], _Validator]:
     # Importing it takes longer than importing all of our modules, and only a policy document needs it.
     from jsonschema import Draft202012Validator, validators  # noqa: PLC0415
 
-    types = Draft202012Validator.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number})
+    # As a Reader reads integers: neither true nor 1.0.
+    of_numbers = {"integer": lambda _, value: value.__class__ is int, "number": _is_number}
+    types = Draft202012Validator.TYPE_CHECKER.redefine_many(of_numbers)
     extended: Callable[[Schema], _Validator] = validators.extend(
         Draft202012Validator, {"pattern": _mismatches}, type_checker=types
     )
     return extended
-
-
-def _is_integer(_: object, value: JSON) -> bool:
-    """As a Reader reads integers: neither true nor 1.0."""
-    return value.__class__ is int
 
 
 def _is_number(_: object, value: JSON) -> bool:

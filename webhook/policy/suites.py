@@ -116,13 +116,7 @@ def read_suite(document: JSON) -> tuple[Suite | None, tuple[FieldError, ...]]:
     cases = _cases(reader, defaults)
     errors.extend(_timeless(reader.path, cases, known=reader.has("inventory")))
     suite = Suite(
-        reader.meta().name,
-        policy,
-        defaults.namespace,
-        _namespaces(reader),
-        _device_classes(reader),
-        cases,
-        inventory,
+        reader.meta().name, policy, defaults.namespace, _namespaces(reader), _device_classes(reader), cases, inventory
     )
     return (None if errors else suite), tuple(errors)
 
@@ -332,8 +326,13 @@ def _figures(reader: Reader) -> Mapping[str, int] | None:
 def _tolerations(reader: Reader) -> Iterator[DeviceToleration]:
     for each in reader.each("defaulted"):
         each.errors.extend(unknown_fields(each, FIELDS["toleration"]))
-        toleration = decode_toleration(each)
-        yield msgspec.structs.replace(toleration, operator=toleration.operator or EQUAL)
+        yield toleration_in(each)
+
+
+def toleration_in(reader: Reader) -> DeviceToleration:
+    """A toleration that was added by default, with its operator spelled out."""
+    toleration = decode_toleration(reader)
+    return msgspec.structs.replace(toleration, operator=toleration.operator or EQUAL)
 
 
 def unknown_fields(reader: Reader, fields: frozenset[str]) -> Iterator[FieldError]:

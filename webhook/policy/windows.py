@@ -65,14 +65,11 @@ def schedule_fault(schedule: str) -> str | None:
         next(CronSim(schedule, _REFERENCE))
     except CronSimError as error:
         # cronsim sees by itself that no month is that long, and calls it a bad day.
-        return f"{str(error)[:1].lower()}{str(error)[1:]}" if not _is_day_fault(error) else _day_fault(schedule)
+        text = str(error)
+        return _day_fault(schedule) if text == "Bad day-of-month" else f"{text[:1].lower()}{text[1:]}"
     except StopIteration:
         return "never fires"
     return None
-
-
-def _is_day_fault(error: CronSimError) -> bool:
-    return str(error) == "Bad day-of-month"
 
 
 def _day_fault(schedule: str) -> str:

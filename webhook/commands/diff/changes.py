@@ -17,6 +17,7 @@ from webhook.api.field import Severity
 from webhook.api.meta import GroupVersionKind
 from webhook.commands.shared.entries import meta
 from webhook.commands.shared.entries import text as text_of
+from webhook.files.dump import CLAIMS
 from webhook.validation.kinds import BY_KIND
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from webhook.admission.context import AdmissionContext
     from webhook.api.field import JSON, Finding
 
-_CLAIMS: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 _SERVERS: Final = frozenset({"resourceVersion", "uid", "generation", "creationTimestamp", "managedFields", "selfLink"})
 """What a server writes into the metadata; an object that is created has none of it."""
 _NO_NAME: Final = '""'
@@ -88,19 +88,16 @@ def _judged(value: dict[str, Any], context: AdmissionContext, username: str, gro
         dry_run=True,
         object=as_created(value),
     )
-    if kind.kind not in _CLAIMS:
+    if kind.kind not in CLAIMS:
         patch = mutate(request, context).patch
-        findings: Iterable[Finding] = validate(_patched(request, patch), context).findings
+        patched = structs.replace(request, object=apply_patch(request.object, patch)) if patch else request
+        findings: Iterable[Finding] = validate(patched, context).findings
     else:
         generated = FROM_TEMPLATE in (meta(value).get("annotations") or {})
         patch = () if generated else mutate(request, context).patch
         # That a template does not prove its author is a fact about what is stored.
         findings = [each.finding for each in audited(value, context) if each.finding.rule != AUTHOR_RULE]
     return _Judged(_worst(findings), patch)
-
-
-def _patched(request: AdmissionRequest, patch: tuple[dict[str, JSON], ...]) -> AdmissionRequest:
-    return structs.replace(request, object=apply_patch(request.object, patch)) if patch else request
 
 
 def as_created(value: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import Refused
 from webhook.cluster.client.list_pages import config_map_of, listed
 from webhook.cluster.client.rest import Cluster, path_of
+from webhook.files.dump import CLAIMS
 
 if TYPE_CHECKING:
     from webhook.api.meta import NamespacedName
@@ -35,7 +36,6 @@ _COLLECTIONS: Final = (
     _Collection(GROUP, RULE_VERSIONS, "devicetaintrules", "DeviceTaintRule", "no rule is compared"),
     _Collection(OWN_GROUP, ("v1alpha1",), "resourceslicepatches", "ResourceSlicePatch", "no patch is compared"),
 )
-_NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 
 
 class ClusterObjects(NamedTuple):
@@ -85,7 +85,7 @@ async def _objects(cluster: Cluster, each: _Collection, namespace: str = "") -> 
 
 async def _own(cluster: Cluster, each: _Collection, namespace: str | None) -> list[dict[str, Any]] | None:
     """The objects of the namespace; None if they may not be read either."""
-    if namespace is None or each.kind not in _NAMESPACED:
+    if namespace is None or each.kind not in CLAIMS:
         return None
     try:
         return await _objects(cluster, each, namespace)

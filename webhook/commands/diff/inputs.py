@@ -10,7 +10,7 @@ from webhook.commands.shared.entries import meta, text, unreadable_row
 from webhook.commands.shared.flags import credentials_of
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
-from webhook.files.dump import Dump, Stock
+from webhook.files.dump import CLAIMS, Dump, Stock
 from webhook.files.read import Manifest, read
 from webhook.files.report import UNREADABLE, Level, Row
 from webhook.files.spots import NOWHERE
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
     from webhook.policy.model import Policy
 
-_COMPARED: frozenset[str] = frozenset(
-    {"ResourceClaim", "ResourceClaimTemplate", "DeviceTaintRule", "ResourceSlice", "ResourceSlicePatch"}
-)
-_NAMESPACED: frozenset[str] = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
+_COMPARED = CLAIMS | {"DeviceTaintRule", "ResourceSlice", "ResourceSlicePatch"}
 _DEFAULT_NAMESPACE = "default"
 
 
@@ -67,7 +64,7 @@ def _is_compared(manifest: Manifest, namespace: str | None) -> bool:
     row = row_of(manifest)
     if row.kind not in _COMPARED or "deletionTimestamp" in meta(manifest.value):
         return False
-    return row.kind not in _NAMESPACED or namespace in (None, row.namespace or _DEFAULT_NAMESPACE)
+    return row.kind not in CLAIMS or namespace in (None, row.namespace or _DEFAULT_NAMESPACE)
 
 
 def _from_files(names: Iterable[str], rows: list[Row]) -> Iterable[Manifest]:

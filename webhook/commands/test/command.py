@@ -78,7 +78,8 @@ def _run_all(name: str, results: Results, options: argparse.Namespace, now: date
     found = False
     skip: bool = options.skip_others
     for file in read([name]):
-        suites = [manifest for manifest in file.manifests if _is_suite(manifest)]
+        objects = [manifest for manifest in file.manifests if isinstance(manifest.value, dict)]
+        suites = [manifest for manifest in objects if text(manifest.value, "kind") == KIND]
         found = found or bool(suites)
         unreadable = unreadable_row(file, skip_others=skip)
         if unreadable is not None and unreadable.result is not Result.SKIPPED and (file.explicit or suites):
@@ -89,10 +90,6 @@ def _run_all(name: str, results: Results, options: argparse.Namespace, now: date
     if not found and not skip:
         results.faults.append(Row(shown(name)).failed(f"contains no {KIND}; --skip-others skips such files"))
     return skip and not found
-
-
-def _is_suite(manifest: Manifest) -> bool:
-    return isinstance(manifest.value, dict) and text(manifest.value, "kind") == KIND
 
 
 def _run_suite(
@@ -110,7 +107,9 @@ def _run_suite(
     policy = _policy_of(suite, manifest, folder, results)
     if policy is None:
         return
-    results.add_suite(policy, _policy_name(suite, file.name, folder))
+    results.add_suite(
+        policy, _beside(folder, suite.policy) if isinstance(suite.policy, str) else f"{file.name} (policy)"
+    )
     name = suite.name or file.name
     cluster = None
     if suite.inventory is not None:
@@ -135,7 +134,7 @@ def _run_suite(
 def _policy_of(suite: Suite, manifest: Manifest, folder: str, results: Results) -> Policy | None:
     """The suite's policy, or None; errors go into the results."""
     if isinstance(suite.policy, str):
-        found = policy_file(os.path.join(folder, suite.policy))  # noqa: PTH118 -- as above
+        found = policy_file(_beside(folder, suite.policy))
         results.faults.extend(row for row in found.rows if row.count(Level.ERROR))
         return found.policy if found.usable else None
     loaded = load(suite.policy, _POLICY, namespace=own_namespace())
@@ -145,10 +144,8 @@ def _policy_of(suite: Suite, manifest: Manifest, folder: str, results: Results) 
     return loaded.policy
 
 
-def _policy_name(suite: Suite, file: str, folder: str) -> str:
-    if isinstance(suite.policy, str):
-        return os.path.join(folder, suite.policy)  # noqa: PTH118 -- as above
-    return f"{file} (policy)"
+def _beside(folder: str, name: str) -> str:
+    return os.path.join(folder, name)  # noqa: PTH118 -- as above
 
 
 def _unusable(manifest: Manifest, entries: Sequence[Entry]) -> Row:

@@ -38,14 +38,6 @@ class Tested(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Coverage:
-    """The named parts of a policy that no case has hit yet."""
-
-    file: str
-    missing: dict[str, str]
-
-
-@dataclass(slots=True)
 class Results:
     """The results of a run. `partial`: cases were left out on purpose, so coverage is unknown."""
 
@@ -55,17 +47,18 @@ class Results:
     tested: list[Tested] = field(default_factory=list)
     faults: list[Row] = field(default_factory=list)
     """Suites, policies and cases that could not be used."""
-    _coverage: dict[str, _Coverage] = field(default_factory=dict)
+    _coverage: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+    """By the hash of a policy its file, and its named parts that no case has hit yet."""
 
     def add_suite(self, policy: Policy, name: str) -> None:
         """A suite that is about to be run."""
         self.suites += 1
-        self._coverage.setdefault(policy.hash, _Coverage(name, dict(_named_parts(policy))))
+        self._coverage.setdefault(policy.hash, (name, dict(_named_parts(policy))))
 
     def add(self, tested: Tested, policy: Policy) -> None:
         """A case of it."""
         self.tested.append(tested)
-        missing = self._coverage[policy.hash].missing
+        _, missing = self._coverage[policy.hash]
         for name in tested.outcome.matched:
             missing.pop(name, None)
 
@@ -73,9 +66,9 @@ class Results:
     def uncovered(self) -> Iterator[tuple[str, str, str]]:
         """File of the policy, sort and name of everything that no case hits."""
         if not self.partial:
-            for coverage in self._coverage.values():
-                for name, sort in coverage.missing.items():
-                    yield coverage.file, sort, name
+            for file, missing in self._coverage.values():
+                for name, sort in missing.items():
+                    yield file, sort, name
 
     @property
     def failed(self) -> int:
@@ -97,9 +90,7 @@ def _named_parts(policy: Policy) -> Iterator[tuple[str, str]]:
         ("exception", policy.exceptions),
         ("default toleration", policy.default_tolerations),
     ):
-        for entry in entries:
-            if entry.name:
-                yield entry.name, sort
+        yield from ((entry.name, sort) for entry in entries if entry.name)
 
 
 # --- text ---------------------------------------------------------------------------------------

@@ -20,18 +20,17 @@ from webhook.api.decode import Reader
 from webhook.api.field import Severity
 from webhook.api.meta import GroupVersionKind
 from webhook.api.rules import DeviceTaintRule
-from webhook.api.taints import EQUAL, DeviceToleration, decode_toleration
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.walks import values_of
 from webhook.commands.test.case_result import CaseResult, Mismatch, listed, mismatches_of
 from webhook.commands.test.trial import Trial
-from webhook.files.dump import Dump
+from webhook.files.dump import CLAIMS, Dump
 from webhook.files.read import read
 from webhook.files.spots import NOWHERE
 from webhook.policy.decide import Judge
 from webhook.policy.model import CLAIM_CONTROLLER, NAMESPACE_NAME_LABEL, Action
 from webhook.policy.ports import KnownNames, authenticated
-from webhook.policy.suites import Word
+from webhook.policy.suites import Word, toleration_in
 from webhook.validation.kinds import BY_KIND
 from webhook.validation.rules import SELECTOR
 from webhook.validation.slices import SPEC
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from webhook.admission.decision import Decision
     from webhook.admission.impact_text import Measured
     from webhook.api.field import JSON, Finding, Path
+    from webhook.api.taints import DeviceToleration
     from webhook.commands.shared.verdicts import Verdict
     from webhook.commands.test.impact_suite import SuiteCluster
     from webhook.policy.model import Policy
@@ -67,13 +67,7 @@ class Runner:
     """
 
     def __init__(
-        self,
-        suite: Suite,
-        policy: Policy,
-        folder: str,
-        cluster: SuiteCluster | None = None,
-        *,
-        now: datetime,
+        self, suite: Suite, policy: Policy, folder: str, cluster: SuiteCluster | None = None, *, now: datetime
     ) -> None:
         self._suite = suite
         self._policy = policy
@@ -154,14 +148,13 @@ class Runner:
         requester = case.requester or authenticated(CLAIM_CONTROLLER)
         if author is not None:
             value = _written_by(author, value, kind)
-        namespaced = kind.kind in {"ResourceClaim", "ResourceClaimTemplate"}
         return AdmissionRequest(
             uid=str(case.path),
             operation=case.operation,
             resource=BY_KIND[kind],
             kind=kind,
             name=text(meta(value), "name"),
-            namespace=namespace if namespaced else "",
+            namespace=namespace if kind.kind in CLAIMS else "",
             username=requester.username,
             groups=requester.groups,
             dry_run=True,
@@ -228,16 +221,10 @@ def _defaulted(request: AdmissionRequest, verdict: Verdict) -> tuple[DeviceToler
     note = _annotations(verdict.request.object).get(DEFAULTED)
     if note is None or _annotations(request.object).get(DEFAULTED) == note:
         return ()
-    return tuple(_tolerations(note))
+    added = (Reader.of(each, []) for tolerations in msgspec.json.decode(note).values() for each in tolerations)
+    return tuple(map(toleration_in, added))
 
 
 def _annotations(value: JSON) -> Mapping[str, JSON]:
     found = meta(value).get("annotations")
     return found if isinstance(found, dict) else {}
-
-
-def _tolerations(note: str) -> Iterator[DeviceToleration]:
-    for tolerations in msgspec.json.decode(note).values():
-        for each in tolerations:
-            toleration = decode_toleration(Reader.of(each, []))
-            yield structs.replace(toleration, operator=toleration.operator or EQUAL)

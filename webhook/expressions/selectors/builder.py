@@ -9,33 +9,25 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.expressions.selectors.access import entry_of, optional_entry_of, present
-from webhook.expressions.selectors.constants import folded, is_no_key, program_of
+from webhook.expressions.selectors.constants import constant_entries, folded, is_member, is_no_key, program_of
 from webhook.expressions.selectors.declarations import TYPE_NAMES
 from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.frame import Frame, Later
 from webhook.expressions.selectors.library import LIBRARY, dispatched, is_counted
-from webhook.expressions.selectors.membership import constant_entries, is_member
-from webhook.expressions.selectors.syntax import (
-    ACCUMULATOR,
-    Constant,
-    Field,
-    Fold,
-    Ident,
-    Invocation,
-    ListOf,
-    MapOf,
-)
+from webhook.expressions.selectors.syntax import ACCUMULATOR, Constant, Field, Fold, Ident, Invocation, ListOf, MapOf
 from webhook.expressions.selectors.texts import searching
 from webhook.expressions.selectors.values import (
     AbortedError,
     Optional,
     TypeName,
     differ,
+    entry_of,
     equal,
     key_value,
     literal_key,
     no_overload,
+    optional_entry_of,
+    present,
 )
 from webhook.expressions.values import EvaluationError
 

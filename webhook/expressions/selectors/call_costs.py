@@ -1,7 +1,7 @@
-"""What calls cost at worst, and how large their results are.
+"""What calls cost at worst, and how large their results are: ranges, which end at 64 bits.
 
-Source: k8s.io/apiserver/pkg/cel/library/cost.go and cel-go ext/lists.go, ext/sets.go, checker/cost.go. The API server
-refuses selectors by these figures, so they are its own, odd ones included.
+Source: k8s.io/apiserver/pkg/cel/library/cost.go and cel-go ext/lists.go, ext/sets.go, checker/cost.go, common/cost.go.
+The API server refuses selectors by these figures, so they are its own, odd ones included.
 """
 
 from __future__ import annotations
@@ -10,16 +10,6 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.expressions.selectors import kinds
-from webhook.expressions.selectors.sizes import (
-    LIST_COST,
-    NONE,
-    ONE,
-    PATTERN,
-    TRAVERSAL,
-    UNKNOWN,
-    Range,
-    fixed,
-)
 from webhook.expressions.selectors.syntax import Constant
 from webhook.expressions.selectors.values import MAX_UINT
 
@@ -28,6 +18,59 @@ if TYPE_CHECKING:
 
     from webhook.expressions.selectors.kinds import CelType
     from webhook.expressions.selectors.syntax import Node
+# --- ranges -------------------------------------------------------------------------------------
+
+TRAVERSAL: Final = 0.1
+"""What looking at one character costs."""
+PATTERN: Final = 0.25
+"""What one character of a regular expression costs."""
+LIST_COST: Final = 10
+MAP_COST: Final = 30
+
+
+class Range(NamedTuple):
+    """From `least` to `most`, both included: a cost, a number of characters or a number of entries."""
+
+    least: int
+    most: int
+
+    def plus(self, other: Range) -> Range:
+        """The sums."""
+        return Range(min(self.least + other.least, MAX_UINT), min(self.most + other.most, MAX_UINT))
+
+    def times(self, other: Range) -> Range:
+        """The products."""
+        return Range(min(self.least * other.least, MAX_UINT), min(self.most * other.most, MAX_UINT))
+
+    def scaled(self, factor: float) -> Range:
+        """By a factor, rounded up."""
+        return Range(scaled(self.least, factor), scaled(self.most, factor))
+
+    def union(self, other: Range) -> Range:
+        """The range that has both in it."""
+        return Range(min(self.least, other.least), max(self.most, other.most))
+
+
+def scaled(number: int, factor: float) -> int:
+    """By a factor, rounded up, at most 64 bits."""
+    product = float(number) * factor
+    return MAX_UINT if product >= 2.0**64 else math.ceil(product)
+
+
+def fixed(number: int) -> Range:
+    """Exactly one number."""
+    return Range(number, number)
+
+
+NONE: Final = fixed(0)
+ONE: Final = fixed(1)
+UNKNOWN: Final = Range(0, MAX_UINT)
+"""A size that nothing is known of."""
+NOTHING: Final = Range(MAX_UINT, 0)
+"""What a union starts with."""
+
+
+# --- calls --------------------------------------------------------------------------------------
 
 
 class Operand(NamedTuple):
@@ -57,9 +100,7 @@ _NAME_PATTERN_MAX: Final = 128
 _FORMAT_MAX: Final = 64
 _ADDRESS: Final = fixed(16)
 _KEPT: Final = frozenset({"url", "lowerAscii", "upperAscii", "substring", "trim"})
-_TRAVERSED: Final = frozenset(
-    {"cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"},
-)
+_TRAVERSED: Final = frozenset({"cidr", "isIP", "isCIDR", "quantity", "isQuantity", "semver", "isSemver"})
 _AGGREGATES: Final = frozenset({"isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"})
 _CHEAP: Final = frozenset({
     "masked", "prefixLength", "family", "isUnspecified", "isLoopback",

@@ -6,13 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from webhook.expressions.selectors import kinds
-from webhook.expressions.selectors.declarations import (
-    DEVICE_FIELDS,
-    LOGICAL,
-    TYPE_NAMES,
-    VARIABLES,
-    functions,
-)
+from webhook.expressions.selectors.declarations import DEVICE_FIELDS, LOGICAL, TYPE_NAMES, VARIABLES, functions
 from webhook.expressions.selectors.faults import FaultKind, SelectorError
 from webhook.expressions.selectors.kinds import BOOL, DYN, INT, CelType
 from webhook.expressions.selectors.syntax import (
@@ -119,16 +113,12 @@ class _Checker:
         return undeclared(name)
 
     def field(self, node: Field) -> CelType:
-        name = dotted_name(node)
-        if name is not None and not self.is_local(name) and name in TYPE_NAMES:
+        name = dotted_name(node) or ""
+        if name in TYPE_NAMES and not any(name.partition(".")[0] in scope for scope in self.scopes):
             node.names_type = True
             return TYPE_NAMES[name]
         kind = self.selected(node.operand, node.name, optional=False)
         return BOOL if node.test else self.found.resolved(kind)
-
-    def is_local(self, name: str) -> bool:
-        first = name.partition(".")[0]
-        return any(first in scope for scope in self.scopes)
 
     def selected(self, operand: Node, name: str, *, optional: bool) -> CelType:
         """The type of a field, which is optional if what it is of is."""
@@ -175,7 +165,8 @@ class _Checker:
         node.function = node.function.removeprefix(".")
         if node.function in LOGICAL:
             return self.logical(node, overloads[0])
-        return self.resolved(node, overloads, [*([target.type] if target is not None else []), *_types(node.arguments)])
+        given = [operand.type for operand in ([target] if target is not None else []) + node.arguments]
+        return self.resolved(node, overloads, given)
 
     def optional_field(self, node: Invocation) -> CelType:
         operand, field = node.arguments
@@ -288,10 +279,6 @@ def dotted_name(node: Node) -> str | None:
     if not isinstance(node, Ident):
         return None
     return ".".join([node.name, *reversed(parts)])
-
-
-def _types(nodes: Sequence[Node]) -> list[CelType]:
-    return [node.type for node in nodes]
 
 
 def _instance(kind: CelType, stand_ins: dict[str, CelType]) -> CelType:

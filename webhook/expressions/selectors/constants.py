@@ -1,4 +1,7 @@
-"""Constants in a selector, of which the API server finds out when it compiles that no evaluation can use them."""
+"""Constants in a selector: what they are when it is compiled, which ones no evaluation can use, and sets of them.
+
+Source: cel-go interpreter/decorators.go.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,26 @@ from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.library import LIBRARY, dispatched
 from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, MapOf, children
 from webhook.expressions.selectors.texts import PATTERNS, PatternFault, compiled_pattern
-from webhook.expressions.selectors.values import AbortedError, TypeName, literal_key
+from webhook.expressions.selectors.values import (
+    AbortedError,
+    TypeName,
+    check_hashable,
+    is_equal,
+    is_number,
+    literal_key,
+)
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webhook.expressions.selectors.syntax import Node
+    from webhook.expressions.selectors.values import Charge
 
 _CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
 )
+_HASHED: Final = (bool, int, float, str)
 
 
 def folded(node: Node) -> Constant | None:
@@ -96,3 +108,34 @@ def program_of(node: Invocation, operands: Sequence[Node]) -> Any:
     if program is PatternFault.TOO_LARGE:
         raise SelectorError.unsupported(PatternFault.TOO_LARGE.value)
     return program
+
+
+# --- `x in [...]` where all entries are literals (maybeOptimizeSetMembership) --------------------
+
+
+def constant_entries(node: Invocation) -> tuple[Any, ...] | None:
+    """The entries, if they are all literals that the API server puts into a set; None if it does not."""
+    entries = node.arguments[1]
+    if not isinstance(entries, ListOf) or entries.optional:
+        return None
+    values = [entry.value for entry in entries.entries if isinstance(entry, Constant)]
+    if len(values) < len(entries.entries) or not all(isinstance(value, _HASHED) for value in values):
+        return None
+    return tuple(values)
+
+
+def is_member(entries: Sequence[Any], charge: Charge, value: Any) -> bool:
+    """Whether the value is among them.
+
+    Raises: AbortedError, for a version or bytes, which the API server cannot look up in a set.
+    """
+    charge(len(entries))
+    check_hashable(value)
+    if is_number(value):
+        return any(is_number(entry) and _has_number(value, entry) for entry in entries)
+    return any(is_equal(value, entry, charge) for entry in entries)
+
+
+def _has_number(value: Any, entry: Any) -> bool:
+    """Whether the set of an entry has the value: integers add their nearest double, doubles only an equal integer."""
+    return value == float(entry) if isinstance(value, float) else value == entry

@@ -10,23 +10,20 @@ import msgspec
 from webhook.expressions.selectors.call_costs import (
     AFTER_LIBRARY,
     BEFORE_LIBRARY,
+    LIST_COST,
+    MAP_COST,
+    NONE,
+    NOTHING,
+    ONE,
+    UNKNOWN,
     Estimate,
     Operand,
+    Range,
+    fixed,
     library_estimate,
 )
 from webhook.expressions.selectors.kinds import SCALARS
-from webhook.expressions.selectors.paths import NodePath
-from webhook.expressions.selectors.sizes import LIST_COST, MAP_COST, NONE, NOTHING, ONE, UNKNOWN, Range, fixed
-from webhook.expressions.selectors.syntax import (
-    ACCUMULATOR,
-    Constant,
-    Field,
-    Fold,
-    Ident,
-    Invocation,
-    ListOf,
-    MapOf,
-)
+from webhook.expressions.selectors.syntax import ACCUMULATOR, Constant, Field, Fold, Ident, Invocation, ListOf, MapOf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,6 +77,37 @@ def declared_size(path: Places) -> Range | None:
         else:
             node = _ATTRIBUTE if node.values is _ATTRIBUTE else None
     return None if node is None else Range(0, node.most)
+
+
+class NodePath:
+    """Where a part of a selector leads to: the names on the way, the variable first; none if it leads nowhere.
+
+    The API server keeps it as a slice of Go, which may share its memory: a name that is added to a slice with room goes
+    into its memory, over the name that was added to it before. Of the paths into a device only those of three names
+    have room, such as that of `device.attributes["a"]`: in a loop over it with two variables the path of the key
+    becomes that of the value, which may be twice as long, and so counts the key.
+    """
+
+    __slots__ = ("_length", "_memory", "_room")
+
+    def __init__(self, name: str | None = None) -> None:
+        self._memory = [] if name is None else [name]
+        self._length = self._room = len(self._memory)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As they are now."""
+        return tuple(self._memory[: self._length])
+
+    def then(self, name: str) -> NodePath:
+        """The path one further."""
+        found = NodePath()
+        full = self._length == self._room
+        found._memory = list(self._memory) if full else self._memory
+        found._room = max(2 * self._room, 1) if full else self._room
+        found._memory[self._length :] = [name]
+        found._length = self._length + 1
+        return found
 
 
 class _Entries(NamedTuple):

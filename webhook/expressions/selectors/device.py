@@ -35,19 +35,6 @@ class SelectedDevice:
         self.capacity = capacity or {}
         self.allow_multiple_allocations = allow_multiple_allocations
 
-    @classmethod
-    def of_json(cls, driver: str, device: Mapping[str, JSON]) -> SelectedDevice:
-        """A device of a slice, as any version writes it. Fields of wrong types read as empty."""
-        content = device.get("basic")
-        content = content if isinstance(content, dict) else device
-        attributes, capacity = ({} if not isinstance(content.get(name), dict) else content[name] for name in _PARTS)
-        return cls(
-            driver,
-            {name: value for name, value in attributes.items() if isinstance(value, dict)},
-            {name: value if isinstance(value, dict) else {"value": value} for name, value in capacity.items()},
-            allow_multiple_allocations=content.get("allowMultipleAllocations") is True,
-        )
-
     @cached_property
     def variables(self) -> Mapping[str, Any]:
         """The variables of an expression.
@@ -79,9 +66,6 @@ class SelectedDevice:
             return self.variables["device"]["attributes"][domain][identifier]
         except KeyError:
             raise EvaluationError(f"no such key: {identifier}") from None
-
-
-_PARTS: Final = ("attributes", "capacity")
 
 
 def split_name(name: str, driver: str) -> tuple[str, str]:

@@ -9,15 +9,7 @@ from webhook.expressions.selectors.declarations import functions
 from webhook.expressions.selectors.lists import COUNTED_LISTS, LISTS
 from webhook.expressions.selectors.measures import MEASURES
 from webhook.expressions.selectors.texts import COUNTED_TEXTS, TEXTS
-from webhook.expressions.selectors.values import (
-    Optional,
-    Quantity,
-    Semver,
-    TypeName,
-    UInt,
-    key_value,
-    no_overload,
-)
+from webhook.expressions.selectors.values import Optional, Quantity, Semver, TypeName, UInt, key_value, no_overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

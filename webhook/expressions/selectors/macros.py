@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from webhook.expressions.selectors.faults import SelectorError
@@ -152,15 +153,8 @@ def _bind(target: Node, arguments: list[Node]) -> Node | None:
     return _bound(arguments[0].name, arguments[1], arguments[2])
 
 
-def _optional_map(target: Node, arguments: list[Node]) -> Node:
-    return _unwrapped(target, arguments, "optMap", lambda value: _call("optional.of", value))
-
-
-def _optional_flat_map(target: Node, arguments: list[Node]) -> Node:
-    return _unwrapped(target, arguments, "optFlatMap", lambda value: value)
-
-
-def _unwrapped(target: Node, arguments: list[Node], macro: str, wrap: Callable[[Node], Node]) -> Node:
+def _unwrapped(target: Node, arguments: list[Node], *, flat: bool) -> Node:
+    macro = "optFlatMap" if flat else "optMap"
     if not isinstance(arguments[0], Ident):
         raise SelectorError.invalid(f"{macro}() variable name must be a simple identifier")
     if sum(1 for _ in walk(target)) > COPIED_MAX:
@@ -169,7 +163,7 @@ def _unwrapped(target: Node, arguments: list[Node], macro: str, wrap: Callable[[
     value = Invocation(function="value", arguments=[], target=copied(target))
     bound = _bound(arguments[0].name, value, arguments[1])
     there = Invocation(function="hasValue", arguments=[], target=target)
-    return _call("_?_:_", there, wrap(bound), _call("optional.none"))
+    return _call("_?_:_", there, bound if flat else _call("optional.of", bound), _call("optional.none"))
 
 
 def _sorted_by(target: Node, arguments: list[Node]) -> Node:
@@ -202,7 +196,7 @@ _METHODS: Final[Mapping[tuple[str, int], Expand]] = {
     ("transformMapEntry", 3): _TWO.map_of_entries,
     ("transformMapEntry", 4): _TWO.map_of_entries,
     ("bind", 3): _bind,
-    ("optMap", 2): _optional_map,
-    ("optFlatMap", 2): _optional_flat_map,
+    ("optMap", 2): partial(_unwrapped, flat=False),
+    ("optFlatMap", 2): partial(_unwrapped, flat=True),
     ("sortBy", 2): _sorted_by,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from webhook.expressions.selectors.membership import constant_entries, is_member
+from webhook.expressions.selectors.constants import constant_entries, is_member
 from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf
 from webhook.expressions.selectors.values import AbortedError, differ, equal, free, truth
 from webhook.expressions.values import EvaluationError

@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, Final
 from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.lexer import place, value_of, words_of
 from webhook.expressions.selectors.macros import COPIES_MAX, expanded
-from webhook.expressions.selectors.syntax import (
-    Constant,
-    Field,
-    Ident,
-    Invocation,
-    ListOf,
-    MapOf,
-    Message,
-    walk,
-)
+from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, MapOf, Message, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 selector = compile_selector('device.driver == "gpu.example.com"')
 if isinstance(selector, SelectorFault): ...  # what is wrong with it
-selector.matches(SelectedDevice.of_json("gpu.example.com", slice["spec"]["devices"][0]))  # or EvaluationError
+selector.matches(SelectedDevice("gpu.example.com", {"model": {"string": "a100"}}))  # or EvaluationError
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from webhook.expressions.selectors.checker import check
 from webhook.expressions.selectors.cost import MAX_COST, worst_cost
 from webhook.expressions.selectors.faults import FaultKind, SelectorError, SelectorFault
 from webhook.expressions.selectors.frame import CostExceededError, Frame, StepBudget, unwatched
-from webhook.expressions.selectors.kinds import BOOL, DYN, INT, SEMVER, STRING
+from webhook.expressions.selectors.kinds import BOOL, DYN, INT, SEMVER, STRING, list_of
 from webhook.expressions.selectors.native import native
 from webhook.expressions.selectors.reader import read_selector
 from webhook.expressions.selectors.syntax import walk
@@ -109,7 +109,7 @@ def derived_cost(expression: str) -> int | SelectorFault:
     of which everything else is right.
     """
     try:
-        return _checked(expression, _is_derivable, _DERIVED, StepBudget(COMPILE_STEPS)).cost
+        return _checked(expression, lambda kind: kind in _DERIVABLE, _DERIVED, StepBudget(COMPILE_STEPS)).cost
     except SelectorError as error:
         return error.fault
 
@@ -193,7 +193,7 @@ class _Checked(NamedTuple):
 
 
 def _compiled(expression: str, budget: StepBudget) -> Selector:
-    node, cost, run = _checked(expression, _is_truth, "bool or the unknown type", budget)
+    node, cost, run = _checked(expression, lambda kind: kind in {BOOL, DYN}, "bool or the unknown type", budget)
     if cost > MAX_COST:
         raise SelectorError(FaultKind.TOO_EXPENSIVE, "too complex, exceeds cost limit")
     if isinstance(run, SelectorError):
@@ -230,13 +230,6 @@ def _built(node: Node) -> Step | SelectorError:
         raise
 
 
-def _is_truth(kind: CelType) -> bool:
-    return kind in {BOOL, DYN}
-
-
-def _is_derivable(kind: CelType) -> bool:
-    return kind in _DERIVABLE or (kind.kind == "list" and kind.of[0] in _DERIVABLE)
-
-
-_DERIVABLE: Final = frozenset({BOOL, INT, STRING, DYN, SEMVER})
+_PRIMITIVES: Final = (BOOL, INT, STRING, DYN, SEMVER)
+_DERIVABLE: Final = frozenset({*_PRIMITIVES, *map(list_of, _PRIMITIVES)})
 _DERIVED: Final = "a primitive scalar (string, integer, boolean, semver) or a list of these scalars"

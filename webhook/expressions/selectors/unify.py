@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from webhook.expressions.selectors.values import Charge
 
-_NULLABLE = frozenset({"opaque", "object", "any", "duration", "timestamp"})
+_NULLABLE = frozenset({"null", "opaque", "object", "any", "duration", "timestamp"})
 _NESTED = frozenset({"opaque", "list", "map"})
 
 
@@ -70,7 +70,7 @@ class Substitutions:
         if one.kind in _FITS_ALL or other.kind in _FITS_ALL:
             return True
         if "null" in (one.kind, other.kind):
-            return _takes_null(other if one.kind == "null" else one)
+            return (other if one.kind == "null" else one).kind in _NULLABLE
         if one.kind in _NESTED:
             return one.kind == other.kind and one.name == other.name and self._all_fit(one.of, other.of)
         if one.kind == "type":
@@ -106,10 +106,6 @@ class Substitutions:
 
 
 _FITS_ALL = frozenset({"dyn", "any", "error"})
-
-
-def _takes_null(kind: CelType) -> bool:
-    return kind.kind in _NULLABLE or kind.kind == "null"
 
 
 def most_general(one: CelType, other: CelType) -> CelType:

@@ -20,14 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from webhook.api.selectors import LabelRequirement
-    from webhook.policy.model import (
-        Match,
-        NamespaceMatch,
-        PolicyException,
-        RequesterMatch,
-        TaintMatch,
-        TolerationMatch,
-    )
+    from webhook.policy.model import Match, NamespaceMatch, PolicyException, RequesterMatch, TaintMatch, TolerationMatch
 
 _WORD: Final = re.compile(r'"(?:[^"\\]|\\.)*"|&&|\|\||\S')
 TRUE: Final = "true"

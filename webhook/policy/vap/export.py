@@ -25,13 +25,7 @@ from webhook.policy.vap.cel import (
     time_condition,
     toleration_condition,
 )
-from webhook.policy.vap.objects import (
-    ALTERNATIVES_MOST,
-    TOLERATIONS_MOST,
-    Maker,
-    PolicyTopic,
-    Validation,
-)
+from webhook.policy.vap.objects import ALTERNATIVES_MOST, TOLERATIONS_MOST, Maker, PolicyTopic, Validation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

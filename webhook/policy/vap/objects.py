@@ -201,12 +201,7 @@ def _constraints(kind: PolicyTopic, namespace: str) -> dict[str, Any]:
         resources = ("resourceclaims", "resourceclaimtemplates")
         rule = resource_rule(GROUP, SERVED_VERSIONS, ("CREATE",), resources, "Namespaced")
         names = judged_namespaces(namespace)
-    return {
-        "matchPolicy": "Equivalent",
-        "namespaceSelector": names,
-        "objectSelector": {},
-        "resourceRules": [rule],
-    }
+    return {"matchPolicy": "Equivalent", "namespaceSelector": names, "objectSelector": {}, "resourceRules": [rule]}
 
 
 def judged_namespaces(namespace: str) -> dict[str, Any]:
@@ -235,12 +230,7 @@ class Maker:
     """Makes the objects of one policy document."""
 
     def __init__(
-        self,
-        policy: Policy,
-        scopes: Mapping[str, str],
-        *,
-        with_generated: bool,
-        namespace: str = OWN_NAMESPACE,
+        self, policy: Policy, scopes: Mapping[str, str], *, with_generated: bool, namespace: str = OWN_NAMESPACE
     ) -> None:
         """`scopes` are variables beside those that are always there; `namespace` is our own."""
         self._policy = policy
@@ -315,6 +305,27 @@ class Maker:
 def fallback_metadata(name: str, policy: Policy) -> dict[str, Any]:
     """Of each object of an export."""
     return {"name": name, "labels": dict(EXPORT_LABELS), "annotations": {POLICY_HASH: policy.hash}}
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+STATIC_SUFFIX: Final = ".static.k8s.io"
+"""Of each name there; the API creates none with it (k8s.io/apiserver pkg/admission/plugin/manifest)."""
+STATIC_FOLDER: Final = "validating"
+"""Of the admission plugin: each one has a folder of its own."""
+STATIC_FILE: Final = f"{PROGRAM}.yaml"
+
+
+def static_manifests(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the objects with the names that they have to have there."""
+    found = []
+    for obj in objects:
+        metadata, spec = obj["metadata"], obj["spec"]
+        if "policyName" in spec:
+            spec = {**spec, "policyName": spec["policyName"] + STATIC_SUFFIX}
+        found.append({**obj, "metadata": {**metadata, "name": metadata["name"] + STATIC_SUFFIX}, "spec": spec})
+    return found
 
 
 def cost_of(expression: str) -> int:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.selectors import corpus
-from webhook.expressions.selectors.call_costs import _replaced
+from webhook.expressions.selectors.call_costs import Range, _replaced
 from webhook.expressions.selectors.checker import check
 from webhook.expressions.selectors.cost import MAX_COST, worst_cost
 from webhook.expressions.selectors.faults import FaultKind, SelectorFault
 from webhook.expressions.selectors.reader import read_selector
 from webhook.expressions.selectors.selector import compile_selector
-from webhook.expressions.selectors.sizes import Range
 
 COSTS = corpus.recorded_costs()
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.policy.documents import make_entry, policy_of
 from webhook.policy.vap.drift import AdmissionObjectKey, FallbackState, StoredObject, compare, key_of
 from webhook.policy.vap.export import export
-from webhook.policy.vap.static import static_manifests
+from webhook.policy.vap.objects import static_manifests
 
 Json = dict[str, Any]
 Stored = dict[AdmissionObjectKey, StoredObject]
