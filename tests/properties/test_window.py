@@ -76,7 +76,7 @@ def test_extent_counts_as_a_scan_of_all_devices_does(
 ) -> None:
     inventory = inventory_of(objects)
     expected = set().union(*[selected(inventory, each, driver) for each in chosen])
-    assert Extent(map(chosen)).count(inventory.pools, driver) == len(expected)
+    assert Extent(map(DeviceNames.of, chosen)).count(inventory.pools, driver) == len(expected)
 
 
 @given(clusters(), selectors, st.lists(st.none() | selectors, max_size=4), drivers)
@@ -84,7 +84,7 @@ def test_extent_holds_what_a_scan_of_all_devices_finds(
     objects: list[InventoryObject], asked: DeviceSelector, chosen: list[DeviceSelector | None], driver: str | None
 ) -> None:
     inventory = inventory_of(objects)
-    extent = Extent(map(chosen))
+    extent = Extent(map(DeviceNames.of, chosen))
     held = set().union(*[selected(inventory, each) for each in chosen])
     assert {each for each in published(inventory) if extent.holds(*each)} == held
     own = selected(inventory, asked, driver)
