@@ -158,9 +158,6 @@ class WebhookEntry(NamedTuple):
     """Group, resource and versions."""
 
 
-ENTRIES: Final = ("rules", "claims", "templates", "slices", "policy")
-
-
 def registration_check(kind: str, name: str, entries: Sequence[WebhookEntry] | None, expected: Iterable[str]) -> Check:
     """Whether a webhook configuration exists, is complete, and has a caBundle in each entry."""
     where = f"{kind}WebhookConfiguration {name}"

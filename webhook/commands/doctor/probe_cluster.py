@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from webhook.admission.config_maps import POLICY_KEY, missing_policy
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, NamespacedName, format_time
 from webhook.api.names import CA_NAME, PROGRAM, WORKER
+from webhook.cluster.ca_bundle import ENTRIES, MUTATING, VALIDATING
 from webhook.cluster.cache.admission_policies import read_admission_policies
 from webhook.cluster.cache.author_policy import read_author_policy
 from webhook.cluster.cache.discovery import ServedCollection, served_version
@@ -22,7 +23,6 @@ from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.commands.doctor import probes
 from webhook.commands.doctor.access import RIGHTS, Right
 from webhook.commands.doctor.checks import (
-    ENTRIES,
     Check,
     MissingRight,
     ProbeResult,
@@ -56,13 +56,10 @@ if TYPE_CHECKING:
     from webhook.cluster.client.raw import RawResponse
     from webhook.policy.model import Policy
 
-_CONFIGURATIONS: Final = {
-    "Validating": "validatingwebhookconfigurations",
-    "Mutating": "mutatingwebhookconfigurations",
-}
+_CONFIGURATIONS: Final = {"Validating": VALIDATING, "Mutating": MUTATING}
 _EXPECTED: Final = {
-    "Validating": [f"{name}.validate.devicetaint.io" for name in ENTRIES],
-    "Mutating": [f"{name}.mutate.devicetaint.io" for name in ("rules", "claims", "templates", "slices")],
+    "Validating": [f"{name}.validate.devicetaint.io" for name in ENTRIES[VALIDATING]],
+    "Mutating": [f"{name}.mutate.devicetaint.io" for name in ENTRIES[MUTATING]],
 }
 _POLL_SECONDS: Final = 1.0
 
