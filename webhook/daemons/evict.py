@@ -27,7 +27,6 @@ from webhook.cluster.client.errors import ClusterError, NoCredentials, Unavailab
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.client.throttled import clients_of_leader
 from webhook.cluster.events import EventWriter
-from webhook.cluster.eviction_lease import MODE_ANNOTATION
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
@@ -45,7 +44,15 @@ from webhook.eviction.ceiling import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.controller import Controller
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.loop_monitor import LoopMonitor
-from webhook.eviction.modes import InTree, Mode, advice, refusal
+from webhook.eviction.modes import (
+    IN_TREE_ANNOTATION,
+    MODE_ANNOTATION,
+    VERSION_ANNOTATION,
+    InTree,
+    Mode,
+    advice,
+    refusal,
+)
 from webhook.eviction.profiles import classes_of
 from webhook.eviction.stale_report import StaleReporter
 from webhook.flowcontrol.backoff import Backoff
@@ -147,6 +154,8 @@ class Worker:
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         self._checks, self._in_tree, self._totals_at = Checks(), InTree.UNKNOWN, 0.0
         self._in_tree_problem: str | None = None
+        self._on_lease = {MODE_ANNOTATION: settings.worker.mode.value, VERSION_ANNOTATION: __version__}
+        """The annotations of the Lease, complete before it is taken."""
         self._known_totals: Numbers | None = None
         self._controller: Controller | None = None
         self._stale_reporter: StaleReporter | None = None
@@ -197,7 +206,7 @@ class Worker:
             LeaderSettings(
                 namespace=lease.namespace,
                 name=lease.name,
-                annotations={MODE_ANNOTATION: self._settings.worker.mode.value},
+                annotations=self._on_lease,
             ),
             identity=self._identity,
             now=self._clock.now,
@@ -225,6 +234,7 @@ class Worker:
     async def _find_in_tree(self) -> None:
         """Detects the in-tree controller. Raises Unsafe if the mode must not run beside it."""
         in_tree = self._in_tree = await self._detect_in_tree()
+        self._on_lease[IN_TREE_ANNOTATION] = in_tree.value
         mode = self._settings.worker.mode
         unsafe_because = refusal(mode, in_tree)
         if unsafe_because is not None:

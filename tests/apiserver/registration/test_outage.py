@@ -38,6 +38,8 @@ from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import FILES, calls, configurations, registered
+from webhook import __version__
+from webhook.eviction.modes import InTree, Mode, WorkerSays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -193,6 +195,9 @@ class TestNobodyListens:
             assert process.lines("leading")
             [working] = process.lines("working")
             assert working["inTree"] == "absent"
+            lease = path("coordination.k8s.io/v1", "leases", namespace=OWN_NAMESPACE, name=mode)
+            said = WorkerSays.of(plane.client.get(lease).object["metadata"]["annotations"])
+            assert said == (Mode(mode), InTree.ABSENT, __version__)
             assert process.lines("canary rule not created") == []
 
     @pytest.mark.usefixtures("outage")

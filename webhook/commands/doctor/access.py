@@ -6,7 +6,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.meta import GROUP, OWN_GROUP
-from webhook.api.names import CA_NAME, POLICY_NAME, PROGRAM, WORKER
+from webhook.api.names import CA_NAME, PATCH_ACCOUNT, PATCHER, POLICY_NAME, PROGRAM, WORKER
 from webhook.api.owners import POD_GROUPS
 from webhook.policy.vap.author_policy import AUTHOR_POLICY
 from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
@@ -84,5 +84,13 @@ RIGHTS: Final = (
     *_rights(WORKER, "", ["configmaps"], _READ, name=POLICY_NAME, namespaced=True),
     *_rights(WORKER, "coordination.k8s.io", ["leases"], ["create"], namespaced=True),
     *_rights(WORKER, "coordination.k8s.io", ["leases"], ["get", "update"], name=WORKER, namespaced=True),
+    *_rights(PATCH_ACCOUNT, GROUP, ["resourceslices", "deviceclasses", "devicetaintrules"], _READ),
+    *_rights(PATCH_ACCOUNT, OWN_GROUP, ["resourceslicepatches"], _READ),
+    *_rights(PATCH_ACCOUNT, GROUP, ["devicetaintrules"], ["create", "patch", "delete"]),
+    *_rights(PATCH_ACCOUNT, OWN_GROUP, ["resourceslicepatches/status"], ["patch"]),
+    *_rights(PATCH_ACCOUNT, "events.k8s.io", ["events"], ["create"]),
+    *_rights(PATCH_ACCOUNT, "", ["configmaps"], _READ, name=POLICY_NAME, namespaced=True),
+    *_rights(PATCH_ACCOUNT, "coordination.k8s.io", ["leases"], ["create"], namespaced=True),
+    *_rights(PATCH_ACCOUNT, "coordination.k8s.io", ["leases"], ["get", "update"], name=PATCHER, namespaced=True),
 )
 """For the worker, only what every mode needs; the modes that act check the rest when they start."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.meta import NamespacedName
+    from webhook.eviction.modes import WorkerSays
     from webhook.policy.document import Loaded
     from webhook.policy.model import Policy
 
@@ -349,6 +350,12 @@ def evictor_check(found: InTree, policy: Policy | None) -> Check:
         advice = f"set inTreeEvictor: {found} in the policy: the impact guard depends on it"
         return Check("evictor", Status.WARN, f"{text}, but the policy says {said}", advice)
     return passed("evictor", f"{text}, as the policy says")
+
+
+def worker_check(worker: WorkerSays) -> Check:
+    """What the eviction worker that led last says of itself."""
+    mode = "unknown mode" if worker.mode is None else f"mode {worker.mode}"
+    return passed("worker", f"{mode}, version {worker.version or 'unknown'}")
 
 
 def _listed(versions: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.config_maps import POLICY_KEY, missing_policy
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, NamespacedName, format_time
-from webhook.api.names import CA_NAME, PROGRAM, WORKER
+from webhook.api.names import CA_NAME, PATCH_ACCOUNT, PATCHER, PROGRAM, WORKER
 from webhook.cluster.ca_bundle import ENTRIES, MUTATING, VALIDATING
 from webhook.cluster.cache.admission_policies import read_admission_policies
 from webhook.cluster.cache.author_policy import read_author_policy
@@ -40,11 +40,13 @@ from webhook.commands.doctor.checks import (
     registration_check,
     versions_check,
     webhook_clock_check,
+    worker_check,
 )
 from webhook.commands.doctor.entries import handshake_with, webhook_entry_of
 from webhook.commands.doctor.fallback import fallback_check
 from webhook.commands.doctor.softening import softening_check, softens
 from webhook.commands.shared.policy_files import read_policy
+from webhook.eviction.modes import InTree, WorkerSays
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.document import Loaded
 from webhook.policy.model import BUILTIN
@@ -104,7 +106,7 @@ class Doctor:
                 ("probe", self._probes),
                 ("probe author policy", self._forgery),
                 ("clock", self._webhook_clock),
-                *((("evictor", self._evictor),) if self._options.canary else ()),
+                ("evictor", self._evictor),
             ):
                 checks += await _run_check(name, look)
             return checks
@@ -134,7 +136,7 @@ class Doctor:
 
     async def _deployments(self) -> list[Check]:
         checks = []
-        for name, needed in ((PROGRAM, True), (WORKER, False)):
+        for name, needed in ((PROGRAM, True), (WORKER, False), (PATCHER, False)):
             found = await self._get_or_none(
                 path_of("apps", "v1", "deployments", namespace=self._options.namespace, name=name)
             )
@@ -172,9 +174,11 @@ class Doctor:
     async def _access(self) -> list[Check]:
         denied, asked = [], 0
         self_managed = await self._exists("secrets", CA_NAME)
-        worker = await self._exists("deployments", WORKER, group="apps")
+        there = {PROGRAM: True}
+        for account, deployment in ((WORKER, WORKER), (PATCH_ACCOUNT, PATCHER)):
+            there[account] = await self._exists("deployments", deployment, group="apps")
         for right in RIGHTS:
-            if (right.self_managed and not self_managed) or (right.account == WORKER and not worker):
+            if (right.self_managed and not self_managed) or not there[right.account]:
                 continue
             asked += 1
             if not await self._may(right):
@@ -279,10 +283,21 @@ class Doctor:
         return [webhook_clock_check(*warnings)]
 
     async def _evictor(self) -> list[Check]:
+        """What the worker says on its Lease; what a canary shows instead, if one may be created."""
+        name = path_of("coordination.k8s.io", "v1", "leases", namespace=self._options.namespace, name=WORKER)
+        lease = await self._get_or_none(name)
+        worker = None if lease is None else WorkerSays.of(lease["metadata"].get("annotations") or {})
+        checks = [] if worker is None else [worker_check(worker)]
+        if self._options.canary:
+            return [*checks, evictor_check(await self._find_in_tree(), self._policy)]
+        if worker is not None and worker.in_tree is not InTree.UNKNOWN:
+            checks.append(evictor_check(worker.in_tree, self._policy))
+        return checks
+
+    async def _find_in_tree(self) -> InTree:
         async with ThrottledCluster(self._credentials, Throttle(0, 1), user_agent=f"{PROGRAM}-doctor") as cluster:
             rules = ServedCollection(cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
-            found = await find_in_tree(cluster, rules, secrets.token_hex(4))
-        return [evictor_check(found, self._policy)]
+            return await find_in_tree(cluster, rules, secrets.token_hex(4))
 
     async def _get_or_none(self, path: str) -> dict[str, Any] | None:
         """An object, or None if there is none. Raises ClusterError."""

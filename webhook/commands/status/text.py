@@ -49,11 +49,11 @@ def as_text(report: StatusReport, *, limit: int, width: int | None = None, color
 
 def _title(report: StatusReport) -> str:
     settings = report.settings
-    guess = ", a guess: see --mode" if settings.mode_guessed else ""
-    title = (
-        f"{report.server or report.source} at {format_time(settings.now)}: worker in mode {settings.mode.value}{guess}"
-        f"; in-tree controller {settings.in_tree.value}"
-    )
+    worker = f"worker in mode {settings.mode.value}" if settings.worker else "no eviction worker is known"
+    if settings.worker and not settings.mode_said:
+        worker += ", by the conditions of rules"
+    where = report.server or report.source
+    title = f"{where} at {format_time(settings.now)}: {worker}; in-tree controller {settings.in_tree.value}"
     pause = settings.policy.pause
     if pause is not None and settings.now < pause.until:
         title += f"; paused until {format_time(pause.until)}{f': {pause.why}' if pause.why else ''}"

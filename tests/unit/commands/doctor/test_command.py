@@ -14,7 +14,7 @@ from webhook.admission.chain import validate
 from webhook.admission.context import AdmissionContext
 from webhook.admission.review import decode_review
 from webhook.api.meta import SERVED_VERSIONS, format_time
-from webhook.api.names import PROGRAM, WORKER
+from webhook.api.names import PATCH_ACCOUNT, PROGRAM, WORKER
 from webhook.commands.doctor import command as doctor
 from webhook.commands.doctor import run as printing
 from webhook.commands.doctor.access import RIGHTS, Right
@@ -142,6 +142,7 @@ def test_the_rights_asked_for_are_those_that_the_manifests_grant() -> None:
         *_granted([MANIFESTS / "base/access.yaml"], PROGRAM),
         *_granted([CERTS / "self-managed/access.yaml"], PROGRAM, self_managed=True),
         *_granted([MANIFESTS / "components/evict/access.yaml"], WORKER),
+        *_granted([MANIFESTS / "components/patch-controller/access.yaml"], PATCH_ACCOUNT),
     }
     assert set(RIGHTS) == granted
     assert len(RIGHTS) == len(granted)
