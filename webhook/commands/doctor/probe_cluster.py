@@ -111,13 +111,16 @@ class Doctor:
                 checks += await _run_check(name, look)
             return checks
 
-    async def answered(self) -> bool:
-        """Whether every validating entry that is registered answers through the API server."""
+    async def unanswered(self) -> str:
+        """Why a validating entry does not answer through the API server, or none is registered; empty if all do."""
         async with self._cluster:
             self._entries = []
             await self._registrations()
-            probed = await self._send_probes()
-            return bool(probed) and all(each.answered for each in probed)
+            checks = await self._probes()
+            failed = [each for each in checks if each.status is not Status.OK]
+            if failed:
+                return f"{failed[0].name}: {failed[0].message}"
+            return "" if checks else "no validating webhook is registered"
 
     # --- installation ----------------------------------------------------------------------------
 
@@ -332,15 +335,21 @@ def policy_in_config_map(config_map: Mapping[str, Any], namespace: str) -> Loade
     return read_policy(text, namespace=namespace)
 
 
-async def wait_answered(doctor: Doctor, seconds: float, clock: Callable[[], float]) -> bool:
-    """Whether probes are answered within `seconds`; returns as soon as they are."""
-    until = clock() + seconds
+async def wait_answered(
+    doctor: Doctor, seconds: float, clock: Callable[[], float], tell: Callable[[str], object]
+) -> bool:
+    """Whether probes are answered within `seconds`; returns once they are. `tell` gets each new reason why not."""
+    until, told = clock() + seconds, ""
     while True:
         try:
-            if await doctor.answered():
-                return True
-        except ClusterError:
-            pass  # the API server may still be starting, too
+            why = await doctor.unanswered()
+        except ClusterError as error:
+            why = str(error)  # the API server may still be starting, too
+        if not why:
+            return True
+        if why != told:
+            tell(f"waiting: {why}")
+            told = why
         if clock() + _POLL_SECONDS > until:
             return False
         await asyncio.sleep(_POLL_SECONDS)

@@ -16,7 +16,9 @@ from tests.builders import DRIVER, EARLIER_TEXT, KEY, NOW_TEXT, make_device, mak
 from tests.unit.commands.preview_runner import HEADER
 from tests.unit.commands.status_runner import BUDGET, CLUSTER, NAMESPACE, RULE, SINCE
 from webhook.commands.status import command as status
-from webhook.commands.status.text import span
+from webhook.commands.status.command import command_line
+from webhook.commands.status.inputs import look
+from webhook.commands.status.text import as_text, span
 
 if TYPE_CHECKING:
     from tests.unit.commands.status_runner import StatusRunner
@@ -125,6 +127,17 @@ def test_lease_of_the_worker_says_its_mode_and_what_it_found(run_status: StatusR
     assert run_status(dump=[*CLUSTER, other])[1].splitlines()[0] == TABLE.splitlines()[0]
     worker = run_status.values("--mode", "delegated", dump=[*CLUSTER, LEASE])["worker"]
     assert (worker["mode"], worker["inTree"]) == ("delegated", "absent")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_narrow_terminal_shows_what_pods_wait_for(run_status: StatusRunner, width: int) -> None:
+    """M11: `--watch` cuts lines that are longer."""
+    run_status()
+    words = ["--dump", "dump.yaml", "--time", NOW_TEXT, "--pods"]
+    lines = as_text(look(command_line().parse_args(words)), limit=0, width=width).splitlines()
+    [header] = [line for line in lines if line.startswith("POD ")]
+    assert "WAITS FOR" in header[:width]
+    assert [line for line in lines[lines.index(header) + 1 :] if len(line) > width] == []
 
 
 def test_without_a_lease_and_conditions_no_worker_is_known(run_status: StatusRunner) -> None:
