@@ -212,8 +212,10 @@ class PolicyLoader:
             if lost == builtin:
                 log.info("no policy found: the built-in policy is in use", extra={"policyHash": builtin})
             else:
-                fields = {"policyHash": builtin, "lastPolicyHash": lost}
-                log.warning("policy deleted: the built-in policy is in use", extra=fields)
+                log.warning(
+                    "policy deleted: the built-in policy is in use",
+                    extra={"policyHash": builtin, "lastPolicyHash": lost},
+                )
                 note = f"policy {lost} was deleted: the built-in one is in use, which allows every toleration"
                 self._record("PolicyDeleted", note)
             self._policies.use(BUILTIN_JUDGE)
