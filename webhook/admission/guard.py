@@ -178,7 +178,8 @@ class _Guarding:
         if not reasons or self._check.may_soften(reasons) or self._is_softened(reasons):
             return
         why = "; ".join(each.text for each in reasons)
-        way = f"narrow the selector, or set annotation {CONFIRM_IMPACT} to the text that the webhook's refusal has"
+        fix = "narrow the selector" if [each for each in reasons if not each.softens] else "leave timeAdded out"
+        way = f"{fix}, or set annotation {CONFIRM_IMPACT} to the text that the webhook's refusal has"
         yield deny(
             SELECTOR, f"{why}; {way if self._text.confirmable else 'no one may confirm it (confirmable: false)'}"
         )
