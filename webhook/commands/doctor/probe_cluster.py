@@ -339,7 +339,7 @@ async def wait_answered(
     doctor: Doctor, seconds: float, clock: Callable[[], float], tell: Callable[[str], object]
 ) -> bool:
     """Whether probes are answered within `seconds`; returns once they are. `tell` gets each new reason why not."""
-    until, told = clock() + seconds, ""
+    until, last = clock() + seconds, ""
     while True:
         try:
             why = await doctor.unanswered()
@@ -347,9 +347,9 @@ async def wait_answered(
             why = str(error)  # the API server may still be starting, too
         if not why:
             return True
-        if why != told:
+        if why != last:
             tell(f"waiting: {why}")
-            told = why
+            last = why
         if clock() + _POLL_SECONDS > until:
             return False
         await asyncio.sleep(_POLL_SECONDS)

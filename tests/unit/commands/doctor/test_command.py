@@ -127,7 +127,7 @@ def test_addresses() -> None:
 
 
 class Waiting:
-    """A doctor who is told these reasons in turn, and then none."""
+    """A doctor with these reasons in turn, and then none."""
 
     def __init__(self, *reasons: str | ClusterError) -> None:
         self._reasons = [*reasons]
