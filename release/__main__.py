@@ -19,7 +19,7 @@ from release.krew import write_krew_manifest
 from release.notes import section_of, write_notes
 from release.plugin import build_plugin
 from release.provenance import write_provenance
-from release.source import ReleaseError, source_of
+from release.source import REPOSITORY, ReleaseError, source_of
 from release.tarballs import sha256_of
 from release.wheels import PLATFORMS
 
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from release.source import Source
 
 ROOT: Final = Path(__file__).parents[1]
-REPOSITORY: Final = "https://repository.example.com/device-taint-webhook"
 REGISTRY: Final = "registry.example.com"
-"""Both stand for addresses that this project does not have yet."""
+"""Stands for an address that this project does not have yet, as REPOSITORY does."""
 _NAMES: Final = {each.name: each for each in PLATFORMS}
 _ARCHITECTURES: Final = ("amd64", "arm64")
 _NONE: Final = "none"
@@ -67,8 +66,8 @@ def build_release(source: Source, given: argparse.Namespace, folder: Path) -> No
     downloads = given.downloads or f"{given.repository}/releases/download/{source.tag}"
 
     wheel = build_distributions(source, folder)
-    write_installations(source, given.registry, renderer, folder)
-    write_chart(source, given.registry, folder)
+    write_installations(source, given.registry, given.repository, renderer, folder)
+    write_chart(source, given.registry, folder, given.repository)
     archives = {_NAMES[name]: build_plugin(source, _NAMES[name], wheel, folder) for name in given.platforms}
     write_krew_manifest(source, archives, {"homepage": given.repository, "downloads": downloads}, folder)
     write_bill(source, wheel, folder)

@@ -6,7 +6,7 @@ import re
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Final
 
-from release.source import ReleaseError
+from release.source import REPOSITORY, ReleaseError
 from release.tarballs import write_tarball
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ _FIELDS: Final = (("Chart.yaml", r"^(version: ).*$"), ("Chart.yaml", r"^(appVers
 _REGISTRY: Final = ("values.yaml", r'^(image:\n(?:  .*\n)*?  registry: )""$')
 
 
-def write_chart(source: Source, registry: str, folder: Path) -> Path | None:
+def write_chart(source: Source, registry: str, folder: Path, repository: str = REPOSITORY) -> Path | None:
     """Writes device-taint-webhook-VERSION.tgz, or gives None for a tree without a chart.
 
     `helm package` does the same, but with the times and owners of files. The chart's images come from `registry` unless
-    values say otherwise.
+    values say otherwise; its links lead to `repository`.
 
     Raises: ReleaseError if the chart does not have the fields that are to be set.
     """
@@ -41,6 +41,7 @@ def write_chart(source: Source, registry: str, folder: Path) -> Path | None:
         if found != 1:
             raise ReleaseError(f"manifests/helm/{name} has {found} places like {pattern}, not one")
         files[name] = text.encode()
+    files = {name: source.linked(content.decode(), repository).encode() for name, content in files.items()}
     archive = folder / f"{NAME}-{source.version}.tgz"
     write_tarball(archive, {f"{NAME}/{name}": files[name] for name in files}, source)
     return archive

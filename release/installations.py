@@ -25,17 +25,20 @@ if TYPE_CHECKING:
 NAME: Final = "device-taint-webhook"
 
 
-def write_installations(source: Source, registry: str, renderer: Sequence[str], folder: Path) -> list[Path]:
+def write_installations(
+    source: Source, registry: str, repository: str, renderer: Sequence[str], folder: Path
+) -> list[Path]:
     """Writes install-OVERLAY.yaml for each overlay, whose images are REGISTRY/device-taint-webhook:VERSION.
 
-    `renderer` is a command that takes a folder: `kubectl kustomize`, or `kustomize build`.
+    Links lead to `repository`. `renderer` is a command that takes a folder: `kubectl kustomize`, or `kustomize build`.
 
     Raises: ReleaseError.
     """
     written = []
     for overlay in sorted(each.parent for each in source.root.glob("manifests/overlays/*/kustomization.yaml")):
         path = folder / f"install-{overlay.name}.yaml"
-        path.write_text(_rendered(source, overlay, registry, renderer), encoding="utf-8")
+        text = _rendered(source, overlay, registry, renderer)
+        path.write_text(source.linked(text, repository), encoding="utf-8")
         written.append(path)
     if not written:
         raise ReleaseError("manifests/overlays has no overlay")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _VERSION: Final = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
 _SEMANTIC: Final = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?")
 """What krew, Helm and Python all accept."""
+REPOSITORY: Final = "https://repository.example.com/device-taint-webhook"
+"""Where the source is, in links of the tree: an address that does not exist."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
@@ -38,6 +40,10 @@ class Source:
         """The name of the release in git and in krew."""
         return f"v{self.version}"
 
+    def linked(self, text: str, repository: str) -> str:
+        """A text of the tree whose links lead to this version in the repository."""
+        return text.replace(f"{REPOSITORY}/blob/main/", f"{repository}/blob/{self.tag}/")
+
 
 def source_of(root: Path, version: str, environment: Mapping[str, str]) -> Source:
     """The tree at `root`, if it is of the version asked for.
@@ -47,6 +53,8 @@ def source_of(root: Path, version: str, environment: Mapping[str, str]) -> Sourc
     Raises: ReleaseError if the tree has another version, changes that are not committed, or no known commit.
     """
     there = version_of(root)
+    if not version:
+        raise ReleaseError(f"VERSION is required: VERSION={there}")
     if version != there:
         raise ReleaseError(
             f"VERSION={version} was asked for, and the tree is {there}: set __version__ in webhook/__init__.py, "

@@ -92,7 +92,7 @@ def test_demo_tells_its_story_with_a_real_control_plane(assets: Assets) -> None:
         "burn-in-gpu-",
         '{"username":"test-admin","groups":["system:masters","system:authenticated"]',
         'The ConfigMap "device-taint-webhook-policy" is invalid: * data[policy.yaml].rules[0].action: Unsupported',
-        "9 errors, 4 warnings; skipped: 29 of other kinds (exit code 1)",
+        "10 errors, 4 warnings; skipped: 29 of other kinds (exit code 1)",
     ):
         assert expected in text
     assert re.search(r"training/serve-1 - 0 node-[12]/gpu-", text), "on whichever node the scheduler put it"
@@ -117,7 +117,7 @@ def test_demo_without_go_and_control_plane_says_so_and_asks_our_server(tmp_path:
         "there is no Go to build it: install Go",
         "HTTP 200: refused with 422 Invalid * spec.devices.requests[0].exactly.tolerations[0].operator: Invalid value:",
         "HTTP 200: refused with 403 Forbidden * spec.devices.requests[0].exactly.tolerations[0]: Forbidden: no rule",
-        "9 errors, 4 warnings; skipped: 29 of other kinds (exit code 1)",
+        "10 errors, 4 warnings; skipped: 29 of other kinds (exit code 1)",
         "without a control plane. Next:",
         "install Go 1.26 or newer",
     ):

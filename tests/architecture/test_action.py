@@ -166,6 +166,7 @@ def test_inputs_become_flags(inputs: Mapping[str, str], code: int, files: int | 
     (runner.work / "policy.yaml").write_text(json.dumps(policy))
     done = runner.run("check manifests", **inputs)
     assert done.returncode == code, done.stdout + done.stderr
+    assert ("::error::a quote is not closed" in done.stdout) is (inputs.get("args") == "'unclosed")
     found = re.search(r"^(\d+) files?, ", done.stdout, re.MULTILINE)
     assert (None if found is None else int(found[1])) == files
     assert not (runner.work / "ran").exists()

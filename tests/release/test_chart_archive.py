@@ -10,7 +10,7 @@ import yaml
 
 from release.chart import write_chart
 from release.source import ReleaseError, Source
-from tests.release.releasing import EPOCH, REGISTRY, REVISION, ROOT
+from tests.release.releasing import EPOCH, REGISTRY, REPOSITORY, REVISION, ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,6 +62,10 @@ def test_a_chart_without_what_is_to_be_set_ends_the_release(tmp_path: Path, name
 
 @pytest.mark.skipif(not (ROOT / "manifests/helm/Chart.yaml").is_file(), reason="this tree has no chart")
 def test_our_chart_has_the_places_that_a_release_sets(tmp_path: Path) -> None:
-    packed = _packed(write_chart(Source(ROOT, "1.2.3", REVISION, EPOCH), REGISTRY, tmp_path))
+    packed = _packed(write_chart(Source(ROOT, "1.2.3", REVISION, EPOCH), REGISTRY, tmp_path, REPOSITORY))
+    values = yaml.safe_load(packed["device-taint-webhook/values.yaml"])
+    page = f"{REPOSITORY}/blob/v1.2.3/docs/operations.md"
+    assert values["monitoring"]["prometheusRule"]["runbookUrl"] == page
+    assert [name for name, text in packed.items() if "repository.example.com" in text] == []
     assert yaml.safe_load(packed["device-taint-webhook/Chart.yaml"])["appVersion"] == "1.2.3"
     assert yaml.safe_load(packed["device-taint-webhook/values.yaml"])["image"]["registry"] == REGISTRY

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from release.source import REPOSITORY as IN_TREE
 from tests.apiserver.manifests.installing import rendered
-from tests.release.releasing import REGISTRY
+from tests.release.releasing import REGISTRY, REPOSITORY
 from tests.release.test_reproducible import OVERLAYS
 from webhook import __version__
 
@@ -24,6 +25,11 @@ IMAGE = f"{REGISTRY}/device-taint-webhook:{__version__}"
 def _take_version(document: dict[str, Any]) -> None:
     """Takes out what a release adds, which has to be there."""
     assert document["metadata"]["labels"].pop(LABEL) == __version__, document["kind"]
+    if document["kind"] == "PrometheusRule":
+        for rule in (rule for group in document["spec"]["groups"] for rule in group["rules"]):
+            before, released, page = rule["annotations"]["runbook_url"].partition(f"{REPOSITORY}/blob/v{__version__}/")
+            assert (before, bool(released)) == ("", True), "it leads elsewhere"
+            rule["annotations"]["runbook_url"] = f"{IN_TREE}/blob/main/{page}"
     template = document["spec"].get("template") if document["kind"] == "Deployment" else None
     if template is None:
         return

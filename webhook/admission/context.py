@@ -191,7 +191,8 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     """Why no eviction worker acts on `/evict` now, as far as that is known; empty if one does."""
     offline: bool = False
     """Whether objects come from files on the command line. Then all fields of an object that is too large for a review
-    are checked, since there is time, and no one asks whether the requester may confirm."""
+    are checked, since there is time, no one asks whether the requester may confirm, and a rule that is refused whatever
+    it hits is refused here."""
 
     @property
     def policy(self) -> Policy:

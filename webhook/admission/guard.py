@@ -69,7 +69,7 @@ def guard(
     new: DeviceTaintRule, old: DeviceTaintRule | None, request: AdmissionRequest, context: AdmissionContext
 ) -> GuardFindings:
     """The guard's findings on a rule that is created (`old` is None) or updated. Raises OutOfTime."""
-    if context.sight is None and not new.meta.annotations:
+    if context.sight is None and not context.offline and not new.meta.annotations:
         return SILENT  # without a cluster, only texts and times in annotations can be wrong
     return _Guarding(new, old, request, context).result()
 
@@ -105,7 +105,10 @@ class _Guarding:
         sight = self._context.sight
         if sight is not None:
             findings += self._two_steps()
-        if sight is None or self._only_less():
+        only_less = self._only_less()
+        if sight is None and self._context.offline and not only_less:
+            findings += self._refused_anyway()
+        if sight is None or only_less:
             outlived = self._text.outlived() if self._check.evicts else None
             return self._answer([*findings, warn(_CONFIRM, outlived)] if outlived else findings, {})
         annotations: dict[str, str] = {}
@@ -168,6 +171,18 @@ class _Guarding:
             f"was at {format_time(expires)}: the rule has expired; to use it again, change or remove this annotation"
         )
         yield deny(_EXPIRES, detail)
+
+    def _refused_anyway(self) -> Iterator[Finding]:
+        """Of a file: what has to be confirmed whatever it hits, and carries no text that might do so."""
+        reasons = tuple(self._check.reasons_known()) if self._check.acts and not self._text.text else ()
+        if not reasons or self._check.may_soften(reasons) or self._is_softened(reasons):
+            return
+        why = "; ".join(each.text for each in reasons)
+        fix = "narrow the selector" if [each for each in reasons if not each.softens] else "leave timeAdded out"
+        way = f"{fix}, or set annotation {CONFIRM_IMPACT} to the text that the webhook's refusal has"
+        yield deny(
+            SELECTOR, f"{why}; {way if self._text.confirmable else 'no one may confirm it (confirmable: false)'}"
+        )
 
     def _two_steps(self) -> Iterator[Finding]:
         if self._settings.two_step and skips_a_step(self._new, self._old):

@@ -1,4 +1,4 @@
-"""The caBundle of a webhook configuration: the CAs that API servers trust when they call us. Other fields are kept."""
+"""A webhook configuration: whether API servers call us, and the CAs that they trust then. Other fields are kept."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 VALIDATING: Final = "validatingwebhookconfigurations"
 MUTATING: Final = "mutatingwebhookconfigurations"
+ENTRIES: Final = {
+    VALIDATING: ("rules", "claims", "templates", "slices", "policy"),
+    MUTATING: ("rules", "claims", "templates", "slices"),
+}
+"""What every installation registers, by the first part of the entries' names."""
 _STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
 
@@ -46,6 +51,7 @@ class WebhookConfiguration:
     def __init__(self, cluster: Cluster, resource: str, name: str) -> None:
         """`resource` is one of the two plurals above."""
         self.name = f"{resource}/{name}"
+        self.resource = resource
         self._cluster = cluster
         self._path = path_of("admissionregistration.k8s.io", "v1", resource, name=name)
         self._webhooks: tuple[str, ...] = ()
@@ -65,6 +71,11 @@ class WebhookConfiguration:
         self._webhooks = tuple(each.name for each in webhooks)
         bundles = tuple(each.client_config.ca_bundle or b"" for each in webhooks)
         return StoredBundles(bundles, configuration.metadata.resource_version)
+
+    async def is_registered(self) -> bool:
+        """Whether it exists, with every entry that an installation has."""
+        there = await self.read() is not None
+        return there and {*ENTRIES[self.resource]} <= {name.partition(".")[0] for name in self._webhooks}
 
     async def write(self, bundle: bytes, version: str) -> bool:
         """Sets the caBundle of each webhook last read; false, and nothing done, if anything changed since that version.

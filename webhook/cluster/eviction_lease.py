@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
-from webhook.api.meta import OWN_GROUP
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable
 from webhook.cluster.client.rest import path_of
+from webhook.eviction.modes import MODE_ANNOTATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from webhook.api.meta import NamespacedName
     from webhook.cluster.client.rest import Cluster
 
-MODE_ANNOTATION: Final = f"{OWN_GROUP}/mode"
-"""On the Lease: the mode of the worker that holds it."""
 READ_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 1.0
 """Until it is looked again whether it is wanted."""

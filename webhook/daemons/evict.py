@@ -23,11 +23,10 @@ from webhook.cluster.cache.in_tree_writes import InTreeWrites
 from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.cache.namespaces import NamespaceCache
 from webhook.cluster.cache.patch_watch import PatchWatch
-from webhook.cluster.client.errors import NoCredentials
+from webhook.cluster.client.errors import ClusterError, NoCredentials, Unavailable
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.client.throttled import clients_of_leader
 from webhook.cluster.events import EventWriter
-from webhook.cluster.eviction_lease import MODE_ANNOTATION
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
@@ -45,9 +44,18 @@ from webhook.eviction.ceiling import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.controller import Controller
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.loop_monitor import LoopMonitor
-from webhook.eviction.modes import InTree, Mode, advice, refusal
+from webhook.eviction.modes import (
+    IN_TREE_ANNOTATION,
+    MODE_ANNOTATION,
+    VERSION_ANNOTATION,
+    InTree,
+    Mode,
+    advice,
+    refusal,
+)
 from webhook.eviction.profiles import classes_of
 from webhook.eviction.stale_report import StaleReporter
+from webhook.flowcontrol.backoff import Backoff
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.impact_limits import protected_among
 from webhook.policy.model import InTreeEvictor
@@ -74,9 +82,10 @@ log = logging.getLogger(__name__)
 
 _USAGE: Final = 2
 _TOTALS_SECONDS: Final = 60.0
+_IN_TREE_RETRY_SECONDS: Final = 15.0
 _NO_PATCH: Final = "the patch is not known"
 _FOR_ANOTHER: Final = "it was printed for another object, or for this one before it was changed"
-_KNOWN: Final = (OSError, NoCredentials, LeadershipLost)
+_KNOWN: Final = (OSError, NoCredentials, LeadershipLost, ClusterError)
 """Errors that are logged without a traceback."""
 
 
@@ -144,6 +153,9 @@ class Worker:
         self._audit = self._periodic_audit()
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
         self._checks, self._in_tree, self._totals_at = Checks(), InTree.UNKNOWN, 0.0
+        self._in_tree_problem: str | None = None
+        self._on_lease = {MODE_ANNOTATION: settings.worker.mode.value, VERSION_ANNOTATION: __version__}
+        """The annotations of the Lease, complete before it is taken."""
         self._known_totals: Numbers | None = None
         self._controller: Controller | None = None
         self._stale_reporter: StaleReporter | None = None
@@ -154,6 +166,7 @@ class Worker:
         """All stages in start order; only the leader starts those after the lease."""
         self._checks.add("policy", lambda: self._policy_loader.problem or self._policy.problem)
         self._checks.add("inventory", lambda: self._cache.problem)
+        self._checks.add("in-tree", lambda: self._in_tree_problem)
         self._checks.inform("patches", lambda: self._patches.problem)
         self._metrics.watch_readiness(self._checks.problems)
         stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *self._listeners()]
@@ -193,7 +206,7 @@ class Worker:
             LeaderSettings(
                 namespace=lease.namespace,
                 name=lease.name,
-                annotations={MODE_ANNOTATION: self._settings.worker.mode.value},
+                annotations=self._on_lease,
             ),
             identity=self._identity,
             now=self._clock.now,
@@ -221,6 +234,7 @@ class Worker:
     async def _find_in_tree(self) -> None:
         """Detects the in-tree controller. Raises Unsafe if the mode must not run beside it."""
         in_tree = self._in_tree = await self._detect_in_tree()
+        self._on_lease[IN_TREE_ANNOTATION] = in_tree.value
         mode = self._settings.worker.mode
         unsafe_because = refusal(mode, in_tree)
         if unsafe_because is not None:
@@ -277,14 +291,30 @@ class Worker:
             await self._controller.flush_events()
 
     async def _detect_in_tree(self) -> InTree:
-        """Whether the in-tree controller runs. Mode observe creates no canary; it believes the policy."""
+        """Whether the in-tree controller runs. Mode observe creates no canary; it believes the policy.
+
+        While the API server cannot accept the canary, as when a webhook does not answer, mode delegated starts without
+        knowing, and mode replacement, which must know, tries again.
+        """
         worker = self._settings.worker
         if worker.in_tree is not None:
             return worker.in_tree
         if not worker.mode.acts:
             absent = self._policy.policy.in_tree_evictor is InTreeEvictor.ABSENT
             return InTree.ABSENT if absent else InTree.ACTIVE
-        return await find_in_tree(self._cluster, self._rules, secrets.token_hex(4))
+        backoff = Backoff(1.0, _IN_TREE_RETRY_SECONDS, random.random)  # noqa: TID251 -- the shell's
+        while True:
+            try:
+                found = await find_in_tree(self._cluster, self._rules, secrets.token_hex(4))
+            except Unavailable as error:
+                log.warning("canary rule not created", extra={"mode": worker.mode.value, "error": str(error)})
+                if worker.mode is Mode.DELEGATED:
+                    return InTree.UNKNOWN
+                self._in_tree_problem = f"cannot tell whether the in-tree controller runs: {error}"
+                await asyncio.sleep(backoff.next_seconds())
+            else:
+                self._in_tree_problem = None
+                return found
 
     def _dependencies(self) -> Dependencies:
         events = EventWriter(self._cluster, instance=self._identity, now=self._clock.now)

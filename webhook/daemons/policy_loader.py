@@ -208,7 +208,16 @@ class PolicyLoader:
         self._fault.ended()
         if result is None:
             self._metrics.load_success = True
-            log.info("no policy found: the built-in policy is in use", extra={"policyHash": BUILTIN_JUDGE.policy.hash})
+            lost, builtin = self._in_use, BUILTIN_JUDGE.policy.hash
+            if lost == builtin:
+                log.info("no policy found: the built-in policy is in use", extra={"policyHash": builtin})
+            else:
+                log.warning(
+                    "policy deleted: the built-in policy is in use",
+                    extra={"policyHash": builtin, "lastPolicyHash": lost},
+                )
+                note = f"policy {lost} was deleted: the built-in one is in use, which allows every toleration"
+                self._record("PolicyDeleted", note)
             self._policies.use(BUILTIN_JUDGE)
         elif result.judge is None:
             self._metrics.load_success = False
@@ -239,7 +248,8 @@ class PolicyLoader:
 
     def _update_metrics(self) -> None:
         policy, candidate = self._policies.active.policy, self._policies.candidate
-        self._metrics.hash = policy.hash
+        self._metrics.hash, self._metrics.mode = policy.hash, policy.mode.value
+        self._metrics.paused_until = policy.pause.until.timestamp() if policy.pause else 0.0
         self._metrics.use(_names(policy), [] if candidate is None else _names(candidate.policy))
         self._metrics.exceptions = {entry.name: entry.expires_at.timestamp() for entry in policy.exceptions}
 

@@ -19,7 +19,7 @@ from webhook.cluster.client.errors import NoCredentials
 from webhook.config.command_line import program
 from webhook.config.flags import ConfigError
 from webhook.config.serve import ServeSettings, parse_serve
-from webhook.daemons.certificates import certificate_source
+from webhook.daemons.certificates import certificate_source, registration_stage
 from webhook.daemons.input_files import folder_faults, policy_faults_of
 from webhook.daemons.wiring import cluster_of, read_policy, review_state_stages
 from webhook.runtime import Stage, Stages
@@ -104,6 +104,7 @@ def build(settings: ServeSettings) -> Stages:
     stages = [runtime.lag_stage(metrics.event_loop_lag.observe), *_probe_stages(settings, metrics, checks)]
     if cluster is not None:
         stages.append(Stage(name="cluster", start=cluster.open, stop=cluster.close))
+        stages.append(registration_stage(settings.certificates, cluster, metrics))
     stages += [
         *runtime.side_by_side([*decided_by, Stage(name="certificate", work=source.run, start=source.loaded)]),
         Stage(name="reviews", start=reviews.start, stop=reviews.stop),

@@ -41,7 +41,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_EVENT_ACTIONS: Final = {"PolicyNotLoaded": "LoadPolicy", "ExceptionEndsSoon": "RemindOfException"}
+_EVENT_ACTIONS: Final = {
+    "PolicyNotLoaded": "LoadPolicy",
+    "PolicyDeleted": "LoadPolicy",
+    "ExceptionEndsSoon": "RemindOfException",
+}
 
 
 def read_policy(text: str, at: Path, check: Callable[[str], None] = lambda _: None) -> Loaded:

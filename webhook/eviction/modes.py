@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import assert_never
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
+from webhook.api.meta import OWN_GROUP
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MODE_ANNOTATION: Final = f"{OWN_GROUP}/mode"
+"""On the Lease: the mode of the worker that holds it."""
+IN_TREE_ANNOTATION: Final = f"{OWN_GROUP}/in-tree"
+"""On the Lease: what that worker has found out about the in-tree controller."""
+VERSION_ANNOTATION: Final = f"{OWN_GROUP}/version"
+"""On the Lease: that worker's version."""
 
 
 class Mode(StrEnum):
@@ -31,6 +42,24 @@ class InTree(StrEnum):
     ACTIVE = "active"
     ABSENT = "absent"
     UNKNOWN = "unknown"
+
+
+class WorkerSays(NamedTuple):
+    """What the last worker that led wrote on its Lease. `mode` is None, and texts are empty, where it does not say."""
+
+    mode: Mode | None
+    in_tree: InTree
+    version: str
+
+    @classmethod
+    def of(cls, annotations: Mapping[str, str]) -> WorkerSays:
+        """Reads the annotations of the Lease."""
+        mode, in_tree = annotations.get(MODE_ANNOTATION, ""), annotations.get(IN_TREE_ANNOTATION, "")
+        return cls(
+            Mode(mode) if mode in {*Mode} else None,
+            InTree(in_tree) if in_tree in {*InTree} else InTree.UNKNOWN,
+            annotations.get(VERSION_ANNOTATION, ""),
+        )
 
 
 def scope_of(mode: Mode, in_tree: InTree) -> EvictionScope:

@@ -111,6 +111,7 @@ class Metrics:
                 self.certificate_authority_expiry,
                 self.certificate_rotations,
                 self._handshake_failures,
+                self._registered,
             ):
                 self.registry.unregister(instrument)
 
@@ -120,6 +121,12 @@ class Metrics:
             f"{PREFIX}_bad_requests",
             "Requests that were no admission review, by HTTP status; 499 means that the client went away.",
             ["code"],
+            registry=self.registry,
+        )
+        self._registered = Gauge(
+            f"{PREFIX}_registered",
+            "1 if the webhook configuration exists with every entry: API servers call us.",
+            ["configuration"],
             registry=self.registry,
         )
         self.reviews_in_flight = Gauge(
@@ -252,6 +259,10 @@ class Metrics:
     def count_bad_request(self, code: int) -> None:
         """One request that was no review. `code` is a status of ours."""
         self._bad_requests.labels(str(code)).inc()
+
+    def set_registered(self, configuration: str, *, registered: bool) -> None:
+        """Whether API servers know a webhook configuration, named by its plural."""
+        self._registered.labels(configuration).set(registered)
 
     def count_handshake_failure(self, reason: HandshakeFailure) -> None:
         """One TLS handshake that failed."""

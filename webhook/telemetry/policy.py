@@ -46,6 +46,10 @@ class PolicyMetrics(Collector):
         self.candidate_load_success: bool | None = None
         self.hash = ""
         """Of the policy in use; empty before the first one was looked at."""
+        self.mode = ""
+        """Of that policy."""
+        self.paused_until = 0.0
+        """Until when that policy pauses evictions, in Unix time; 0 if it does not."""
         self.exceptions: dict[str, float] = {}
         """When each exception ends, in Unix time."""
 
@@ -119,6 +123,15 @@ class PolicyMetrics(Collector):
         if self.hash:
             info.add_metric([self.hash], 1)
         yield info
+        mode = GaugeMetricFamily(f"{PREFIX}_policy_mode", "Always 1; the mode of the policy in use.", labels=["mode"])
+        if self.mode:
+            mode.add_metric([self.mode], 1)
+        yield mode
+        yield GaugeMetricFamily(
+            f"{PREFIX}_policy_pause_expiry_timestamp_seconds",
+            "When the policy's pause of evictions ends, in Unix time; 0 without one.",
+            self.paused_until,
+        )
         expiry = GaugeMetricFamily(
             f"{PREFIX}_policy_exception_expiry_timestamp_seconds",
             "When an exception of the policy ends, in Unix time.",

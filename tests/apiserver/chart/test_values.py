@@ -21,7 +21,7 @@ EXAMPLES: Final = sorted((CHART / "examples").glob("*.yaml"))
 _RESOURCES: Final = {"limits": {"memory": "1Gi"}}
 _VARIABLE: Final = [{"name": "EXTRA", "value": "1"}]
 _CERT_MANAGER: Final = {"certificates": {"provider": "cert-manager"}}
-_SECRET: Final = {"certificates": {"provider": "secret"}}
+_SECRET: Final = {"certificates": {"provider": "secret", "caBundle": "b3VycwM="}}
 SAMPLES: Final[dict[str, Any]] = {
     "image.registry": "registry.example.com",
     "image.repository": "other/name",
@@ -148,6 +148,9 @@ def test_value_changes_what_is_rendered_and_the_result_is_yaml(helm: Helm, path:
             {"evict": {"enabled": True, "mode": "replacement", "allowDelete": False}},
             "evict.allowDelete: false does not go with evict.mode: replacement",
         ),
+        ({"evict": {"mode": "delegated"}}, "evict.mode: delegated needs evict.enabled"),
+        ({"certificates": {"provider": "secret"}}, "certificates.provider: secret needs certificates.caBundle"),
+        ({"highAvailability": True, "serve": {"replicas": 1}}, "highAvailability needs serve.replicas of at least 2"),
         ({"certificates": {"caBundle": "Y2E="}}, "certificates.caBundle is for certificates.provider: secret only"),
         ({"ports": {"webhook": 8080}}, "ports: webhook (8080), probes (8081) and metrics (8080) must differ"),
     ],

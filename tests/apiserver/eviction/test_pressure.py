@@ -176,18 +176,18 @@ def pod_that_is_stuck_takes_no_place_for_ever(stage: Stage) -> Iterator[None]:
     print(f"the next pod went {waited.total_seconds():.1f} s after one that stays, which is stuck after {STUCK_AFTER}")
     assert waited >= STUCK_AFTER - timedelta(seconds=1), "deletionTimestamp has whole seconds"
     ground.wait_message("Completed", "4 pods evicted; 1 stuck in Terminating (stuck/first)")
-    [metric, least] = _alert("DeviceTaintWebhookPodsStuck")
+    [metric, least] = _alert("DeviceTaintWebhookEvictionStuck")
     wait_until(lambda: max(stage.process.metric(metric).values()) > float(least), "the alert is true", every=0.5)
     ground.let_go("first")
     wait_until(lambda: max(stage.process.metric(metric).values()) == 0, "the alert is false", every=0.5)
 
 
 def _alert(name: str) -> Sequence[str]:
-    """The metric of an alert, and the number that it has to exceed."""
+    """The metric of stuck pods in an alert, and the number that it has to exceed."""
     [group] = [each for each in yaml.safe_load_all(ALERTS.read_text()) if each["kind"] == "PrometheusRule"]
     rules = [rule for each in group["spec"]["groups"] for rule in each["rules"]]
     [expression] = [rule["expr"] for rule in rules if rule.get("alert") == name]
-    found = re.fullmatch(r"max\((\w+)\) > (\d+)", expression)
+    found = re.search(r"max\((\w+_pods_stuck)\) > (\d+)", expression)
     assert found is not None, expression
     return found.groups()
 

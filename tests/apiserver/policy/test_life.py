@@ -247,6 +247,25 @@ def test_a_deleted_policy_leaves_the_built_in_one(stage: Stage) -> None:
     stage.wait_policy(BUILTIN)
     assert stage.load_success
     assert _created(stage).ok
+    lost = f"policy {hash_of(STRICT)} was deleted"
+    wait_until(lambda: any(lost in each["note"] for each in stage.policy_events()), "H2: an Event")
+    [event] = [each for each in stage.policy_events() if lost in each["note"]]
+    assert (event["type"], event["reason"]) == ("Warning", "PolicyDeleted")
+
+
+def test_metrics_show_what_is_no_longer_enforced(stage: Stage) -> None:
+    """H3: pods are ready all the same."""
+    every = {'configuration="mutatingwebhookconfigurations"', 'configuration="validatingwebhookconfigurations"'}
+    wait_until(lambda: stage.metric("registered") == dict.fromkeys(every, 1.0), "both are registered")
+    assert stage.metric("policy_mode") == {'mode="enforce"': 1.0}
+    stage.use({**STRICT, "mode": "warn"})
+    assert stage.metric("policy_mode") == {'mode="warn"': 1.0}
+    stage.unregister()
+    try:
+        wait_until(lambda: stage.metric("registered") == dict.fromkeys(every, 0.0), "none is", seconds=90)
+        assert stage.webhook.ready()
+    finally:
+        stage.register()
 
 
 @pytest.mark.whole

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.apiserver.evicting import EvictProcess
 from tests.apiserver.registration.asking import created
 from tests.apiserver.registration.recording import RecordingWebhook
 from tests.apiserver.registration.samples import (
@@ -37,6 +38,8 @@ from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import FILES, calls, configurations, registered
+from webhook import __version__
+from webhook.eviction.modes import InTree, Mode, WorkerSays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,6 +183,49 @@ class TestNobodyListens:
         entry = "rules.mutate.devicetaint.io" if outage.all_fail else "rules.validate.devicetaint.io"
         assert reply.code == 500
         assert f'failed calling webhook "{entry}"' in reply.message
+
+    @pytest.mark.usefixtures("outage")
+    @pytest.mark.parametrize("mode", ["delegated", "replacement"])
+    def test_evict_starts_and_leads(self, plane: ControlPlane, mode: str) -> None:
+        """H1: its canary is not judged; all other rules are, whatever they are named."""
+        if versions.minor(plane.server_version) < 37:
+            pytest.skip("rules have another version, or no status")
+        with EvictProcess(plane, mode, "--leader-elect", f"--leader-elect-lease={OWN_NAMESPACE}/{mode}") as process:
+            process.wait_working()
+            assert process.lines("leading")
+            [working] = process.lines("working")
+            assert working["inTree"] == "absent"
+            lease = path("coordination.k8s.io/v1", "leases", namespace=OWN_NAMESPACE, name=mode)
+            said = WorkerSays.of(plane.client.get(lease).object["metadata"]["annotations"])
+            assert said == (Mode(mode), InTree.ABSENT, __version__)
+            assert process.lines("canary rule not created") == []
+
+    @pytest.mark.usefixtures("outage")
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"spec": {"taint": {"effect": "NoSchedule"}}},
+            {"spec": {"deviceSelector": {"driver": "gpu.example.com"}}},
+            {"spec": {"deviceSelector": None}},
+            {"metadata": {"name": "device-taint-webhook-cannary-1"}},
+            {"metadata": {"annotations": {"a": "b"}}},
+            {"metadata": {"labels": {"a": "b"}}},
+        ],
+        ids=str,
+    )
+    def test_what_is_no_canary_is_refused(self, plane: ControlPlane, change: Json) -> None:
+        if versions.minor(plane.server_version) < 35:
+            pytest.skip("effect None is not known")
+        rule = make_rule(_rule_version(plane), name="device-taint-webhook-canary-1")
+        rule["spec"] = {
+            "deviceSelector": {"driver": "canary.devicetaint.io"},
+            "taint": {"key": "canary.devicetaint.io/canary", "effect": "None"},
+        }
+        assert created(plane.client, rule).ok
+        rule["metadata"] |= change.get("metadata", {})
+        for field, value in change.get("spec", {}).items():
+            rule["spec"][field] = rule["spec"][field] | value if value else {}
+        assert created(plane.client, rule).code == 500
 
     def test_an_old_rule_cannot_change_but_can_get_its_status_and_go(self, plane: ControlPlane, outage: Outage) -> None:
         client, rule = plane.client, url(outage.rule)

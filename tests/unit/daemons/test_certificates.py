@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.cluster.peer import Answer, Peer, Request, cluster_of, run, status
+import pytest
+
+from tests.unit.cluster.peer import Answer, Peer, Request, cluster_of, run, status, until
 from webhook.certificates.self_managed import SelfManagedSource
 from webhook.certificates.settings import FileSettings, SelfManagedSettings
 from webhook.certificates.source import FileSource
-from webhook.daemons.certificates import certificate_source
+from webhook.daemons.certificates import certificate_source, registration_stage
 from webhook.server.probes import Checks
 from webhook.telemetry.metrics import Metrics
 
@@ -91,3 +94,50 @@ def test_refusals_of_the_cluster_are_told() -> None:
     told = look(fine)
     assert told["certificate"] is None
     assert (told["certificate renewal"] or "").endswith("mutatingwebhookconfigurations/ours: 403: not yours")
+
+
+ALL = ("rules", "claims", "templates", "slices", "policy", "patches")
+SHOWN = "validatingwebhookconfigurations", "mutatingwebhookconfigurations"
+
+
+@pytest.mark.parametrize(
+    ("validating", "mutating", "shown"),
+    [
+        pytest.param(ALL, ALL[:4], {SHOWN[0]: 1.0, SHOWN[1]: 1.0}, id="as shipped, with a component"),
+        pytest.param(ALL[1:], ALL[:4], {SHOWN[0]: 0.0, SHOWN[1]: 1.0}, id="without rules"),
+        pytest.param(ALL, (), {SHOWN[0]: 1.0, SHOWN[1]: 0.0}, id="without entries"),
+        pytest.param(404, 404, {SHOWN[0]: 0.0, SHOWN[1]: 0.0}, id="deleted"),
+        pytest.param(403, ALL, {SHOWN[1]: 1.0}, id="one cannot be read"),
+    ],
+)
+def test_gauge_shows_which_configurations_are_registered(
+    tmp_path: Path, validating: int | tuple[str, ...], mutating: int | tuple[str, ...], shown: dict[str, float]
+) -> None:
+    """H3: nothing else notices that API servers no longer ask."""
+    files = FileSettings(certificate_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key")
+    metrics = Metrics(version="0", resources=())
+
+    def answer(request: Request) -> Answer:
+        assert request.path.endswith("/device-taint-webhook")
+        names = validating if SHOWN[0] in request.path else mutating
+        if isinstance(names, int):
+            return Answer(status(names, "no"), names)
+        webhooks = [{"name": f"{name}.validate.devicetaint.io", "clientConfig": {}} for name in names]
+        return Answer({"metadata": {"resourceVersion": "1"}, "webhooks": webhooks})
+
+    def registered() -> dict[str, float]:
+        families = {family.name: family for family in metrics.registry.collect()}
+        return {
+            each.labels["configuration"]: each.value for each in families["device_taint_webhook_registered"].samples
+        }
+
+    async def test() -> None:
+        async with Peer() as peer, cluster_of(peer) as cluster:
+            peer.otherwise = answer
+            stage = registration_stage(files, cluster, metrics)
+            assert stage.work is not None
+            work = asyncio.ensure_future(stage.work())
+            await until(lambda: registered() == shown, "the gauge")
+            work.cancel()
+
+    run(test())

@@ -173,6 +173,29 @@ def test_deleted_document_is_the_built_in_policy_again() -> None:
     assert Kept().after({"policy.yaml": GOOD}, None).policies.active.policy.hash == "builtin"
 
 
+def test_loss_of_a_policy_is_a_warning_and_an_event_and_its_absence_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    """H2: also that of one that stayed in use beside a broken document."""
+    caplog.set_level("INFO")
+    assert Kept().after(None, {"policy.yaml": BROKEN}, None).told[1:] == []
+    assert [record.levelname for record in caplog.records if "built-in" in record.message] == ["INFO", "INFO"]
+    caplog.clear()
+    kept = Kept().after({"policy.yaml": GOOD}, {"policy.yaml": BROKEN}, None)
+    assert [reason for reason, _ in kept.told] == ["PolicyNotLoaded", "PolicyDeleted"]
+    [record] = [record for record in caplog.records if "built-in" in record.message]
+    assert record.levelname == "WARNING"
+    assert record.__dict__["lastPolicyHash"] in kept.told[1][1]
+
+
+def test_metrics_tell_the_mode_of_the_policy_in_use_and_its_pause() -> None:
+    """H3: of what is in use, not of what was written last."""
+    pause = f'{HEAD}mode: warn\npause: {{until: "2026-01-01T00:00:00Z"}}\n'
+    relaxed = Kept().after({"policy.yaml": pause}, {"policy.yaml": BROKEN}).samples
+    assert (relaxed["policy_mode", "warn"], relaxed["policy_pause_expiry_timestamp_seconds",]) == (1.0, 1767225600.0)
+    strict = Kept().after({"policy.yaml": pause}, {"policy.yaml": GOOD}).samples
+    assert (strict["policy_mode", "enforce"], strict["policy_pause_expiry_timestamp_seconds",]) == (1.0, 0.0)
+    assert ("policy_mode", "warn") not in strict
+
+
 @pytest.mark.parametrize("content", UNREADABLE)
 def test_config_map_that_loses_its_policy_leaves_the_last_good_one_in_use(
     content: str, caplog: pytest.LogCaptureFixture

@@ -6,7 +6,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.meta import GROUP, OWN_GROUP
-from webhook.api.names import CA_NAME, POLICY_NAME, PROGRAM, WORKER
+from webhook.api.names import CA_NAME, PATCH_ACCOUNT, PATCHER, POLICY_NAME, PROGRAM, WORKER
 from webhook.api.owners import POD_GROUPS
 from webhook.policy.vap.author_policy import AUTHOR_POLICY
 from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
@@ -67,11 +67,12 @@ RIGHTS: Final = (
     *_rights(PROGRAM, GROUP, ["deviceclasses"], ["get", *_READ]),
     *_rights(PROGRAM, GROUP, ["resourceslices", "devicetaintrules", "resourceclaims"], _READ),
     *_rights(PROGRAM, ADMISSION_GROUP, ADMISSION_RESOURCES.values(), ["get", *_READ], name=AUTHOR_POLICY),
+    *_rights(PROGRAM, ADMISSION_GROUP, _HOOKS, ["get"], name=PROGRAM),
     *_rights(PROGRAM, "", ["configmaps"], _READ, name=POLICY_NAME, namespaced=True),
     *_rights(PROGRAM, "events.k8s.io", ["events"], ["create"], namespaced=True),
     *_rights(PROGRAM, "coordination.k8s.io", ["leases"], ["get"], name=WORKER, namespaced=True),
     *_rights(PROGRAM, "", ["secrets"], ["get", "update"], name=CA_NAME, namespaced=True, self_managed=True),
-    *_rights(PROGRAM, ADMISSION_GROUP, _HOOKS, ["get", "patch"], name=PROGRAM, self_managed=True),
+    *_rights(PROGRAM, ADMISSION_GROUP, _HOOKS, ["patch"], name=PROGRAM, self_managed=True),
     *_rights(WORKER, "", ["namespaces", "pods"], _READ),
     *_rights(WORKER, "policy", ["poddisruptionbudgets"], _READ),
     *_rights(WORKER, GROUP, ["resourceclaims", "resourceslices", "devicetaintrules"], _READ),
@@ -83,5 +84,13 @@ RIGHTS: Final = (
     *_rights(WORKER, "", ["configmaps"], _READ, name=POLICY_NAME, namespaced=True),
     *_rights(WORKER, "coordination.k8s.io", ["leases"], ["create"], namespaced=True),
     *_rights(WORKER, "coordination.k8s.io", ["leases"], ["get", "update"], name=WORKER, namespaced=True),
+    *_rights(PATCH_ACCOUNT, GROUP, ["resourceslices", "deviceclasses", "devicetaintrules"], _READ),
+    *_rights(PATCH_ACCOUNT, OWN_GROUP, ["resourceslicepatches"], _READ),
+    *_rights(PATCH_ACCOUNT, GROUP, ["devicetaintrules"], ["create", "patch", "delete"]),
+    *_rights(PATCH_ACCOUNT, OWN_GROUP, ["resourceslicepatches/status"], ["patch"]),
+    *_rights(PATCH_ACCOUNT, "events.k8s.io", ["events"], ["create"]),
+    *_rights(PATCH_ACCOUNT, "", ["configmaps"], _READ, name=POLICY_NAME, namespaced=True),
+    *_rights(PATCH_ACCOUNT, "coordination.k8s.io", ["leases"], ["create"], namespaced=True),
+    *_rights(PATCH_ACCOUNT, "coordination.k8s.io", ["leases"], ["get", "update"], name=PATCHER, namespaced=True),
 )
 """For the worker, only what every mode needs; the modes that act check the rest when they start."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.meta import NamespacedName
+    from webhook.eviction.modes import WorkerSays
     from webhook.policy.document import Loaded
     from webhook.policy.model import Policy
 
@@ -158,9 +159,6 @@ class WebhookEntry(NamedTuple):
     """Group, resource and versions."""
 
 
-ENTRIES: Final = ("rules", "claims", "templates", "slices", "policy")
-
-
 def registration_check(kind: str, name: str, entries: Sequence[WebhookEntry] | None, expected: Iterable[str]) -> Check:
     """Whether a webhook configuration exists, is complete, and has a caBundle in each entry."""
     where = f"{kind}WebhookConfiguration {name}"
@@ -224,6 +222,8 @@ def versions_check(served: Mapping[tuple[str, str], frozenset[str]], entries: It
                 Check("versions", Status.FAIL, text, "upgrade the webhook to a version that knows this release")
             )
     registered = ", ".join(sorted(resource for _, resource in wanted))
+    if not registered:
+        return [passed("versions", "not checked: no registered entry is known")]
     return checks or [passed("versions", f"registered in a served version: {registered}")]
 
 
@@ -352,6 +352,12 @@ def evictor_check(found: InTree, policy: Policy | None) -> Check:
         advice = f"set inTreeEvictor: {found} in the policy: the impact guard depends on it"
         return Check("evictor", Status.WARN, f"{text}, but the policy says {said}", advice)
     return passed("evictor", f"{text}, as the policy says")
+
+
+def worker_check(worker: WorkerSays) -> Check:
+    """What the eviction worker that led last says of itself."""
+    mode = "unknown mode" if worker.mode is None else f"mode {worker.mode}"
+    return passed("worker", f"{mode}, version {worker.version or 'unknown'}")
 
 
 def _listed(versions: Iterable[str]) -> str:

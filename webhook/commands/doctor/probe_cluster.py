@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.config_maps import POLICY_KEY, missing_policy
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, NamespacedName, format_time
-from webhook.api.names import CA_NAME, PROGRAM, WORKER
+from webhook.api.names import CA_NAME, PATCH_ACCOUNT, PATCHER, PROGRAM, WORKER
+from webhook.cluster.ca_bundle import ENTRIES, MUTATING, VALIDATING
 from webhook.cluster.cache.admission_policies import read_admission_policies
 from webhook.cluster.cache.author_policy import read_author_policy
 from webhook.cluster.cache.discovery import ServedCollection, served_version
@@ -22,7 +23,6 @@ from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.commands.doctor import probes
 from webhook.commands.doctor.access import RIGHTS, Right
 from webhook.commands.doctor.checks import (
-    ENTRIES,
     Check,
     MissingRight,
     ProbeResult,
@@ -40,11 +40,13 @@ from webhook.commands.doctor.checks import (
     registration_check,
     versions_check,
     webhook_clock_check,
+    worker_check,
 )
 from webhook.commands.doctor.entries import handshake_with, webhook_entry_of
 from webhook.commands.doctor.fallback import fallback_check
 from webhook.commands.doctor.softening import softening_check, softens
 from webhook.commands.shared.policy_files import read_policy
+from webhook.eviction.modes import InTree, WorkerSays
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.document import Loaded
 from webhook.policy.model import BUILTIN
@@ -56,13 +58,10 @@ if TYPE_CHECKING:
     from webhook.cluster.client.raw import RawResponse
     from webhook.policy.model import Policy
 
-_CONFIGURATIONS: Final = {
-    "Validating": "validatingwebhookconfigurations",
-    "Mutating": "mutatingwebhookconfigurations",
-}
+_CONFIGURATIONS: Final = {"Validating": VALIDATING, "Mutating": MUTATING}
 _EXPECTED: Final = {
-    "Validating": [f"{name}.validate.devicetaint.io" for name in ENTRIES],
-    "Mutating": [f"{name}.mutate.devicetaint.io" for name in ("rules", "claims", "templates", "slices")],
+    "Validating": [f"{name}.validate.devicetaint.io" for name in ENTRIES[VALIDATING]],
+    "Mutating": [f"{name}.mutate.devicetaint.io" for name in ENTRIES[MUTATING]],
 }
 _POLL_SECONDS: Final = 1.0
 
@@ -107,18 +106,21 @@ class Doctor:
                 ("probe", self._probes),
                 ("probe author policy", self._forgery),
                 ("clock", self._webhook_clock),
-                *((("evictor", self._evictor),) if self._options.canary else ()),
+                ("evictor", self._evictor),
             ):
                 checks += await _run_check(name, look)
             return checks
 
-    async def answered(self) -> bool:
-        """Whether every validating entry that is registered answers through the API server."""
+    async def unanswered(self) -> str:
+        """Why a validating entry does not answer through the API server, or none is registered; empty if all do."""
         async with self._cluster:
             self._entries = []
             await self._registrations()
-            probed = await self._send_probes()
-            return bool(probed) and all(each.answered for each in probed)
+            checks = await self._probes()
+            failed = [each for each in checks if each.status is not Status.OK]
+            if failed:
+                return f"{failed[0].name}: {failed[0].message}"
+            return "" if checks else "no validating webhook is registered"
 
     # --- installation ----------------------------------------------------------------------------
 
@@ -137,7 +139,7 @@ class Doctor:
 
     async def _deployments(self) -> list[Check]:
         checks = []
-        for name, needed in ((PROGRAM, True), (WORKER, False)):
+        for name, needed in ((PROGRAM, True), (WORKER, False), (PATCHER, False)):
             found = await self._get_or_none(
                 path_of("apps", "v1", "deployments", namespace=self._options.namespace, name=name)
             )
@@ -175,9 +177,11 @@ class Doctor:
     async def _access(self) -> list[Check]:
         denied, asked = [], 0
         self_managed = await self._exists("secrets", CA_NAME)
-        worker = await self._exists("deployments", WORKER, group="apps")
+        there = {PROGRAM: True}
+        for account, deployment in ((WORKER, WORKER), (PATCH_ACCOUNT, PATCHER)):
+            there[account] = await self._exists("deployments", deployment, group="apps")
         for right in RIGHTS:
-            if (right.self_managed and not self_managed) or (right.account == WORKER and not worker):
+            if (right.self_managed and not self_managed) or not there[right.account]:
                 continue
             asked += 1
             if not await self._may(right):
@@ -282,10 +286,21 @@ class Doctor:
         return [webhook_clock_check(*warnings)]
 
     async def _evictor(self) -> list[Check]:
+        """What the worker says on its Lease; what a canary shows instead, if one may be created."""
+        name = path_of("coordination.k8s.io", "v1", "leases", namespace=self._options.namespace, name=WORKER)
+        lease = await self._get_or_none(name)
+        worker = None if lease is None else WorkerSays.of(lease["metadata"].get("annotations") or {})
+        checks = [] if worker is None else [worker_check(worker)]
+        if self._options.canary:
+            return [*checks, evictor_check(await self._find_in_tree(), self._policy)]
+        if worker is not None and worker.in_tree is not InTree.UNKNOWN:
+            checks.append(evictor_check(worker.in_tree, self._policy))
+        return checks
+
+    async def _find_in_tree(self) -> InTree:
         async with ThrottledCluster(self._credentials, Throttle(0, 1), user_agent=f"{PROGRAM}-doctor") as cluster:
             rules = ServedCollection(cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
-            found = await find_in_tree(cluster, rules, secrets.token_hex(4))
-        return [evictor_check(found, self._policy)]
+            return await find_in_tree(cluster, rules, secrets.token_hex(4))
 
     async def _get_or_none(self, path: str) -> dict[str, Any] | None:
         """An object, or None if there is none. Raises ClusterError."""
@@ -320,15 +335,21 @@ def policy_in_config_map(config_map: Mapping[str, Any], namespace: str) -> Loade
     return read_policy(text, namespace=namespace)
 
 
-async def wait_answered(doctor: Doctor, seconds: float, clock: Callable[[], float]) -> bool:
-    """Whether probes are answered within `seconds`; returns as soon as they are."""
-    until = clock() + seconds
+async def wait_answered(
+    doctor: Doctor, seconds: float, clock: Callable[[], float], tell: Callable[[str], object]
+) -> bool:
+    """Whether probes are answered within `seconds`; returns once they are. `tell` gets each new reason why not."""
+    until, last = clock() + seconds, ""
     while True:
         try:
-            if await doctor.answered():
-                return True
-        except ClusterError:
-            pass  # the API server may still be starting, too
+            why = await doctor.unanswered()
+        except ClusterError as error:
+            why = str(error)  # the API server may still be starting, too
+        if not why:
+            return True
+        if why != last:
+            tell(f"waiting: {why}")
+            last = why
         if clock() + _POLL_SECONDS > until:
             return False
         await asyncio.sleep(_POLL_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -47,7 +48,9 @@ async def _run_checks(credentials: Credentials, options: argparse.Namespace) -> 
     policy = options.policy_configmap or policy_config_map(namespace)
     doctor_options = DoctorOptions(namespace, options.probe_namespace, policy, options.canary)
     if options.wait is not None:
-        await wait_answered(Doctor(credentials, doctor_options, utc_now), options.wait, time.monotonic)
+        doctor = Doctor(credentials, doctor_options, utc_now)
+        tell = sys.stderr.write
+        await wait_answered(doctor, options.wait, time.monotonic, lambda text: tell(f"{visible(text)}\n"))
     return await Doctor(credentials, doctor_options, utc_now).examine()
 
 

@@ -48,7 +48,7 @@ def explanation_of(facts: ExplainFacts, subject: ExplainSubject) -> dict[str, An
         "kind": subject.kind.value,
         "worker": {
             "mode": settings.mode.value,
-            "modeGuessed": settings.mode_guessed,
+            "modeGuessed": not settings.mode_said,
             "inTree": settings.in_tree.value,
         },
         **_values(facts, subject),

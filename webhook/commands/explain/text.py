@@ -186,9 +186,10 @@ def _rule(values: dict[str, Any]) -> Iterator[str]:
         yield f"  pools that are not published in full: {', '.join(values['incompletePools'])}"
     for sibling in _first(values["siblings"]):
         yield f"  same hardware, in service: {sibling}"
-    evictors = " and ".join(_EVICTORS[each] for each in computed["evictors"]) or "nothing evicts for it"
+    evictors = " and ".join(_EVICTORS[each] for each in computed["evictors"])
     evicted = "" if values["evicted"] is None else f"; {values['evicted']} evicted so far"
-    yield f"  {computed['pending']} pods to be evicted by {evictors}{evicted}"
+    by = f"to be evicted by {evictors}" if evictors else "would be evicted, and nothing evicts for it"
+    yield f"  {computed['pending']} pods {by}{evicted}"
     if confirmation["needed"]:
         yield f"  waits for a confirmation; this prints the text for it: {confirmation['command']}"
     elif confirmation["needed"] is None:

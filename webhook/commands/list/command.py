@@ -58,7 +58,7 @@ def _look(options: argparse.Namespace, selection: DeviceSelection) -> TaintList:
     import asyncio  # noqa: PLC0415
 
     from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
-    from webhook.commands.list.taints import listed_taints, rules_not_judged, rules_without_devices  # noqa: PLC0415
+    from webhook.commands.list.taints import listed_taints, notes_without_devices, rules_not_judged  # noqa: PLC0415
     from webhook.commands.shared.device_reading import (  # noqa: PLC0415
         CLAIMS,
         PODS,
@@ -83,7 +83,7 @@ def _look(options: argparse.Namespace, selection: DeviceSelection) -> TaintList:
     rows = [each for each in rows if _is_in(each, options.namespace)]
     notes = list(read.notes)
     if not selection.addresses and not selection.by_node and options.namespace is None:
-        notes += [f"rule {name} selects no published device" for name in rules_without_devices(read.inventory)]
+        notes += notes_without_devices(read.inventory)
     unjudged = rules_not_judged(read.inventory)
     if unjudged:
         text = "by class, CEL or unknown fields, so their taints may be on fewer devices than listed"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from webhook.admission.impact_text import first_names
 from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT, condition_of
 from webhook.api.taints import NO_EXECUTE
 from webhook.commands.shared.addresses import DeviceAddress
@@ -102,7 +103,15 @@ def listed_taints(inventory: Inventory, devices: NodeDevices, *, untainted: bool
     return found
 
 
-def rules_without_devices(inventory: Inventory) -> Iterator[str]:
+def notes_without_devices(inventory: Inventory) -> list[str]:
+    """One note on all rules that select no published device: a node that is gone leaves such rules behind."""
+    rules = [*_rules_without_devices(inventory)]
+    if len(rules) < 2:
+        return [f"rule {name} selects no published device" for name in rules]
+    return [f"{len(rules)} rules select no published device: {first_names(rules)}"]
+
+
+def _rules_without_devices(inventory: Inventory) -> Iterator[str]:
     """The rules that select no published device, by name."""
     for name, rule in sorted(inventory.rules.items()):
         if not is_published(inventory, DeviceNames.of(rule.selector, inventory.servers)):

@@ -278,8 +278,10 @@ def _preview_of(
     else:
         preview = slice_preview(inventory, value, in_tree=in_tree, now=now)
     preview = gangs.as_carried_out(preview)
-    errors = _errors(value, subject.row, inventory, found.release)
-    findings = [*_denials(errors), *_advice(value, preview, inventory, now)]
+    advice = _advice(value, preview, inventory, now)
+    if source.kinds is not None and not source.kinds.get("ResourceSlice"):
+        advice = (each for each in advice if each.code != "DT201")  # what is published is not known
+    findings = [*_denials(_errors(value, subject.row, inventory, found.release)), *advice]
     row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
     notes = *notes_of(value, preview, source), *window_notes(preview, inventory, found.policy, now)
     return ObjectPreview(row, value, preview, notes, answer, gangs.broken_by(preview))

@@ -45,7 +45,7 @@ def command_line() -> CommandLine:
         (
             "device-taint-webhook status",
             "device-taint-webhook status firmware --watch",
-            "device-taint-webhook status --pods --limit 0 --mode delegated",
+            "device-taint-webhook status --pods --limit 0",
             "device-taint-webhook status --watch --interval 10 -o json",
             "device-taint-webhook status firmware --dump dump",
         ),
@@ -82,13 +82,13 @@ def add_evictors(parser: CommandLine) -> None:
         "--mode",
         choices=[mode.value for mode in Mode],
         metavar="M",
-        help="the mode of the worker; default a guess from the conditions that it has written",
+        help="the mode of the worker; default what its Lease says, or else its conditions",
     )
     add(
         "--in-tree",
         choices=[InTree.ACTIVE.value, InTree.ABSENT.value],
         metavar="S",
-        help="whether the in-tree eviction controller runs; default inTreeEvictor of the policy",
+        help="whether the in-tree eviction controller runs; default what the worker found, or else the policy says",
     )
 
 
@@ -101,7 +101,7 @@ def _add_sources(parser: CommandLine) -> None:
         default=[],
         metavar="DIR|FILE",
         help="output of kubectl get devicetaintrules,resourceslices,resourceclaims,pods,namespaces,"
-        "poddisruptionbudgets -A -o json; repeatable; without this flag the cluster is read",
+        "poddisruptionbudgets,leases -A -o json; repeatable; without this flag the cluster is read",
     )
     add_cluster(parser)
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")

@@ -6,15 +6,17 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
+from webhook.api.names import WORKER
 from webhook.api.owners import POD_GROUPS
 from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.cache.server_version import read_facts
 from webhook.cluster.client.errors import NotFound, Refused, Unavailable
-from webhook.cluster.client.list_pages import config_map_of, listed
+from webhook.cluster.client.list_pages import config_map_of, decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.status.objects import StatusObjects, object_in
+from webhook.eviction.modes import WorkerSays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,6 +86,16 @@ class ClusterStatus(NamedTuple):
 def status_of_cluster(credentials: Credentials, config_map: NamespacedName | None) -> ClusterStatus:
     """Reads the cluster. Raises ClusterError or NoCredentials. The ConfigMap is not read if it is None."""
     return asyncio.run(_read(Cluster(credentials), config_map))
+
+
+async def worker_of_cluster(credentials: Credentials, namespace: str) -> WorkerSays | None:
+    """What the worker wrote on its Lease; None if there is none. Raises ClusterError or NoCredentials."""
+    path = path_of("coordination.k8s.io", "v1", "leases", namespace=namespace, name=WORKER)
+    async with Cluster(credentials) as cluster:
+        try:
+            return WorkerSays.of(meta(decoded(await cluster.get(path), path)).get("annotations") or {})
+        except NotFound:
+            return None
 
 
 async def _read(cluster: Cluster, config_map: NamespacedName | None) -> ClusterStatus:

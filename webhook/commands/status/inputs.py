@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -9,16 +10,17 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from webhook.admission.config_maps import POLICY_KEY
+from webhook.api.names import WORKER
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
-from webhook.commands.shared.entries import unreadable_row
+from webhook.commands.shared.entries import meta, unreadable_row
 from webhook.commands.shared.flags import credentials_of
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.commands.status.objects import StatusObjects, object_in
 from webhook.commands.status.report import StatusReport, lines_of
-from webhook.commands.status.views import StatusSettings, guessed_mode, in_tree_of
-from webhook.eviction.modes import InTree, Mode
+from webhook.commands.status.views import StatusSettings, in_tree_of, mode_by_conditions
+from webhook.eviction.modes import InTree, Mode, WorkerSays
 from webhook.files.read import Manifest, read
 from webhook.files.report import UNREADABLE, Level, Row
 from webhook.files.spots import NOWHERE
@@ -54,10 +56,13 @@ class ClusterLook:
         self.rows: list[Row] = []
         self.failed = False
         self._now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
+        self.worker: WorkerSays | None = None
+        """What the Lease of the worker says; None if there is none, or it may not be read."""
         if options.dump:
             self._read_dump(options)
         else:
             self.read_cluster(options)
+            self._read_worker(options)
         if options.policy is not None:
             found = policy_file(options.policy)
             self._report(found.rows)
@@ -74,6 +79,8 @@ class ClusterLook:
                 self.take(manifest)
                 value, errors = object_in(manifest.value)
                 kinds[row_of(manifest).kind] += 1
+                if row_of(manifest).kind == "Lease" and meta(manifest.value).get("name") == WORKER:
+                    self.worker = WorkerSays.of(meta(manifest.value).get("annotations") or {})
                 if errors:
                     row = row_of(manifest)
                     self._report([row.failed(f"{row.reference}: left out: {errors[0]}", UNREADABLE)])
@@ -105,15 +112,34 @@ class ClusterLook:
             value = {"apiVersion": "v1", "kind": "ConfigMap", **found.config_map}
             self.use(Manifest(found.server, 1, value, NOWHERE))
 
+    def _read_worker(self, options: argparse.Namespace) -> None:
+        # Late: see commands/shared/main.py.
+        from webhook.cluster.client.errors import Refused  # noqa: PLC0415
+        from webhook.commands.status.from_cluster import worker_of_cluster  # noqa: PLC0415
+
+        with reading_cluster():
+            try:
+                self.worker = asyncio.run(
+                    worker_of_cluster(credentials_of(options), options.policy_configmap.namespace)
+                )
+            except Refused as error:
+                self.notes.append(f"no permission to read the worker's Lease, so its mode is not known: {error}")
+
     def take(self, manifest: Manifest) -> None:
         """One manifest of a dump, before it is read."""
 
     def settings(self, options: argparse.Namespace) -> StatusSettings:
-        """How the cluster evicts, by the flags `--mode`, `--in-tree` and `--time`, the policy, or a guess."""
-        in_tree = InTree(options.in_tree) if options.in_tree else in_tree_of(self.policy)
-        guess = guessed_mode(self.objects.inventory.rules.values(), in_tree)
-        mode = Mode(options.mode) if options.mode else guess
-        return StatusSettings(self.policy, mode, in_tree, self._now, mode_guessed=not options.mode)
+        """How the cluster evicts, by the flags, the worker's Lease, the conditions of rules, and the policy."""
+        in_tree = in_tree_of(self.policy)
+        said = Mode(options.mode) if options.mode else None
+        if self.worker is not None:
+            said = said or self.worker.mode
+            in_tree = in_tree if self.worker.in_tree is InTree.UNKNOWN else self.worker.in_tree
+        in_tree = InTree(options.in_tree) if options.in_tree else in_tree
+        mode = said or mode_by_conditions(self.objects.inventory.rules.values(), in_tree)
+        return StatusSettings(
+            self.policy, mode or Mode.OBSERVE, in_tree, self._now, mode_said=said is not None, worker=mode is not None
+        )
 
     def use(self, manifest: Manifest) -> None:
         """The policy of a document or ConfigMap."""

@@ -186,7 +186,7 @@ def as_values(report: StatusReport) -> dict[str, Any]:
         "time": format_time(settings.now),
         "worker": {
             "mode": settings.mode.value,
-            "modeGuessed": settings.mode_guessed,
+            "modeGuessed": not settings.mode_said,
             "inTree": settings.in_tree.value,
             "paused": None
             if pause is None or not paused

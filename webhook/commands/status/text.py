@@ -12,7 +12,7 @@ from webhook.files.tables import table
 from webhook.inventory.matching import Evictor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from webhook.api.rules import Condition
@@ -25,6 +25,8 @@ _RELEASED: Final = {"True": "its devices are released", "False": "its devices ar
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
 _ENOUGH: Final = 2
 """From this many of a unit on, smaller units are left out."""
+_LAST_LEAST: Final = 16
+"""The columns of a terminal that the last column of a table needs, which is folded there."""
 _LEGEND: Final = "WORKER SAYS and the pods evicted so far are from its conditions; the rest is computed here."
 
 
@@ -34,7 +36,8 @@ def as_text(report: StatusReport, *, limit: int, width: int | None = None, color
     lines.append(visible(_title(report)))
     if report.lines:
         rows = [_taint_row(each, report.settings.now) for each in report.lines]
-        headers = ("NAME", "WORKER SAYS", "EVICTED", "PODS", "NEXT DUE", "DEVICES", "BY", "TAINT")
+        headers = ["NAME", "WORKER SAYS", "EVICTED", "PODS", "NEXT DUE", "DEVICES", "BY", "TAINT"]
+        _fit(headers, rows, width, ("DEVICES", "EVICTED", "NEXT DUE"))
         lines += ["", *table(rows, headers=headers, width=width, color=color), _LEGEND]
     else:
         lines += ["", "no DeviceTaintRule, and no NoExecute taint in slices"]
@@ -49,11 +52,11 @@ def as_text(report: StatusReport, *, limit: int, width: int | None = None, color
 
 def _title(report: StatusReport) -> str:
     settings = report.settings
-    guess = ", a guess: see --mode" if settings.mode_guessed else ""
-    title = (
-        f"{report.server or report.source} at {format_time(settings.now)}: worker in mode {settings.mode.value}{guess}"
-        f"; in-tree controller {settings.in_tree.value}"
-    )
+    worker = f"worker in mode {settings.mode.value}" if settings.worker else "no eviction worker is known"
+    if settings.worker and not settings.mode_said:
+        worker += ", by the conditions of rules"
+    where = report.server or report.source
+    title = f"{where} at {format_time(settings.now)}: {worker}; in-tree controller {settings.in_tree.value}"
     pause = settings.policy.pause
     if pause is not None and settings.now < pause.until:
         title += f"; paused until {format_time(pause.until)}{f': {pause.why}' if pause.why else ''}"
@@ -127,9 +130,21 @@ def _pods(report: StatusReport, *, limit: int, width: int | None, color: bool) -
         headers.insert(1, "TAINTED BY")
         for cells, each in zip(rows, shown, strict=True):
             cells.insert(1, _tainted_by(each))
+    _fit(headers, rows, width, ("NODE", "SINCE", "DUE"))
     yield from table(rows, headers=headers, width=width, color=color)
     if len(pods) > len(shown):
         yield f"and {len(pods) - len(shown)} more; --limit 0 shows all"
+
+
+def _fit(headers: list[str], rows: list[list[str]], width: int | None, spared: Iterable[str]) -> None:
+    """Drops columns in turn until there is room for the last one on a terminal of this width."""
+    for name in spared:
+        widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
+        if width is None or sum(widths[:-1]) + 3 * len(widths) + min(widths[-1], _LAST_LEAST) <= width:
+            return
+        at = headers.index(name)
+        for cells in (headers, *rows):
+            del cells[at]
 
 
 def _pod_row(status: PodStatus, now: datetime) -> list[str]:

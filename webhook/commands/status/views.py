@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from webhook.policy.model import Policy
 
 _OBSERVED: Final = WaitsFor(WaitKind.OBSERVE, "nothing: the worker evicts no pod in mode observe")
+_NO_WORKER: Final = WaitsFor(WaitKind.OBSERVE, "nothing: no eviction worker is known")
 _THEIRS: Final = WaitsFor(WaitKind.IN_TREE, "the in-tree controller")
 _UNANNOUNCED: Final = WaitsFor(
     WaitKind.ANNOUNCEMENT, "the worker, which has not written the condition of the rule yet: is it running?"
@@ -55,13 +56,16 @@ _UNANNOUNCED: Final = WaitsFor(
 
 @dataclass(frozen=True, slots=True)
 class StatusSettings:
-    """How the cluster evicts, by flags, policy or guess."""
+    """How the cluster evicts."""
 
     policy: Policy
     mode: Mode
     in_tree: InTree
     now: datetime
-    mode_guessed: bool = False
+    mode_said: bool = True
+    """Whether a flag or the worker's Lease says the mode; else the conditions on rules show it."""
+    worker: bool = True
+    """Whether there is a worker, as far as Lease and conditions show."""
 
 
 def in_tree_of(policy: Policy) -> InTree:
@@ -69,11 +73,13 @@ def in_tree_of(policy: Policy) -> InTree:
     return InTree.ABSENT if policy.in_tree_evictor is InTreeEvictor.ABSENT else InTree.ACTIVE
 
 
-def guessed_mode(rules: Iterable[DeviceTaintRule], in_tree: InTree) -> Mode:
-    """The worker's mode by the conditions that it has written: observe if they say so, or if there are none."""
+def mode_by_conditions(rules: Iterable[DeviceTaintRule], in_tree: InTree) -> Mode | None:
+    """The worker's mode by the conditions that it has written, for where no Lease says it; None if there are none."""
     known = [condition_of(rule.conditions, EVICTION) for rule in rules]
     reasons = {condition.reason for condition in known if condition is not None}
-    if not reasons or ConditionReason.OBSERVE_ONLY in reasons:
+    if not reasons:
+        return None
+    if ConditionReason.OBSERVE_ONLY in reasons:
         return Mode.OBSERVE
     return Mode.REPLACEMENT if in_tree is InTree.ABSENT else Mode.DELEGATED
 
@@ -119,7 +125,7 @@ class EvictionView:
         now, rules = settings.now, objects.inventory.rules.values()
         self._unannounced = {
             rule.meta.uid
-            for rule in rules
+            for rule in (rules if self.acts else ())
             if rule.taint.effect != rule.effective_effect and not announced_at(rule.conditions, rule.generation)
         }
         """Rules with `/evict` of which the worker first has to write its own condition."""
@@ -265,7 +271,7 @@ class EvictionView:
                 PodState.HELD, WaitsFor(WaitKind.HOLD, f"hold: {text}" if text else "a hold without a text")
             )
         if not self.acts:
-            return DueState(PodState.DUE, _OBSERVED)
+            return DueState(PodState.DUE, _OBSERVED if self._settings.worker else _NO_WORKER)
         pause = self._settings.policy.pause
         if pause is not None and self._settings.now < pause.until:
             why = f": {pause.why}" if pause.why else ""

@@ -126,3 +126,64 @@ def test_an_update_is_judged_by_what_it_changes(run: CheckRunner) -> None:
 @pytest.mark.parametrize("request_", [make_request(), make_request(count=2), make_request(allocationMode="All")])
 def test_a_good_request_stays_good(request_: Any, run: CheckRunner) -> None:
     assert run(claim=make_claim(requests=[request_]))[0] == 0
+
+
+PAST = "2020-01-01T00:00:00Z"
+
+
+def _rule(
+    effect: str = "NoExecute", annotations: dict[str, str] | None = None, added: str = "", **spec: Any
+) -> dict[str, Any]:
+    taint = {"key": "gpu.example.com/broken", "effect": effect} | ({"timeAdded": added} if added else {})
+    metadata = {"name": "r", "annotations": annotations or {}}
+    spec = {"deviceSelector": {"driver": "gpu.example.com"}} | spec
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": metadata,
+        "spec": {**{name: value for name, value in spec.items() if value is not None}, "taint": taint},
+    }
+
+
+@pytest.mark.parametrize(
+    ("rule", "policy", "errors"),
+    [
+        pytest.param(_rule(deviceSelector={}), "", ["spec.deviceSelector"], id="empty"),
+        pytest.param(_rule("NoSchedule", deviceSelector={}), "", ["spec.deviceSelector"], id="empty, NoSchedule"),
+        pytest.param(_rule(deviceSelector=None), "", ["spec.deviceSelector"], id="missing"),
+        pytest.param(_rule("None", deviceSelector={}), "", [], id="that does nothing"),
+        pytest.param(_rule("NoSchedule", {"devicetaint.io/evict": "true"}, PAST), "", [], id="past, and renewed"),
+        pytest.param(_rule(added=PAST), "", ["spec.deviceSelector"], id="past"),
+        pytest.param(_rule("NoSchedule", added=PAST), "", [], id="past, and evicts no pod"),
+        pytest.param(_rule(), "", [], id="of which the cluster knows more"),
+        pytest.param(
+            _rule(annotations={"devicetaint.io/expires-at": PAST}),
+            "",
+            ["metadata.annotations[devicetaint.io/expires-at]"],
+            id="expired",
+        ),
+        pytest.param(_rule(deviceSelector={}), "mode: warn", [], id="empty, and the policy warns"),
+        pytest.param(_rule(deviceSelector={}), "mode: off", [], id="empty, and the policy is off"),
+        pytest.param(
+            _rule(deviceSelector={}), "impact: {breakGlassGroups: [ops]}", [], id="empty, by a member of break-glass"
+        ),
+    ],
+)
+def test_what_the_webhook_refuses_whatever_a_cluster_holds_is_an_error(
+    run: CheckRunner, rule: dict[str, Any], policy: str, errors: list[str]
+) -> None:
+    """M1: what has to be confirmed, and carries no text."""
+    flags = []
+    if policy:
+        head = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
+        (run.folder / "policy.yaml").write_text(f"{head}{policy}\n")
+        flags = ["--policy=policy.yaml", "--user=dana", "--group=ops"]
+    code, output = run("-o", "json", *flags, rule=rule)
+    assert [field for severity, field, _ in findings(output) if severity == "error"] == errors
+    assert code == (1 if errors else 0)
+
+
+def test_rule_that_did_no_less_before_is_no_error(run: CheckRunner) -> None:
+    """M1: the webhook does not judge it again."""
+    assert run("-o", "json", rule=_rule(deviceSelector={}), old=_rule(added=PAST, deviceSelector={}))[0] == 0
+    assert run("-o", "json", rule=_rule(deviceSelector={}), old=_rule(added=PAST))[0] == 1

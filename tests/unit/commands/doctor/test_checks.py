@@ -201,6 +201,8 @@ def test_versions_are_registered_that_are_served() -> None:
         "devicetaintrules.resource.k8s.io is served in v3, but registered for v1, v1beta2: it is not reviewed",
     )
     assert said(*versions_check({}, [make_entry()]))[0] == "warn"
+    [none] = versions_check({}, [])
+    assert none.message.startswith("not checked")
 
 
 # --- clocks -------------------------------------------------------------------------------------

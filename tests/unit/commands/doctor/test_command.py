@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 import yaml
@@ -14,16 +16,20 @@ from webhook.admission.chain import validate
 from webhook.admission.context import AdmissionContext
 from webhook.admission.review import decode_review
 from webhook.api.meta import SERVED_VERSIONS, format_time
-from webhook.api.names import PROGRAM, WORKER
+from webhook.api.names import PATCH_ACCOUNT, PROGRAM, WORKER
+from webhook.cluster.client.errors import ClusterError
 from webhook.commands.doctor import command as doctor
 from webhook.commands.doctor import run as printing
 from webhook.commands.doctor.access import RIGHTS, Right
 from webhook.commands.doctor.checks import AHEAD_CODE, PROBE_CODE, Check, Status
+from webhook.commands.doctor.probe_cluster import wait_answered
 from webhook.commands.doctor.probes import address_of, forged_template, policy_probe, probe, with_time
 from webhook.config.namespace import policy_config_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from webhook.commands.doctor.probe_cluster import Doctor
 
 MANIFESTS: Final = Path(__file__).parents[4] / "manifests"
 CERTS: Final = Path(__file__).parents[4] / "certs"
@@ -120,6 +126,28 @@ def test_addresses() -> None:
     assert address_of({"url": "https://127.0.0.1:9443/validate"}) == ("127.0.0.1", 9443, "127.0.0.1")
 
 
+class Waiting:
+    """A doctor with these reasons in turn, and then none."""
+
+    def __init__(self, *reasons: str | ClusterError) -> None:
+        self._reasons = [*reasons]
+
+    async def unanswered(self) -> str:
+        reason = self._reasons.pop(0) if self._reasons else ""
+        if isinstance(reason, ClusterError):
+            raise reason
+        return reason
+
+
+def test_waiting_tells_each_new_reason_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M5: five silent minutes look like a program that hangs."""
+    monkeypatch.setattr("webhook.commands.doctor.probe_cluster._POLL_SECONDS", 0.0)
+    told: list[str] = []
+    waiting = cast("Doctor", Waiting(ClusterError("no answer"), "a", "a", "b"))
+    assert asyncio.run(wait_answered(waiting, 60.0, time.monotonic, told.append))
+    assert told == ["waiting: no answer", "waiting: a", "waiting: b"]
+
+
 # --- rights -------------------------------------------------------------------------------------
 
 
@@ -142,6 +170,7 @@ def test_the_rights_asked_for_are_those_that_the_manifests_grant() -> None:
         *_granted([MANIFESTS / "base/access.yaml"], PROGRAM),
         *_granted([CERTS / "self-managed/access.yaml"], PROGRAM, self_managed=True),
         *_granted([MANIFESTS / "components/evict/access.yaml"], WORKER),
+        *_granted([MANIFESTS / "components/patch-controller/access.yaml"], PATCH_ACCOUNT),
     }
     assert set(RIGHTS) == granted
     assert len(RIGHTS) == len(granted)

@@ -193,6 +193,15 @@ def test_rules_without_devices_or_with_more_than_names_are_notes(verb: VerbRunne
     ]
 
 
+def test_many_rules_without_devices_are_one_note(verb: VerbRunner, rule_server: RuleServer) -> None:
+    """M12: retired nodes leave them behind."""
+    rules = [rule_on(f"r{number}", selector={"driver": DRIVER, "pool": "gone"}) for number in range(7)]
+    rule_server.keep(*rules)
+    assert verb("list", "--no-headers")[2].splitlines() == [
+        "note: 7 rules select no published device: r0, r1, r2 and 4 more"
+    ]
+
+
 def test_old_condition_says_nothing(verb: VerbRunner, rule_server: RuleServer) -> None:
     rule_server.keep({**EVICTING, "metadata": {**EVICTING["metadata"], "generation": 2}})
     assert verb.output("list", f"{DRIVER}/node-0", "-o", "wide", "--no-headers").split()[-3] == "<none>"

@@ -342,3 +342,12 @@ def test_files_that_cannot_be_read_give_two(run_preview: PreviewRunner) -> None:
 def test_wrong_usage_gives_two(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert preview.run(words) == 2
     assert message in capsys.readouterr().err
+
+
+def test_dump_without_slices_does_not_say_what_is_published(run_preview: PreviewRunner) -> None:
+    """M8: whether the selector matches a device is not known."""
+    asked = rule(selector={"pool": "node-9"})
+    assert "[DT201]" in run_preview(asked)[1]
+    found = run_preview(asked, dump=[*CLAIMS, *PODS])[1]
+    assert "[DT201]" not in found
+    assert "published devices are unknown" in found

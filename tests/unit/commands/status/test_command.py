@@ -16,14 +16,16 @@ from tests.builders import DRIVER, EARLIER_TEXT, KEY, NOW_TEXT, make_device, mak
 from tests.unit.commands.preview_runner import HEADER
 from tests.unit.commands.status_runner import BUDGET, CLUSTER, NAMESPACE, RULE, SINCE
 from webhook.commands.status import command as status
-from webhook.commands.status.text import span
+from webhook.commands.status.command import command_line
+from webhook.commands.status.inputs import look
+from webhook.commands.status.text import as_text, span
 
 if TYPE_CHECKING:
     from tests.unit.commands.status_runner import StatusRunner
 
 ROOT = Path(__file__).parents[4]
 TABLE = """\
-dump at 2026-06-01T12:00:00Z: worker in mode delegated, a guess: see --mode; in-tree controller active
+dump at 2026-06-01T12:00:00Z: worker in mode delegated, by the conditions of rules; in-tree controller active
 
 NAME                       WORKER SAYS      EVICTED   PODS                                                            NEXT DUE   DEVICES          BY        TAINT
 firmware                   Blocked for 5m   2 of 8    1 not due, 2 due, 1 held, 1 blocked, 1 limited, 1 terminating   in 55m     8, 7 allocated   worker    gpu.example.com/unhealthy:NoSchedule, evict
@@ -104,6 +106,44 @@ def test_title_names_pause_and_breaker(run_status: StatusRunner) -> None:
         "breakersTripped": [DRIVER],
     }
     assert run_status.values("--mode", "observe", **TRIPPED)["worker"]["breakersTripped"] == []
+
+
+LEASE: dict[str, Any] = {
+    "apiVersion": "coordination.k8s.io/v1",
+    "kind": "Lease",
+    "metadata": {
+        "name": "device-taint-webhook-evict",
+        "namespace": "device-taint-webhook",
+        "annotations": {"devicetaint.io/mode": "observe", "devicetaint.io/in-tree": "absent"},
+    },
+}
+
+
+def test_lease_of_the_worker_says_its_mode_and_what_it_found(run_status: StatusRunner) -> None:
+    """M2, M3: the conditions on rules are those of a worker in another mode."""
+    title = run_status(dump=[*CLUSTER, LEASE])[1].splitlines()[0]
+    assert title.endswith("worker in mode observe; in-tree controller absent")
+    other = {**LEASE, "metadata": {**LEASE["metadata"], "name": "another"}}
+    assert run_status(dump=[*CLUSTER, other])[1].splitlines()[0] == TABLE.splitlines()[0]
+    worker = run_status.values("--mode", "delegated", dump=[*CLUSTER, LEASE])["worker"]
+    assert (worker["mode"], worker["inTree"]) == ("delegated", "absent")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_narrow_terminal_shows_what_pods_wait_for(run_status: StatusRunner, width: int) -> None:
+    """M11: `--watch` cuts lines that are longer."""
+    run_status()
+    words = ["--dump", "dump.yaml", "--time", NOW_TEXT, "--pods"]
+    lines = as_text(look(command_line().parse_args(words)), limit=0, width=width).splitlines()
+    [header] = [line for line in lines if line.startswith("POD ")]
+    assert "WAITS FOR" in header[:width]
+    assert [line for line in lines[lines.index(header) + 1 :] if len(line) > width] == []
+
+
+def test_without_a_lease_and_conditions_no_worker_is_known(run_status: StatusRunner) -> None:
+    """M3: in which mode one would run is not guessed."""
+    plain = [each for each in CLUSTER if each["kind"] != "DeviceTaintRule"]
+    assert "no eviction worker is known; in-tree" in run_status(dump=plain)[1].splitlines()[0]
 
 
 def test_flags_win_over_guess_and_policy(run_status: StatusRunner) -> None:

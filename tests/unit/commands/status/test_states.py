@@ -21,7 +21,7 @@ from webhook.api.selectors import LabelRequirement, LabelSelector
 from webhook.commands.status.objects import HeldNamespace, StatusObjects
 from webhook.commands.status.report import lines_of
 from webhook.commands.status.states import PodState, WaitKind
-from webhook.commands.status.views import StatusSettings, guessed_mode
+from webhook.commands.status.views import StatusSettings, mode_by_conditions
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import InTree, Mode
 from webhook.inventory.matching import Evictor
@@ -318,8 +318,8 @@ def test_rule_with_evict_waits_for_the_workers_condition() -> None:
 @pytest.mark.parametrize(
     ("rules", "in_tree", "mode"),
     [
-        ([], InTree.ACTIVE, Mode.OBSERVE),
-        ([rule()], InTree.ABSENT, Mode.OBSERVE),
+        ([], InTree.ACTIVE, None),
+        ([rule()], InTree.ABSENT, None),
         ([rule(conditions=(condition("Evicting"),))], InTree.ACTIVE, Mode.DELEGATED),
         ([rule(conditions=(condition("Completed"),))], InTree.ABSENT, Mode.REPLACEMENT),
         (
@@ -329,8 +329,8 @@ def test_rule_with_evict_waits_for_the_workers_condition() -> None:
         ),
     ],
 )
-def test_mode_is_guessed_from_conditions(rules: list[DeviceTaintRule], in_tree: InTree, mode: Mode) -> None:
-    assert guessed_mode(rules, in_tree) is mode
+def test_mode_is_shown_by_conditions(rules: list[DeviceTaintRule], in_tree: InTree, mode: Mode | None) -> None:
+    assert mode_by_conditions(rules, in_tree) is mode
 
 
 # --- lines --------------------------------------------------------------------------------------

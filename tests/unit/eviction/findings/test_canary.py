@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
-from tests.unit.cluster.peer import Answer, Peer, Reply, Request, run, status
+from tests.unit.cluster.peer import Answer, Peer, Reply, Request, run, status, until
 from webhook.api.meta import GROUP
 from webhook.cluster.cache.discovery import ServedCollection
-from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.config.evict import parse_evict
 from webhook.daemons.evict import Worker
@@ -17,6 +19,8 @@ from webhook.eviction.modes import InTree
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from webhook.cluster.client.throttled import ThrottledCluster
 
 LEFT_OVER = f"{CANARY}-killed"
 
@@ -43,23 +47,53 @@ def test_canary_of_a_process_that_was_killed_is_deleted() -> None:
     run(test())
 
 
-def test_canary_that_a_webhook_refuses_does_not_end_mode_delegated(tmp_path: Path) -> None:
-    """L5: mode delegated goes on without the answer when an admission policy refuses the canary."""
+SERVED = Answer({"resources": [{"name": "devicetaintrules"}]})
+UNANSWERED = Answer(status(500, 'failed calling webhook "x.example.com": connection refused'), 500)
+
+
+def worker_of(folder: Path, cluster: ThrottledCluster, mode: str) -> Worker:
+    worker = Worker(parse_evict("evict", [f"--kubeconfig={folder / 'kubeconfig'}", f"--mode={mode}"], {}))
+    worker._cluster = cluster
+    worker._rules = ServedCollection(cluster, GROUP, ("v1",), "devicetaintrules")
+    return worker
+
+
+@pytest.mark.parametrize(
+    "answer", [Answer(status(403, 'admission webhook "x.example.com" denied the request: no owner'), 403), UNANSWERED]
+)
+def test_canary_that_a_webhook_keeps_away_does_not_end_mode_delegated(tmp_path: Path, answer: Answer) -> None:
+    """L5, H1: mode delegated goes on without the answer when admission refuses the canary or does not answer."""
 
     async def test() -> None:
-        worker = Worker(parse_evict("evict", [f"--kubeconfig={tmp_path / 'kubeconfig'}", "--mode=delegated"], {}))
-        refusal = 'admission webhook "x.example.com" denied the request: no rule without an owner'
-        problem: ClusterError | None = None
         async with Peer() as peer, acting_cluster(peer) as cluster:
-            served = Answer({"resources": [{"name": "devicetaintrules"}]})
-            peer.otherwise = lambda request: served if request.method == "GET" else Answer(status(403, refusal), 403)
-            worker._cluster = cluster
-            worker._rules = ServedCollection(cluster, GROUP, ("v1",), "devicetaintrules")
-            try:
-                await worker._find_in_tree()
-            except ClusterError as error:
-                problem = error
-        assert problem is None
-        assert worker._in_tree is InTree.UNKNOWN
+            worker = worker_of(tmp_path, cluster, "delegated")
+            peer.otherwise = lambda request: SERVED if request.method == "GET" else answer
+            await worker._find_in_tree()
+            assert worker._in_tree is InTree.UNKNOWN
+            assert worker._in_tree_problem is None
+
+    run(test())
+
+
+def test_replacement_is_not_ready_while_a_webhook_does_not_answer_and_then_starts(tmp_path: Path) -> None:
+    """H1: it has to know, so it asks again, and says why it waits."""
+
+    async def test() -> None:
+        async with Peer() as peer, acting_cluster(peer) as cluster:
+            worker, down = worker_of(tmp_path, cluster, "replacement"), True
+            created = Answer({"resources": SERVED.body["resources"], "metadata": {"name": "canary"}})
+
+            def answer(request: Request) -> Reply:
+                return UNANSWERED if request.method == "POST" and down else created
+
+            peer.otherwise = answer
+            looking = asyncio.create_task(worker._find_in_tree())
+            await until(lambda: worker._in_tree_problem is not None, "it waits")
+            assert "failed calling webhook" in str(worker._in_tree_problem)
+            down = False
+            async with asyncio.timeout(30):
+                await looking
+            assert worker._in_tree is InTree.ABSENT
+            assert worker._in_tree_problem is None
 
     run(test())
