@@ -5,12 +5,17 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.admission.closed_devices import closed_together, closed_together_with_recent
 from webhook.admission.confirmation import NOTHING, ImpactToConfirm, Numbers
 from webhook.admission.decision import Assumed
 from webhook.admission.impact_text import first_names, on_missing_selector
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.recent_impact import hit_with_recent, limits_in_numbers, yet_to_begin
+from webhook.admission.recent_impact import (
+    closed_together,
+    closed_together_with_recent,
+    hit_with_recent,
+    limits_in_numbers,
+    yet_to_begin,
+)
 from webhook.api.counts import counted
 from webhook.api.meta import format_time
 from webhook.api.rules import counted_pods
@@ -29,8 +34,8 @@ from webhook.policy.ports import Requester
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from webhook.admission.closed_devices import ClosedDevices
     from webhook.admission.context import AdmissionContext
+    from webhook.admission.recent_impact import ClosedDevices
     from webhook.admission.review import AdmissionRequest
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceSelector, DeviceTaintRule

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.admission.closed_devices import closed_together, closed_together_with_recent
 from webhook.admission.over_limit import LimitCheck, LimitReason, done_for
+from webhook.admission.recent_impact import closed_together, closed_together_with_recent
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.fates import DeviceNames
@@ -27,9 +27,9 @@ from webhook.policy.model import Action, InTreeEvictor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from webhook.admission.closed_devices import ClosedDevices
     from webhook.admission.confirmation import ImpactToConfirm
     from webhook.admission.context import AdmissionContext
+    from webhook.admission.recent_impact import ClosedDevices
     from webhook.admission.review import AdmissionRequest
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceTaintRule
