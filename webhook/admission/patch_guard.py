@@ -26,8 +26,7 @@ from webhook.admission.guard import (
 )
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.over_limit import breaks_glass, done_for, usual_rates
-from webhook.admission.patch_limits import PatchCheck, all_may_soften
+from webhook.admission.over_limit import PatchCheck, all_may_soften, breaks_glass, done_for, usual_rates
 from webhook.admission.window_figures import window_figures
 from webhook.api.patches import SOFTENED_KEYS
 from webhook.api.rules import CONFIRM_IMPACT
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.confirmation import ImpactToConfirm
     from webhook.admission.context import AdmissionContext
-    from webhook.admission.patch_limits import PartReason
+    from webhook.admission.over_limit import PartReason
     from webhook.admission.review import AdmissionRequest
     from webhook.api.field import Finding
     from webhook.api.patches import ResourceSlicePatch

@@ -16,9 +16,8 @@ from webhook.admission.carried_text import CarriedText
 from webhook.admission.decision import Assumed
 from webhook.admission.defaulting import BACKDATED, edits_for, rule_time
 from webhook.admission.impact_text import annotation_of
-from webhook.admission.over_limit import LimitCheck, all_soften, breaks_glass, usual_rates
+from webhook.admission.over_limit import LimitCheck, PatchCheck, all_may_soften, all_soften, breaks_glass, usual_rates
 from webhook.admission.patch_guard import PATCH_TAINTS, PatchAddition
-from webhook.admission.patch_limits import PatchCheck, all_may_soften
 from webhook.api.field import Finding, Severity, forbidden
 from webhook.api.meta import format_time
 from webhook.api.patches import SOFTENED_KEYS
