@@ -6,6 +6,7 @@ with a text, or waived for members of a break-glass group; both are recorded in 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
@@ -14,20 +15,24 @@ from webhook.admission.carried_text import CarriedText
 from webhook.admission.decision import BREAK_GLASS
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.over_limit import LimitCheck, all_soften, breaks_glass, usual_rates
-from webhook.admission.window_figures import window_figures
+from webhook.api.claims import allocated_classes
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, EXPIRES_AT, NOT_BEFORE, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.hardware import NO_SIBLINGS, siblings_of_rule, written_for_hardware
 from webhook.inventory.impact import Impact
+from webhook.inventory.matching import Evictor
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, only_less, skips_a_step
+from webhook.inventory.steps import in_steps
 from webhook.policy.model import PolicyMode
+from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
+from webhook.policy.window_fit import Leaving, fit_texts, has_windows
 from webhook.validation.meta import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     from webhook.admission.confirmation import ImpactToConfirm
     from webhook.admission.context import AdmissionContext
@@ -35,7 +40,9 @@ if TYPE_CHECKING:
     from webhook.admission.over_limit import LimitReason
     from webhook.admission.review import AdmissionRequest
     from webhook.inventory.hardware import Siblings
+    from webhook.inventory.impact import Taint
     from webhook.inventory.state import Inventory
+    from webhook.inventory.steps import Check
     from webhook.policy.model import ImpactSettings
 
 GUARD: Final = "impact"
@@ -310,3 +317,34 @@ def deny(path: Path, text: str) -> Finding:
 def warn(path: Path, text: str) -> Finding:
     """A warning of the guard."""
     return Finding(Severity.WARN, forbidden(path, text), rule=GUARD)
+
+
+# --- windows of the policy ------------------------------------------------------------------------
+
+
+def window_figures(
+    impact: Impact, taint: Taint, inventory: Inventory, context: AdmissionContext, check: Check
+) -> Iterator[str]:
+    """Which pods wait for a window; nothing if our worker does not evict them."""
+    profiles = context.policy.eviction
+    if taint.evictor is not Evictor.OURS or not has_windows(profiles):
+        return
+    matcher, counts = ProfileMatcher(profiles), dict[int | None, Counter[int]]()
+    seconds = {uid: wave.seconds for wave in impact.waves for uid in wave.pods}
+    for uid, (namespace, classes) in in_steps(_facts_of(seconds, impact, inventory).items(), check):
+        position = matcher.profile_of(PodFacts(namespace, context.names.namespace(namespace), classes))
+        counts.setdefault(position, Counter())[seconds[uid]] += 1
+    pods = {position: dues for position, dues in counts.items() if position is not None}
+    yield from fit_texts(profiles, Leaving(pods, context.now), check)
+
+
+def _facts_of(pods: Container[str], impact: Impact, inventory: Inventory) -> Mapping[str, tuple[str, frozenset[str]]]:
+    """Namespace and known device classes of each pod that is evicted, by its uid."""
+    found: dict[str, tuple[str, frozenset[str]]] = {}
+    for key in impact.claims:
+        claim = inventory.claims[key]
+        for consumer in claim.reserved_for or ():
+            if consumer.uid in pods:
+                _, known = found.get(consumer.uid, ("", frozenset[str]()))
+                found[consumer.uid] = claim.meta.namespace, known | allocated_classes(claim)
+    return found

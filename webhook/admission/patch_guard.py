@@ -23,11 +23,11 @@ from webhook.admission.guard import (
     milder,
     warn,
     way_out,
+    window_figures,
 )
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.over_limit import PatchCheck, all_may_soften, breaks_glass, done_for, usual_rates
-from webhook.admission.window_figures import window_figures
 from webhook.api.patches import SOFTENED_KEYS
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.api.taints import NO_EXECUTE
