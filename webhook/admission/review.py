@@ -5,6 +5,7 @@ Source: admission.k8s.io/v1.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
@@ -19,7 +20,6 @@ from webhook.api.slice_text import SliceText
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
 
 API_VERSION: Final = "admission.k8s.io/v1"
 _ANONYMOUS: Final = "system:anonymous"
@@ -357,3 +357,29 @@ def _text(raw: dict[str, JSON], name: str, at: str, problems: list[str]) -> str:
     if value is not None:
         problems.append(f"{at}.{name}: Invalid value: must be a string")
     return ""
+
+
+# --- the beginning of one that is not read to the end ---------------------------------------------
+
+HEAD_BYTES: Final = 4096
+"""Enough for everything before the first name of a client's choosing."""
+# Nothing but text of the server's own stands before these fields, so what is found is not the client's.
+_UID: Final = re.compile(
+    rb'\s*\{(?:\s*"(?:kind|apiVersion)"\s*:\s*"[^"\\]*"\s*,){0,2}\s*"request"\s*:\s*\{\s*"uid"\s*:\s*"([0-9A-Za-z-]{1,128})"'
+)
+_KIND: Final = rb'\s*,\s*"kind"\s*:\s*\{[^{}]*\}'
+_RESOURCE: Final = re.compile(
+    _KIND + rb'\s*,\s*"resource"\s*:\s*\{\s*"group"\s*:\s*"([^"\\]*)"\s*,\s*"version"\s*:\s*"([^"\\]*)"\s*,'
+    rb'\s*"resource"\s*:\s*"([^"\\]*)"\s*\}'
+)
+
+
+def request_in(head: bytes) -> AdmissionRequest | None:
+    """The request that begins so, without its objects and operation; None where its uid does not come first."""
+    head = head[:HEAD_BYTES]
+    uid = _UID.match(head)
+    if uid is None:
+        return None
+    resource = _RESOURCE.match(head, uid.end())
+    names = ("", "", "") if resource is None else tuple(part.decode(errors="replace") for part in resource.groups())
+    return AdmissionRequest(uid[1].decode(), "", GroupVersionResource(*names))

@@ -17,15 +17,16 @@ from webhook.admission.chain import mutate, policy_part, validate
 from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.admission.context import AdmissionContext, Budget, OutOfTime, OutOfTurn
 from webhook.admission.decision import ALLOWED, BREAK_GLASS
-from webhook.admission.heads import HEAD_BYTES, request_in
 from webhook.admission.response import encode_failure, encode_response, encode_unchanged
 from webhook.admission.review import (
+    HEAD_BYTES,
     AdmissionRequest,
     BadReview,
     TooManyValues,
     decode_review,
     decode_slice_review,
     decode_well_formed,
+    request_in,
 )
 from webhook.api.field import Severity
 from webhook.server.bodies import Bodies
