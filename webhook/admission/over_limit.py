@@ -25,8 +25,7 @@ from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gang_impact import with_companions, with_gangs
 from webhook.inventory.hardware import selectors_in_scope, siblings_of_rule
-from webhook.inventory.impact import Taint, impact_of
-from webhook.inventory.joint_impact import joint_impact
+from webhook.inventory.impact import Taint, impact_of, joint_impact
 from webhook.inventory.matching import Evictor
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide, skips_a_step
 from webhook.inventory.steps import in_steps

@@ -1,6 +1,6 @@
 """The impact of all recent taints together: many small rules must not do what one large rule may not.
 
-Pods, claims and namespaces count where a taint began to evict. `closed_devices` counts devices, where a taint began to
+Pods, claims and namespaces count where a taint began to evict. Devices count where a taint began to
 act at all.
 """
 
