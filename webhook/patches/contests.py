@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
-from webhook.patches.fleet import NO_DEVICES
+from webhook.patches.filter_match import NO_DEVICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

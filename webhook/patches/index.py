@@ -22,8 +22,7 @@ from webhook.inventory.pools import Pool, Pools
 from webhook.inventory.published import published_by_slice
 from webhook.patches.contests import Contests, origins_of
 from webhook.patches.faults import FaultTally
-from webhook.patches.filter_match import FilterMatch
-from webhook.patches.fleet import NO_DEVICES, Fleet
+from webhook.patches.filter_match import NO_DEVICES, FilterMatch, Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

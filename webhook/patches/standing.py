@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from webhook.inventory.covering import each_of
 from webhook.inventory.expansion import rules_of_taint
 from webhook.inventory.patching import Origin, taints_of_patch
-from webhook.patches.fleet import NO_DEVICES
+from webhook.patches.filter_match import NO_DEVICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

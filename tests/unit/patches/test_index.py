@@ -19,8 +19,7 @@ from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotati
 from webhook.inventory.pools import Pool
 from webhook.inventory.published import published_devices
 from webhook.patches.faults import FaultTally
-from webhook.patches.filter_match import FilterMatch
-from webhook.patches.fleet import Fleet
+from webhook.patches.filter_match import FilterMatch, Fleet
 from webhook.patches.index import PatchIndex
 from webhook.patches.standing import Standing, standing_of
 
