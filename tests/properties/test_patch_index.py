@@ -16,7 +16,7 @@ from webhook.inventory.expansion import expansion
 from webhook.inventory.patching import effective_devices
 from webhook.inventory.pools import Pools
 from webhook.patches.index import PatchIndex
-from webhook.patches.standing import standing_of
+from webhook.patches.status import standing_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.slices import ResourceSlice
     from webhook.cluster.patch_writer import WriteAnswer
-    from webhook.patches.standing import Standing
+    from webhook.patches.status import Standing
     from webhook.patches.stored import PatchStatus, RuleOwner, StoredPatch
     from webhook.patches.writes import RuleApply
     from webhook.telemetry.patches import PatchMetrics

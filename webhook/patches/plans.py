@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.api.rules import PATCH_LABEL
 from webhook.patches.siblings import sibling_rules
-from webhook.patches.standing import Standing, standing_of
+from webhook.patches.status import Standing, standing_of
 from webhook.patches.stored import PATCH_KIND, RuleOwner, StoredPatch, StoredRule
 from webhook.patches.writes import RuleWrites, kept_over_ceiling, writes_for
 

@@ -21,7 +21,7 @@ from webhook.inventory.published import published_devices
 from webhook.patches.faults import FaultTally
 from webhook.patches.filter_match import FilterMatch, Fleet
 from webhook.patches.index import PatchIndex
-from webhook.patches.standing import Standing, standing_of
+from webhook.patches.status import Standing, standing_of
 
 TAINT: Final = DeviceTaint("k", "", "NoSchedule", CREATED)
 OTHER: Final = DeviceTaint("l", "", "NoSchedule", CREATED)
