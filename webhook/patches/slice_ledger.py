@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.inventory.slice_patches import SlicePatches
-from webhook.patches.applied import PatchInSlices
+from webhook.patches.status import PatchInSlices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -19,8 +19,7 @@ from webhook.api.taints import DeviceTaint
 from webhook.cluster.patch_writer import WriteAnswer
 from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.inventory.expansion import rule_name
-from webhook.patches.applied import AppliedAttributes
-from webhook.patches.status import REASONS
+from webhook.patches.status import REASONS, AppliedAttributes
 from webhook.patches.stored import StoredPatch, StoredRule
 from webhook.telemetry.patches import PatchMetrics
 
