@@ -16,8 +16,15 @@ from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, is_admission_refusal
 from webhook.cluster.client.rest import path_of
 from webhook.cluster.events import EventType, ObjectReference
-from webhook.patches.stored import PATCH_API_VERSION, PATCH_KIND, PATCH_VERSION, RULE_KIND, RuleOwner, StoredRule
-from webhook.patches.writes import own_annotations
+from webhook.patches.stored import (
+    PATCH_API_VERSION,
+    PATCH_KIND,
+    PATCH_VERSION,
+    RULE_KIND,
+    RuleOwner,
+    StoredRule,
+    own_annotations,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,8 +33,7 @@ if TYPE_CHECKING:
     from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.client.throttled import ThrottledCluster
     from webhook.cluster.events import EventWriter
-    from webhook.patches.stored import PatchStatus, StoredPatch
-    from webhook.patches.writes import RuleApply
+    from webhook.patches.stored import PatchStatus, RuleApply, StoredPatch
 
 _RULE: Final = msgspec.json.Decoder(OwnedRuleWire)
 _NOT_SET: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
     from webhook.cluster.patch_writer import WriteAnswer
     from webhook.patches.status import Standing
-    from webhook.patches.stored import PatchStatus, RuleOwner, StoredPatch
-    from webhook.patches.writes import RuleApply
+    from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner, StoredPatch
     from webhook.telemetry.patches import PatchMetrics
 
 log = logging.getLogger(__name__)

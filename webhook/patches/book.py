@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from webhook.api.rules import PATCH_LABEL
 from webhook.patches.siblings import has_hardware_scope, looks_at, sibling_rules
 from webhook.patches.status import Standing, standing_of
-from webhook.patches.stored import PATCH_KIND, RuleOwner, StoredPatch, StoredRule
-from webhook.patches.writes import RuleWrites, kept_over_ceiling, writes_for
+from webhook.patches.stored import (
+    PATCH_KIND,
+    RuleOwner,
+    RuleWrites,
+    StoredPatch,
+    StoredRule,
+    kept_over_ceiling,
+    writes_for,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

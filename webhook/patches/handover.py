@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import DeviceSelector
     from webhook.patches.index import PatchIndex
-    from webhook.patches.stored import StoredRule
-    from webhook.patches.writes import RuleApply
+    from webhook.patches.stored import RuleApply, StoredRule
 
 
 class _Missing(NamedTuple):

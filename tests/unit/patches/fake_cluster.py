@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.slices import ResourceSlice
-    from webhook.patches.stored import PatchStatus, RuleOwner
-    from webhook.patches.writes import RuleApply
+    from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner
 
 NOW: Final = datetime(2026, 7, 1, 12, 0, 0, 500_000, tzinfo=UTC)
 START: Final = NOW.replace(microsecond=0)
