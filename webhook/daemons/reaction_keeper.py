@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol
 
 from webhook.api.rules import REASONS
 from webhook.flowcontrol.backoff import Backoff
-from webhook.patches.reaction_outcomes import ABOVE_MAX_DEVICES, WITHIN_MAX_DEVICES
-from webhook.patches.reactions import react
+from webhook.patches.reactions import ABOVE_MAX_DEVICES, WITHIN_MAX_DEVICES, react
 from webhook.patches.refusals import WriteAttempts
 from webhook.patches.status import RULE_REFUSED
 
