@@ -12,8 +12,7 @@ from webhook.api.decode import Reader
 from webhook.api.meta import OWN_GROUP
 from webhook.api.patches import decode_patch
 from webhook.cluster.cache.discovery import ServedCollection
-from webhook.cluster.cache.freshness import doubt
-from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.settings import InventorySettings
 from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
 from webhook.inventory.filter_memo import FilterMemo

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from webhook.api.meta import OWN_GROUP
 from webhook.cluster.cache.discovery import ServedCollection
-from webhook.cluster.cache.freshness import doubt
 from webhook.cluster.cache.known_patches import PATCH_VERSIONS, BarePatchWire
-from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.settings import InventorySettings
 
 if TYPE_CHECKING:
