@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
@@ -10,7 +11,7 @@ import msgspec
 
 from webhook.api.meta import GROUP, OWN_GROUP, format_time
 from webhook.api.names import PATCHER
-from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL
+from webhook.api.rules import EVICT, HARDWARE_LABEL, PATCH_LABEL
 from webhook.cluster.cache.patches import PATCHES, OwnedRuleWire
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, is_admission_refusal
@@ -29,10 +30,12 @@ from webhook.patches.stored import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from webhook.api.meta import NamespacedName
     from webhook.api.rules import Condition
     from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.client.throttled import ThrottledCluster
     from webhook.cluster.events import EventWriter
+    from webhook.patches.reactions import ReactionWrite
     from webhook.patches.stored import PatchStatus, RuleApply, StoredPatch
 
 _RULE: Final = msgspec.json.Decoder(OwnedRuleWire)
@@ -204,4 +207,70 @@ def _condition(condition: Condition) -> dict[str, Any]:
         "message": condition.message,
         "observedGeneration": condition.observed_generation,
         "lastTransitionTime": format_time(condition.last_transition_time),
+    }
+
+
+# --- reactions of the policy ----------------------------------------------------------------------
+
+
+class ReactionWriter:
+    """Writes as the controller of patches does: same account, same field manager."""
+
+    def __init__(self, rules: PatchWriter, events: EventWriter, config_map: NamespacedName | None) -> None:
+        """`config_map` holds the policy; None: it is in a file, and there is nothing that Events could be about."""
+        self._rules = rules
+        self._events = events
+        self._config_map = config_map
+
+    async def write_reaction(self, write: ReactionWrite) -> WriteAnswer:
+        """Creates or changes the rule of a device."""
+        merge = write.surplus or write.foreign
+        make = _reaction_replacement if merge else _reaction_rule
+        return await self._rules.put_rule(write.rule.name, partial(make, write), merge=merge)
+
+    async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
+        """As `PatchWriter.delete_rule`."""
+        return await self._rules.delete_rule(stored)
+
+    async def report(self, reason: str, note: str, *, warns: bool) -> None:
+        """An Event about the ConfigMap; the EventWriter logs a failure."""
+        if self._config_map is None:
+            return
+        regarding = ObjectReference("v1", "ConfigMap", self._config_map.namespace, self._config_map.name)
+        event_type = EventType.WARNING if warns else EventType.NORMAL
+        await self._events.write(regarding, event_type, reason=reason, action="React", note=note)
+
+
+def _reaction_rule(write: ReactionWrite, version: str) -> dict[str, Any]:
+    """The rule as it is applied."""
+    rule, taint = write.rule, write.taint
+    assert taint.time_added is not None
+    selector = rule.selector
+    return {
+        "apiVersion": f"{GROUP}/{version}",
+        "kind": RULE_KIND,
+        "metadata": {"name": rule.name, "labels": dict(rule.labels), "annotations": dict(rule.annotations)},
+        "spec": {
+            "deviceSelector": {"driver": selector.driver, "pool": selector.pool, "device": selector.device},
+            "taint": {"key": taint.key, "effect": taint.effect, "timeAdded": format_time(taint.time_added)},
+        },
+    }
+
+
+def _reaction_replacement(write: ReactionWrite, version: str) -> dict[str, Any]:
+    """The rule as a merge patch, with null for what others may have added."""
+    rule = _reaction_rule(write, version)
+    metadata, spec = rule["metadata"], rule["spec"]
+    retired = {"deviceClassName": None, "selectors": None}
+    return {
+        "metadata": {
+            "labels": metadata["labels"],
+            "annotations": {**dict.fromkeys((EVICT, *write.retired)), **metadata["annotations"]},
+            "finalizers": None,
+            "ownerReferences": None,
+        },
+        "spec": {
+            "deviceSelector": {**retired, **spec["deviceSelector"]},
+            "taint": {"value": None, **spec["taint"]},
+        },
     }

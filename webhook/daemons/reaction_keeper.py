@@ -50,7 +50,7 @@ _OF_ONE_PLAN: Final = 4 * _AT_ONCE
 
 
 class WritesReactions(Protocol):
-    """The port to the cluster: `cluster.reaction_writer`."""
+    """The port to the cluster: `cluster.patch_writer`."""
 
     async def write_reaction(self, write: ReactionWrite) -> WriteAnswer:
         """Creates or changes a rule."""
