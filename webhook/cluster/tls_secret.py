@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from webhook.certificates.stores import StoredSecret, StoreError
+from webhook.certificates.stores import StoredBundles, StoredSecret, StoreError
 from webhook.cluster.client.answers import decode, objects
-from webhook.cluster.client.errors import ClusterError, Conflict
+from webhook.cluster.client.errors import ClusterError, Conflict, NotFound
 from webhook.cluster.client.rest import path_of
 
 if TYPE_CHECKING:
@@ -55,6 +55,73 @@ class SecretObject:
         try:
             await self._cluster.update(self._path, {**self._read, "metadata": metadata, "data": dict(data)})
         except Conflict:
+            return False
+        except ClusterError as error:
+            raise StoreError(str(error)) from error
+        return True
+
+
+VALIDATING: Final = "validatingwebhookconfigurations"
+MUTATING: Final = "mutatingwebhookconfigurations"
+_STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+
+
+class _ClientConfig(msgspec.Struct, rename="camel"):
+    ca_bundle: bytes | None = None
+
+
+class _Webhook(msgspec.Struct, rename="camel"):
+    name: str
+    client_config: _ClientConfig
+
+
+class _Configuration(msgspec.Struct):
+    metadata: _Meta
+    webhooks: list[_Webhook] | None = None
+
+
+_CONFIGURATION: Final = msgspec.json.Decoder(_Configuration)
+
+
+class WebhookConfiguration:
+    """One webhook configuration by name: a `BundleStore`. Raises StoreError."""
+
+    def __init__(self, cluster: Cluster, resource: str, name: str) -> None:
+        """`resource` is one of the two plurals above."""
+        self.name = f"{resource}/{name}"
+        self._cluster = cluster
+        self._path = path_of("admissionregistration.k8s.io", "v1", resource, name=name)
+        self._webhooks: tuple[str, ...] = ()
+
+    async def read(self) -> StoredBundles | None:
+        """The caBundles now; None if there is no such configuration."""
+        try:
+            answer = await self._cluster.get(self._path)
+            configuration = decode(_CONFIGURATION, answer)
+        except NotFound:
+            return None
+        except msgspec.DecodeError as error:
+            raise StoreError(f"GET {self._path}: the configuration cannot be read: {error}") from None
+        except ClusterError as error:
+            raise StoreError(str(error)) from error
+        webhooks = configuration.webhooks or []
+        self._webhooks = tuple(each.name for each in webhooks)
+        bundles = tuple(each.client_config.ca_bundle or b"" for each in webhooks)
+        return StoredBundles(bundles, configuration.metadata.resource_version)
+
+    async def write(self, bundle: bytes, version: str) -> bool:
+        """Sets the caBundle of each webhook last read; false, and nothing done, if anything changed since that version.
+
+        A strategic merge patch finds webhooks by name, and the version in it makes the server refuse it when another
+        one came first.
+        """
+        patch = {
+            "metadata": {"resourceVersion": version},
+            "webhooks": [{"name": name, "clientConfig": {"caBundle": bundle}} for name in self._webhooks],
+        }
+        try:
+            await self._cluster.patch(self._path, patch, content_type=_STRATEGIC_MERGE_PATCH)
+        except (Conflict, NotFound):
             return False
         except ClusterError as error:
             raise StoreError(str(error)) from error

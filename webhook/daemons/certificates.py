@@ -34,8 +34,12 @@ def certificate_source(
         return files
     # Here and not above: with files there may be no cluster, and its client brings its libraries.
     from webhook.certificates.self_managed import SelfManagedSource  # noqa: PLC0415
-    from webhook.cluster.ca_bundle import MUTATING, VALIDATING, WebhookConfiguration  # noqa: PLC0415
-    from webhook.cluster.tls_secret import SecretObject  # noqa: PLC0415
+    from webhook.cluster.tls_secret import (  # noqa: PLC0415
+        MUTATING,
+        VALIDATING,
+        SecretObject,  # noqa: PLC0415
+        WebhookConfiguration,
+    )
 
     assert cluster is not None, "flags exclude each other"
     configurations = (
