@@ -15,7 +15,7 @@ import msgspec
 from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.trust import trusting_context
 from webhook.cluster.client.answers import decode, objects
-from webhook.cluster.client.failures import reason_of_connecting
+from webhook.cluster.client.connections import reason_of_connecting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
