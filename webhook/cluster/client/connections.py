@@ -8,9 +8,17 @@ import errno
 import socket
 import ssl
 import weakref
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
+from aiohttp.payload import BytesPayload
+
+from webhook.cluster.client.errors import NotSent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiohttp.abc import AbstractStreamWriter
 
 _PROBES: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """A dead watch looks like an idle one, and what it has shown is acted on until a server that vanished is noticed:
@@ -112,3 +120,25 @@ def _certificate(error: Exception) -> str:
         return f"the server's certificate is not valid: {error.verify_message}"
     reason = error.reason if isinstance(error, ssl.SSLError) else None
     return f"no TLS: {(reason or str(error)).replace('_', ' ').lower()}"
+
+
+def always() -> bool:
+    """For requests that nothing can stop."""
+    return True
+
+
+class FencedBody(BytesPayload):
+    """The body of a request, with which aiohttp sends the headers."""
+
+    def __init__(self, data: bytes, permitted: Callable[[], bool], wanted: Callable[[], bool] = always) -> None:
+        super().__init__(data)
+        self._permitted = permitted
+        self._wanted = wanted
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Writes headers and body. Raises NotSent."""
+        if not self._permitted():
+            raise NotSent("not sent, because this process no longer holds the lease")
+        if not self._wanted():
+            raise NotSent("not sent, because it is not wanted any more")
+        await super().write_with_length(writer, content_length)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from webhook.api.names import WORKER
-from webhook.cluster.client.fence import always
+from webhook.cluster.client.connections import always
 from webhook.cluster.client.rest import Cluster
 
 if TYPE_CHECKING:
