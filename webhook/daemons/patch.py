@@ -27,8 +27,7 @@ from webhook.config.patch import PatchSettings, parse_patch
 from webhook.daemons.input_files import policy_faults_of
 from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.daemons.policy_loader import PolicyLoader
-from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts
-from webhook.daemons.reaction_policy import ReactionPolicy
+from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts, ReactionPolicy
 from webhook.daemons.slice_keeper import KeeperParts, SliceKeeper
 from webhook.daemons.wiring import cluster_credentials, policy_stages, read_policy
 from webhook.flowcontrol.clock import boottime_seconds
