@@ -172,7 +172,7 @@ def _inventory_stage(
     """The inventory. No stage waits for it: until it is complete, reviews that need it say so."""
     from webhook.cluster.cache.inventory import InventoryCache  # noqa: PLC0415 -- as above
     from webhook.cluster.settings import InventorySettings  # noqa: PLC0415
-    from webhook.server.rule_observer import RuleObserver  # noqa: PLC0415 -- nothing to watch without a cluster
+    from webhook.server.assumed_rules import RuleObserver  # noqa: PLC0415 -- nothing to watch without a cluster
 
     inventory = InventoryCache(
         cluster,
