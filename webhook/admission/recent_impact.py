@@ -1,7 +1,10 @@
 """The impact of all recent taints together: many small rules must not do what one large rule may not.
 
-Pods, claims and namespaces count where a taint began to evict. Devices count where a taint began to
-act at all.
+Pods, claims and namespaces count where a taint began to evict, devices where one began to act at all.
+
+A limit on devices that is a number is for the devices of all drivers together. One that is a share holds for each
+driver whose devices the rule closes, and is of that driver's own devices: the devices of a large driver must not make
+room for all devices of a small one.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ def totals(inventory: Inventory, check: Check = unchecked) -> Numbers:
 def limits_in_numbers(limits: ImpactLimits, inventory: Inventory, check: Check = unchecked) -> dict[str, int | None]:
     """The limits on claims, pods and namespaces in numbers; None is no limit. A share is of all there are.
 
-    Those on devices are in `closed_devices`.
+    Those on devices are in `closed_together`.
     """
     given = {name: getattr(limits, name) for name in Numbers._fields if name != "devices"}
     shared = any(isinstance(limit, Share) for limit in given.values())

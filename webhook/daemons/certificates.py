@@ -34,12 +34,7 @@ def certificate_source(
         return files
     # Here and not above: with files there may be no cluster, and its client brings its libraries.
     from webhook.certificates.self_managed import SelfManagedSource  # noqa: PLC0415
-    from webhook.cluster.tls_secret import (  # noqa: PLC0415
-        MUTATING,
-        VALIDATING,
-        SecretObject,  # noqa: PLC0415
-        WebhookConfiguration,
-    )
+    from webhook.cluster.certificate_objects import MUTATING, VALIDATING, SecretObject, WebhookConfiguration  # noqa: PLC0415
 
     assert cluster is not None, "flags exclude each other"
     configurations = (

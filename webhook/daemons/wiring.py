@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.config.namespace import own_namespace
 from webhook.daemons.policy_loader import PolicyLoader, no_event, remind, watch_file
 from webhook.runtime import Stage
+from webhook.server.assumed_rules import RuleObserver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -172,7 +173,6 @@ def _inventory_stage(
     """The inventory. No stage waits for it: until it is complete, reviews that need it say so."""
     from webhook.cluster.cache.inventory import InventoryCache  # noqa: PLC0415 -- as above
     from webhook.cluster.settings import InventorySettings  # noqa: PLC0415
-    from webhook.server.assumed_rules import RuleObserver  # noqa: PLC0415 -- nothing to watch without a cluster
 
     inventory = InventoryCache(
         cluster,

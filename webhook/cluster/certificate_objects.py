@@ -1,4 +1,8 @@
-"""The Secret of self-managed certificates. A write succeeds only if the Secret is unchanged since it was last read."""
+"""What `certificates` stores in a cluster: the Secret of self-managed certificates, and the caBundle of webhooks.
+
+A write of the Secret succeeds only if it is unchanged since it was last read. The caBundle is the CAs that API servers
+trust when they call us; other fields of a configuration are kept.
+"""
 
 from __future__ import annotations
 
