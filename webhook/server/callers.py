@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -33,3 +34,27 @@ def _names_in(certificate: Mapping[str, Any]) -> list[str]:
 def _refusal(found: list[str]) -> str:
     names = ", ".join(ascii(name[:_SHOWN_CHARACTERS]) for name in found[:_SHOWN_NAMES]) or "no name"
     return f"the client certificate is for {names}, which is not in --client-names: only API servers send reviews here"
+
+
+# --- how long it waits ----------------------------------------------------------------------------
+
+# Go's time.Duration as its String() prints it: the API server sends `timeout=10s`.
+_DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?(?:h|m|s|ms|us|µs|ns))+", re.ASCII)
+_DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?)(h|ms|us|µs|ns|m|s)", re.ASCII)
+_UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+
+
+def timeout_seconds(query: str) -> float | None:
+    """How long the caller waits, or None if the query does not say."""
+    for parameter in query.split("&"):
+        name, _, value = parameter.partition("=")
+        if name == "timeout":
+            return duration_seconds(value)
+    return None
+
+
+def duration_seconds(text: str) -> float | None:
+    """A duration as Go writes it, or None if it is not a positive one."""
+    if len(text) > 32 or not _DURATION.fullmatch(text):
+        return None
+    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION_PART.findall(text)) or None

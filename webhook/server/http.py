@@ -30,8 +30,7 @@ from webhook.admission.review import (
 )
 from webhook.api.field import Severity
 from webhook.server.bodies import Bodies
-from webhook.server.callers import WrongName, check_names
-from webhook.server.durations import timeout_seconds
+from webhook.server.callers import WrongName, check_names, timeout_seconds
 from webhook.server.lane import ANSWERS, Lane, Reason, Shed
 from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
 from webhook.server.review_log import Outcome, Unjudged, log_review
