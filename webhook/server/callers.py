@@ -58,3 +58,19 @@ def duration_seconds(text: str) -> float | None:
     if len(text) > 32 or not _DURATION.fullmatch(text):
         return None
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION_PART.findall(text)) or None
+
+
+# --- the trace that a call belongs to, for log lines; nothing is traced or sent here --------------
+
+TRACEPARENT: Final = "traceparent"
+_VERSION_0: Final = "00"
+# Later versions may add fields behind a dash; version ff is not one.
+_HEADER: Final = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+
+
+def trace_fields(header: str) -> dict[str, str]:
+    """`trace_id`, `span_id` and `trace_flags`, in lower-case hexadecimal; nothing if the header is not valid."""
+    found = _HEADER.fullmatch(header.strip(" \t"))
+    if found is None or (found[1] == _VERSION_0 and found[5]):
+        return {}
+    return {"trace_id": found[2], "span_id": found[3], "trace_flags": found[4]}
