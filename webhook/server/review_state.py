@@ -15,8 +15,7 @@ from webhook.api.servers import UNKNOWN
 from webhook.inventory.patch_reach import KnownPatches
 from webhook.policy.ports import NO_NAMES, ClusterNames, NamespaceFacts
 from webhook.policy.store import PolicyStore
-from webhook.server.assumed_rules import AssumedRules
-from webhook.server.recent_taints import RecentTaints
+from webhook.server.assumed_rules import AssumedRules, RecentTaints
 
 if TYPE_CHECKING:
     from datetime import datetime

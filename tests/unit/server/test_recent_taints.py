@@ -12,7 +12,7 @@ from tests.builders import NOW_TEXT, decoded, make_claim, make_device, make_slic
 from tests.unit.server.clocks import Clock
 from webhook.cluster.cache.decoders import SliceWire
 from webhook.server import recent_taints as module
-from webhook.server.recent_taints import KEPT_SECONDS, RecentTaints
+from webhook.server.assumed_rules import KEPT_SECONDS, RecentTaints
 
 if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
