@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Final
 from webhook.admission.jsonpatch import REMOVED
 from webhook.api.meta import GroupVersionKind
 from webhook.inventory.device_selectors import DeviceSelectors
-from webhook.inventory.originals import BASIC, ORIGINALS, content_of, written_devices
-from webhook.inventory.overriding import arrived, changed_settings, overridden
+from webhook.inventory.overriding import (
+    BASIC,
+    ORIGINALS,
+    arrived,
+    changed_settings,
+    content_of,
+    overridden,
+    written_devices,
+)
 from webhook.validation.device_faults import device_faults
 from webhook.validation.objects import decoding_errors
 from webhook.validation.releases import NEWEST
