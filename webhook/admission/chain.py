@@ -24,8 +24,7 @@ from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
 from webhook.admission.patch_guard import guard_patch
 from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
-from webhook.admission.slice_attributes import attribute_edits
-from webhook.admission.slice_guard import guard_slice
+from webhook.admission.slice_guard import attribute_edits, guard_slice
 from webhook.admission.softening import UNTOUCHED, owners_as_stored, softening_of, softening_of_patch
 from webhook.admission.subject import STATUS, ReviewSubject, subject_of
 from webhook.admission.written_rules import guard_marks, guard_written, is_written
