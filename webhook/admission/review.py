@@ -1,4 +1,4 @@
-"""AdmissionReview in: bytes to a request. `admission.response` is the way out.
+"""AdmissionReview in: bytes to a request. `admission.decision` is the way out.
 
 Source: admission.k8s.io/v1.
 """

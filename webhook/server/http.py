@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from webhook.admission.chain import mutate, policy_part, validate
 from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.admission.context import AdmissionContext, Budget, OutOfTime, OutOfTurn
-from webhook.admission.decision import ALLOWED, BREAK_GLASS
-from webhook.admission.response import encode_failure, encode_response, encode_unchanged
+from webhook.admission.decision import ALLOWED, BREAK_GLASS, encode_failure, encode_response, encode_unchanged
 from webhook.admission.review import (
     HEAD_BYTES,
     AdmissionRequest,
