@@ -19,9 +19,8 @@ from webhook.cluster.client.errors import NoCredentials
 from webhook.config.command_line import program
 from webhook.config.flags import ConfigError
 from webhook.config.serve import ServeSettings, parse_serve
-from webhook.daemons.certificates import certificate_source
 from webhook.daemons.input_files import folder_faults, policy_faults_of
-from webhook.daemons.wiring import cluster_of, read_policy, review_state_stages
+from webhook.daemons.wiring import certificate_source, cluster_of, read_policy, review_state_stages
 from webhook.runtime import Stage, Stages
 from webhook.server.http import Reviews
 from webhook.server.listener import NOT_LISTENING, Listener

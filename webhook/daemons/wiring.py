@@ -11,6 +11,8 @@ import os
 import random
 from typing import TYPE_CHECKING, Any, Final
 
+from webhook.certificates.settings import FileSettings
+from webhook.certificates.source import FileSource
 from webhook.config.namespace import own_namespace
 from webhook.daemons.policy_loader import PolicyLoader, no_event, remind, watch_file
 from webhook.runtime import Stage
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
     from webhook.api.field import Path
     from webhook.api.meta import NamespacedName
+    from webhook.certificates.settings import SelfManagedSettings
+    from webhook.certificates.source import CertificateSource
     from webhook.cluster.cache.inventory import InventoryCache
     from webhook.cluster.cache.names import ClusterCache
     from webhook.cluster.cache.projections import ConfigMap
@@ -258,3 +262,33 @@ def policy_stages(
         *([] if source is None else [Stage(name="policy source", work=source)]),
         Stage(name="policy", work=loader.run, start=loaded),
     ]
+
+
+def certificate_source(
+    settings: FileSettings | SelfManagedSettings,
+    cluster: Cluster | None,
+    checks: Checks,
+    *,
+    now: Callable[[], datetime],
+    metrics: Metrics,
+) -> CertificateSource:
+    """The source that the settings ask for, and its checks; the cluster is needed only if it is self-managed."""
+    if isinstance(settings, FileSettings):
+        files = FileSource(settings, now=now, metrics=metrics)
+        checks.add("certificate", lambda: files.problem)
+        checks.inform("certificate renewal", lambda: files.remark)
+        return files
+    # Here and not above: with files there may be no cluster, and its client brings its libraries.
+    from webhook.certificates.self_managed import SelfManagedSource  # noqa: PLC0415
+    from webhook.cluster.certificate_objects import MUTATING, VALIDATING, SecretObject, WebhookConfiguration  # noqa: PLC0415
+
+    assert cluster is not None, "flags exclude each other"
+    configurations = (
+        WebhookConfiguration(cluster, VALIDATING, settings.validating_configuration),
+        WebhookConfiguration(cluster, MUTATING, settings.mutating_configuration),
+    )
+    secret = SecretObject(cluster, *settings.secret)
+    source = SelfManagedSource(settings, secret, configurations, now=now, metrics=metrics)
+    checks.add("certificate", lambda: source.problem)
+    checks.inform("certificate renewal", lambda: source.remark)
+    return source
