@@ -14,20 +14,17 @@ from hypothesis import strategies as st
 from tests.unit.inventory.patched import DRIVER
 from webhook.api.decode import Reader
 from webhook.api.slices import decode_slice
-from webhook.inventory.overriding import (
+from webhook.inventory.originals import (
     ATTRIBUTES,
     CAPACITY,
     ORIGINALS,
-    Arrived,
-    Override,
     Setting,
-    arrived,
-    overridden,
     same,
     settings_of,
     with_settings,
     written_devices,
 )
+from webhook.inventory.overriding import Arrived, Override, arrived, overridden
 from webhook.inventory.patching import Origin
 from webhook.inventory.pools import Pools
 from webhook.inventory.published import published_devices, qualified_name

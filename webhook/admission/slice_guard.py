@@ -18,15 +18,8 @@ from webhook.inventory.gang_impact import with_companions, with_gangs
 from webhook.inventory.hardware import siblings_of_slice
 from webhook.inventory.impact import Taint, impact_on_devices
 from webhook.inventory.matching import Evictor
-from webhook.inventory.overriding import (
-    BASIC,
-    ORIGINALS,
-    arrived,
-    changed_settings,
-    content_of,
-    overridden,
-    written_devices,
-)
+from webhook.inventory.originals import BASIC, ORIGINALS, content_of, written_devices
+from webhook.inventory.overriding import arrived, changed_settings, overridden
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.policy.model import InTreeEvictor, PolicyMode
 from webhook.validation.device_faults import device_faults

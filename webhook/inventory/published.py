@@ -13,7 +13,7 @@ import msgspec
 
 from webhook.api.field import JSON
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.overriding import (
+from webhook.inventory.originals import (
     ATTRIBUTES,
     CAPACITY,
     ORIGINALS,

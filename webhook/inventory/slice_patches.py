@@ -12,7 +12,8 @@ from msgspec import structs
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
-from webhook.inventory.overriding import ORIGINALS, Refusal, arrived, changed_settings, overridden, overrides_of
+from webhook.inventory.originals import ORIGINALS
+from webhook.inventory.overriding import Refusal, arrived, changed_settings, overridden, overrides_of
 from webhook.inventory.patching import by_precedence, effective_devices
 from webhook.inventory.pools import Pools
 from webhook.inventory.steps import in_steps, unchecked

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from webhook.api.rules import DeviceSelector
 from webhook.expressions.selectors.selector import Compiling
-from webhook.inventory.overriding import ORIGINALS
+from webhook.inventory.originals import ORIGINALS
 from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
 from webhook.inventory.pools import Pool, Pools
 from webhook.inventory.published import published_by_slice

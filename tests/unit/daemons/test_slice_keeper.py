@@ -14,13 +14,12 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import Condition
 from webhook.daemons.slice_keeper import KeeperParts, SliceKeeper
 from webhook.inventory.device_selectors import DeviceSelectors
-from webhook.inventory.overriding import (
+from webhook.inventory.originals import (
     ORIGINALS,
-    arrived,
-    overridden,
     with_settings,
     written_devices,
 )
+from webhook.inventory.overriding import arrived, overridden
 from webhook.inventory.slice_patches import SlicePatches
 from webhook.patches.status import AppliedAttributes
 from webhook.patches.stored import PatchStatus, StoredPatch

@@ -13,7 +13,7 @@ from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.slices import ResourceSlice, decode_slice
 from webhook.inventory import published
 from webhook.inventory.device_filter import CannotCompileError, CannotMatchError
-from webhook.inventory.overriding import written_devices
+from webhook.inventory.originals import written_devices
 from webhook.inventory.patching import EffectiveDevices, effective_devices
 from webhook.inventory.pools import Pools
 from webhook.inventory.published import DeviceId

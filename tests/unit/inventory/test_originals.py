@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from tests.unit.inventory.patched import slice_of
-from webhook.inventory.overriding import (
+from webhook.inventory.originals import (
     ATTRIBUTES,
     CAPACITY,
     Overridden,

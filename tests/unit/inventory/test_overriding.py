@@ -10,26 +10,28 @@ from msgspec import structs
 from tests.unit.inventory.patched import DRIVER, at, effective, patch_of, pools_of, slice_of
 from tests.unit.inventory.values import taint
 from webhook.api.meta import ObjectMeta
-from webhook.inventory.overriding import (
+from webhook.inventory.originals import (
     ATTRIBUTES,
     CAPACITY,
     ORIGINALS,
-    ORIGINALS_MAX_BYTES,
     Overridden,
-    Override,
-    Refusal,
-    Rewritten,
     Setting,
     annotation_of,
-    arrived,
-    changed_settings,
     kept_in,
-    overridden,
-    overrides_of,
     rewrites_in,
     settings_of,
     with_settings,
     written_devices,
+)
+from webhook.inventory.overriding import (
+    ORIGINALS_MAX_BYTES,
+    Override,
+    Refusal,
+    Rewritten,
+    arrived,
+    changed_settings,
+    overridden,
+    overrides_of,
 )
 from webhook.inventory.patching import Origin
 

@@ -12,7 +12,7 @@ from webhook.api.decode import Reader
 from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import CELSelector
-from webhook.inventory.overriding import ORIGINALS, Overridden, Setting, annotation_of
+from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.inventory.published import PublishedDevice, published_devices
 
 

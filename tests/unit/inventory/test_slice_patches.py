@@ -11,7 +11,8 @@ from msgspec import structs
 from tests.unit.inventory.patched import CREATED, DRIVER, by_number, class_of, patch_of, slice_of
 from tests.unit.inventory.values import taint
 from webhook.api.meta import ObjectMeta
-from webhook.inventory.overriding import ORIGINALS, Overridden, Override, Setting, annotation_of, arrived
+from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
+from webhook.inventory.overriding import Override, arrived
 from webhook.inventory.patching import Origin
 from webhook.inventory.slice_patches import SlicePatches
 

@@ -9,7 +9,8 @@ from msgspec import structs
 
 from tests.unit.inventory.patched import DRIVER, by_number, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
-from webhook.inventory.overriding import ORIGINALS, Overridden, Refusal, Setting, annotation_of
+from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
+from webhook.inventory.overriding import Refusal
 from webhook.inventory.slice_patches import SlicePatches, SliceWork, slice_work
 
 if TYPE_CHECKING:

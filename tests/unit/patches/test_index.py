@@ -15,7 +15,7 @@ from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.taints import DeviceTaint
 from webhook.expressions.selectors import selector as selectors
 from webhook.inventory.device_selectors import SharedSelectors
-from webhook.inventory.overriding import ORIGINALS, Overridden, Setting, annotation_of
+from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.inventory.pools import Pool
 from webhook.inventory.published import published_devices
 from webhook.patches.faults import FaultTally

@@ -38,7 +38,7 @@ from webhook.cluster.cache.object_meta import (
     owner_of,
 )
 from webhook.cluster.cache.wire import ObjectIdentity
-from webhook.inventory.overriding import ORIGINALS
+from webhook.inventory.originals import ORIGINALS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
