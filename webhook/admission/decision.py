@@ -1,4 +1,7 @@
-"""The outcome of a review."""
+"""The outcome of a review, and the AdmissionReview that answers it. One encoder makes every answer.
+
+Source: admission.k8s.io/v1; `status` is what kubectl shows, and for `Invalid` it shows the causes only.
+"""
 
 from __future__ import annotations
 

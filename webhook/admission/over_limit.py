@@ -1,4 +1,4 @@
-"""Why a rule is over the limit of the policy that applies to it, and whether that reason can be softened."""
+"""Why a rule or a patch is over the limit of the policy that applies to it, and whether that reason can be softened."""
 
 from __future__ import annotations
 
@@ -372,7 +372,10 @@ class PartReason(NamedTuple):
 
 
 class PatchCheck:
-    """What a patch does that it did not do before, measured by the limits of its requester.
+    """What a patch does that it did not do before, as one impact, measured by the limits of its requester.
+
+    A patch may put several taints on devices, and each may have another entry of the policy. The entry of a taint is
+    for everything that the patch hits, as it would be for the last of as many rules.
 
     `rules` say what that is (see `patch_reach`). If none acts, they are judged as if they evicted.
     """

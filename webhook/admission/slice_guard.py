@@ -124,7 +124,10 @@ REVIEW_STEPS: Final = 2_000_000
 def attribute_edits(
     new: ResourceSlice, old: ResourceSlice | None, request: AdmissionRequest, context: AdmissionContext
 ) -> Iterator[Edit]:
-    """What to set in a slice that is created (`old` is None) or updated. Raises OutOfTime."""
+    """What patches set in a slice that is created (`old` is None) or updated. Raises OutOfTime.
+
+    What a patch cannot do is left undone, and the controller of patches says so on the patch.
+    """
     patches = context.slice_patches
     if patches is None:
         return

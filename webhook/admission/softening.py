@@ -1,4 +1,4 @@
-"""What `/mutate` makes of a NoExecute rule that the policy softens: NoSchedule, with `/evict` for our worker.
+"""What `/mutate` makes of a NoExecute rule or patch that the policy softens: NoSchedule, with `/evict` for our worker.
 
 A health operator that is refused does not try again, and the bad device stays in service. Softened, its rule closes the
 devices at once, and the worker empties them by its limits. The guard accepts such a rule by the same entry of the
@@ -219,7 +219,11 @@ def _without_times(entries: list[Any]) -> list[bytes]:
 def softening_of_patch(
     new: ResourceSlicePatch, old: ResourceSlicePatch | None, request: AdmissionRequest, context: AdmissionContext
 ) -> SofteningResult:
-    """Whether taints of a patch that is created (`old` is None) or updated become NoSchedule. Raises OutOfTime."""
+    """Whether taints of a patch that is created (`old` is None) or updated become NoSchedule. Raises OutOfTime.
+
+    As with rules, the guard accepts what comes of it by the same entry of the policy, and annotation `softened-keys`
+    makes it no milder. The rules of such taints have `/evict`.
+    """
     literal = frozenset([taint.key for taint in new.taints if taint.effect == NO_EXECUTE])
     off = context.sight is None or context.policy.mode is PolicyMode.OFF
     if off or not literal or len(new.taints) > PATCH_TAINTS_MAX:

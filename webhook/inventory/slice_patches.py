@@ -1,4 +1,4 @@
-"""The patches that change ResourceSlices themselves, and what they say about a slice."""
+"""The patches that change ResourceSlices themselves, what they say about a slice, and which slices to write again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patches and rules as the controller knows them, by name and by owner: the cache's changes and its own writes."""
+"""Patches and rules as the controller knows them, by name and by owner, and what the rules of each should be."""
 
 from __future__ import annotations
 
@@ -41,7 +41,11 @@ if TYPE_CHECKING:
 
 
 def has_hardware_scope(stored: StoredRule) -> bool:
-    """Whether a rule asks for its siblings, and may."""
+    """Whether a rule asks for its siblings, and may.
+
+    Rules that the controller made never expand again, and only a rule for devices by name can select one part of a
+    piece of hardware and not the other. A rule that does not act has none either.
+    """
     rule = stored.rule
     return (
         rule.meta.annotations.get(SCOPE) == HARDWARE

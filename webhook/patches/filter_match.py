@@ -1,4 +1,4 @@
-"""What one filter selects, pool by pool. Patches with the same filter share it."""
+"""Which devices are published, and what one filter selects of them, pool by pool. Patches with that filter share it."""
 
 from __future__ import annotations
 

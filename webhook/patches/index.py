@@ -45,7 +45,11 @@ def origins_of(patch: ResourceSlicePatch) -> list[Origin]:
 
 
 class Contests:
-    """All patches with taints, by what they set."""
+    """All patches with taints, by what they set: which counts on a device (`semantics.md` P-11, P-14, P-22).
+
+    Looked at are only taints of the same key and effect, and only pools in which something changed. Of the result only
+    what patches lose is kept, as most lose nothing.
+    """
 
     def __init__(self) -> None:
         self._entrants: dict[Origin, dict[str, ResourceSlicePatch]] = defaultdict(dict)

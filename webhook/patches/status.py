@@ -1,4 +1,4 @@
-"""The status of a patch: counts, and the conditions `Expanded`, `Evaluated` and `AttributesApplied`."""
+"""What has become of a patch: the rules that it needs, and its status with counts and conditions."""
 
 from __future__ import annotations
 

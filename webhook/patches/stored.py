@@ -1,4 +1,4 @@
-"""Patches and rules as they are stored, with what says whose they are."""
+"""Patches and rules as they are stored, with what says whose they are; and what has to be written of rules."""
 
 from __future__ import annotations
 
@@ -171,7 +171,10 @@ def writes_for(
     owned: Collection[StoredRule],
     now: datetime,
 ) -> RuleWrites:
-    """`stored` are all rules by name, `owned` those that were written for the owner.
+    """Return what makes the rules of an owner as they should be: what is missing, what changes, what is too much.
+
+    In that order: where other selectors cover the same devices, no device is without its taint in between. The time of
+    a taint stays as long as the taint does. `stored` are all rules by name, `owned` those written for the owner.
 
     A rule that is being deleted, of whatever author, may keep its name for ever: then the next name is used.
     """

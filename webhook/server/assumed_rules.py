@@ -282,7 +282,9 @@ def _same(one: DeviceTaintRule, other: DeviceTaintRule) -> bool:
 
 
 class RuleObserver:
-    """Adds rules from the watch to the assumed rules of the window.
+    """Adds rules from the watch to the assumed rules of the window: their impact is counted before their pods are gone.
+
+    The replica that admitted a rule knows its impact from the review; the other replicas learn it here.
 
     Rules in the first lists are not new: for those, the times of their taints say whether they are in the window. A
     later list counts like a watch, for what it changes.

@@ -1,4 +1,4 @@
-"""The names that client certificates must have, where they are asked for. No decision depends on who calls."""
+"""What a call says of its caller: names in its certificate, how long it waits, its trace. No decision depends on it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ def duration_seconds(text: str) -> float | None:
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION_PART.findall(text)) or None
 
 
-# --- the trace that a call belongs to, for log lines; nothing is traced or sent here --------------
+# --- the trace that it belongs to, for log lines; nothing is traced or sent here -------------------
+# API servers send the header as W3C Trace Context defines it (https://www.w3.org/TR/trace-context/#traceparent-header);
+# the fields have the names that OpenTelemetry gives them in logs
+# (https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/).
 
 TRACEPARENT: Final = "traceparent"
 _VERSION_0: Final = "00"

@@ -1,4 +1,7 @@
-"""ResourceSlicePatches, followed for the guard of patches and of their rules, and for what they set in slices."""
+"""ResourceSlicePatches, followed for the guard of patches and of their rules, and for what they set in slices.
+
+The eviction worker follows them for the texts that confirm them (`PatchWatch`).
+"""
 
 from __future__ import annotations
 

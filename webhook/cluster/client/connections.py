@@ -1,4 +1,4 @@
-"""The sockets under the requests to one API server: probed while idle, and all closed before the loop is."""
+"""What lies under the requests to one API server: sockets, bodies, and errors in the words of curl and kubectl."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CLOSE_SECONDS: Final = 2.0
 
 
 class Connections:
-    """Makes the sockets of a connector, and knows which of them are open."""
+    """Makes the sockets of a connector, probed while idle, and knows which are open: all close before the loop does."""
 
     def __init__(self) -> None:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -128,7 +128,12 @@ def always() -> bool:
 
 
 class FencedBody(BytesPayload):
-    """The body of a request, with which aiohttp sends the headers."""
+    """The body of a request that only a lease holder may make, or that may be wanted no longer; headers go with it.
+
+    Between a check in the worker and the first byte on the connection, a process may wait for a connection, or be
+    stopped and go on after its lease has ended, or after a person has put a pod on hold. What is left of that here is
+    the time from this check to the write to the kernel; only the API server could close it.
+    """
 
     def __init__(self, data: bytes, permitted: Callable[[], bool], wanted: Callable[[], bool] = always) -> None:
         super().__init__(data)
