@@ -32,7 +32,7 @@ from webhook.daemons.slice_keeper import KeeperParts, SliceKeeper
 from webhook.daemons.wiring import cluster_credentials, policy_stages, read_policy
 from webhook.flowcontrol.clock import boottime_seconds
 from webhook.flowcontrol.throttle import Throttle
-from webhook.patches.signals import FirstSights
+from webhook.patches.reasons import FirstSights
 from webhook.patches.status import REASONS, AppliedAttributes
 from webhook.policy.store import PolicyStore
 from webhook.runtime import Stage, Stages

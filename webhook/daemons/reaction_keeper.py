@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from webhook.cluster.patch_writer import WriteAnswer
     from webhook.daemons.patch_controller import PatchController
     from webhook.patches.reactions import ReactionPass, ReactionWrite
-    from webhook.patches.reasons import ReactionRule
-    from webhook.patches.signals import FirstSights
+    from webhook.patches.reasons import FirstSights, ReactionRule
     from webhook.patches.stored import StoredRule
     from webhook.policy.model import Reaction
     from webhook.policy.store import PolicyState, PolicyStore

@@ -22,8 +22,15 @@ from msgspec import structs
 from webhook.api.rules import ACTING_ANNOTATIONS
 from webhook.inventory.pools import ShareUse
 from webhook.inventory.steps import in_steps, unchecked
-from webhook.patches.reasons import RETURNS_MAX, ReactionReason, ReactionRule, is_named_for, noted_on
-from webhook.patches.signals import SignalMatcher, shown_in
+from webhook.patches.reasons import (
+    RETURNS_MAX,
+    ReactionReason,
+    ReactionRule,
+    SignalMatcher,
+    is_named_for,
+    noted_on,
+    shown_in,
+)
 from webhook.policy.impact_limits import limit_on_devices
 from webhook.policy.model import Share
 from webhook.policy.reactions import level_of
@@ -36,8 +43,7 @@ if TYPE_CHECKING:
     from webhook.inventory.pools import Pools
     from webhook.inventory.published import DeviceId
     from webhook.inventory.steps import Check
-    from webhook.patches.reasons import ReasonId
-    from webhook.patches.signals import FirstSights, Signal, Signals
+    from webhook.patches.reasons import FirstSights, ReasonId, Signal, Signals
     from webhook.policy.model import Reaction
     from webhook.policy.reactions import ReactionLevel
 
