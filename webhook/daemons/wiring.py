@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from webhook.certificates.settings import SelfManagedSettings
     from webhook.certificates.source import CertificateSource
     from webhook.cluster.cache.inventory import InventoryCache
-    from webhook.cluster.cache.names import ClusterCache
-    from webhook.cluster.cache.projections import ConfigMap
+    from webhook.cluster.cache.names import ClusterCache, ConfigMap
     from webhook.cluster.client.credentials import Credentials
     from webhook.cluster.client.rest import Cluster
     from webhook.cluster.events import EventRecorder

@@ -11,26 +11,70 @@ from urllib.parse import quote
 
 import msgspec
 
+from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import SERVED_VERSIONS
+from webhook.api.rules import CELSelector
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.listwatch import METADATA
 from webhook.cluster.cache.namespaces import NAMESPACES, Namespace, NamespaceCache
-from webhook.cluster.cache.projections import DeviceClass, class_drivers, class_selectors
 from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.cache.wire import WireValue
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, Unavailable
 from webhook.cluster.client.rest import JSON
 from webhook.cluster.settings import NameSettings, ReflectorSettings
+from webhook.expressions.drivers import drivers_of
 from webhook.validation.formats import dns1123_subdomain
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from webhook.api.device_classes import DeviceClassSelectors
     from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.client.rest import Cluster
     from webhook.policy.ports import NamespaceFacts
     from webhook.telemetry.metrics import Metrics
+
+
+class _CELSelector(msgspec.Struct, frozen=True, gc=False):
+    expression: str = ""
+
+
+class _Selector(msgspec.Struct, frozen=True, gc=False):
+    cel: _CELSelector | None = None
+
+
+class _DeviceClassSpec(msgspec.Struct, frozen=True):
+    selectors: list[_Selector] | None = None
+
+
+class DeviceClass(WireValue, frozen=True):
+    """The same in every version that was ever served, as far as it is read."""
+
+    spec: _DeviceClassSpec | None = None
+
+
+class ConfigMap(WireValue, frozen=True, rename="camel"):
+    """Of binaryData only the keys are of use: a policy there is a mistake that must be reported."""
+
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
+
+
+def class_drivers(device_class: DeviceClass) -> frozenset[str] | None:
+    """The drivers whose devices the class can select; None if that cannot be read from its selectors, so any.
+
+    A selector of another sort than CEL is one that we cannot read; others still narrow the class down.
+    """
+    selectors = (device_class.spec.selectors if device_class.spec else None) or ()
+    return drivers_of([selector.cel.expression for selector in selectors if selector.cel])
+
+
+def class_selectors(device_class: DeviceClass) -> DeviceClassSelectors:
+    """What a device of the class must satisfy; a selector of another sort than CEL is one without an expression."""
+    selectors = (device_class.spec.selectors if device_class.spec else None) or ()
+    found = [CELSelector(selector.cel.expression if selector.cel else None) for selector in selectors]
+    return DeviceClassSelectors(device_class.meta.name, tuple(found))
+
 
 V = TypeVar("V")
 
