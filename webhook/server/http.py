@@ -30,11 +30,10 @@ from webhook.admission.review import (
 from webhook.api.field import Severity
 from webhook.server.bodies import Bodies
 from webhook.server.callers import TRACEPARENT, WrongName, check_names, timeout_seconds
-from webhook.server.lane import ANSWERS, Lane, Reason, Shed
+from webhook.server.lane import ANSWERS, SELECTING, STRETCH_SECONDS, Lane, Reason, Shed, turn_of, work_ahead
 from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
 from webhook.server.review_log import Outcome, Unjudged, log_review
 from webhook.server.review_state import Misses, ReviewState
-from webhook.server.selecting import SELECTING, STRETCH_SECONDS, turn_of, work_ahead
 from webhook.telemetry.policy import WOULD_DENY
 from webhook.validation.kinds import KINDS
 
