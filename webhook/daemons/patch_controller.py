@@ -19,9 +19,8 @@ from webhook.cluster.cache.wire import is_newer
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.device_selectors import SharedSelectors
-from webhook.patches.book import OwnerPlan, RuleBook, plan_of
+from webhook.patches.book import Handover, OwnerPlan, RuleBook, plan_of
 from webhook.patches.faults import FaultNotes
-from webhook.patches.handover import Handover
 from webhook.patches.index import PatchIndex
 from webhook.patches.refusals import RefusalCounts
 from webhook.patches.status import (

@@ -19,6 +19,8 @@ from webhook.api.rules import (
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.expansion import ExpandedRule, PatchExpansion, rule_name
 from webhook.inventory.hardware import siblings_in
+from webhook.inventory.patch_reach import may_meet
+from webhook.inventory.patching import Origin
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.patches.status import Standing, standing_of
 from webhook.patches.stored import (
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from webhook.api.taints import DeviceTaint
     from webhook.inventory.pools import PoolId
     from webhook.patches.index import PatchIndex
+    from webhook.patches.stored import RuleApply
 
 
 def has_hardware_scope(stored: StoredRule) -> bool:
@@ -219,3 +222,60 @@ def _limited(writes: RuleWrites, taints: Sequence[DeviceTaint], needed: int, cei
         return writes
     kept = {each.meta.name for each in kept_over_ceiling(writes.deletes, taints)}
     return writes._replace(deletes=tuple([each for each in writes.deletes if each.meta.name not in kept]))
+
+
+class _Missing(NamedTuple):
+    """A rule by what it would taint; its times change with each attempt."""
+
+    key: str
+    effect: str
+    selector: DeviceSelector
+
+
+class _Lacking(NamedTuple):
+    patch: str
+    missing: frozenset[_Missing] | None
+    """None: all of them."""
+
+
+class Handover:
+    """Patches that lack rules, and the owners of rules that stay because of it; owners by uid."""
+
+    def __init__(self, index: PatchIndex) -> None:
+        self._index = index
+        self._lacking: dict[str, _Lacking] = {}
+        self._waiting: set[str] = set()
+
+    def lacks(self, uid: str, patch: str, missing: Sequence[RuleApply] | None) -> list[str]:
+        """Which rules a patch lacks from now on (None: all); returns the owners that need no longer wait for others."""
+        known = self._lacking.pop(uid, None)
+        if missing is None or missing:
+            self._lacking[uid] = _Lacking(patch, None if missing is None else _named(missing))
+        if known is None or known == self._lacking.get(uid):
+            return []
+        found, self._waiting = self._waiting, set()
+        return sorted(found)
+
+    def has_all(self, uid: str) -> list[str]:
+        """An owner lacks nothing, or is gone; returns likewise."""
+        return self.lacks(uid, "", ())
+
+    def heir_of(self, uid: str, stored: StoredRule) -> str:
+        """The patch that lacks a rule for devices of an owner's rule, by name; empty if there is none."""
+        taint, selector = stored.rule.taint, stored.rule.selector
+        origin = Origin("taint", taint.key, taint.effect)
+        for other, (patch, missing) in self._lacking.items():
+            if other == uid or selector is None:
+                continue
+            near = missing is None or any(
+                (each.key, each.effect) == (taint.key, taint.effect) and may_meet(each.selector, selector)
+                for each in missing
+            )
+            if near and self._index.wins_any(patch, origin, selector):
+                self._waiting.add(uid)
+                return patch
+        return ""
+
+
+def _named(rules: Iterable[RuleApply]) -> frozenset[_Missing]:
+    return frozenset([_Missing(each.taint.key, each.taint.effect, each.selector) for each in rules])

@@ -11,7 +11,7 @@ from tests.unit.patches.indexed import index_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
-from webhook.patches.handover import Handover
+from webhook.patches.book import Handover
 from webhook.patches.stored import RuleApply, RuleOwner, StoredRule
 
 TAINT: Final = DeviceTaint("k", "", "NoSchedule", CREATED)
