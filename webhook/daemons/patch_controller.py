@@ -205,7 +205,7 @@ class PatchController:
         while True:
             self._changed.clear()
             began = self._parts.seconds()
-            self.index.begin_pass()
+            self.index.fleet.forget_unused()
             self._timeslice.begin()
             any_step = False
             while self.index.step():

@@ -17,9 +17,11 @@ from webhook.config.namespace import own_namespace
 from webhook.daemons.policy_loader import PolicyLoader, no_event, remind, watch_file
 from webhook.runtime import Stage
 from webhook.server.assumed_rules import RuleObserver
+from webhook.server.listener import Listener
+from webhook.server.probes import exposition, health
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
     from datetime import datetime
 
     from webhook.api.field import Path
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from webhook.policy.document import Loaded
     from webhook.server.probes import Checks
     from webhook.server.review_state import ReviewState
+    from webhook.server.settings import ListenerSettings
     from webhook.telemetry.metrics import Metrics
 
     Now = Callable[[], datetime]
@@ -291,3 +294,16 @@ def certificate_source(
     checks.add("certificate", lambda: source.problem)
     checks.inform("certificate renewal", lambda: source.remark)
     return source
+
+
+def probe_stages(
+    settings: ServeSettings | PatchSettings, listener: ListenerSettings, metrics: Metrics, checks: Checks
+) -> Iterator[Stage]:
+    """The ports for probes and metrics, as far as they are configured."""
+    for name, address, handler in (
+        ("health", settings.health_address, health(checks)),
+        ("metrics", settings.metrics_address, exposition(metrics.exposition)),
+    ):
+        if address is not None:
+            port = Listener(name, address, handler, listener)
+            yield Stage(name=name, start=port.start, stop=port.stop)
