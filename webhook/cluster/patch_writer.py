@@ -16,6 +16,7 @@ from webhook.cluster.cache.patches import PATCHES, OwnedRuleWire
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, is_admission_refusal
 from webhook.cluster.client.rest import path_of
+from webhook.cluster.client.throttled import condition_object
 from webhook.cluster.events import EventType, ObjectReference
 from webhook.patches.stored import (
     PATCH_API_VERSION,
@@ -28,10 +29,9 @@ from webhook.patches.stored import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from webhook.api.meta import NamespacedName
-    from webhook.api.rules import Condition
     from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.client.throttled import ThrottledCluster
     from webhook.cluster.events import EventWriter
@@ -116,7 +116,7 @@ class PatchWriter:
                 "patchedDevices": status.patched_devices,
                 "taintedDevices": status.tainted_devices,
                 "rules": status.rules,
-                "conditions": [_condition(each) for each in status.conditions],
+                "conditions": [condition_object(each) for each in status.conditions],
             },
         }
         path = path_of(OWN_GROUP, PATCH_VERSION, PATCHES, name=meta.name)
@@ -175,19 +175,24 @@ def _rule(write: RuleApply, version: str) -> dict[str, Any]:
 def _replacement(write: RuleApply, version: str) -> dict[str, Any]:
     """The rule as a merge patch, with null for everything that it should not have."""
     rule = _rule(write, version)
+    rule["metadata"]["labels"] = dict.fromkeys((PATCH_LABEL, HARDWARE_LABEL)) | rule["metadata"]["labels"]
+    rule["spec"]["deviceSelector"] = _names(write)
+    return _merge_patch(rule, (*own_annotations(write.owner), *write.retired))
+
+
+def _merge_patch(rule: dict[str, Any], annotations: Iterable[str]) -> dict[str, Any]:
+    """A rule that is applied, as a merge patch: null for fields that it does not have, and for those annotations."""
     metadata, spec = rule["metadata"], rule["spec"]
     retired = {"deviceClassName": None, "selectors": None}
-    others = dict.fromkeys((PATCH_LABEL, HARDWARE_LABEL))
-    no_annotations = dict.fromkeys((*own_annotations(write.owner), *write.retired))
     return {
         "metadata": {
-            "labels": {**others, **metadata["labels"]},
-            "annotations": {**no_annotations, **metadata["annotations"]},
+            "labels": metadata["labels"],
+            "annotations": {**dict.fromkeys(annotations), **metadata["annotations"]},
             "finalizers": None,
-            "ownerReferences": metadata["ownerReferences"],
+            "ownerReferences": metadata.get("ownerReferences"),
         },
         "spec": {
-            "deviceSelector": {**retired, **_names(write)},
+            "deviceSelector": {**retired, **spec["deviceSelector"]},
             "taint": {"value": None, **spec["taint"]},
         },
     }
@@ -196,18 +201,6 @@ def _replacement(write: RuleApply, version: str) -> dict[str, Any]:
 def _names(write: RuleApply) -> Mapping[str, str | None]:
     selector = write.selector
     return {"driver": selector.driver, "pool": selector.pool, "device": selector.device}
-
-
-def _condition(condition: Condition) -> dict[str, Any]:
-    assert condition.last_transition_time is not None
-    return {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "observedGeneration": condition.observed_generation,
-        "lastTransitionTime": format_time(condition.last_transition_time),
-    }
 
 
 # --- reactions of the policy ----------------------------------------------------------------------
@@ -259,18 +252,4 @@ def _reaction_rule(write: ReactionWrite, version: str) -> dict[str, Any]:
 
 def _reaction_replacement(write: ReactionWrite, version: str) -> dict[str, Any]:
     """The rule as a merge patch, with null for what others may have added."""
-    rule = _reaction_rule(write, version)
-    metadata, spec = rule["metadata"], rule["spec"]
-    retired = {"deviceClassName": None, "selectors": None}
-    return {
-        "metadata": {
-            "labels": metadata["labels"],
-            "annotations": {**dict.fromkeys((EVICT, *write.retired)), **metadata["annotations"]},
-            "finalizers": None,
-            "ownerReferences": None,
-        },
-        "spec": {
-            "deviceSelector": {**retired, **spec["deviceSelector"]},
-            "taint": {"value": None, **spec["taint"]},
-        },
-    }
+    return _merge_patch(_reaction_rule(write, version), (EVICT, *write.retired))
