@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 GUARD: Final = "impact"
 """The name under which the guard reports findings, like the name of a policy rule."""
-_CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
+CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
 _EXPIRES: Final = METADATA.child("annotations").key(EXPIRES_AT)
 _NOT_BEFORE: Final = METADATA.child("annotations").key(NOT_BEFORE)
 _NOT_READ: Final = "delays our worker only: the in-tree controller evicts at once; use effect NoSchedule with /evict"
@@ -114,7 +114,7 @@ class _Guarding:
             findings += self._two_steps()
         if sight is None or self._only_less():
             outlived = self._text.outlived() if self._check.evicts else None
-            return self._answer([*findings, warn(_CONFIRM, outlived)] if outlived else findings, {})
+            return self._answer([*findings, warn(CONFIRM, outlived)] if outlived else findings, {})
         annotations: dict[str, str] = {}
         impact = Impact()
         if sight.inventory is None:
@@ -142,24 +142,16 @@ class _Guarding:
     def _answer(
         self, findings: list[Finding], annotations: dict[str, str], impact: Impact | None = None
     ) -> GuardFindings:
-        """The result, with refusals turned into warnings if the policy only warns or the glass may be broken.
-
-        A text that may not be set is refused in every mode: else it could be planted while no limit asks for it.
-        """
-        mode, glass = self._context.policy.mode, breaks_glass(self._request, self._context)
-        enforced = mode is PolicyMode.ENFORCE
-        set_now = list(faults_of_new(self._text, self._hit, self._context, _CONFIRM))
-        if mode is PolicyMode.OFF:
-            findings, annotations, impact = [], {}, None
-        broke = glass and denied([*set_now, *(findings if enforced else ())])
-        if broke:
-            annotations["impact"] = f"{annotations.get('impact', '')} {BREAK_GLASS}".lstrip()
-        kept = (*milder(findings, mild=glass or not enforced, turned_down=not glass), *milder(set_now, mild=glass))
-        if not kept and not annotations:
+        """The result as `answer` gives it, with the rule if it acts."""
+        set_now = list(faults_of_new(self._text, self._hit, self._context))
+        found = answer(findings, set_now, annotations, self._request, self._context)
+        if found is SILENT:
             return SILENT
-        if impact is None or not self._check.acts or denied(kept):
-            return GuardFindings(kept, annotations, None, broke, self._siblings)
-        return GuardFindings(kept, annotations, self._check.assumed(impact), broke, self._siblings)
+        off = self._context.policy.mode is PolicyMode.OFF
+        acts = impact is not None and self._check.acts and not off and not denied(found.findings)
+        return found._replace(
+            assumed=self._check.assumed(impact) if impact is not None and acts else None, siblings=self._siblings
+        )
 
     # --- what needs no inventory -----------------------------------------------------------------
 
@@ -261,7 +253,7 @@ class _Guarding:
             text += "; /mutate softens such rules, but did not answer"
         yield deny(SELECTOR, f"{text}; {way_out(self._text, hit, self._settings)}")
         if self._text.text and not self._text.misplaced():
-            yield deny(_CONFIRM, fault)
+            yield deny(CONFIRM, fault)
 
 
 def way_out(text: CarriedText, hit: ImpactToConfirm, settings: ImpactSettings, what: str = "selector") -> str:
@@ -272,9 +264,29 @@ def way_out(text: CarriedText, hit: ImpactToConfirm, settings: ImpactSettings, w
     return f'narrow the {what}, or {who} set annotation {CONFIRM_IMPACT} to "{text.text_for(hit)}"'
 
 
-def faults_of_new(
-    text: CarriedText, hit: ImpactToConfirm | None, context: AdmissionContext, at: Path
-) -> Iterator[Finding]:
+def answer(
+    findings: list[Finding],
+    set_now: list[Finding],
+    annotations: dict[str, str],
+    request: AdmissionRequest,
+    context: AdmissionContext,
+) -> GuardFindings:
+    """Return findings with refusals turned into warnings if the policy only warns or the glass may be broken.
+
+    `set_now`: a text that may not be set is refused in every mode, else it could be planted while no limit asks for it.
+    """
+    mode, glass = context.policy.mode, breaks_glass(request, context)
+    enforced = mode is PolicyMode.ENFORCE
+    if mode is PolicyMode.OFF:
+        findings, annotations = [], {}
+    broke = glass and denied([*set_now, *(findings if enforced else ())])
+    if broke:
+        annotations["impact"] = f"{annotations.get('impact', '')} {BREAK_GLASS}".lstrip()
+    kept = (*milder(findings, mild=glass or not enforced, turned_down=not glass), *milder(set_now, mild=glass))
+    return GuardFindings(kept, annotations, broke_glass=broke) if kept or annotations else SILENT
+
+
+def faults_of_new(text: CarriedText, hit: ImpactToConfirm | None, context: AdmissionContext) -> Iterator[Finding]:
     """Yield why a text that is set or changed may not be; `hit`: what the object will hit, None if it is not known."""
     if not text.is_new:
         return
@@ -286,7 +298,7 @@ def faults_of_new(
     elif context.sight is not None and fault is None:
         fault = f"cannot be compared with what is hit: {context.sight.unknown}; try again in a while"
     if fault:
-        yield deny(at, fault)
+        yield deny(CONFIRM, fault)
 
 
 def glass_hint(settings: ImpactSettings) -> str:

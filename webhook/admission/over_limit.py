@@ -191,7 +191,7 @@ class LimitCheck:
         """Why the rule is over the limit."""
         yield from self.reasons_known()
         ceiling = limits_in_numbers(self.limits, inventory, self.in_time)
-        alone = self._closed_alone(inventory)
+        alone = closed_together(self.limits.devices, *self._closing(inventory), inventory, self._context)
         over = _over(hit.numbers, ceiling, alone)
         if over:
             text = f"the limit is {_limits_text(over)}"
@@ -216,7 +216,10 @@ class LimitCheck:
         together = NOTHING.numbers
         if impact.pods or impact.pod_groups:
             together = hit_with_recent(impact, inventory, self._context, in_tree=self.in_tree)
-        closed = self._closed_with_recent(inventory) if impact.devices else None
+        closed = None
+        if impact.devices:
+            own, beside = self._closing(inventory)
+            closed = closed_together_with_recent(self.limits.devices, own, beside, inventory, self._context)
         over = _over(together, ceiling, closed)
         if over:
             minutes = self._settings.window_seconds / 60
@@ -226,16 +229,10 @@ class LimitCheck:
             text = f"{text} {_limits_text(over)}"
             yield LimitReason(f"{_WINDOW}{','.join(over)}", text, _driver_in(over), softens=over.keys() <= _SOFT)
 
-    def _closed_alone(self, inventory: Inventory) -> ClosedDevices | None:
-        return closed_together(self.limits.devices, self._names(inventory), (), inventory, self._context)
-
-    def _closed_with_recent(self, inventory: Inventory) -> ClosedDevices | None:
-        return closed_together_with_recent(self.limits.devices, self._names(inventory), (), inventory, self._context)
-
-    def _names(self, inventory: Inventory) -> tuple[DeviceNames, ...]:
-        return tuple(
-            [DeviceNames.of(each, inventory.servers) for each in (self._new.selector, *self.beside(inventory))]
-        )
+    def _closing(self, inventory: Inventory) -> tuple[Sequence[DeviceNames], Sequence[DeviceNames]]:
+        """The devices that the limit is for, and those that are closed beside them."""
+        selectors = (self._new.selector, *self.beside(inventory))
+        return tuple([DeviceNames.of(each, inventory.servers) for each in selectors]), ()
 
     def may_soften(self, reasons: Iterable[LimitReason]) -> bool:
         """Whether /mutate softens a NoExecute rule that is over the limit for these reasons."""
@@ -352,11 +349,8 @@ class PartCheck(LimitCheck):
         if of_filter and denies and not self.evicts and self.limits.devices is not None:
             yield LimitReason("unknown", f"what it hits is not known: {why}")
 
-    def _closed_alone(self, inventory: Inventory) -> ClosedDevices | None:
-        return closed_together(self.limits.devices, self._own, self._beside, inventory, self._context)
-
-    def _closed_with_recent(self, inventory: Inventory) -> ClosedDevices | None:
-        return closed_together_with_recent(self.limits.devices, self._own, self._beside, inventory, self._context)
+    def _closing(self, _inventory: Inventory) -> tuple[Sequence[DeviceNames], Sequence[DeviceNames]]:
+        return self._own, self._beside
 
 
 class PartReason(NamedTuple):
