@@ -80,7 +80,7 @@ def test_index_agrees_with_the_pure_functions_after_any_history(
     world = World(first)
     world.put_classes()
     for at, changes in enumerate(history):
-        world.index.begin_pass()
+        world.index.fleet.forget_unused()
         world.change(changes)
         steps = pauses[at % len(pauses)]
         if steps < 10:  # the next change comes before the work is done

@@ -148,7 +148,7 @@ def _concluded(
 def _guarded(subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext) -> GuardFindings:
     if isinstance(subject.new, DeviceTaintRule):
         if is_written(subject.new, request, context):
-            return guard_written(subject.new, subject.old, request, context)
+            return guard_written(subject.new, subject.old, context)
         marks = guard_marks(subject.new, subject.old, request, context)
         found = guard(subject.new, subject.old, request, context)
         if not marks:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from webhook.admission.guard import GUARD, SILENT, GuardFindings
+from webhook.admission.guard import SILENT, GuardFindings, warn
 from webhook.admission.impact_text import annotation_of, slice_figures_of
 from webhook.admission.jsonpatch import REMOVED
-from webhook.api.field import Finding, Severity, forbidden
 from webhook.api.meta import GroupVersionKind
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.device_selectors import DeviceSelectors
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
     from webhook.inventory.state import Inventory
 
+_DEVICES: Final = SPEC.child("devices")
 TaintId = tuple[str, str, str]
 """Of a taint in a pool: device, key, value."""
 
@@ -62,7 +62,7 @@ def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: Admissio
         return SILENT
     if inventory is None:
         text = f"what its new taints hit is not known: {context.sight.unknown}"
-        return GuardFindings((_warn(text),), {"impact": f"unknown: {context.sight.unknown}"})
+        return GuardFindings((warn(_DEVICES, text),), {"impact": f"unknown: {context.sight.unknown}"})
     return _measured(new, fresh, inventory, context)
 
 
@@ -82,12 +82,8 @@ def _measured(
         with_gangs(inventory, impact, context.pods, check),
         siblings=siblings_of_slice(inventory, new, dict.fromkeys(taints, EFFECT_RANK[NO_EXECUTE]), check),
     )
-    findings = tuple(_warn(text) for text in slice_figures_of(impact, context.servers))
+    findings = tuple(warn(_DEVICES, text) for text in slice_figures_of(impact, context.servers))
     return GuardFindings(findings, {"impact": annotation_of(impact, acts=True, over=())})
-
-
-def _warn(text: str) -> Finding:
-    return Finding(Severity.WARN, forbidden(SPEC.child("devices"), text), rule=GUARD)
 
 
 def _fresh(value: ResourceSlice, known: set[TaintId]) -> Iterator[tuple[str, DeviceTaint]]:

@@ -238,7 +238,7 @@ class PatchIndex:
     def apply_patch(self, name: str, new: ResourceSlicePatch | None) -> None:
         """A patch came, changed or, if it is None, went."""
         old = self._patches.get(name)
-        if old is not None and new is not None and _same_meaning(old, new):
+        if old is not None and new is not None and _meaning(old) == _meaning(new):
             self._patches[name] = new
             return
         self._changed.add(name)
@@ -304,10 +304,6 @@ class PatchIndex:
         else:
             return False
         return True
-
-    def begin_pass(self) -> None:
-        """Forgets what the last pass has left."""
-        self.fleet.forget_unused()
 
     def _selected_in(self, patch: str, pool: PoolId) -> DeviceNameSet:
         return self.match_of(patch).selected_in(pool, self.fleet)
@@ -415,12 +411,8 @@ def _contents(view: Iterable[ResourceSlice]) -> list[object]:
     return [(each.raw_devices, each.counter_sets, each.devices, each.meta.annotations.get(ORIGINALS)) for each in view]
 
 
-def _same_meaning(old: ResourceSlicePatch, new: ResourceSlicePatch) -> bool:
-    """Whether they differ in nothing but their metadata, such as the version that a written status leaves."""
-    return _meaning(old) == _meaning(new)
-
-
 def _meaning(patch: ResourceSlicePatch) -> Iterable[object]:
+    """All but its metadata, such as the version that a written status leaves."""
     return (
         patch.meta.uid,
         patch.filter,

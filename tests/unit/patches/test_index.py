@@ -367,7 +367,7 @@ def test_dear_filter_selects_the_same_after_a_restart() -> None:
         index.apply_patch("patch", patch_of(cel=[dear], taints=[TAINT]))
         for values in parts:
             new = numbered(*values)
-            index.begin_pass()
+            index.fleet.forget_unused()
             index.apply_slice(old, new)
             drained(index)
             old = new
