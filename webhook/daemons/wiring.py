@@ -16,9 +16,9 @@ from webhook.certificates.source import FileSource
 from webhook.config.namespace import own_namespace
 from webhook.daemons.policy_loader import PolicyLoader, no_event, remind, watch_file
 from webhook.runtime import Stage
-from webhook.server.assumed_rules import RuleObserver
 from webhook.server.listener import Listener
 from webhook.server.probes import exposition, health
+from webhook.server.review_state import RuleObserver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

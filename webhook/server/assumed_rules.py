@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.admission.recent_impact import begins_to_act, victims_of
 from webhook.admission.slice_guard import TaintId, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import RULE_ANNOTATIONS, DeviceTaintRule
@@ -22,14 +21,12 @@ from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact
-from webhook.policy.model import InTreeEvictor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from webhook.admission.decision import Assumed
     from webhook.inventory.state import Inventory, InventoryObject
-    from webhook.server.review_state import ReviewState
 
 KEPT_SECONDS: Final = 2.0
 """A rule that the watch has not shown by then was refused by another webhook, or was never sent to an API server."""
@@ -279,40 +276,6 @@ def _same(one: DeviceTaintRule, other: DeviceTaintRule) -> bool:
         other.taint,
         other.effective_effect,
     )
-
-
-class RuleObserver:
-    """Adds rules from the watch to the assumed rules of the window: their impact is counted before their pods are gone.
-
-    The replica that admitted a rule knows its impact from the review; the other replicas learn it here.
-
-    Rules in the first lists are not new: for those, the times of their taints say whether they are in the window. A
-    later list counts like a watch, for what it changes.
-    """
-
-    def __init__(self, state: ReviewState, inventory: Inventory) -> None:
-        """`inventory` must have applied each change before it is observed."""
-        self._state = state
-        self._inventory = inventory
-        self._followed = False
-
-    def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
-        """One object has changed."""
-        if not isinstance(new, DeviceTaintRule) or not self._follows():
-            return
-        before, assumed = old if isinstance(old, DeviceTaintRule) else None, self._state.assumed_rules
-        if assumed.stored(new) or not begins_to_act(new, before):
-            return
-        in_tree = self._state.policies.active.policy.in_tree_evictor is InTreeEvictor.ACTIVE
-        names = DeviceNames.of(new.selector, self._inventory.servers)
-        assumed.began(new, names, victims_of(new, self._inventory, in_tree=in_tree))
-
-    def _follows(self) -> bool:
-        """Whether the inventory was complete once."""
-        if not self._followed:
-            sight = self._state.sight
-            self._followed = sight is not None and sight().inventory is not None
-        return self._followed
 
 
 TAINTS_KEPT_SECONDS: Final = 600.0
