@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.eviction.profiled_pods import ProfiledPods
-from webhook.inventory.gang_impact import GangSizes, KnownPods
+from webhook.inventory.gang_impact import KnownPods
+from webhook.inventory.gang_losses import GangSizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
