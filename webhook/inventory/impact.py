@@ -18,7 +18,7 @@ from webhook.api.rules import NEVER, not_before_of
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames, Fates, fates_on
-from webhook.inventory.gang_losses import BrokenGang
+from webhook.inventory.gangs import BrokenGang
 from webhook.inventory.hardware import NO_SIBLINGS, Siblings
 from webhook.inventory.matching import FOR_EVER, Evictor, grace_seconds, keeps_from_allocation, tolerates
 from webhook.inventory.pools import PoolId
