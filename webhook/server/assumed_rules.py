@@ -19,10 +19,10 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import RULE_ANNOTATIONS, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact
 
 if TYPE_CHECKING:
+    from webhook.inventory.fates import DeviceNames
     from collections.abc import Callable, Iterable
 
     from webhook.admission.decision import Assumed
