@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Inventory, InventoryObject
     from webhook.inventory.steps import Check
 
-    GangOf = Callable[[Pod], Gang | None]
+    GangOf = Callable[[Pod], "Gang | None"]
 
 POD_GROUP: Final = "PodGroup"
 JOB_SET: Final = "JobSet"

@@ -22,10 +22,10 @@ from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Impact
 
 if TYPE_CHECKING:
-    from webhook.inventory.fates import DeviceNames
     from collections.abc import Callable, Iterable
 
     from webhook.admission.decision import Assumed
+    from webhook.inventory.fates import DeviceNames
     from webhook.inventory.state import Inventory, InventoryObject
 
 KEPT_SECONDS: Final = 2.0
