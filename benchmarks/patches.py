@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.api.slices import ResourceSlice
-    from webhook.patches.stored import PatchStatus, RuleOwner
-    from webhook.patches.writes import RuleApply
+    from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner
 
 POOLS: Final = 2000
 DEVICES: Final = 64

@@ -15,7 +15,7 @@ from tests.builders import make_claim, make_meta, make_template, make_toleration
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-from webhook.admission.author import REQUESTED_BY, annotation_of
+from webhook.admission.claim_view import REQUESTED_BY, annotation_of
 from webhook.commands.audit import command as audit
 from webhook.commands.audit import from_cluster
 from webhook.policy.ports import Requester

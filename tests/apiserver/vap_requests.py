@@ -22,7 +22,7 @@ from tests.properties.policies import (
     tolerations,
     value_patterns,
 )
-from webhook.admission.author import REQUESTED_BY, annotation_of
+from webhook.admission.claim_view import REQUESTED_BY, annotation_of
 from webhook.policy.model import (
     CLAIM_CONTROLLER,
     NAMESPACE_NAME_LABEL,

@@ -18,7 +18,7 @@ from tests.golden.dumps import POLICIES
 from tests.golden.reviews import NODES, review
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, known, patching, racks
 from webhook.admission.chain import mutate, validate
-from webhook.admission.response import encode_response
+from webhook.admission.decision import encode_response
 from webhook.api.field import Path as FieldPath
 from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge

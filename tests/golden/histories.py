@@ -23,7 +23,7 @@ from webhook.api.taints import DeviceTaint, TaintExtras
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from webhook.patches.writes import RuleApply
+    from webhook.patches.stored import RuleApply
 
 _STEPS: Final = 6
 _POOLS: Final = ("p", "q", "r")

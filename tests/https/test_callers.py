@@ -16,7 +16,7 @@ from tests.https.test_certificates import client_context
 from tests.https.test_reviews import ALLOWED
 from tests.unit.admission.guarding import fleet, node, tainting
 from tests.unit.inventory.values import inventory_of
-from webhook.admission.author import REQUESTED_BY
+from webhook.admission.claim_view import REQUESTED_BY
 from webhook.certificates.authority import Authority
 from webhook.certificates.settings import TLSVersion
 from webhook.inventory.state import Sight

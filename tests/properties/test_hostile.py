@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import encoded, make_context, make_review
 from tests.properties.strategies import any_json, mutated_bodies, nearly_right, reviews, uid_in
 from webhook.admission.chain import mutate, validate
-from webhook.admission.response import encode_response
+from webhook.admission.decision import encode_response
 from webhook.admission.review import BadReview, decode_review
 from webhook.api.decode import Reader
 from webhook.validation.kinds import KINDS

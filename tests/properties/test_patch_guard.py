@@ -37,7 +37,7 @@ from webhook.inventory.patch_reach import KnownPatches, patch_reach
 from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.patches.index import PatchIndex
-from webhook.patches.standing import standing_of
+from webhook.patches.status import standing_of
 from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, Share, TaintMatch
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from webhook.inventory.expansion import expansion
 from webhook.inventory.patching import effective_devices
 from webhook.inventory.pools import Pools
 from webhook.patches.index import PatchIndex
-from webhook.patches.standing import standing_of
+from webhook.patches.status import standing_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,7 +80,7 @@ def test_index_agrees_with_the_pure_functions_after_any_history(
     world = World(first)
     world.put_classes()
     for at, changes in enumerate(history):
-        world.index.begin_pass()
+        world.index.fleet.forget_unused()
         world.change(changes)
         steps = pauses[at % len(pauses)]
         if steps < 10:  # the next change comes before the work is done

@@ -26,10 +26,10 @@ from tests.properties.policies import FACTS, manifest_of, policies, taint_polici
 from tests.properties.strategies import RIGHT, mutated_bodies, nearly_right, reviews, right
 from tests.unit.policy.documents import AT
 from webhook.admission import excess
-from webhook.admission.author import REQUESTED_BY, annotation_of, author_of, texts_of
 from webhook.admission.chain import mutate, validate
+from webhook.admission.claim_view import REQUESTED_BY, annotation_of, author_of, texts_of
+from webhook.admission.decision import encode_response
 from webhook.admission.jsonpatch import apply_patch
-from webhook.admission.response import encode_response
 from webhook.admission.review import BadReview, decode_review
 from webhook.api.claims import decode_claim, decode_template
 from webhook.api.decode import Reader

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.properties.patch_histories import Given, histories
 from tests.properties.test_patches import slices
 from tests.unit.inventory.patched import by_number
-from webhook.inventory.slice_patches import SlicePatches
-from webhook.inventory.slice_work import SliceWork, slice_work
+from webhook.inventory.slice_patches import SlicePatches, SliceWork, slice_work
 from webhook.patches.slice_ledger import SliceLedger
 
 if TYPE_CHECKING:

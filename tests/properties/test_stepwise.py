@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from tests.properties.strategies import any_json, mutated_bodies, reviews
-from webhook.admission.review import BadReview, decode_review
-from webhook.admission.stepwise import decode_stepwise
+from webhook.admission.review import BadReview, decode_review, decode_stepwise
 
 
 def outcome(body: bytes, step_bytes: int | None) -> object:

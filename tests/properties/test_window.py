@@ -13,8 +13,7 @@ from tests.builders import make_context
 from tests.properties.inventories import DRIVERS, NOW, clusters, inventory_of, rules, selectors
 from tests.unit.admission.guarding import ask, fleet, node, tainting
 from tests.unit.inventory import values
-from webhook.admission.closed_devices import closed_together, closed_together_with_recent
-from webhook.admission.recent_impact import hit_with_recent, victims_of
+from webhook.admission.recent_impact import closed_together, closed_together_with_recent, hit_with_recent, victims_of
 from webhook.api.rules import DeviceSelector
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from webhook.admission.author import REQUESTED_BY, UNNAMEABLE, annotation_of
-from webhook.admission.claim_view import DEFAULTED, ClaimView
+from webhook.admission.claim_view import DEFAULTED, REQUESTED_BY, UNNAMEABLE, ClaimView, annotation_of
 from webhook.admission.jsonpatch import REMOVED
 from webhook.admission.policy_check import AUTHOR_RULE
 from webhook.api.claims import ResourceClaimTemplate

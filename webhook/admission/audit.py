@@ -9,8 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.admission.author import REQUESTED_BY, author_of
-from webhook.admission.claim_view import ClaimView
+from webhook.admission.claim_view import REQUESTED_BY, ClaimView, author_of
 from webhook.admission.decision import Change
 from webhook.admission.explanation import Explanation, explanation_of_claim
 from webhook.admission.policy_check import AUTHOR_RULE, differences

@@ -22,13 +22,10 @@ from webhook.admission.guard import GuardFindings, denied, guard
 from webhook.admission.impact_text import IMPACT
 from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
-from webhook.admission.managed_fields import owners_as_stored
 from webhook.admission.patch_guard import guard_patch
-from webhook.admission.patch_softening import softening_of_patch
 from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
-from webhook.admission.slice_attributes import attribute_edits
-from webhook.admission.slice_guard import guard_slice
-from webhook.admission.softening import UNTOUCHED, softening_of
+from webhook.admission.slice_guard import attribute_edits, guard_slice
+from webhook.admission.softening import UNTOUCHED, owners_as_stored, softening_of, softening_of_patch
 from webhook.admission.subject import STATUS, ReviewSubject, subject_of
 from webhook.admission.written_rules import guard_marks, guard_written, is_written
 from webhook.api.claims import CLAIMING
@@ -151,7 +148,7 @@ def _concluded(
 def _guarded(subject: ReviewSubject, request: AdmissionRequest, context: AdmissionContext) -> GuardFindings:
     if isinstance(subject.new, DeviceTaintRule):
         if is_written(subject.new, request, context):
-            return guard_written(subject.new, subject.old, request, context)
+            return guard_written(subject.new, subject.old, context)
         marks = guard_marks(subject.new, subject.old, request, context)
         found = guard(subject.new, subject.old, request, context)
         if not marks:

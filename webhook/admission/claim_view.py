@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.admission.author import REQUESTED_BY, author_of
+import msgspec
+
 from webhook.api.claims import EXTENDED_RESOURCE, ResourceClaimTemplate
 from webhook.api.meta import OWN_GROUP
 from webhook.api.taints import EQUAL
@@ -23,6 +25,52 @@ if TYPE_CHECKING:
     from webhook.api.field import JSON
     from webhook.api.taints import DeviceToleration
     from webhook.validation.claims import Asked
+
+REQUESTED_BY: Final = f"{OWN_GROUP}/requested-by"
+GROUPS_MAX_BYTES: Final = 8192
+"""Bytes of all group names that are written down. The groups of a requester with more count as unknown."""
+UNNAMEABLE: Final = "a name of the requester has control characters"
+_ANNOTATION_MAX: Final = 64 * 1024
+_CONTROL: Final = re.compile(r"[\x00-\x1f]")
+
+
+class _Author(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """The annotation's value."""
+
+    username: str
+    groups: tuple[str, ...] = ()
+    groups_truncated: bool = False
+
+
+_encoder: Final = msgspec.json.Encoder(order="deterministic")
+_decoder: Final = msgspec.json.Decoder(_Author)
+
+
+def texts_of(requester: Requester) -> tuple[str, ...]:
+    """The two annotations that the policy accepts: with all groups and without any. None with control characters."""
+    if any(_CONTROL.search(name) for name in (requester.username, *requester.groups)):
+        return ()
+    entries = _Author(requester.username, requester.groups), _Author(requester.username, groups_truncated=True)
+    return tuple([_encoder.encode(entry).decode() for entry in entries])
+
+
+def annotation_of(requester: Requester) -> str | None:
+    """The annotation that is written for a requester; None if a name has control characters."""
+    texts = texts_of(requester)
+    return texts[sum(len(group.encode()) for group in requester.groups) > GROUPS_MAX_BYTES] if texts else None
+
+
+def author_of(annotation: str | None) -> Requester | None:
+    """The author that an annotation names; None if there is none, or another text than the policy accepts."""
+    if not annotation or len(annotation) > _ANNOTATION_MAX:
+        return None
+    try:
+        entry = _decoder.decode(annotation)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    author = Requester(entry.username, entry.groups, not entry.groups_truncated)
+    return author if annotation in texts_of(author) else None
+
 
 DEFAULTED: Final = f"{OWN_GROUP}/defaulted-tolerations"
 """Annotation that lists the tolerations added by default."""

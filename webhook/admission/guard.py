@@ -6,6 +6,7 @@ with a text, or waived for members of a break-glass group; both are recorded in 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
@@ -14,20 +15,24 @@ from webhook.admission.carried_text import CarriedText
 from webhook.admission.decision import BREAK_GLASS
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.over_limit import LimitCheck, all_soften, breaks_glass, usual_rates
-from webhook.admission.window_figures import window_figures
+from webhook.api.claims import allocated_classes
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, EXPIRES_AT, NOT_BEFORE, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.hardware import NO_SIBLINGS, siblings_of_rule, written_for_hardware
 from webhook.inventory.impact import Impact
+from webhook.inventory.matching import Evictor
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, only_less, skips_a_step
+from webhook.inventory.steps import in_steps
 from webhook.policy.model import PolicyMode
+from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
+from webhook.policy.window_fit import Leaving, fit_texts, has_windows
 from webhook.validation.meta import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     from webhook.admission.confirmation import ImpactToConfirm
     from webhook.admission.context import AdmissionContext
@@ -35,12 +40,14 @@ if TYPE_CHECKING:
     from webhook.admission.over_limit import LimitReason
     from webhook.admission.review import AdmissionRequest
     from webhook.inventory.hardware import Siblings
+    from webhook.inventory.impact import Taint
     from webhook.inventory.state import Inventory
+    from webhook.inventory.steps import Check
     from webhook.policy.model import ImpactSettings
 
 GUARD: Final = "impact"
 """The name under which the guard reports findings, like the name of a policy rule."""
-_CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
+CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
 _EXPIRES: Final = METADATA.child("annotations").key(EXPIRES_AT)
 _NOT_BEFORE: Final = METADATA.child("annotations").key(NOT_BEFORE)
 _NOT_READ: Final = "delays our worker only: the in-tree controller evicts at once; use effect NoSchedule with /evict"
@@ -110,7 +117,7 @@ class _Guarding:
             findings += self._refused_anyway()
         if sight is None or only_less:
             outlived = self._text.outlived() if self._check.evicts else None
-            return self._answer([*findings, warn(_CONFIRM, outlived)] if outlived else findings, {})
+            return self._answer([*findings, warn(CONFIRM, outlived)] if outlived else findings, {})
         annotations: dict[str, str] = {}
         impact = Impact()
         if sight.inventory is None:
@@ -138,24 +145,16 @@ class _Guarding:
     def _answer(
         self, findings: list[Finding], annotations: dict[str, str], impact: Impact | None = None
     ) -> GuardFindings:
-        """The result, with refusals turned into warnings if the policy only warns or the glass may be broken.
-
-        A text that may not be set is refused in every mode: else it could be planted while no limit asks for it.
-        """
-        mode, glass = self._context.policy.mode, breaks_glass(self._request, self._context)
-        enforced = mode is PolicyMode.ENFORCE
-        set_now = list(faults_of_new(self._text, self._hit, self._context, _CONFIRM))
-        if mode is PolicyMode.OFF:
-            findings, annotations, impact = [], {}, None
-        broke = glass and denied([*set_now, *(findings if enforced else ())])
-        if broke:
-            annotations["impact"] = f"{annotations.get('impact', '')} {BREAK_GLASS}".lstrip()
-        kept = (*milder(findings, mild=glass or not enforced, turned_down=not glass), *milder(set_now, mild=glass))
-        if not kept and not annotations:
+        """The result as `answer` gives it, with the rule if it acts."""
+        set_now = list(faults_of_new(self._text, self._hit, self._context))
+        found = answer(findings, set_now, annotations, self._request, self._context)
+        if found is SILENT:
             return SILENT
-        if impact is None or not self._check.acts or denied(kept):
-            return GuardFindings(kept, annotations, None, broke, self._siblings)
-        return GuardFindings(kept, annotations, self._check.assumed(impact), broke, self._siblings)
+        off = self._context.policy.mode is PolicyMode.OFF
+        acts = impact is not None and self._check.acts and not off and not denied(found.findings)
+        return found._replace(
+            assumed=self._check.assumed(impact) if impact is not None and acts else None, siblings=self._siblings
+        )
 
     # --- what needs no inventory -----------------------------------------------------------------
 
@@ -269,7 +268,7 @@ class _Guarding:
             text += "; /mutate softens such rules, but did not answer"
         yield deny(SELECTOR, f"{text}; {way_out(self._text, hit, self._settings)}")
         if self._text.text and not self._text.misplaced():
-            yield deny(_CONFIRM, fault)
+            yield deny(CONFIRM, fault)
 
 
 def way_out(text: CarriedText, hit: ImpactToConfirm, settings: ImpactSettings, what: str = "selector") -> str:
@@ -280,9 +279,29 @@ def way_out(text: CarriedText, hit: ImpactToConfirm, settings: ImpactSettings, w
     return f'narrow the {what}, or {who} set annotation {CONFIRM_IMPACT} to "{text.text_for(hit)}"'
 
 
-def faults_of_new(
-    text: CarriedText, hit: ImpactToConfirm | None, context: AdmissionContext, at: Path
-) -> Iterator[Finding]:
+def answer(
+    findings: list[Finding],
+    set_now: list[Finding],
+    annotations: dict[str, str],
+    request: AdmissionRequest,
+    context: AdmissionContext,
+) -> GuardFindings:
+    """Return findings with refusals turned into warnings if the policy only warns or the glass may be broken.
+
+    `set_now`: a text that may not be set is refused in every mode, else it could be planted while no limit asks for it.
+    """
+    mode, glass = context.policy.mode, breaks_glass(request, context)
+    enforced = mode is PolicyMode.ENFORCE
+    if mode is PolicyMode.OFF:
+        findings, annotations = [], {}
+    broke = glass and denied([*set_now, *(findings if enforced else ())])
+    if broke:
+        annotations["impact"] = f"{annotations.get('impact', '')} {BREAK_GLASS}".lstrip()
+    kept = (*milder(findings, mild=glass or not enforced, turned_down=not glass), *milder(set_now, mild=glass))
+    return GuardFindings(kept, annotations, broke_glass=broke) if kept or annotations else SILENT
+
+
+def faults_of_new(text: CarriedText, hit: ImpactToConfirm | None, context: AdmissionContext) -> Iterator[Finding]:
     """Yield why a text that is set or changed may not be; `hit`: what the object will hit, None if it is not known."""
     if not text.is_new:
         return
@@ -294,7 +313,7 @@ def faults_of_new(
     elif context.sight is not None and fault is None:
         fault = f"cannot be compared with what is hit: {context.sight.unknown}; try again in a while"
     if fault:
-        yield deny(at, fault)
+        yield deny(CONFIRM, fault)
 
 
 def glass_hint(settings: ImpactSettings) -> str:
@@ -325,3 +344,34 @@ def deny(path: Path, text: str) -> Finding:
 def warn(path: Path, text: str) -> Finding:
     """A warning of the guard."""
     return Finding(Severity.WARN, forbidden(path, text), rule=GUARD)
+
+
+# --- windows of the policy ------------------------------------------------------------------------
+
+
+def window_figures(
+    impact: Impact, taint: Taint, inventory: Inventory, context: AdmissionContext, check: Check
+) -> Iterator[str]:
+    """Which pods wait for a window; nothing if our worker does not evict them."""
+    profiles = context.policy.eviction
+    if taint.evictor is not Evictor.OURS or not has_windows(profiles):
+        return
+    matcher, counts = ProfileMatcher(profiles), dict[int | None, Counter[int]]()
+    seconds = {uid: wave.seconds for wave in impact.waves for uid in wave.pods}
+    for uid, (namespace, classes) in in_steps(_facts_of(seconds, impact, inventory).items(), check):
+        position = matcher.profile_of(PodFacts(namespace, context.names.namespace(namespace), classes))
+        counts.setdefault(position, Counter())[seconds[uid]] += 1
+    pods = {position: dues for position, dues in counts.items() if position is not None}
+    yield from fit_texts(profiles, Leaving(pods, context.now), check)
+
+
+def _facts_of(pods: Container[str], impact: Impact, inventory: Inventory) -> Mapping[str, tuple[str, frozenset[str]]]:
+    """Namespace and known device classes of each pod that is evicted, by its uid."""
+    found: dict[str, tuple[str, frozenset[str]]] = {}
+    for key in impact.claims:
+        claim = inventory.claims[key]
+        for consumer in claim.reserved_for or ():
+            if consumer.uid in pods:
+                _, known = found.get(consumer.uid, ("", frozenset[str]()))
+                found[consumer.uid] = claim.meta.namespace, known | allocated_classes(claim)
+    return found

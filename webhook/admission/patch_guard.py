@@ -11,26 +11,25 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.admission.carried_text import CarriedText
 from webhook.admission.confirmation import NOTHING
-from webhook.admission.decision import BREAK_GLASS, Assumed
+from webhook.admission.decision import Assumed
 from webhook.admission.guard import (
+    CONFIRM,
     SILENT,
     SWAPPED,
     GuardFindings,
+    answer,
     denied,
     deny,
     faults_of_new,
     glass_hint,
-    milder,
     warn,
     way_out,
+    window_figures,
 )
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.over_limit import breaks_glass, done_for, usual_rates
-from webhook.admission.patch_limits import PatchCheck, all_may_soften
-from webhook.admission.window_figures import window_figures
+from webhook.admission.over_limit import PatchCheck, all_may_soften, done_for, usual_rates
 from webhook.api.patches import SOFTENED_KEYS
-from webhook.api.rules import CONFIRM_IMPACT
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Taint
 from webhook.inventory.patch_reach import (
@@ -45,7 +44,6 @@ from webhook.inventory.patch_reach import (
 )
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.policy.model import PolicyMode
-from webhook.validation.meta import METADATA
 from webhook.validation.patches import DEVICES
 
 if TYPE_CHECKING:
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
 
     from webhook.admission.confirmation import ImpactToConfirm
     from webhook.admission.context import AdmissionContext
-    from webhook.admission.patch_limits import PartReason
+    from webhook.admission.over_limit import PartReason
     from webhook.admission.review import AdmissionRequest
     from webhook.api.field import Finding
     from webhook.api.patches import ResourceSlicePatch
@@ -68,7 +66,6 @@ PATCH_TAINTS: Final = DEVICES.child("taints")
 _NOTHING_NOW: Final = "taints no device now: the filter selects none, or other patches take precedence on all of them"
 _COMING: Final = "a pool is published in part only, so what is in use in it and has not come yet counts"
 _HIDDEN: Final = "other patches hide some of what it taints, and that counts: nothing is asked when they go"
-_CONFIRM: Final = METADATA.child("annotations").key(CONFIRM_IMPACT)
 
 
 def guard_patch(
@@ -230,19 +227,11 @@ class _PatchGuarding:
     def _answer(
         self, findings: list[Finding], annotations: dict[str, str], assumed: Assumed | None = None
     ) -> GuardFindings:
-        """The result, with refusals as warnings where the policy only warns or the glass may be broken; see `guard`."""
-        mode, glass = self._context.policy.mode, breaks_glass(self._request, self._context)
-        enforced = mode is PolicyMode.ENFORCE
-        set_now = list(faults_of_new(self._text, self._hit, self._context, _CONFIRM))
-        if mode is PolicyMode.OFF:
-            findings, annotations, assumed = [], {}, None
-        broke = glass and denied([*set_now, *(findings if enforced else ())])
-        if broke:
-            annotations["impact"] = f"{annotations.get('impact', '')} {BREAK_GLASS}".lstrip()
-        kept = (*milder(findings, mild=glass or not enforced, turned_down=not glass), *milder(set_now, mild=glass))
-        if not kept and not annotations:
-            return SILENT
-        return GuardFindings(kept, annotations, None if denied(kept) else assumed, broke)
+        """The result as `answer` gives it, with what will act."""
+        set_now = list(faults_of_new(self._text, self._hit, self._context))
+        found = answer(findings, set_now, annotations, self._request, self._context)
+        off = self._context.policy.mode is PolicyMode.OFF
+        return found if found is SILENT or off or denied(found.findings) else found._replace(assumed=assumed)
 
     # --- what needs no inventory -----------------------------------------------------------------
 
@@ -282,7 +271,9 @@ class _PatchGuarding:
             for text in figures_of(shown, check.leading, self._context.servers, in_tree=check.in_tree)
         ]
         if check.acts:
-            figures += [warn(FILTER, text) for text in self._windows(check, inventory, impact)]
+            taint = Taint.of_rule(check.leading, in_tree=check.in_tree)
+            windows = window_figures(impact, taint, inventory, self._context, check.in_time)
+            figures += [warn(FILTER, text) for text in windows]
         hit = self._hit = check.to_confirm(impact, self._old)
         fault = self._text.fault(hit)
         if not reasons:
@@ -313,8 +304,4 @@ class _PatchGuarding:
             text += "; /mutate softens such taints, but did not answer, or there is one of that key with NoSchedule"
         yield deny(FILTER, f"{text}; {way_out(self._text, hit, self._settings, 'filter')}")
         if self._text.text and not self._text.misplaced():
-            yield deny(_CONFIRM, fault)
-
-    def _windows(self, check: PatchCheck, inventory: Inventory, impact: Impact) -> Iterator[str]:
-        taint = Taint.of_rule(check.leading, in_tree=check.in_tree)
-        return window_figures(impact, taint, inventory, self._context, check.in_time)
+            yield deny(CONFIRM, fault)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.admission.author import REQUESTED_BY, UNNAMEABLE, texts_of
-from webhook.admission.claim_view import ClaimView
+from webhook.admission.claim_view import REQUESTED_BY, UNNAMEABLE, ClaimView, texts_of
 from webhook.admission.decision import Change, Difference
 from webhook.admission.rulings import (
     Rulings,

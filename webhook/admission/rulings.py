@@ -9,8 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.admission.author import REQUESTED_BY
-from webhook.admission.claim_view import requester_variable
+from webhook.admission.claim_view import REQUESTED_BY, requester_variable
 from webhook.admission.excess import LIST_MAX, OBJECT_MAX
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from webhook.admission.guard import GUARD, SILENT, GuardFindings
+from webhook.admission.guard import SILENT, GuardFindings, warn
 from webhook.admission.impact_text import annotation_of, slice_figures_of
-from webhook.api.field import Finding, Severity, forbidden
+from webhook.admission.jsonpatch import REMOVED
+from webhook.api.meta import GroupVersionKind
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
+from webhook.inventory.device_selectors import DeviceSelectors
 from webhook.inventory.gang_impact import with_companions, with_gangs
 from webhook.inventory.hardware import siblings_of_slice
 from webhook.inventory.impact import Taint, impact_on_devices
 from webhook.inventory.matching import Evictor
+from webhook.inventory.originals import BASIC, ORIGINALS, content_of, written_devices
+from webhook.inventory.overriding import arrived, changed_settings, overridden
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.policy.model import InTreeEvictor, PolicyMode
+from webhook.validation.device_faults import device_faults
+from webhook.validation.objects import decoding_errors
+from webhook.validation.releases import NEWEST
 from webhook.validation.slices import SPEC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from webhook.admission.context import AdmissionContext
+    from webhook.admission.defaulting import Edit
+    from webhook.admission.review import AdmissionRequest
+    from webhook.api.field import JSON
     from webhook.api.slices import ResourceSlice
     from webhook.inventory.state import Inventory
 
+_DEVICES: Final = SPEC.child("devices")
 TaintId = tuple[str, str, str]
 """Of a taint in a pool: device, key, value."""
 
@@ -51,7 +62,7 @@ def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: Admissio
         return SILENT
     if inventory is None:
         text = f"what its new taints hit is not known: {context.sight.unknown}"
-        return GuardFindings((_warn(text),), {"impact": f"unknown: {context.sight.unknown}"})
+        return GuardFindings((warn(_DEVICES, text),), {"impact": f"unknown: {context.sight.unknown}"})
     return _measured(new, fresh, inventory, context)
 
 
@@ -71,12 +82,8 @@ def _measured(
         with_gangs(inventory, impact, context.pods, check),
         siblings=siblings_of_slice(inventory, new, dict.fromkeys(taints, EFFECT_RANK[NO_EXECUTE]), check),
     )
-    findings = tuple(_warn(text) for text in slice_figures_of(impact, context.servers))
+    findings = tuple(warn(_DEVICES, text) for text in slice_figures_of(impact, context.servers))
     return GuardFindings(findings, {"impact": annotation_of(impact, acts=True, over=())})
-
-
-def _warn(text: str) -> Finding:
-    return Finding(Severity.WARN, forbidden(SPEC.child("devices"), text), rule=GUARD)
 
 
 def _fresh(value: ResourceSlice, known: set[TaintId]) -> Iterator[tuple[str, DeviceTaint]]:
@@ -102,3 +109,44 @@ def _all(value: ResourceSlice) -> Iterator[tuple[str, DeviceTaint]]:
             yield device.name, taint
     for entry in value.slice_taints:
         yield entry.device, entry.taint
+
+
+# --- what /mutate puts into a slice for patches ---------------------------------------------------
+
+REVIEW_STEPS: Final = 2_000_000
+"""Of all CEL evaluations of a review together: less than a second. Usual selectors take ten for each device."""
+
+
+def attribute_edits(
+    new: ResourceSlice, old: ResourceSlice | None, request: AdmissionRequest, context: AdmissionContext
+) -> Iterator[Edit]:
+    """What patches set in a slice that is created (`old` is None) or updated. Raises OutOfTime.
+
+    What a patch cannot do is left undone, and the controller of patches says so on the patch.
+    """
+    patches = context.slice_patches
+    if patches is None:
+        return
+    known = any(ORIGINALS in each.meta.annotations for each in (new, old) if each is not None)
+    if not patches.patches and not known:
+        return
+    if any(
+        decoding_errors(request.object, GroupVersionKind.parse(request.object["apiVersion"], "ResourceSlice"), NEWEST)
+    ):
+        return  # the API server will say so
+    same_spec = old is not None and request.object.get("spec") == request.old_object.get("spec")
+    found = arrived(new, old, same_spec=same_spec)
+    check, faults_of = partial(context.budget.check, "patches"), device_faults(request.object["spec"])
+    overrides = patches.overrides(found, DeviceSelectors(REVIEW_STEPS), check)
+
+    def faults(device: dict[str, JSON]) -> list[str]:
+        check()
+        return faults_of(device)
+
+    result = overridden(found, overrides, patches.ranking, faults)
+    devices = written_devices(new)
+    for position, setting, value in changed_settings(new, result):
+        below = (BASIC,) if content_of(devices[position][1]) is not devices[position][1] else ()
+        yield ("spec", "devices", position, *below, *setting), REMOVED if value is None else value
+    if result.annotation != new.meta.annotations.get(ORIGINALS, ""):
+        yield ("metadata", "annotations", ORIGINALS), result.annotation or REMOVED

@@ -70,12 +70,7 @@ def is_written(new: object, request: AdmissionRequest, context: AdmissionContext
     return new.origin.patch or new.origin.rule
 
 
-def guard_written(
-    new: DeviceTaintRule,
-    old: DeviceTaintRule | None,
-    request: AdmissionRequest,  # noqa: ARG001 -- as `guard`
-    context: AdmissionContext,
-) -> GuardFindings:
+def guard_written(new: DeviceTaintRule, old: DeviceTaintRule | None, context: AdmissionContext) -> GuardFindings:
     """Refusals of a rule of the patch controller that is not what it was written for. Raises OutOfTime."""
     sight, mode = context.sight, context.policy.mode
     if sight is None or mode is PolicyMode.OFF:

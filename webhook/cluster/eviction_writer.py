@@ -23,7 +23,7 @@ from webhook.cluster.client.errors import (
     is_webhook_refusal,
 )
 from webhook.cluster.client.rest import path_of
-from webhook.cluster.client.throttled import STRATEGIC
+from webhook.cluster.client.throttled import STRATEGIC, condition_object
 from webhook.cluster.events import EventType, ObjectReference
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
 
@@ -201,7 +201,7 @@ class EvictionWriter:
                 "apiVersion": f"{GROUP}/{path.split('/')[3]}",
                 "kind": "DeviceTaintRule",
                 "metadata": {"name": rule.meta.name, "uid": rule.meta.uid},
-                "status": {"conditions": [_condition(condition) for condition in conditions]},
+                "status": {"conditions": [condition_object(condition) for condition in conditions]},
             }
             await self._cluster.apply(f"{path}/{rule.meta.name}/status", obj)
         except NotFound:
@@ -305,15 +305,3 @@ def _outcome(error: ClusterError) -> EvictionOutcome:
     failed = error.code >= HTTPStatus.INTERNAL_SERVER_ERROR and not is_webhook_refusal(error)
     unsure = not error.code or failed or from_proxy
     return EvictionOutcome(EvictionResult.FAILED, str(error), error.retry_after_seconds, unsure)
-
-
-def _condition(condition: Condition) -> dict[str, Any]:
-    assert condition.last_transition_time is not None
-    return {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "observedGeneration": condition.observed_generation,
-        "lastTransitionTime": format_time(condition.last_transition_time),
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
@@ -10,24 +11,32 @@ import msgspec
 
 from webhook.api.meta import GROUP, OWN_GROUP, format_time
 from webhook.api.names import PATCHER
-from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL
+from webhook.api.rules import EVICT, HARDWARE_LABEL, PATCH_LABEL
 from webhook.cluster.cache.patches import PATCHES, OwnedRuleWire
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, is_admission_refusal
 from webhook.cluster.client.rest import path_of
+from webhook.cluster.client.throttled import condition_object
 from webhook.cluster.events import EventType, ObjectReference
-from webhook.patches.stored import PATCH_API_VERSION, PATCH_KIND, PATCH_VERSION, RULE_KIND, RuleOwner, StoredRule
-from webhook.patches.writes import own_annotations
+from webhook.patches.stored import (
+    PATCH_API_VERSION,
+    PATCH_KIND,
+    PATCH_VERSION,
+    RULE_KIND,
+    RuleOwner,
+    StoredRule,
+    own_annotations,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from webhook.api.rules import Condition
+    from webhook.api.meta import NamespacedName
     from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.client.throttled import ThrottledCluster
     from webhook.cluster.events import EventWriter
-    from webhook.patches.stored import PatchStatus, StoredPatch
-    from webhook.patches.writes import RuleApply
+    from webhook.patches.reactions import ReactionWrite
+    from webhook.patches.stored import PatchStatus, RuleApply, StoredPatch
 
 _RULE: Final = msgspec.json.Decoder(OwnedRuleWire)
 _NOT_SET: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
@@ -107,7 +116,7 @@ class PatchWriter:
                 "patchedDevices": status.patched_devices,
                 "taintedDevices": status.tainted_devices,
                 "rules": status.rules,
-                "conditions": [_condition(each) for each in status.conditions],
+                "conditions": [condition_object(each) for each in status.conditions],
             },
         }
         path = path_of(OWN_GROUP, PATCH_VERSION, PATCHES, name=meta.name)
@@ -166,19 +175,24 @@ def _rule(write: RuleApply, version: str) -> dict[str, Any]:
 def _replacement(write: RuleApply, version: str) -> dict[str, Any]:
     """The rule as a merge patch, with null for everything that it should not have."""
     rule = _rule(write, version)
+    rule["metadata"]["labels"] = dict.fromkeys((PATCH_LABEL, HARDWARE_LABEL)) | rule["metadata"]["labels"]
+    rule["spec"]["deviceSelector"] = _names(write)
+    return _merge_patch(rule, (*own_annotations(write.owner), *write.retired))
+
+
+def _merge_patch(rule: dict[str, Any], annotations: Iterable[str]) -> dict[str, Any]:
+    """A rule that is applied, as a merge patch: null for fields that it does not have, and for those annotations."""
     metadata, spec = rule["metadata"], rule["spec"]
     retired = {"deviceClassName": None, "selectors": None}
-    others = dict.fromkeys((PATCH_LABEL, HARDWARE_LABEL))
-    no_annotations = dict.fromkeys((*own_annotations(write.owner), *write.retired))
     return {
         "metadata": {
-            "labels": {**others, **metadata["labels"]},
-            "annotations": {**no_annotations, **metadata["annotations"]},
+            "labels": metadata["labels"],
+            "annotations": {**dict.fromkeys(annotations), **metadata["annotations"]},
             "finalizers": None,
-            "ownerReferences": metadata["ownerReferences"],
+            "ownerReferences": metadata.get("ownerReferences"),
         },
         "spec": {
-            "deviceSelector": {**retired, **_names(write)},
+            "deviceSelector": {**retired, **spec["deviceSelector"]},
             "taint": {"value": None, **spec["taint"]},
         },
     }
@@ -189,13 +203,53 @@ def _names(write: RuleApply) -> Mapping[str, str | None]:
     return {"driver": selector.driver, "pool": selector.pool, "device": selector.device}
 
 
-def _condition(condition: Condition) -> dict[str, Any]:
-    assert condition.last_transition_time is not None
+# --- reactions of the policy ----------------------------------------------------------------------
+
+
+class ReactionWriter:
+    """Writes as the controller of patches does: same account, same field manager."""
+
+    def __init__(self, rules: PatchWriter, events: EventWriter, config_map: NamespacedName | None) -> None:
+        """`config_map` holds the policy; None: it is in a file, and there is nothing that Events could be about."""
+        self._rules = rules
+        self._events = events
+        self._config_map = config_map
+
+    async def write_reaction(self, write: ReactionWrite) -> WriteAnswer:
+        """Creates or changes the rule of a device."""
+        merge = write.surplus or write.foreign
+        make = _reaction_replacement if merge else _reaction_rule
+        return await self._rules.put_rule(write.rule.name, partial(make, write), merge=merge)
+
+    async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
+        """As `PatchWriter.delete_rule`."""
+        return await self._rules.delete_rule(stored)
+
+    async def report(self, reason: str, note: str, *, warns: bool) -> None:
+        """An Event about the ConfigMap; the EventWriter logs a failure."""
+        if self._config_map is None:
+            return
+        regarding = ObjectReference("v1", "ConfigMap", self._config_map.namespace, self._config_map.name)
+        event_type = EventType.WARNING if warns else EventType.NORMAL
+        await self._events.write(regarding, event_type, reason=reason, action="React", note=note)
+
+
+def _reaction_rule(write: ReactionWrite, version: str) -> dict[str, Any]:
+    """The rule as it is applied."""
+    rule, taint = write.rule, write.taint
+    assert taint.time_added is not None
+    selector = rule.selector
     return {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "observedGeneration": condition.observed_generation,
-        "lastTransitionTime": format_time(condition.last_transition_time),
+        "apiVersion": f"{GROUP}/{version}",
+        "kind": RULE_KIND,
+        "metadata": {"name": rule.name, "labels": dict(rule.labels), "annotations": dict(rule.annotations)},
+        "spec": {
+            "deviceSelector": {"driver": selector.driver, "pool": selector.pool, "device": selector.device},
+            "taint": {"key": taint.key, "effect": taint.effect, "timeAdded": format_time(taint.time_added)},
+        },
     }
+
+
+def _reaction_replacement(write: ReactionWrite, version: str) -> dict[str, Any]:
+    """The rule as a merge patch, with null for what others may have added."""
+    return _merge_patch(_reaction_rule(write, version), (EVICT, *write.retired))

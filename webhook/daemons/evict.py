@@ -21,8 +21,8 @@ from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache
 from webhook.cluster.cache.in_tree_writes import InTreeWrites
 from webhook.cluster.cache.inventory import InventoryCache
+from webhook.cluster.cache.known_patches import PatchWatch
 from webhook.cluster.cache.namespaces import NamespaceCache
-from webhook.cluster.cache.patch_watch import PatchWatch
 from webhook.cluster.client.errors import ClusterError, NoCredentials, Unavailable
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.client.throttled import clients_of_leader

@@ -9,7 +9,7 @@ import random
 import secrets
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from webhook import __version__, runtime
 from webhook.api.names import PATCHER
@@ -19,8 +19,7 @@ from webhook.cluster.client.rest import Cluster
 from webhook.cluster.client.throttled import clients_of_leader
 from webhook.cluster.events import EventWriter
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
-from webhook.cluster.patch_writer import PatchWriter
-from webhook.cluster.reaction_writer import ReactionWriter
+from webhook.cluster.patch_writer import PatchWriter, ReactionWriter
 from webhook.cluster.slice_toucher import SliceToucher
 from webhook.config.command_line import program
 from webhook.config.flags import ConfigError
@@ -28,19 +27,16 @@ from webhook.config.patch import PatchSettings, parse_patch
 from webhook.daemons.input_files import policy_faults_of
 from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.daemons.policy_loader import PolicyLoader
-from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts
-from webhook.daemons.reaction_policy import ReactionPolicy
+from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts, ReactionPolicy
 from webhook.daemons.slice_keeper import KeeperParts, SliceKeeper
-from webhook.daemons.wiring import cluster_credentials, policy_stages, read_policy
+from webhook.daemons.wiring import cluster_credentials, policy_stages, probe_stages, read_policy
 from webhook.flowcontrol.clock import boottime_seconds
 from webhook.flowcontrol.throttle import Throttle
-from webhook.patches.applied import AppliedAttributes
-from webhook.patches.signals import FirstSights
-from webhook.patches.status import REASONS
+from webhook.patches.reasons import FirstSights
+from webhook.patches.status import REASONS, AppliedAttributes
 from webhook.policy.store import PolicyStore
 from webhook.runtime import Stage, Stages
-from webhook.server.listener import Listener
-from webhook.server.probes import Checks, exposition, health
+from webhook.server.probes import Checks
 from webhook.telemetry import logs
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.patches import PatchMetrics
@@ -52,6 +48,7 @@ if TYPE_CHECKING:
     from webhook.patches.stored import StoredPatch, StoredRule
 
 log = logging.getLogger(__name__)
+T = TypeVar("T", "StoredClass", "StoredPatch", "StoredRule")
 
 _USAGE: Final = 2
 _KNOWN: Final = (OSError, NoCredentials, LeadershipLost)
@@ -79,6 +76,17 @@ def run(arguments: Sequence[str]) -> int:
             log.error("stopped by an error", extra={"error": str(cause)}, exc_info=None if known else cause)  # noqa: TRY400 -- these need no traceback
         return _USAGE if all(isinstance(cause, OSError | NoCredentials) for cause in causes) else 1
     return 0
+
+
+def _by_name(observe: Callable[[str, T | None], None]) -> Callable[[T | None, T | None], None]:
+    """What a reflector calls with the old and the new object, for one that is called with the name and the new."""
+
+    def on_change(old: T | None, new: T | None) -> None:
+        either = new or old
+        assert either is not None
+        observe(either.meta.name, new)
+
+    return on_change
 
 
 def _now() -> datetime:
@@ -120,12 +128,15 @@ class Patcher:
             )
         )
         self._subscribe(self._controller)
+        self._cache.rules.subscribe(_by_name(self._controller.observe_rule))
         policies = PolicyStore()
         self._policy_loader = PolicyLoader(policies, self._metrics.policy, read_policy)
         self._reactions = self._new_reactions(ReactionWriter(writer, events, settings.policy_config_map), chance)
         self._policy = ReactionPolicy(policies, self._reactions.observe_policy)
         if self._keeper is not None:
-            self._subscribe_keeper(self._keeper)
+            keeper = self._keeper
+            self._patch_metrics.watch_slices(lambda: keeper.pending)
+            self._subscribe(keeper)
         self._checks = Checks()
         self._started = asyncio.Event()
 
@@ -134,7 +145,8 @@ class Patcher:
         self._checks.add("caches", lambda: self._cache.problem)
         self._checks.add("policy", lambda: self._policy_loader.problem or self._policy.problem)
         self._metrics.watch_readiness(self._checks.problems)
-        stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *self._listeners()]
+        probes = probe_stages(self._settings, self._settings.listener, self._metrics, self._checks)
+        stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *probes]
         clusters = (self._cluster, self._acting)
         stages += [Stage(name="cluster", start=cluster.open, stop=cluster.close) for cluster in clusters]
         # Patches do not wait for the policy: only reactions need it.
@@ -145,17 +157,6 @@ class Patcher:
         stages += self._leadership()
         stages.append(Stage(name="controller", work=self._work, start=self._begin, stop=self._end))
         return Stages(stages)
-
-    def _listeners(self) -> list[Stage]:
-        stages = []
-        for name, address, handler in (
-            ("health", self._settings.health_address, health(self._checks)),
-            ("metrics", self._settings.metrics_address, exposition(self._metrics.exposition)),
-        ):
-            if address is not None:
-                listener = Listener(name, address, handler, self._settings.listener)
-                stages.append(Stage(name=name, start=listener.start, stop=listener.stop))
-        return stages
 
     def _leadership(self) -> list[Stage]:
         lease = self._settings.lease
@@ -221,26 +222,15 @@ class Patcher:
         self._cache.rules.subscribe(keeper.observe_rule)
         return keeper
 
-    def _subscribe(self, controller: PatchController) -> None:
-        def on_class(old: StoredClass | None, new: StoredClass | None) -> None:
-            either = new or old
-            assert either is not None
-            controller.observe_class(either.meta.name, new.selectors if new else None)
+    def _subscribe(self, to: PatchController | SliceKeeper) -> None:
+        """Lets one of the two know of changes of slices, classes and patches."""
 
-        def on_patch(old: StoredPatch | None, new: StoredPatch | None) -> None:
-            either = new or old
-            assert either is not None
-            controller.observe_patch(either.meta.name, new)
+        def on_class(name: str, new: StoredClass | None) -> None:
+            to.observe_class(name, new.selectors if new else None)
 
-        def on_rule(old: StoredRule | None, new: StoredRule | None) -> None:
-            either = new or old
-            assert either is not None
-            controller.observe_rule(either.meta.name, new)
-
-        self._cache.slices.subscribe(controller.observe_slice)
-        self._cache.classes.subscribe(on_class)
-        self._cache.patches.subscribe(on_patch)
-        self._cache.rules.subscribe(on_rule)
+        self._cache.slices.subscribe(to.observe_slice)
+        self._cache.classes.subscribe(_by_name(on_class))
+        self._cache.patches.subscribe(_by_name(to.observe_patch))
 
     # --- attributes and capacity in slices -------------------------------------------------------
 
@@ -257,19 +247,3 @@ class Patcher:
 
     def _report(self, patches: Collection[str]) -> None:
         self._controller.look_at_patches(patches)
-
-    def _subscribe_keeper(self, keeper: SliceKeeper) -> None:
-        def on_class(old: StoredClass | None, new: StoredClass | None) -> None:
-            either = new or old
-            assert either is not None
-            keeper.observe_class(either.meta.name, new.selectors if new else None)
-
-        def on_patch(old: StoredPatch | None, new: StoredPatch | None) -> None:
-            either = new or old
-            assert either is not None
-            keeper.observe_patch(either.meta.name, new)
-
-        self._patch_metrics.watch_slices(lambda: keeper.pending)
-        self._cache.slices.subscribe(keeper.observe_slice)
-        self._cache.classes.subscribe(on_class)
-        self._cache.patches.subscribe(on_patch)

@@ -19,14 +19,18 @@ from webhook.cluster.cache.wire import is_newer
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.device_selectors import SharedSelectors
-from webhook.patches.applied import AppliedAttributes
-from webhook.patches.book import RuleBook
-from webhook.patches.handover import Handover
+from webhook.patches.book import Handover, OwnerPlan, RuleBook, plan_of
+from webhook.patches.faults import FaultNotes
 from webhook.patches.index import PatchIndex
-from webhook.patches.notes import FaultNotes
-from webhook.patches.plans import OwnerPlan, plan_of
 from webhook.patches.refusals import RefusalCounts
-from webhook.patches.status import SELECTOR_FAILED, TOO_MANY_RULES, ExpansionOutcome, reason_of, status_of
+from webhook.patches.status import (
+    SELECTOR_FAILED,
+    TOO_MANY_RULES,
+    AppliedAttributes,
+    ExpansionOutcome,
+    reason_of,
+    status_of,
+)
 from webhook.patches.stored import StoredRule
 
 if TYPE_CHECKING:
@@ -36,9 +40,8 @@ if TYPE_CHECKING:
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.slices import ResourceSlice
     from webhook.cluster.patch_writer import WriteAnswer
-    from webhook.patches.standing import Standing
-    from webhook.patches.stored import PatchStatus, RuleOwner, StoredPatch
-    from webhook.patches.writes import RuleApply
+    from webhook.patches.status import Standing
+    from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner, StoredPatch
     from webhook.telemetry.patches import PatchMetrics
 
 log = logging.getLogger(__name__)
@@ -202,7 +205,7 @@ class PatchController:
         while True:
             self._changed.clear()
             began = self._parts.seconds()
-            self.index.begin_pass()
+            self.index.fleet.forget_unused()
             self._timeslice.begin()
             any_step = False
             while self.index.step():

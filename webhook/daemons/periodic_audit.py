@@ -19,7 +19,7 @@ from webhook.admission.audit import AtRest, audited
 from webhook.admission.context import AdmissionContext
 from webhook.api.meta import GROUP, SERVED_VERSIONS
 from webhook.cluster.cache.discovery import ServedCollection
-from webhook.cluster.cache.projections import DeviceClass, class_drivers
+from webhook.cluster.cache.names import DeviceClass, class_drivers
 from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.list_pages import listed, pages
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol
 
 from webhook.api.rules import REASONS
 from webhook.flowcontrol.backoff import Backoff
-from webhook.patches.reaction_outcomes import ABOVE_MAX_DEVICES, WITHIN_MAX_DEVICES
-from webhook.patches.reactions import react
+from webhook.patches.reactions import ABOVE_MAX_DEVICES, WITHIN_MAX_DEVICES, react
 from webhook.patches.refusals import WriteAttempts
 from webhook.patches.status import RULE_REFUSED
+from webhook.policy.decide import BUILTIN_JUDGE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
@@ -27,12 +27,45 @@ if TYPE_CHECKING:
     from webhook.cluster.patch_writer import WriteAnswer
     from webhook.daemons.patch_controller import PatchController
     from webhook.patches.reactions import ReactionPass, ReactionWrite
-    from webhook.patches.reasons import ReactionRule
-    from webhook.patches.signals import FirstSights
+    from webhook.patches.reasons import FirstSights, ReactionRule
     from webhook.patches.stored import StoredRule
     from webhook.policy.model import Reaction
+    from webhook.policy.store import PolicyState, PolicyStore
     from webhook.telemetry.patches import PatchMetrics
     from webhook.telemetry.reactions import ReactionMetrics
+
+
+class ReactionPolicy:
+    """Follows the policy store."""
+
+    def __init__(self, policies: PolicyStore, on_change: Callable[[], None]) -> None:
+        """`on_change` is called after another policy has become the active one, or it is known that there is none."""
+        self._policies = policies
+        self._on_change = on_change
+        policies.subscribe(self._changed)
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is not known which reactions there are, or None.
+
+        A cluster without a policy has none. That a policy cannot be read says nothing about them: where no other one
+        was in use before, the rules of reactions stay as they are.
+        """
+        state = self._policies.state
+        if not state.loaded:
+            return "the policy has not been read yet"
+        if state.failure and state.active is BUILTIN_JUDGE:
+            return f"no policy could be loaded, so reactions wait: {state.failure}"
+        return None
+
+    @property
+    def reactions(self) -> Sequence[Reaction] | None:
+        """Those of the policy in use; None while there is a problem."""
+        return None if self.problem else self._policies.active.policy.reactions
+
+    def _changed(self, _old: PolicyState, _new: PolicyState) -> None:
+        self._on_change()
+
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +84,7 @@ _OF_ONE_PLAN: Final = 4 * _AT_ONCE
 
 
 class WritesReactions(Protocol):
-    """The port to the cluster: `cluster.reaction_writer`."""
+    """The port to the cluster: `cluster.patch_writer`."""
 
     async def write_reaction(self, write: ReactionWrite) -> WriteAnswer:
         """Creates or changes a rule."""

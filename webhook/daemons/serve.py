@@ -19,20 +19,26 @@ from webhook.cluster.client.errors import NoCredentials
 from webhook.config.command_line import program
 from webhook.config.flags import ConfigError
 from webhook.config.serve import ServeSettings, parse_serve
-from webhook.daemons.certificates import certificate_source, registration_stage
 from webhook.daemons.input_files import folder_faults, policy_faults_of
-from webhook.daemons.wiring import cluster_of, read_policy, review_state_stages
+from webhook.daemons.wiring import (
+    certificate_source,
+    cluster_of,
+    probe_stages,
+    read_policy,
+    registration_stage,
+    review_state_stages,
+)
 from webhook.runtime import Stage, Stages
 from webhook.server.http import Reviews
 from webhook.server.listener import NOT_LISTENING, Listener
-from webhook.server.probes import Checks, exposition, health
+from webhook.server.probes import Checks
 from webhook.server.review_state import ReviewState
 from webhook.telemetry import logs
 from webhook.telemetry.metrics import Metrics
 from webhook.validation.kinds import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +107,12 @@ def build(settings: ServeSettings) -> Stages:
     checks.add("listener", lambda: _not_listening(reviews, checks))
     metrics.watch_readiness(checks.problems)
     metrics.watch_requesters(state.assumed_rules.not_counted)
-    stages = [runtime.lag_stage(metrics.event_loop_lag.observe), *_probe_stages(settings, metrics, checks)]
+    # Connections of probes may be closed at any time, so these ports do not wait for a last request.
+    probing = replace(settings.listener, drain_idle_seconds=0.0)
+    stages = [
+        runtime.lag_stage(metrics.event_loop_lag.observe),
+        *probe_stages(settings, probing, metrics, checks),
+    ]
     if cluster is not None:
         stages.append(Stage(name="cluster", start=cluster.open, stop=cluster.close))
         stages.append(registration_stage(settings.certificates, cluster, metrics))
@@ -111,19 +122,6 @@ def build(settings: ServeSettings) -> Stages:
         _readiness(reviews, settings.shutdown_delay_seconds),
     ]
     return Stages(stages)
-
-
-def _probe_stages(settings: ServeSettings, metrics: Metrics, checks: Checks) -> Iterator[Stage]:
-    """The ports for probes and metrics, as far as they are configured."""
-    # Connections of probes may be closed at any time, so these ports do not wait for a last request.
-    probing = replace(settings.listener, drain_idle_seconds=0.0)
-    for name, address, handler in (
-        ("health", settings.health_address, health(checks)),
-        ("metrics", settings.metrics_address, exposition(metrics.exposition)),
-    ):
-        if address is not None:
-            listener = Listener(name, address, handler, probing)
-            yield Stage(name=name, start=listener.start, stop=listener.stop)
 
 
 def _not_listening(reviews: Listener, checks: Checks) -> str | None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from webhook.inventory.device_selectors import DeviceSelectors
-from webhook.inventory.slice_work import SliceWork, slice_work
-from webhook.patches.applied import ATTRIBUTES_APPLIED, AppliedAttributes
+from webhook.inventory.slice_patches import SliceWork, slice_work
 from webhook.patches.slice_ledger import SliceLedger
+from webhook.patches.status import ATTRIBUTES_APPLIED, AppliedAttributes
 from webhook.validation.device_faults import device_faults
 
 if TYPE_CHECKING:

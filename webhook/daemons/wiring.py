@@ -6,24 +6,35 @@ is decided without them.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import os
 import random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from webhook.api.names import PROGRAM
+from webhook.certificates.settings import FileSettings
+from webhook.certificates.source import FileSource
+from webhook.certificates.stores import StoreError
 from webhook.config.namespace import own_namespace
 from webhook.daemons.policy_loader import PolicyLoader, no_event, remind, watch_file
 from webhook.runtime import Stage
+from webhook.server.listener import Listener
+from webhook.server.probes import exposition, health
+from webhook.server.review_state import RuleObserver
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
     from datetime import datetime
 
     from webhook.api.field import Path
     from webhook.api.meta import NamespacedName
+    from webhook.certificates.settings import SelfManagedSettings
+    from webhook.certificates.source import CertificateSource
     from webhook.cluster.cache.inventory import InventoryCache
-    from webhook.cluster.cache.names import ClusterCache
-    from webhook.cluster.cache.projections import ConfigMap
+    from webhook.cluster.cache.names import ClusterCache, ConfigMap
+    from webhook.cluster.certificate_objects import WebhookConfiguration
     from webhook.cluster.client.credentials import Credentials
     from webhook.cluster.client.rest import Cluster
     from webhook.cluster.events import EventRecorder
@@ -34,12 +45,15 @@ if TYPE_CHECKING:
     from webhook.policy.document import Loaded
     from webhook.server.probes import Checks
     from webhook.server.review_state import ReviewState
+    from webhook.server.settings import ListenerSettings
     from webhook.telemetry.metrics import Metrics
 
     Now = Callable[[], datetime]
     RecordEvent = Callable[[str, str], None]
 
 log = logging.getLogger(__name__)
+
+_REGISTRATION_SECONDS: Final = 30.0
 
 _EVENT_ACTIONS: Final = {
     "PolicyNotLoaded": "LoadPolicy",
@@ -176,7 +190,6 @@ def _inventory_stage(
     """The inventory. No stage waits for it: until it is complete, reviews that need it say so."""
     from webhook.cluster.cache.inventory import InventoryCache  # noqa: PLC0415 -- as above
     from webhook.cluster.settings import InventorySettings  # noqa: PLC0415
-    from webhook.server.rule_observer import RuleObserver  # noqa: PLC0415 -- nothing to watch without a cluster
 
     inventory = InventoryCache(
         cluster,
@@ -262,3 +275,68 @@ def policy_stages(
         *([] if source is None else [Stage(name="policy source", work=source)]),
         Stage(name="policy", work=loader.run, start=loaded),
     ]
+
+
+def certificate_source(
+    settings: FileSettings | SelfManagedSettings,
+    cluster: Cluster | None,
+    checks: Checks,
+    *,
+    now: Callable[[], datetime],
+    metrics: Metrics,
+) -> CertificateSource:
+    """The source that the settings ask for, and its checks; the cluster is needed only if it is self-managed."""
+    if isinstance(settings, FileSettings):
+        files = FileSource(settings, now=now, metrics=metrics)
+        checks.add("certificate", lambda: files.problem)
+        checks.inform("certificate renewal", lambda: files.remark)
+        return files
+    # Here and not above: with files there may be no cluster, and its client brings its libraries.
+    from webhook.certificates.self_managed import SelfManagedSource  # noqa: PLC0415
+    from webhook.cluster.certificate_objects import SecretObject  # noqa: PLC0415
+
+    assert cluster is not None, "flags exclude each other"
+    secret = SecretObject(cluster, *settings.secret)
+    source = SelfManagedSource(settings, secret, _configurations(settings, cluster), now=now, metrics=metrics)
+    checks.add("certificate", lambda: source.problem)
+    checks.inform("certificate renewal", lambda: source.remark)
+    return source
+
+
+def registration_stage(settings: FileSettings | SelfManagedSettings, cluster: Cluster, metrics: Metrics) -> Stage:
+    """Whether API servers are registered to call us. No stage waits for it: only a gauge depends on it.
+
+    What cannot be read leaves the gauge as it was, so missing rights are no alert.
+    """
+
+    async def follow() -> NoReturn:
+        configurations = _configurations(settings, cluster)
+        while True:
+            for each in configurations:
+                with contextlib.suppress(StoreError):
+                    metrics.set_registered(each.resource, registered=await each.is_registered())
+            await asyncio.sleep(_REGISTRATION_SECONDS)
+
+    return Stage(name="registration", work=follow)
+
+
+def _configurations(settings: FileSettings | SelfManagedSettings, cluster: Cluster) -> list[WebhookConfiguration]:
+    from webhook.cluster.certificate_objects import MUTATING, VALIDATING, WebhookConfiguration  # noqa: PLC0415 -- as above
+
+    names = (PROGRAM, PROGRAM)
+    if not isinstance(settings, FileSettings):
+        names = settings.validating_configuration, settings.mutating_configuration
+    return [WebhookConfiguration(cluster, each, name) for each, name in zip((VALIDATING, MUTATING), names, strict=True)]
+
+
+def probe_stages(
+    settings: ServeSettings | PatchSettings, listener: ListenerSettings, metrics: Metrics, checks: Checks
+) -> Iterator[Stage]:
+    """The ports for probes and metrics, as far as they are configured."""
+    for name, address, handler in (
+        ("health", settings.health_address, health(checks)),
+        ("metrics", settings.metrics_address, exposition(metrics.exposition)),
+    ):
+        if address is not None:
+            port = Listener(name, address, handler, listener)
+            yield Stage(name=name, start=port.start, stop=port.stop)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from webhook.eviction.profiled_pods import ProfiledPods
 from webhook.inventory.gang_impact import KnownPods
-from webhook.inventory.gang_losses import GangSizes
+from webhook.inventory.gangs import GangSizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.inventory.gang_losses import broken_gangs, count_gangs
+from webhook.inventory.gangs import broken_gangs, count_gangs
 from webhook.inventory.matching import Evictor
 from webhook.inventory.pod_groups import companions_in, goes_as_a_whole, group_key
 from webhook.inventory.steps import in_steps, unchecked

@@ -1,9 +1,10 @@
-"""The patches that change ResourceSlices themselves, and what they say about a slice."""
+"""The patches that change ResourceSlices themselves, what they say about a slice, and which slices to write again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -11,17 +12,18 @@ from msgspec import structs
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
-from webhook.inventory.overriding import overrides_of
+from webhook.inventory.originals import ORIGINALS
+from webhook.inventory.overriding import Refusal, arrived, changed_settings, overridden, overrides_of
 from webhook.inventory.patching import by_precedence, effective_devices
 from webhook.inventory.pools import Pools
-from webhook.inventory.steps import unchecked
+from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from webhook.api.slices import ResourceSlice
     from webhook.inventory.device_filter import CompilesSelectors
-    from webhook.inventory.overriding import Arrived, DeviceOverrides
+    from webhook.inventory.overriding import Arrived, DeviceOverrides, Faults
     from webhook.inventory.steps import Check
 
 
@@ -69,3 +71,46 @@ class SlicePatches(msgspec.Struct, frozen=True):
     def ranking(self) -> tuple[str, ...]:
         """The names of the patches, in that order."""
         return tuple([each.meta.name for each in self.patches])
+
+
+FaultsOf = Callable[["ResourceSlice"], "Faults"]
+
+
+class SliceWork(NamedTuple):
+    """What the controller of patches does about slices."""
+
+    touch: tuple[str, ...]
+    """Slices that are not what `/mutate` would make of them, by name."""
+    refused: Mapping[str, tuple[Refusal, ...]]
+    """What is not carried out, by slice."""
+    patched: Mapping[str, int]
+    """Devices that each patch changes, by patch; all patches that set anything."""
+
+
+def slice_work(
+    slices: Iterable[ResourceSlice],
+    patches: SlicePatches,
+    compiles: CompilesSelectors,
+    faults_of: FaultsOf,
+    check: Check = unchecked,
+) -> SliceWork:
+    """The work on slices as they are stored, with their devices. `check` is called now and then, and may raise."""
+    touch: list[str] = []
+    refused: dict[str, tuple[Refusal, ...]] = {}
+    patched = Counter(dict.fromkeys(patches.ranking, 0))
+    for value in in_steps(slices, check):
+        given = value.meta.annotations.get(ORIGINALS, "")
+        if not patches.known or not (patches.patches or given):
+            continue
+        found = arrived(value, value, same_spec=True)
+        overrides = patches.overrides(found, compiles, check)
+        result = overridden(found, overrides, patches.ranking, faults_of(value))
+        if result.annotation != given or next(changed_settings(value, result), None) is not None:
+            touch.append(value.meta.name)
+        if result.refused:
+            refused[value.meta.name] = result.refused
+        left_out = {(each.patch, each.device) for each in result.refused}
+        for device, origins in overrides.items():
+            winners = {each.patch for each in origins.values()}
+            patched.update([each for each in winners if not left_out & {(each, device), (each, None)}])
+    return SliceWork(tuple(sorted(touch)), dict(sorted(refused.items())), dict(patched))

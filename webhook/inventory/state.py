@@ -13,14 +13,13 @@ from webhook.api.rules import DeviceTaintRule
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.api.slices import ResourceSlice
 from webhook.inventory.pools import Pools
-from webhook.inventory.several import add_name, remove_name
-from webhook.inventory.usage import Usage, uses
+from webhook.inventory.usage import Usage, add_name, remove_name, uses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from webhook.api.meta import ObjectMeta
-    from webhook.inventory.several import Several
+    from webhook.inventory.usage import Several
 
 _TWO: Final = 2
 InventoryObject: TypeAlias = ResourceSlice | DeviceTaintRule | ResourceClaim | Pod | PodGroup

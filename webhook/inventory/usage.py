@@ -7,10 +7,9 @@ they tolerate. So claims are kept in groups of equal tolerations, and such a tai
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from webhook.api.owners import POD_GROUPS
-from webhook.inventory.several import add_name, remove_name
 from webhook.inventory.steps import in_steps, unchecked
 
 if TYPE_CHECKING:
@@ -20,8 +19,43 @@ if TYPE_CHECKING:
     from webhook.api.pods import Pod
     from webhook.api.taints import DeviceToleration
     from webhook.inventory.pools import PoolId, Pools
-    from webhook.inventory.several import Several
     from webhook.inventory.steps import Check
+
+Several: TypeAlias = tuple[str, ...] | dict[str, None]
+"""Names under a key in the order in which they were added, each once: few as a tuple, many as a dict.
+
+Indexes have keys by the hundred thousand, nearly all with one name or two: for those a dict is four times the memory.
+"""
+_FEW: Final = 8
+"""A tuple is copied with each change, which costs about as much as a dict up to this length."""
+_FEW_AGAIN: Final = 4
+"""A dict keeps the memory of all names that it ever had; less than _FEW, so that no key goes to and fro."""
+
+
+def add_name(index: dict[str, Several], key: str, name: str) -> Several:
+    """Adds a name that the key does not have; returns all names of the key."""
+    known = index.get(key, ())
+    if isinstance(known, dict):
+        known[name] = None
+    else:
+        known = index[key] = (*known, name) if len(known) < _FEW else dict.fromkeys((*known, name))
+    return known
+
+
+def remove_name(index: dict[str, Several], key: str, name: str) -> Several:
+    """Removes a name that the key has, and with the last name the key; returns the names that are left."""
+    known = index[key]
+    if isinstance(known, dict):
+        del known[name]
+        left: Several = known
+        if len(known) <= _FEW_AGAIN:
+            left = index[key] = tuple(known)
+    else:
+        left = index[key] = tuple([each for each in known if each != name])
+    if not left:
+        del index[key]
+    return left
+
 
 _PODS: Final = "pods"
 

@@ -1,16 +1,94 @@
-"""Patches and rules as the controller knows them, by name and by owner: the cache's changes and its own writes."""
+"""Patches and rules as the controller knows them, by name and by owner, and what the rules of each should be."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from webhook.patches.siblings import has_hardware_scope, looks_at
-from webhook.patches.stored import StoredPatch, StoredRule
+from msgspec import structs
+
+from webhook.api.rules import (
+    DATA,
+    DESCRIPTION,
+    EVICTIONS_PER_SECOND,
+    HARDWARE,
+    NOT_BEFORE,
+    PATCH_LABEL,
+    SCOPE,
+    DeviceSelector,
+)
+from webhook.api.taints import NO_EXECUTE
+from webhook.inventory.expansion import ExpandedRule, PatchExpansion, rule_name
+from webhook.inventory.hardware import siblings_in
+from webhook.inventory.patch_reach import may_meet
+from webhook.inventory.patching import Origin
+from webhook.inventory.rule_delta import EFFECT_RANK
+from webhook.patches.status import Standing, standing_of
+from webhook.patches.stored import (
+    PATCH_KIND,
+    RuleOwner,
+    RuleWrites,
+    StoredPatch,
+    StoredRule,
+    kept_over_ceiling,
+    writes_for,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
+    from webhook.api.taints import DeviceTaint
     from webhook.inventory.pools import PoolId
+    from webhook.patches.index import PatchIndex
+    from webhook.patches.stored import RuleApply
+
+
+def has_hardware_scope(stored: StoredRule) -> bool:
+    """Whether a rule asks for its siblings, and may.
+
+    Rules that the controller made never expand again, and only a rule for devices by name can select one part of a
+    piece of hardware and not the other. A rule that does not act has none either.
+    """
+    rule = stored.rule
+    return (
+        rule.meta.annotations.get(SCOPE) == HARDWARE
+        and not stored.owner_uids
+        and not rule.deleting
+        and rule.selector is not None
+        and not (rule.selector.unknown or rule.selector.selectors or rule.selector.device_class_name)
+        and rule.selector.device is not None
+        and rule.taint.effect in EFFECT_RANK
+    )
+
+
+def looks_at(stored: StoredRule, pool: PoolId) -> bool:
+    """Whether the siblings of a rule depend on a pool."""
+    selector = stored.rule.selector
+    return selector is not None and selector.driver in (None, pool[0]) and selector.pool in (None, pool[1])
+
+
+def sibling_rules(stored: StoredRule, index: PatchIndex, ceiling: int) -> PatchExpansion:
+    """The rules for the siblings of what a rule selects; none if there would be more than the ceiling."""
+    rules = tuple(_rules(stored, index)) if has_hardware_scope(stored) else ()
+    return PatchExpansion(rules if len(rules) <= ceiling else (), len(rules))
+
+
+def _rules(stored: StoredRule, index: PatchIndex) -> Iterator[ExpandedRule]:
+    rule = stored.rule
+    selector = rule.selector
+    assert selector is not None
+    assert selector.device is not None
+    # A sibling that evicts does so when its rule does; without evictions the annotation says nothing.
+    begins = (NOT_BEFORE,) if rule.taint.effect == NO_EXECUTE else ()
+    kept = (DATA, DESCRIPTION, EVICTIONS_PER_SECOND, *begins)
+    annotations = {name: text for name, text in rule.meta.annotations.items() if name in kept}
+    taint = structs.replace(rule.taint, extras=None)
+    for identity in sorted([pool for pool, _ in index.fleet.named(selector)]):
+        for device in sorted(siblings_in(index.slices_of(identity), {selector.device: 1})):
+            if device != selector.device:
+                at = DeviceSelector(*identity, device)
+                yield ExpandedRule(rule_name(rule.meta.name, taint, at), at, taint, annotations)
+
 
 OwningObject: TypeAlias = StoredPatch | StoredRule
 
@@ -89,3 +167,115 @@ class RuleBook:
             stored = self._rules[name]
             if any(looks_at(stored, pool) for pool in pools):
                 yield stored.meta.uid
+
+
+NO_WRITES = RuleWrites((), ())
+
+
+class OwnerPlan(NamedTuple):
+    """For one owner: what is to be written, and, if it is a patch, its standing."""
+
+    writes: RuleWrites
+    patch: StoredPatch | None = None
+    standing: Standing | None = None
+    needed: int = 0
+    waits: bool = False
+    """There is more to delete, once the server serves patches."""
+
+
+def plan_of(
+    uid: str, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime, *, patches_served: bool
+) -> OwnerPlan:
+    """The plan of an owner, once the index has nothing left to do.
+
+    Where the server does not serve patches, for the moment or any more, it is not known which are gone, and their rules
+    stay: an API server that is starting has no kinds of ours for a few seconds.
+    """
+    match book.owner(uid):
+        case StoredPatch(deleting=False) as stored:
+            return _of_patch(stored, book, index, ceiling, now)
+        case StoredRule() as stored:
+            found = sibling_rules(stored, index, ceiling)
+            writes = _writes(stored.owner, found.rules, book, now)
+            return OwnerPlan(_limited(writes, [stored.rule.taint], found.needed, ceiling), needed=found.needed)
+        case _:
+            writes = _writes(RuleOwner(PATCH_KIND, "", uid), (), book, now)
+            if patches_served:
+                return OwnerPlan(writes)
+            left = tuple([each for each in writes.deletes if PATCH_LABEL not in each.labels])
+            return OwnerPlan(writes._replace(deletes=left), waits=left != writes.deletes)
+
+
+def _of_patch(stored: StoredPatch, book: RuleBook, index: PatchIndex, ceiling: int, now: datetime) -> OwnerPlan:
+    standing = standing_of(index, stored.meta.name, ceiling)
+    writes = _writes(stored.owner, standing.rules, book, now)
+    return OwnerPlan(_limited(writes, stored.patch.taints, standing.needed, ceiling), stored, standing, standing.needed)
+
+
+def _writes(owner: RuleOwner, rules: Sequence[ExpandedRule], book: RuleBook, now: datetime) -> RuleWrites:
+    return writes_for(owner, rules, book.rules, book.owned(owner.uid), now)
+
+
+def _limited(writes: RuleWrites, taints: Sequence[DeviceTaint], needed: int, ceiling: int) -> RuleWrites:
+    """Without those deletions that would open devices because there are too many of them."""
+    if needed <= ceiling:
+        return writes
+    kept = {each.meta.name for each in kept_over_ceiling(writes.deletes, taints)}
+    return writes._replace(deletes=tuple([each for each in writes.deletes if each.meta.name not in kept]))
+
+
+class _Missing(NamedTuple):
+    """A rule by what it would taint; its times change with each attempt."""
+
+    key: str
+    effect: str
+    selector: DeviceSelector
+
+
+class _Lacking(NamedTuple):
+    patch: str
+    missing: frozenset[_Missing] | None
+    """None: all of them."""
+
+
+class Handover:
+    """Patches that lack rules, and the owners of rules that stay because of it; owners by uid."""
+
+    def __init__(self, index: PatchIndex) -> None:
+        self._index = index
+        self._lacking: dict[str, _Lacking] = {}
+        self._waiting: set[str] = set()
+
+    def lacks(self, uid: str, patch: str, missing: Sequence[RuleApply] | None) -> list[str]:
+        """Which rules a patch lacks from now on (None: all); returns the owners that need no longer wait for others."""
+        known = self._lacking.pop(uid, None)
+        if missing is None or missing:
+            self._lacking[uid] = _Lacking(patch, None if missing is None else _named(missing))
+        if known is None or known == self._lacking.get(uid):
+            return []
+        found, self._waiting = self._waiting, set()
+        return sorted(found)
+
+    def has_all(self, uid: str) -> list[str]:
+        """An owner lacks nothing, or is gone; returns likewise."""
+        return self.lacks(uid, "", ())
+
+    def heir_of(self, uid: str, stored: StoredRule) -> str:
+        """The patch that lacks a rule for devices of an owner's rule, by name; empty if there is none."""
+        taint, selector = stored.rule.taint, stored.rule.selector
+        origin = Origin("taint", taint.key, taint.effect)
+        for other, (patch, missing) in self._lacking.items():
+            if other == uid or selector is None:
+                continue
+            near = missing is None or any(
+                (each.key, each.effect) == (taint.key, taint.effect) and may_meet(each.selector, selector)
+                for each in missing
+            )
+            if near and self._index.wins_any(patch, origin, selector):
+                self._waiting.add(uid)
+                return patch
+        return ""
+
+
+def _named(rules: Iterable[RuleApply]) -> frozenset[_Missing]:
+    return frozenset([_Missing(each.taint.key, each.taint.effect, each.selector) for each in rules])

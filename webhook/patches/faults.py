@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from webhook.api.counts import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from webhook.inventory.published import DeviceId
 
@@ -69,3 +69,18 @@ def summed_faults(faults: Iterable[SelectorFaults]) -> tuple[SelectorFaults, ...
         known = examples.setdefault(each.where, [])
         known[:] = heapq.nsmallest(EXAMPLES_MAX, [*known, *each.examples])
     return tuple([SelectorFaults(where, counts[where], tuple(examples[where])) for where in sorted(counts)])
+
+
+class FaultNotes:
+    """What the last Event of each patch and selector said."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, dict[str, str]] = {}
+
+    def due(self, uid: str, faults: Sequence[SelectorFaults]) -> list[str]:
+        """The texts of Events that are due for a patch, by its uid, now that these are all of its faults."""
+        before = self._said.pop(uid, {})
+        now = {each.where: str(each) for each in faults}
+        if now:
+            self._said[uid] = now
+        return [text for where, text in now.items() if before.get(where) != text]

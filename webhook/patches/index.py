@@ -11,6 +11,7 @@ them as well. Schedulers allocate nothing from such a pool either.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from msgspec import structs
@@ -18,24 +19,107 @@ from msgspec import structs
 from webhook.api.rules import DeviceSelector
 from webhook.expressions.selectors.selector import Compiling
 from webhook.inventory.originals import ORIGINALS
+from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
 from webhook.inventory.pools import Pool, Pools
 from webhook.inventory.published import published_by_slice
-from webhook.patches.contests import Contests, origins_of
 from webhook.patches.faults import FaultTally
-from webhook.patches.filter_match import FilterMatch
-from webhook.patches.fleet import NO_DEVICES, Fleet
+from webhook.patches.filter_match import NO_DEVICES, FilterMatch, Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.slices import ResourceSlice
     from webhook.inventory.covering import DeviceNameSet
     from webhook.inventory.device_filter import CompilesSelectors
-    from webhook.inventory.patching import Origin
     from webhook.inventory.pools import PoolId
     from webhook.inventory.published import PublishedDevice
+
+_NOTHING_LOST: Final[Mapping[PoolId, DeviceNameSet]] = {}
+
+
+def origins_of(patch: ResourceSlicePatch) -> list[Origin]:
+    """What it sets on devices, taints only."""
+    return [Origin("taint", taint.key, taint.effect) for taint in taints_of_patch(patch)]
+
+
+class Contests:
+    """All patches with taints, by what they set: which counts on a device (`semantics.md` P-11, P-14, P-22).
+
+    Looked at are only taints of the same key and effect, and only pools in which something changed. Of the result only
+    what patches lose is kept, as most lose nothing.
+    """
+
+    def __init__(self) -> None:
+        self._entrants: dict[Origin, dict[str, ResourceSlicePatch]] = defaultdict(dict)
+        self._ranked: dict[Origin, list[str]] = {}
+        self._left: dict[Origin, dict[str, dict[PoolId, DeviceNameSet]]] = defaultdict(dict)
+        self._work: dict[tuple[Origin, PoolId], None] = {}
+
+    @property
+    def pending(self) -> int:
+        """Pools that are to be looked at, counted for each taint."""
+        return len(self._work)
+
+    def enter(self, patch: ResourceSlicePatch) -> None:
+        """A patch is there; mark the pools in which it selects devices."""
+        for origin in origins_of(patch):
+            self._entrants[origin][patch.meta.name] = patch
+            self._ranked.pop(origin, None)
+
+    def leave(self, patch: ResourceSlicePatch) -> None:
+        """A patch is gone; mark the pools in which it selected devices."""
+        name = patch.meta.name
+        for origin in origins_of(patch):
+            del self._entrants[origin][name]
+            self._ranked.pop(origin, None)
+            self._left[origin].pop(name, None)
+            if not self._entrants[origin]:
+                del self._entrants[origin]
+                self._left.pop(origin, None)
+
+    def mark(self, origins: Iterable[Origin], pools: Iterable[PoolId]) -> None:
+        """Something that was selected in these pools, or who selects, changed."""
+        pools = list(pools)
+        for origin in origins:
+            if len(self._entrants.get(origin, ())) > 1 or self._left.get(origin):
+                for pool in pools:
+                    self._work[origin, pool] = None
+
+    def left_of(self, origin: Origin, patch: str) -> Mapping[PoolId, DeviceNameSet]:
+        """The pools in which a patch loses devices that it selects to others, and which devices are left to it."""
+        return self._left[origin].get(patch, _NOTHING_LOST) if origin in self._left else _NOTHING_LOST
+
+    def step(self, selected_in: Callable[[str, PoolId], DeviceNameSet]) -> set[str]:
+        """Looks at one pool; returns the patches to which other devices are left there than before."""
+        origin, pool = next(iter(self._work))
+        del self._work[origin, pool]
+        taken: DeviceNameSet = NO_DEVICES
+        changed: set[str] = set()
+        for name in self._ranking(origin):
+            own = selected_in(name, pool)
+            left = own - taken
+            known = self._left[origin].setdefault(name, {})
+            before, after = known.pop(pool, None), None if left == own else left
+            if after is not None:
+                known[pool] = after
+            if before != after:
+                changed.add(name)
+            if not known:
+                del self._left[origin][name]
+            taken = taken | own if taken else own
+        if origin in self._left and not self._left[origin]:
+            del self._left[origin]
+        return changed
+
+    def _ranking(self, origin: Origin) -> list[str]:
+        if origin not in self._entrants:
+            return []  # the last one has left meanwhile
+        if origin not in self._ranked:
+            self._ranked[origin] = [patch.meta.name for patch in by_precedence(self._entrants[origin].values())]
+        return self._ranked[origin]
+
 
 NO_FILTER: Final = DeviceSelector()
 
@@ -154,7 +238,7 @@ class PatchIndex:
     def apply_patch(self, name: str, new: ResourceSlicePatch | None) -> None:
         """A patch came, changed or, if it is None, went."""
         old = self._patches.get(name)
-        if old is not None and new is not None and _same_meaning(old, new):
+        if old is not None and new is not None and _meaning(old) == _meaning(new):
             self._patches[name] = new
             return
         self._changed.add(name)
@@ -220,10 +304,6 @@ class PatchIndex:
         else:
             return False
         return True
-
-    def begin_pass(self) -> None:
-        """Forgets what the last pass has left."""
-        self.fleet.forget_unused()
 
     def _selected_in(self, patch: str, pool: PoolId) -> DeviceNameSet:
         return self.match_of(patch).selected_in(pool, self.fleet)
@@ -331,12 +411,8 @@ def _contents(view: Iterable[ResourceSlice]) -> list[object]:
     return [(each.raw_devices, each.counter_sets, each.devices, each.meta.annotations.get(ORIGINALS)) for each in view]
 
 
-def _same_meaning(old: ResourceSlicePatch, new: ResourceSlicePatch) -> bool:
-    """Whether they differ in nothing but their metadata, such as the version that a written status leaves."""
-    return _meaning(old) == _meaning(new)
-
-
 def _meaning(patch: ResourceSlicePatch) -> Iterable[object]:
+    """All but its metadata, such as the version that a written status leaves."""
     return (
         patch.meta.uid,
         patch.filter,

@@ -1,6 +1,6 @@
 """Which slices have to be looked at again because of patches, and what came of it: slice by slice, never all at once.
 
-The caller takes a few slices at a time, works out what `/mutate` would make of them (`inventory.slice_work`), beside
+The caller takes a few slices at a time, works out what `/mutate` would make of them (`inventory.slice_patches`), beside
 its event loop if it likes, and puts down the result.
 """
 
@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.inventory.slice_patches import SlicePatches
-from webhook.patches.applied import PatchInSlices
+from webhook.patches.status import PatchInSlices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.slices import ResourceSlice
     from webhook.inventory.overriding import Refusal
-    from webhook.inventory.slice_work import SliceWork
+    from webhook.inventory.slice_patches import SliceWork
 
 
 class _Entry(NamedTuple):

@@ -1,16 +1,38 @@
-"""Patches and rules as they are stored, with what says whose they are."""
+"""Patches and rules as they are stored, with what says whose they are; and what has to be written of rules."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from itertools import count
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from webhook.api.meta import OWN_GROUP, ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
-from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL, Condition, DeviceTaintRule
-from webhook.inventory.expansion import is_named_for
+from webhook.api.rules import (
+    ACTING_ANNOTATIONS,
+    DATA,
+    DESCRIPTION,
+    EVICT,
+    EVICTIONS_PER_SECOND,
+    HARDWARE_LABEL,
+    NOT_BEFORE,
+    PATCH_LABEL,
+    SOFTENED_FROM,
+    Condition,
+    DeviceSelector,
+    DeviceTaintRule,
+)
+from webhook.inventory.expansion import is_named_for, numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from datetime import datetime
+
+    from webhook.api.taints import DeviceTaint
+    from webhook.inventory.expansion import ExpandedRule
 
 PATCH_VERSION: Final = "v1alpha1"
 PATCH_KIND: Final = "ResourceSlicePatch"
@@ -99,3 +121,144 @@ def own_labels(labels: Mapping[str, str] | None) -> dict[str, str]:
 
 
 PATCH_API_VERSION: Final = f"{OWN_GROUP}/{PATCH_VERSION}"
+
+
+_OF_PATCHES: Final = (DATA, DESCRIPTION, EVICTIONS_PER_SECOND)
+_OF_SIBLINGS: Final = (*_OF_PATCHES, NOT_BEFORE)
+_OF_SOFTENING: Final = (EVICT, SOFTENED_FROM)
+
+
+def own_annotations(owner: RuleOwner) -> tuple[str, ...]:
+    """The annotations of an owner's rules that are as it says; others are left alone."""
+    return _OF_SIBLINGS if owner.label == HARDWARE_LABEL else _OF_PATCHES
+
+
+class RuleApply(NamedTuple):
+    """A rule to create or to change.
+
+    `surplus`: the stored rule has fields of the selector, a value or annotations that it should not have. Server-side
+    apply leaves alone what another manager added, so such a rule is written by a patch that removes them. So is one
+    that is `foreign`, of another author: finalizers and further owners, which are not read, may be on it.
+    """
+
+    owner: RuleOwner
+    name: str
+    selector: DeviceSelector
+    taint: DeviceTaint
+    annotations: Mapping[str, str]
+    creates: bool
+    surplus: bool = False
+    foreign: bool = False
+    retired: tuple[str, ...] = ()
+    """Annotations that such a patch removes beside those of `own_annotations`."""
+
+
+class RuleWrites(NamedTuple):
+    """For one owner, in this order."""
+
+    applies: tuple[RuleApply, ...]
+    """Those that create first."""
+    deletes: tuple[StoredRule, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.applies or self.deletes)
+
+
+def writes_for(
+    owner: RuleOwner,
+    desired: Iterable[ExpandedRule],
+    stored: Mapping[str, StoredRule],
+    owned: Collection[StoredRule],
+    now: datetime,
+) -> RuleWrites:
+    """Return what makes the rules of an owner as they should be: what is missing, what changes, what is too much.
+
+    In that order: where other selectors cover the same devices, no device is without its taint in between. The time of
+    a taint stays as long as the taint does. `stored` are all rules by name, `owned` those written for the owner.
+
+    A rule that is being deleted, of whatever author, may keep its name for ever: then the next name is used.
+    """
+    times = _times(owned)
+    applies: list[RuleApply] = []
+    names: set[str] = set()
+    for each in desired:
+        name, taint = _free_name(each.name, stored), each.taint
+        names.add(name)
+        added = taint.time_added or times.get((taint.key, taint.value, taint.effect)) or now.replace(microsecond=0)
+        wanted = RuleApply(
+            owner, name, each.selector, structs.replace(taint, time_added=added), each.annotations, creates=True
+        )
+        known = stored.get(name)
+        if known is None:
+            applies.append(wanted)
+        elif not _is_as(known, wanted):
+            retired = tuple([name for name in _compared(known, wanted) if name not in wanted.annotations])
+            foreign, surplus = owner.uid not in known.owner_uids, _has_surplus(known, wanted)
+            applies.append(wanted._replace(creates=False, surplus=surplus, foreign=foreign, retired=retired))
+    applies.sort(key=lambda each: (not each.creates, each.name))
+    deletes = [each for each in owned if each.meta.name not in names and not each.rule.deleting]
+    return RuleWrites(tuple(applies), tuple(sorted(deletes, key=lambda each: each.meta.name)))
+
+
+def _free_name(first: str, stored: Mapping[str, StoredRule]) -> str:
+    names = (numbered(first, number) for number in count(1))
+    return next(name for name in names if name not in stored or not stored[name].rule.deleting)
+
+
+def _times(owned: Collection[StoredRule]) -> dict[tuple[str, str, str], datetime]:
+    """Since when devices have each taint: the oldest rule says."""
+    found: dict[tuple[str, str, str], datetime] = {}
+    for each in owned:
+        taint = each.rule.taint
+        if taint.time_added is not None:
+            key = taint.key, taint.value, taint.effect
+            found[key] = min(taint.time_added, found.get(key, taint.time_added))
+    return found
+
+
+def _is_as(known: StoredRule, wanted: RuleApply) -> bool:
+    rule = known.rule
+    return (
+        rule.selector == wanted.selector
+        and structs.replace(rule.taint, extras=None) == wanted.taint
+        and known.labels == {wanted.owner.label: wanted.owner.uid}
+        and known.controller == wanted.owner
+        and all(rule.meta.annotations.get(name) == wanted.annotations.get(name) for name in _compared(known, wanted))
+    )
+
+
+def _compared(known: StoredRule, wanted: RuleApply) -> tuple[str, ...]:
+    """The annotations that have to be as they are wanted.
+
+    Those of softening come and go together. `/evict` alone is of a user who wants the devices of the rule emptied, but
+    a rule of another author under this name keeps nothing that changes what it does.
+    """
+    own = own_annotations(wanted.owner)
+    if wanted.owner.uid not in known.owner_uids:
+        return (*own, *ACTING_ANNOTATIONS)
+    softened = SOFTENED_FROM in wanted.annotations or SOFTENED_FROM in known.meta.annotations
+    return (*own, *_OF_SOFTENING) if softened and wanted.owner.label != HARDWARE_LABEL else own
+
+
+def _has_surplus(known: StoredRule, wanted: RuleApply) -> bool:
+    rule, selector = known.rule, known.rule.selector or DeviceSelector()
+    fields = ("driver", "pool", "device", "device_class_name")
+    return (
+        any(getattr(selector, field) is not None and getattr(wanted.selector, field) is None for field in fields)
+        or bool(selector.selectors or selector.unknown)
+        or bool(rule.taint.value and not wanted.taint.value)
+        or any(name in rule.meta.annotations and name not in wanted.annotations for name in _compared(known, wanted))
+        or known.labels.keys() - {wanted.owner.label} != set()
+        or known.controller not in (None, wanted.owner)  # apply would add a second one, which no server takes
+    )
+
+
+def kept_over_ceiling(deletes: Iterable[StoredRule], taints: Iterable[DeviceTaint]) -> tuple[StoredRule, ...]:
+    """The rules that stay where a patch needs more than it may have: those whose taint the patch still sets.
+
+    To delete them would open all devices of a patch because a few have been added to them.
+    """
+    wanted = {(taint.key, taint.value, taint.effect) for taint in taints}
+    return tuple(
+        [each for each in deletes if (each.rule.taint.key, each.rule.taint.value, each.rule.taint.effect) in wanted]
+    )

@@ -10,7 +10,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn, cast
 
-from webhook.admission.heads import HEAD_BYTES, request_in
+from webhook.admission.review import HEAD_BYTES, request_in
 from webhook.server.lane import Reason, Shed, Turn
 from webhook.server.responses import CLIENT_GONE, RequestRefused
 

@@ -16,27 +16,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from webhook.admission.chain import mutate, policy_part, validate
 from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.admission.context import AdmissionContext, Budget, OutOfTime, OutOfTurn
-from webhook.admission.decision import ALLOWED, BREAK_GLASS
-from webhook.admission.heads import HEAD_BYTES, request_in
-from webhook.admission.response import encode_failure, encode_response, encode_unchanged
+from webhook.admission.decision import ALLOWED, BREAK_GLASS, encode_failure, encode_response, encode_unchanged
 from webhook.admission.review import (
+    HEAD_BYTES,
     AdmissionRequest,
     BadReview,
     TooManyValues,
     decode_review,
     decode_slice_review,
     decode_well_formed,
+    request_in,
 )
 from webhook.api.field import Severity
 from webhook.server.bodies import Bodies
-from webhook.server.callers import WrongName, check_names
-from webhook.server.durations import timeout_seconds
-from webhook.server.lane import ANSWERS, Lane, Reason, Shed
+from webhook.server.callers import TRACEPARENT, WrongName, check_names, timeout_seconds
+from webhook.server.lane import ANSWERS, SELECTING, STRETCH_SECONDS, Lane, Reason, Shed, turn_of, work_ahead
 from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
 from webhook.server.review_log import Outcome, Unjudged, log_review
 from webhook.server.review_state import Misses, ReviewState
-from webhook.server.selecting import SELECTING, STRETCH_SECONDS, turn_of, work_ahead
-from webhook.server.trace_context import TRACEPARENT
 from webhook.telemetry.policy import WOULD_DENY
 from webhook.validation.kinds import KINDS
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import EMPTY_PAYLOAD, web
 
-from webhook.server.responses import Answer, failure
-from webhook.server.write_queue import WriteQueue
+from webhook.server.responses import Answer, WriteQueue, failure
 
 if TYPE_CHECKING:
     import ssl

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.field import Severity
-from webhook.server.trace_context import trace_fields
+from webhook.server.callers import trace_fields
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision

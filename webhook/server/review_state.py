@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import AdmissionContext
+from webhook.admission.recent_impact import begins_to_act, victims_of
+from webhook.api.rules import DeviceTaintRule
 from webhook.api.servers import UNKNOWN
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.patch_reach import KnownPatches
+from webhook.policy.model import InTreeEvictor
 from webhook.policy.ports import NO_NAMES, ClusterNames, NamespaceFacts
 from webhook.policy.store import PolicyStore
-from webhook.server.assumed_rules import AssumedRules
-from webhook.server.recent_taints import RecentTaints
+from webhook.server.assumed_rules import AssumedRules, RecentTaints
 from webhook.validation.releases import NEWEST, RELEASES
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from webhook.api.field import Path
     from webhook.inventory.gang_impact import KnownPods
     from webhook.inventory.slice_patches import SlicePatches
-    from webhook.inventory.state import Sight
+    from webhook.inventory.state import Inventory, InventoryObject, Sight
     from webhook.policy.document import Loaded
     from webhook.policy.model import Policy
 
@@ -158,3 +161,37 @@ class ReviewState:
             budget=budget,
             worker_problem=self.worker_problem(),
         )
+
+
+class RuleObserver:
+    """Adds rules from the watch to the assumed rules of the window: their impact is counted before their pods are gone.
+
+    The replica that admitted a rule knows its impact from the review; the other replicas learn it here.
+
+    Rules in the first lists are not new: for those, the times of their taints say whether they are in the window. A
+    later list counts like a watch, for what it changes.
+    """
+
+    def __init__(self, state: ReviewState, inventory: Inventory) -> None:
+        """`inventory` must have applied each change before it is observed."""
+        self._state = state
+        self._inventory = inventory
+        self._followed = False
+
+    def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
+        """One object has changed."""
+        if not isinstance(new, DeviceTaintRule) or not self._follows():
+            return
+        before, assumed = old if isinstance(old, DeviceTaintRule) else None, self._state.assumed_rules
+        if assumed.stored(new) or not begins_to_act(new, before):
+            return
+        in_tree = self._state.policies.active.policy.in_tree_evictor is InTreeEvictor.ACTIVE
+        names = DeviceNames.of(new.selector, self._inventory.servers)
+        assumed.began(new, names, victims_of(new, self._inventory, in_tree=in_tree))
+
+    def _follows(self) -> bool:
+        """Whether the inventory was complete once."""
+        if not self._followed:
+            sight = self._state.sight
+            self._followed = sight is not None and sight().inventory is not None
+        return self._followed

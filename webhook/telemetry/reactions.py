@@ -19,7 +19,7 @@ _STATES: Final = ("active", "quiet", "unpublished", "waiting", "held_back")
 
 
 class ReactionFigures(Protocol):
-    """One reaction after a pass: `patches.reaction_outcomes.ReactionOutcome`."""
+    """One reaction after a pass: `patches.reactions.ReactionOutcome`."""
 
     @property
     def name(self) -> str:

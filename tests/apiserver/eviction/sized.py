@@ -31,7 +31,7 @@ ASKS: Final = signal.SIGRTMIN
 GATES_KEPT_SECONDS: Final = 20.0
 _COUNTED: Final = (dict, list, set, deque, Mapping)
 _NAMES: Final = ("._claim_pods[]", ".usage._users[][]")
-"""Paths where each value is a tuple or a dict (`inventory.several`), by how many names it had before."""
+"""Paths where each value is a tuple or a dict (`inventory.usage`), by how many names it had before."""
 
 
 def lengths_of(root: object) -> dict[str, int]:

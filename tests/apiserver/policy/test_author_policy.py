@@ -24,7 +24,7 @@ from tests.apiserver.registration.samples import MANIFESTS
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
-from webhook.admission.author import GROUPS_MAX_BYTES
+from webhook.admission.claim_view import GROUPS_MAX_BYTES
 from webhook.policy.model import CLAIM_CONTROLLER
 from webhook.policy.vap.objects import ADMISSION_RESOURCES
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.builders import encoded, make_claim, make_context, make_request, make_review
 from tests.unit.policy.documents import make_entry, policy_of
 from webhook.admission.chain import mutate, validate
-from webhook.admission.response import encode_response
+from webhook.admission.decision import encode_response
 from webhook.admission.review import decode_review
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from tests.builders import (
     make_toleration,
 )
 from tests.unit.policy.documents import judge_of, make_defaults
-from webhook.admission.author import REQUESTED_BY, annotation_of
 from webhook.admission.chain import mutate, validate
-from webhook.admission.claim_view import DEFAULTED, SCHEDULER
+from webhook.admission.claim_view import DEFAULTED, REQUESTED_BY, SCHEDULER, annotation_of
 from webhook.admission.jsonpatch import apply_patch
 from webhook.api.claims import EXTENDED_RESOURCE
 from webhook.policy.model import CLAIM_CONTROLLER

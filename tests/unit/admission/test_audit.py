@@ -10,7 +10,7 @@ import pytest
 from tests.builders import NOW, make_claim, make_context, make_meta, make_rule, make_template, make_toleration
 from tests.unit.policy.documents import judge_of, make_entry
 from webhook.admission.audit import AtRest, AuditReason, Author, audited
-from webhook.admission.author import REQUESTED_BY
+from webhook.admission.claim_view import REQUESTED_BY
 from webhook.api.claims import FROM_TEMPLATE
 from webhook.api.field import Severity
 from webhook.api.meta import format_time

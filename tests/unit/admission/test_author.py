@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from webhook.admission.author import GROUPS_MAX_BYTES, annotation_of, author_of, texts_of
+from webhook.admission.claim_view import GROUPS_MAX_BYTES, annotation_of, author_of, texts_of
 from webhook.policy.ports import Requester
 
 JANE = Requester("jane@example.com", ("ml", "system:authenticated"))

@@ -12,8 +12,8 @@ from tests.unit.admission.guarding import ask, fleet, node, over, refusals, tain
 from tests.unit.admission.recently import NODES, idle, one_of, reasons, settings, stored, tainted, value
 from tests.unit.inventory.values import claim, inventory_of, on, pool_slice
 from tests.unit.policy.documents import policy_of
-from webhook.admission.closed_devices import closed_together, closed_together_with_recent
 from webhook.admission.context import Budget, OutOfTime
+from webhook.admission.recent_impact import closed_together, closed_together_with_recent
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.inventory.fates import DeviceNames
 from webhook.policy.model import Share

@@ -24,8 +24,8 @@ from tests.builders import (
 from tests.costs import calls_of
 from tests.unit.admission.crowded import LARGEST, RULES, SHAPES, body_of, decided, policy, reviewed
 from tests.unit.policy.documents import judge_of, make_entry
-from webhook.admission.author import REQUESTED_BY, annotation_of
 from webhook.admission.chain import mutate, validate
+from webhook.admission.claim_view import REQUESTED_BY, annotation_of
 from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.excess import excess_of
 from webhook.admission.review import decode_review

@@ -18,8 +18,8 @@ from tests.builders import (
 )
 from tests.unit.policy.documents import judge_of, make_entry
 from webhook.admission.audit import Author, explained_at_rest
-from webhook.admission.author import REQUESTED_BY
 from webhook.admission.chain import explain
+from webhook.admission.claim_view import REQUESTED_BY
 from webhook.admission.explanation import NOTHING
 from webhook.policy.model import CLAIM_CONTROLLER, Action
 

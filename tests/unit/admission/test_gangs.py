@@ -15,8 +15,7 @@ from webhook.admission.impact_text import annotation_of, gangs_text, measured_in
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, PodGroup
 from webhook.eviction.followed_pods import FollowedPods
-from webhook.inventory.gang_losses import BrokenGang
-from webhook.inventory.gangs import Gang
+from webhook.inventory.gangs import BrokenGang, Gang
 from webhook.inventory.impact import Impact
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge

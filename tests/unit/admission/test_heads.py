@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders import UID, encoded, make_claim, make_review
-from webhook.admission.heads import request_in
+from webhook.admission.review import request_in
 from webhook.api.meta import GroupVersionResource
 
 # The documentation and earlier policies rely on these numbers, so they are written out.

@@ -22,9 +22,8 @@ from tests.builders import (
 )
 from tests.costs import calls_of
 from tests.unit.policy.documents import judge_of, make_entry, make_exception
-from webhook.admission.author import REQUESTED_BY, annotation_of
 from webhook.admission.chain import mutate, validate
-from webhook.admission.claim_view import SCHEDULER
+from webhook.admission.claim_view import REQUESTED_BY, SCHEDULER, annotation_of
 from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.jsonpatch import apply_patch
 from webhook.api.claims import EXTENDED_RESOURCE

@@ -12,9 +12,14 @@ from tests.builders import DRIVER, NOW, make_context
 from tests.unit.admission.guarding import NOWHERE, ask, fleet, node, refusals, tainting
 from tests.unit.admission.recently import NODES, hit, one_of, reasons, settings, stored, tainted, value
 from tests.unit.inventory.values import claim, inventory_of, lets_stay, on, pool_slice, taint
-from webhook.admission.closed_devices import closed_together_with_recent
 from webhook.admission.context import Budget, OutOfTime
-from webhook.admission.recent_impact import begins_to_act, hit_with_recent, totals, victims_of
+from webhook.admission.recent_impact import (
+    begins_to_act,
+    closed_together_with_recent,
+    hit_with_recent,
+    totals,
+    victims_of,
+)
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.inventory.fates import DeviceNames

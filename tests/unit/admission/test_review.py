@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from tests.builders import UID, USER, encoded, make_admission_request, make_claim, make_patch, make_review, make_rule
-from webhook.admission.decision import ALLOWED, Decision
-from webhook.admission.response import encode_failure, encode_response, encode_unchanged
+from webhook.admission.decision import ALLOWED, Decision, encode_failure, encode_response, encode_unchanged
 from webhook.admission.review import MAX_VALUES, AdmissionRequest, BadReview, TooManyValues, decode_review
 from webhook.api.field import Finding, Path, Severity, forbidden, invalid, required
 from webhook.api.meta import GroupVersionKind, GroupVersionResource

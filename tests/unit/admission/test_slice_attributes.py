@@ -19,7 +19,7 @@ from tests.builders import (
     make_slice,
     make_taint,
 )
-from webhook.admission import slice_attributes
+from webhook.admission import slice_guard as slice_attributes
 from webhook.admission.chain import mutate
 from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.jsonpatch import apply_patch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from webhook.admission.stepwise import decode_stepwise
+from webhook.admission.review import decode_stepwise
 
 
 def rests_in(text: bytes, step_bytes: int) -> int:

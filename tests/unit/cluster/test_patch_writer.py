@@ -16,8 +16,7 @@ from webhook.api.rules import DATA, Condition, DeviceSelector
 from webhook.api.taints import DeviceTaint
 from webhook.cluster.events import EventWriter
 from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
-from webhook.patches.stored import PatchStatus, RuleOwner, StoredPatch
-from webhook.patches.writes import RuleApply
+from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner, StoredPatch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -14,8 +14,7 @@ from webhook.api.meta import NamespacedName, ObjectMeta
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.cluster.events import EventWriter
-from webhook.cluster.patch_writer import PatchWriter
-from webhook.cluster.reaction_writer import ReactionWriter
+from webhook.cluster.patch_writer import PatchWriter, ReactionWriter
 from webhook.patches.reactions import ReactionWrite
 from webhook.patches.reasons import ReactionReason, ReactionRule, ReasonId
 from webhook.patches.stored import StoredRule

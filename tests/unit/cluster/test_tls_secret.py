@@ -9,8 +9,7 @@ import pytest
 
 from tests.unit.cluster.peer import Answer, Drop, Peer, cluster_of, run, status
 from webhook.certificates.stores import StoredBundles, StoredSecret, StoreError
-from webhook.cluster.ca_bundle import MUTATING, VALIDATING, WebhookConfiguration
-from webhook.cluster.tls_secret import SecretObject
+from webhook.cluster.certificate_objects import MUTATING, VALIDATING, SecretObject, WebhookConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tests.builders import NOW_TEXT, make_claim, make_meta, make_template, make_toleration
-from webhook.admission.author import REQUESTED_BY, annotation_of
+from webhook.admission.claim_view import REQUESTED_BY, annotation_of
 from webhook.api.claims import FROM_TEMPLATE
 from webhook.commands.audit import command as audit
 from webhook.policy.ports import Requester

@@ -17,7 +17,7 @@ from webhook.api.rules import DESCRIPTION, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.cluster.patch_writer import WriteAnswer
 from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts
-from webhook.patches.signals import FirstSights
+from webhook.patches.reasons import FirstSights
 from webhook.patches.status import REASONS
 from webhook.patches.stored import StoredRule
 from webhook.telemetry.patches import PatchMetrics

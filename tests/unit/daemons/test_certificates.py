@@ -12,7 +12,7 @@ from tests.unit.cluster.peer import Answer, Peer, Request, cluster_of, run, stat
 from webhook.certificates.self_managed import SelfManagedSource
 from webhook.certificates.settings import FileSettings, SelfManagedSettings
 from webhook.certificates.source import FileSource
-from webhook.daemons.certificates import certificate_source, registration_stage
+from webhook.daemons.wiring import certificate_source, registration_stage
 from webhook.server.probes import Checks
 from webhook.telemetry.metrics import Metrics
 

@@ -14,7 +14,7 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DATA, HARDWARE_LABEL, PATCH_LABEL, Condition, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import TaintExtras
 from webhook.inventory.expansion import rule_name
-from webhook.patches.applied import AppliedAttributes
+from webhook.patches.status import AppliedAttributes
 from webhook.patches.stored import RuleOwner
 
 BIG: Final = 'device.attributes["gpu.example.com"].memory > 40'

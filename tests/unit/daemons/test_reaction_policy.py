@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.patches.reacting import make_reaction
-from webhook.daemons.reaction_policy import ReactionPolicy
+from webhook.daemons.reaction_keeper import ReactionPolicy
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.model import Policy
 from webhook.policy.store import PolicyStore

@@ -21,7 +21,7 @@ from webhook.inventory.originals import (
 )
 from webhook.inventory.overriding import arrived, overridden
 from webhook.inventory.slice_patches import SlicePatches
-from webhook.patches.applied import AppliedAttributes
+from webhook.patches.status import AppliedAttributes
 from webhook.patches.stored import PatchStatus, StoredPatch
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.inventory import gang_impact
 from webhook.inventory.gang_impact import KnownPods, with_companions, with_gangs
-from webhook.inventory.gang_losses import BrokenGang, count_gangs
-from webhook.inventory.gangs import POD_GROUP, Gang, gang_in
+from webhook.inventory.gangs import POD_GROUP, BrokenGang, Gang, count_gangs, gang_in
 from webhook.inventory.impact import Impact, impact_of
 from webhook.inventory.matching import Evictor
 from webhook.inventory.preview import OutcomeReason

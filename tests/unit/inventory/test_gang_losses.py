@@ -10,8 +10,7 @@ from msgspec import structs
 
 from tests.unit.inventory.values import claim, inventory_of, pod
 from webhook.api.owners import Owner
-from webhook.inventory.gang_losses import BrokenGang, GangSizes, broken_gangs, count_gangs
-from webhook.inventory.gangs import Gang, gang_of
+from webhook.inventory.gangs import BrokenGang, Gang, GangSizes, broken_gangs, count_gangs, gang_of
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:

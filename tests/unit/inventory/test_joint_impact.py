@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tests.unit.inventory.values import DRIVER, NOW, claim, in_tree, inventory_of, lets_stay, on, ours, pool_slice
 from webhook.api.rules import DeviceSelector
-from webhook.inventory.impact import Impact, impact_of
-from webhook.inventory.joint_impact import joint_impact
+from webhook.inventory.impact import Impact, impact_of, joint_impact
 
 CLUSTER = inventory_of(
     pool_slice("gpu-0", "gpu-1", name="s-0", pool="node-0"),

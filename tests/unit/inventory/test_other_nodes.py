@@ -13,7 +13,7 @@ from tests.unit.eviction.objects import claim, pod, slice_of, taint
 from tests.unit.eviction.world import FREE, World
 from tests.unit.inventory.values import inventory_of, pool_slice
 from tests.unit.patches.reacting import Cluster, ago, make_reaction, make_signal, make_slice
-from webhook.admission.closed_devices import closed_together_with_recent
+from webhook.admission.recent_impact import closed_together_with_recent
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
 from webhook.commands.shared.node_devices import NodeDevices, NodePlacement

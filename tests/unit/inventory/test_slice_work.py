@@ -11,8 +11,7 @@ from tests.unit.inventory.patched import DRIVER, by_number, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
 from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.inventory.overriding import Refusal
-from webhook.inventory.slice_patches import SlicePatches
-from webhook.inventory.slice_work import SliceWork, slice_work
+from webhook.inventory.slice_patches import SlicePatches, SliceWork, slice_work
 
 if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch

@@ -19,8 +19,7 @@ from webhook.api.taints import DeviceTaint
 from webhook.cluster.patch_writer import WriteAnswer
 from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.inventory.expansion import rule_name
-from webhook.patches.applied import AppliedAttributes
-from webhook.patches.status import REASONS
+from webhook.patches.status import REASONS, AppliedAttributes
 from webhook.patches.stored import StoredPatch, StoredRule
 from webhook.telemetry.patches import PatchMetrics
 
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.slices import ResourceSlice
-    from webhook.patches.stored import PatchStatus, RuleOwner
-    from webhook.patches.writes import RuleApply
+    from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner
 
 NOW: Final = datetime(2026, 7, 1, 12, 0, 0, 500_000, tzinfo=UTC)
 START: Final = NOW.replace(microsecond=0)

@@ -14,7 +14,7 @@ from webhook.api.taints import DeviceTaint
 from webhook.inventory.pools import Pools
 from webhook.inventory.published import DeviceId
 from webhook.patches.reactions import ReactionPass, react
-from webhook.patches.signals import FirstSights
+from webhook.patches.reasons import FirstSights
 from webhook.policy.model import Reaction
 
 if TYPE_CHECKING:

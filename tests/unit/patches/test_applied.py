@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from webhook.inventory.overriding import Refusal
-from webhook.patches.applied import PatchInSlices
+from webhook.patches.status import PatchInSlices
 
 FULL: Final = (Refusal("p", "gpu-0", "too many"), Refusal("p", "gpu-1", "other"))
 LARGE: Final = "where the drivers' own values would take more than 65536 bytes"

@@ -10,8 +10,8 @@ from tests.unit.inventory.patched import CREATED, patch_of, slice_of
 from tests.unit.patches.indexed import drained, index_of
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.patching import Origin
-from webhook.patches.contests import Contests, origins_of
-from webhook.patches.standing import Standing, standing_of
+from webhook.patches.index import Contests, origins_of
+from webhook.patches.status import Standing, standing_of
 
 if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch

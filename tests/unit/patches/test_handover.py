@@ -11,9 +11,8 @@ from tests.unit.patches.indexed import index_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
-from webhook.patches.handover import Handover
-from webhook.patches.stored import RuleOwner, StoredRule
-from webhook.patches.writes import RuleApply
+from webhook.patches.book import Handover
+from webhook.patches.stored import RuleApply, RuleOwner, StoredRule
 
 TAINT: Final = DeviceTaint("k", "", "NoSchedule", CREATED)
 OTHER: Final = DeviceTaint("l", "", "NoSchedule", CREATED)

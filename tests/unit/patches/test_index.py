@@ -19,10 +19,9 @@ from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotati
 from webhook.inventory.pools import Pool
 from webhook.inventory.published import published_devices
 from webhook.patches.faults import FaultTally
-from webhook.patches.filter_match import FilterMatch
-from webhook.patches.fleet import Fleet
+from webhook.patches.filter_match import FilterMatch, Fleet
 from webhook.patches.index import PatchIndex
-from webhook.patches.standing import Standing, standing_of
+from webhook.patches.status import Standing, standing_of
 
 TAINT: Final = DeviceTaint("k", "", "NoSchedule", CREATED)
 OTHER: Final = DeviceTaint("l", "", "NoSchedule", CREATED)
@@ -368,7 +367,7 @@ def test_dear_filter_selects_the_same_after_a_restart() -> None:
         index.apply_patch("patch", patch_of(cel=[dear], taints=[TAINT]))
         for values in parts:
             new = numbered(*values)
-            index.begin_pass()
+            index.fleet.forget_unused()
             index.apply_slice(old, new)
             drained(index)
             old = new

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.unit.patches.reacting import DRIVER, KEY, MINUTES_5, Cluster, make_reaction, make_signal, make_slice
-from webhook.patches.reaction_outcomes import NAMED_MAX
+from webhook.patches.reactions import NAMED_MAX
 from webhook.policy.model import Share
 from webhook.policy.reactions import ReactionLevel
 

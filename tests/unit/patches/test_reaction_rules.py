@@ -26,8 +26,7 @@ from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint, TaintExtras
 from webhook.inventory.published import DeviceId
 from webhook.patches.reactions import react
-from webhook.patches.reasons import ReactionReason, ReactionRule, ReasonId, noted_on
-from webhook.patches.signals import FirstSights
+from webhook.patches.reasons import FirstSights, ReactionReason, ReactionRule, ReasonId, noted_on
 from webhook.policy.reactions import REACTION_KEY, ReactionLevel, reaction_rule_name
 
 SICK = make_slice({"gpu-0": (make_signal(),), "gpu-1": ()})

@@ -24,8 +24,7 @@ from webhook.api.rules import (
     DeviceTaintRule,
 )
 from webhook.api.taints import DeviceTaint, TaintExtras
-from webhook.patches.book import RuleBook
-from webhook.patches.siblings import has_hardware_scope, looks_at, sibling_rules
+from webhook.patches.book import RuleBook, has_hardware_scope, looks_at, sibling_rules
 from webhook.patches.stored import RuleOwner, StoredRule
 
 ADDED: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,9 +10,9 @@ from msgspec import structs
 
 from tests.unit.inventory.patched import CREATED, DRIVER, class_of, patch_of, slice_of
 from webhook.inventory.overriding import Refusal
-from webhook.inventory.slice_work import SliceWork
-from webhook.patches.applied import PatchInSlices
+from webhook.inventory.slice_patches import SliceWork
 from webhook.patches.slice_ledger import SliceLedger
+from webhook.patches.status import PatchInSlices
 
 N: Final = f"{DRIVER}/n"
 OTHER: Final = "other.example.com"

@@ -11,11 +11,8 @@ from msgspec import structs
 from tests.unit.inventory.patched import at, patch_of
 from tests.unit.patches.fake_cluster import NOW, START
 from webhook.api.rules import Condition
-from webhook.patches.applied import AppliedAttributes
-from webhook.patches.faults import FaultTally, summed_faults
-from webhook.patches.notes import FaultNotes
-from webhook.patches.standing import Standing
-from webhook.patches.status import ExpansionOutcome, reason_of, status_of
+from webhook.patches.faults import FaultNotes, FaultTally, summed_faults
+from webhook.patches.status import AppliedAttributes, ExpansionOutcome, Standing, reason_of, status_of
 from webhook.patches.stored import PatchStatus, StoredPatch
 
 STORED: Final = StoredPatch(patch_of("one"), 7)

@@ -24,8 +24,7 @@ from webhook.api.rules import (
 )
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.expansion import ExpandedRule, rule_name
-from webhook.patches.stored import RuleOwner, StoredRule, own_labels
-from webhook.patches.writes import RuleWrites, kept_over_ceiling, writes_for
+from webhook.patches.stored import RuleOwner, RuleWrites, StoredRule, kept_over_ceiling, own_labels, writes_for
 
 NOW: Final = datetime(2026, 7, 1, 12, 0, 0, 999_999, tzinfo=UTC)
 WHOLE: Final = NOW.replace(microsecond=0)

@@ -11,8 +11,8 @@ import pytest
 from tests.builders import NOW_TEXT, decoded, make_claim, make_device, make_slice, make_taint
 from tests.unit.server.clocks import Clock
 from webhook.cluster.cache.decoders import SliceWire
-from webhook.server import recent_taints as module
-from webhook.server.recent_taints import KEPT_SECONDS, RecentTaints
+from webhook.server import assumed_rules as module
+from webhook.server.assumed_rules import TAINTS_KEPT_SECONDS, RecentTaints
 
 if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
@@ -44,7 +44,7 @@ def test_what_is_gone_is_remembered_for_its_time(gone: str) -> None:
     recent_taints.observe(a_slice(BROKEN), after)
     assert had(recent_taints)
     assert not had(recent_taints, "elsewhere")
-    time.seconds += KEPT_SECONDS
+    time.seconds += TAINTS_KEPT_SECONDS
     assert had(recent_taints)
     time.seconds += 1.0
     assert not had(recent_taints)
@@ -61,7 +61,7 @@ def test_what_stays_or_comes_is_not_gone() -> None:
 
 
 def test_of_too_many_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_KEPT_MOST", 2)
+    monkeypatch.setattr(module, "_TAINTS_KEPT_MOST", 2)
     recent_taints = RecentTaints(Clock())
     for pool in ("node-0", "node-1", "node-0", "node-2"):
         recent_taints.observe(a_slice(BROKEN, pool=pool), None)

@@ -10,8 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.unit.server.transports import Transport
-from webhook.server.responses import Answer, failure
-from webhook.server.write_queue import WriteQueue
+from webhook.server.responses import Answer, WriteQueue, failure
 
 
 async def at_once() -> None: ...

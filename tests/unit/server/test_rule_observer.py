@@ -21,8 +21,7 @@ from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, Po
 from webhook.policy.ports import KnownNames
 from webhook.policy.store import PolicyStore
 from webhook.server.assumed_rules import AssumedRules
-from webhook.server.review_state import ReviewState
-from webhook.server.rule_observer import RuleObserver
+from webhook.server.review_state import ReviewState, RuleObserver
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -14,9 +14,8 @@ from tests.unit.server.clocks import Clock
 from tests.unit.server.transports import Transport
 from webhook.server.bodies import Bodies
 from webhook.server.listener import Listener, _Server
-from webhook.server.responses import Answer
+from webhook.server.responses import QUEUED_ANSWER_BYTES, Answer, WriteQueue
 from webhook.server.settings import Address, ListenerSettings, ReviewSettings
-from webhook.server.write_queue import QUEUED_ANSWER_BYTES, WriteQueue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

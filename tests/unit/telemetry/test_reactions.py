@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from webhook.patches.reaction_outcomes import ReactionOutcome
+from webhook.patches.reactions import ReactionOutcome
 from webhook.telemetry.reactions import ReactionMetrics
 
 PREFIX = "device_taint_webhook_reaction"

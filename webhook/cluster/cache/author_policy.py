@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from webhook.api.rules import NEVER
-from webhook.cluster.cache.discovery import FixedCollection
-from webhook.cluster.cache.freshness import doubt
-from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.cache.discovery import FixedCollection, served_version
+from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.cache.wire import Meta, WireValue
 from webhook.cluster.client.errors import NotFound
-from webhook.cluster.client.list_pages import decoded
+from webhook.cluster.client.list_pages import decoded, listed
 from webhook.cluster.client.rest import path_of
 from webhook.policy.vap.author_policy import AUTHOR_POLICY, unproved
+from webhook.policy.vap.drift import AdmissionObjectKey, StoredObject
 from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
 
 if TYPE_CHECKING:
@@ -25,6 +25,31 @@ if TYPE_CHECKING:
 
     from webhook.cluster.client.rest import Cluster
     from webhook.telemetry.metrics import Metrics
+
+_VERSIONS: Final = ("v1",)
+
+
+class _AdmissionPolicyWire(WireValue, frozen=True):
+    """A policy or a binding."""
+
+    metadata: Meta
+    spec: dict[str, Any] = {}  # noqa: RUF012 -- msgspec copies it
+
+
+async def read_admission_policies(cluster: Cluster) -> dict[AdmissionObjectKey, StoredObject]:
+    """Return all ValidatingAdmissionPolicies and bindings; none where they are not served. Raises ClusterError."""
+    found = {}
+    for kind, plural in ADMISSION_RESOURCES.items():
+        version = await served_version(cluster, ADMISSION_GROUP, _VERSIONS, plural)
+        if version is None:
+            continue
+        items = await listed(cluster, path_of(ADMISSION_GROUP, version, plural), f"{ADMISSION_GROUP}/{version}", kind)
+        for item in items:
+            wire = msgspec.convert(item, _AdmissionPolicyWire)
+            key = AdmissionObjectKey(kind, wire.metadata.name)
+            found[key] = StoredObject(key, wire.metadata.labels or {}, wire.spec)
+    return found
+
 
 _STALE_SECONDS: Final = 60.0
 """For how long a watch may be lost, as while an API server restarts."""

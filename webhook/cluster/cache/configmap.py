@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from webhook.cluster.cache.discovery import FixedCollection
-from webhook.cluster.cache.projections import ConfigMap
+from webhook.cluster.cache.names import ConfigMap
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.settings import ReflectorSettings
 

@@ -29,9 +29,15 @@ from webhook.api.owners import pod_group_of
 from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint, decode_slice
 from webhook.api.taints import DeviceTaint, DeviceToleration, decode_taints, decode_tolerations
-from webhook.cluster.cache.object_meta import OwnerReference, controller_of, object_meta, owner_of
-from webhook.cluster.cache.shared_lists import REMEMBERED_ENTRIES, SharedLists
-from webhook.cluster.cache.wire import ObjectIdentity
+from webhook.cluster.cache.wire import (
+    REMEMBERED_ENTRIES,
+    ObjectIdentity,
+    OwnerReference,
+    SharedLists,
+    controller_of,
+    object_meta,
+    owner_of,
+)
 from webhook.inventory.originals import ORIGINALS
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.api.pods import Pod
 from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire, WholeSliceWire
 from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
-from webhook.cluster.cache.freshness import doubt
 from webhook.cluster.cache.pods import PodGroupWire, PodWire
-from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.cache.server_version import ServerVersions
 from webhook.cluster.settings import InventorySettings
 from webhook.inventory.state import Inventory, Sight

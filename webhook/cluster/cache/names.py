@@ -6,31 +6,150 @@ import asyncio
 import logging
 import time
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
+from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import SERVED_VERSIONS
+from webhook.api.rules import CELSelector
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.listwatch import METADATA
-from webhook.cluster.cache.lookups import Lookups
 from webhook.cluster.cache.namespaces import NAMESPACES, Namespace, NamespaceCache
-from webhook.cluster.cache.projections import DeviceClass, class_drivers, class_selectors
 from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.cache.wire import WireValue
 from webhook.cluster.client.answers import decode
-from webhook.cluster.client.errors import Unavailable
+from webhook.cluster.client.errors import ClusterError, Unavailable
 from webhook.cluster.client.rest import JSON
 from webhook.cluster.settings import NameSettings, ReflectorSettings
+from webhook.expressions.drivers import drivers_of
+from webhook.validation.formats import dns1123_subdomain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from webhook.api.device_classes import DeviceClassSelectors
     from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.client.rest import Cluster
     from webhook.policy.ports import NamespaceFacts
     from webhook.telemetry.metrics import Metrics
+
+
+class _CELSelector(msgspec.Struct, frozen=True, gc=False):
+    expression: str = ""
+
+
+class _Selector(msgspec.Struct, frozen=True, gc=False):
+    cel: _CELSelector | None = None
+
+
+class _DeviceClassSpec(msgspec.Struct, frozen=True):
+    selectors: list[_Selector] | None = None
+
+
+class DeviceClass(WireValue, frozen=True):
+    """The same in every version that was ever served, as far as it is read."""
+
+    spec: _DeviceClassSpec | None = None
+
+
+class ConfigMap(WireValue, frozen=True, rename="camel"):
+    """Of binaryData only the keys are of use: a policy there is a mistake that must be reported."""
+
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
+
+
+def class_drivers(device_class: DeviceClass) -> frozenset[str] | None:
+    """The drivers whose devices the class can select; None if that cannot be read from its selectors, so any.
+
+    A selector of another sort than CEL is one that we cannot read; others still narrow the class down.
+    """
+    selectors = (device_class.spec.selectors if device_class.spec else None) or ()
+    return drivers_of([selector.cel.expression for selector in selectors if selector.cel])
+
+
+def class_selectors(device_class: DeviceClass) -> DeviceClassSelectors:
+    """What a device of the class must satisfy; a selector of another sort than CEL is one without an expression."""
+    selectors = (device_class.spec.selectors if device_class.spec else None) or ()
+    found = [CELSelector(selector.cel.expression if selector.cel else None) for selector in selectors]
+    return DeviceClassSelectors(device_class.meta.name, tuple(found))
+
+
+V = TypeVar("V")
+
+
+class CachedAnswer(NamedTuple, Generic[V]):
+    """What the server answered for a name: `value` is None where it has no such object, or gave no answer."""
+
+    value: V | None
+    until: float
+    """On the clock of the lookups."""
+
+
+class Lookups(Generic[V]):
+    """Answers by name. At most one request for a name at a time, however many callers wait for it."""
+
+    def __init__(self, get: Callable[[str], Awaitable[V]], settings: NameSettings, clock: Callable[[], float]) -> None:
+        """`get` makes one request and raises ClusterError; `clock` returns seconds."""
+        self._get = get
+        self._settings = settings
+        self._clock = clock
+        self._answers: dict[str, CachedAnswer[V]] = {}
+        self._in_flight: dict[str, asyncio.Task[None]] = {}
+
+    def value(self, name: str) -> V | None:
+        """The answer, if it is recent enough."""
+        answer = self._answers.get(name)
+        return answer.value if answer is not None and answer.until > self._clock() else None
+
+    def forget(self, name: str) -> None:
+        """The watch has brought the object, or its deletion."""
+        self._answers.pop(name, None)
+
+    async def fetch(self, names: Iterable[str], timeout_seconds: float) -> None:
+        """Fetches those that have no answer, and waits for at most the given time. Never raises.
+
+        Names that no object can have are skipped, and so are those beyond a few in one call or while many requests are
+        in flight: the names come from users, who must not be able to make us send requests without end.
+        """
+        wanted: set[asyncio.Task[None]] = set()
+        for name in dict.fromkeys(names):
+            if len(wanted) >= self._settings.names_most:
+                break
+            task = self._in_flight.get(name) or self._start(name)
+            if task is not None:
+                wanted.add(task)
+        if wanted:
+            await asyncio.wait(wanted, timeout=timeout_seconds)
+
+    def close(self) -> None:
+        """Cancels the requests in flight."""
+        for task in self._in_flight.values():
+            task.cancel()
+
+    def _start(self, name: str) -> asyncio.Task[None] | None:
+        answer = self._answers.get(name)
+        answered = answer is not None and answer.until > self._clock()
+        full = len(self._in_flight) >= self._settings.in_flight_most
+        if answered or full or not name or dns1123_subdomain(name):
+            return None
+        task = self._in_flight[name] = asyncio.create_task(self._fetch_one(name))
+        task.add_done_callback(lambda _: self._in_flight.pop(name))
+        return task
+
+    async def _fetch_one(self, name: str) -> None:
+        value, seconds = None, self._settings.absent_seconds
+        try:
+            value = await self._get(name)
+            seconds = self._settings.present_seconds
+        except ClusterError:
+            pass  # the reflector logs it; the policy decides what an unknown name means
+        self._answers.pop(name, None)  # so that the newest stands last
+        self._answers[name] = CachedAnswer(value, self._clock() + seconds)
+        if len(self._answers) > self._settings.remembered_most:
+            del self._answers[next(iter(self._answers))]
+
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,15 @@ from webhook.api.decode import Reader
 from webhook.api.meta import parse_time
 from webhook.api.pod_groups import PodGroup, decode_pod_group
 from webhook.api.pods import GANG, HOLD, MIRROR, READY, Labels, Pod, PodClaim, to_labels, will_complete
-from webhook.cluster.cache.object_meta import OwnerReference, controller_of, object_meta, owner_of
-from webhook.cluster.cache.shared_lists import REMEMBERED_ENTRIES, SharedLists
-from webhook.cluster.cache.wire import ObjectIdentity
+from webhook.cluster.cache.wire import (
+    REMEMBERED_ENTRIES,
+    ObjectIdentity,
+    OwnerReference,
+    SharedLists,
+    controller_of,
+    object_meta,
+    owner_of,
+)
 
 _NOTHING: Final = msgspec.Raw()
 _label_pairs: Final[dict[tuple[str, str], tuple[str, str]]] = {}

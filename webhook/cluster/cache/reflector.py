@@ -16,11 +16,11 @@ import logging
 import math
 import time
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Generic, NoReturn
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn
 
 from webhook.cluster.cache.listwatch import ListWatch
 from webhook.cluster.cache.store import Store
-from webhook.cluster.cache.watch_gap import WatchGap
 from webhook.cluster.cache.wire import V, is_newer
 from webhook.cluster.client.errors import (
     ClusterError,
@@ -45,6 +45,56 @@ if TYPE_CHECKING:
     from webhook.cluster.cache.wire import WireStruct
     from webhook.cluster.client.rest import Cluster
     from webhook.telemetry.metrics import Metrics
+
+
+class WatchGap:
+    """The time from the end of one watch until the next one has brought what happened in between.
+
+    The server accepts a watch first and sends the changes that were missed afterwards. It says with a bookmark that it
+    has sent them; where none comes, they have arrived once the watch has been open for a while.
+    """
+
+    def __init__(self, clock: Callable[[], float], catch_up_seconds: float) -> None:
+        """`clock` returns seconds that only go forward."""
+        self._clock = clock
+        self._catch_up_seconds = catch_up_seconds
+        self._since: float | None = None
+        self._open_since: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """For how long changes may have been missed: 0 if none were, infinite if some were for certain."""
+        return 0.0 if self._since is None or self._caught_up else self._clock() - self._since
+
+    @property
+    def watching(self) -> bool:
+        """Whether a watch is open."""
+        return self._open_since is not None
+
+    def begin(self, at: float) -> None:
+        """Changes may have been missed since `at`; an earlier time is kept."""
+        if self._since is None or at < self._since:
+            self._since = at
+
+    def end(self) -> None:
+        """Nothing is missing: a list or a bookmark says so."""
+        self._since = None
+
+    def opened(self) -> None:
+        """The server has accepted a watch."""
+        self._open_since = self._clock()
+
+    def closed(self) -> None:
+        """The watch has ended, whatever the reason, or there never was one."""
+        if self._caught_up:
+            self._since = None
+        self._open_since = None
+        self.begin(self._clock())
+
+    @property
+    def _caught_up(self) -> bool:
+        return self._open_since is not None and self._clock() - self._open_since >= self._catch_up_seconds
+
 
 log = logging.getLogger(__name__)
 
@@ -325,3 +375,27 @@ class Reflector(Generic[V]):
         about = {"resource": self.resource, "error": str(error), "delaySeconds": round(seconds, 3)}
         log.log(level if due else logging.DEBUG, "list or watch failed", extra={**about, **self._fault.fields})
         await asyncio.sleep(seconds)
+
+
+def doubt(reflector: Reflector[Any], stale_seconds: float, *, optional: bool = False) -> str:
+    """Why a resource is not current, after its watch was lost for `stale_seconds` at the latest; empty if it is.
+
+    `optional`: where it is not served there are none.
+    """
+    if reflector.unserved:
+        if not optional:
+            return f"{reflector.resource} are not served"
+        # Kept for a while, as another server may serve them; meanwhile nothing follows their changes.
+        return f"{reflector.resource} are served no longer" if reflector.items else ""
+    if not reflector.synced.is_set():
+        return f"{reflector.resource} not read yet"
+    if not reflector.settled:
+        return f"{reflector.resource} being listed again"
+    lost = reflector.lost_seconds
+    if lost <= stale_seconds:
+        return ""
+    return (
+        f"{reflector.resource} being listed again"
+        if lost == inf
+        else f"{reflector.resource} not watched for {lost:.0f} s"
+    )

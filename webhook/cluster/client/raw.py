@@ -8,31 +8,21 @@ import re
 import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.trust import trusting_context
 from webhook.cluster.client.answers import decode, objects
-from webhook.cluster.client.failures import reason_of_connecting
+from webhook.cluster.client.connections import reason_of_connecting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from multidict import CIMultiDictProxy
+
 _WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
-
-
-class _Headers(Protocol):
-    """HTTP headers, of which one name may occur more than once."""
-
-    def get(self, name: str, default: str, /) -> str:
-        """The first value."""
-        ...
-
-    def getall(self, name: str, default: list[str], /) -> list[str]:
-        """All values."""
-        ...
 
 
 class RawResponse(NamedTuple):
@@ -46,7 +36,7 @@ class RawResponse(NamedTuple):
     """The server's clock."""
 
     @classmethod
-    def of(cls, code: int, headers: _Headers, body: bytes) -> RawResponse:
+    def of(cls, code: int, headers: CIMultiDictProxy[str], body: bytes) -> RawResponse:
         """From an HTTP response; a body that is not JSON becomes the message of a Status."""
         warnings = tuple(_warnings(headers.getall("Warning", [])))
         return cls(code, _object_in(body), warnings, _time_in(headers.get("Date", "")))

@@ -18,10 +18,8 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from webhook.cluster.client.connections import Connections
+from webhook.cluster.client.connections import Connections, FencedBody, always, limit_of, reason_of
 from webhook.cluster.client.errors import ClusterError, NoCredentials, NotSent, Silent, Unavailable, error_of, is_busy
-from webhook.cluster.client.failures import limit_of, reason_of
-from webhook.cluster.client.fence import FencedBody, always
 from webhook.cluster.client.proxy import UnknownProxy, proxy_at, proxy_for
 from webhook.cluster.client.raw import RawResponse
 from webhook.cluster.settings import RequestSettings

@@ -8,13 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
+from webhook.api.meta import format_time
 from webhook.api.names import WORKER
-from webhook.cluster.client.fence import always
+from webhook.cluster.client.connections import always
 from webhook.cluster.client.rest import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from webhook.api.rules import Condition
     from webhook.cluster.client.credentials import Credentials
     from webhook.flowcontrol.throttle import Throttle
 
@@ -61,3 +63,16 @@ def clients_of_leader(
         ThrottledCluster(credentials, throttle, user_agent=user_agent),
         ThrottledCluster(credentials, throttle, user_agent=user_agent, permitted=leads),
     )
+
+
+def condition_object(condition: Condition) -> dict[str, Any]:
+    """A condition of a status as it is applied."""
+    assert condition.last_transition_time is not None
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "observedGeneration": condition.observed_generation,
+        "lastTransitionTime": format_time(condition.last_transition_time),
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.admission.author import REQUESTED_BY
+from webhook.admission.claim_view import REQUESTED_BY
 from webhook.api.counts import counted
 from webhook.eviction.modes import InTree
 from webhook.policy.model import InTreeEvictor, PolicyMode

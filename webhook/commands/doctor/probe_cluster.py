@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from webhook.admission.config_maps import POLICY_KEY, missing_policy
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, NamespacedName, format_time
 from webhook.api.names import CA_NAME, PATCH_ACCOUNT, PATCHER, PROGRAM, WORKER
-from webhook.cluster.ca_bundle import ENTRIES, MUTATING, VALIDATING
-from webhook.cluster.cache.admission_policies import read_admission_policies
-from webhook.cluster.cache.author_policy import read_author_policy
+from webhook.cluster.cache.author_policy import read_admission_policies, read_author_policy
 from webhook.cluster.cache.discovery import ServedCollection, served_version
+from webhook.cluster.certificate_objects import ENTRIES, MUTATING, VALIDATING
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded
 from webhook.cluster.client.rest import Cluster, path_of

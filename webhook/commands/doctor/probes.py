@@ -6,7 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from webhook.admission.author import REQUESTED_BY
+from webhook.admission.claim_view import REQUESTED_BY
 from webhook.admission.config_maps import POLICY_KEY
 from webhook.api.meta import GROUP
 from webhook.api.names import PROGRAM

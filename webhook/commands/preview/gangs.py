@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from webhook.eviction.profiled_pods import ProfiledPods
-from webhook.inventory.gang_losses import broken_gangs, count_gangs
+from webhook.inventory.gangs import broken_gangs, count_gangs
 from webhook.inventory.preview import PodOutcome
 from webhook.inventory.worker_preview import as_our_worker
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable
 
-    from webhook.inventory.gang_losses import BrokenGang
-    from webhook.inventory.gangs import Gang
+    from webhook.inventory.gangs import BrokenGang, Gang
     from webhook.inventory.preview import Preview
     from webhook.inventory.state import Inventory
     from webhook.policy.model import EvictionProfile

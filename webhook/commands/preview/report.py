@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from webhook.commands.preview.patches import PatchOutcome
     from webhook.files.report import Row
     from webhook.inventory.fates import DeviceNames
-    from webhook.inventory.gang_losses import BrokenGang
+    from webhook.inventory.gangs import BrokenGang
     from webhook.inventory.hardware import Sibling
     from webhook.inventory.impact import Taint
     from webhook.inventory.preview import Cause, GroupRow, PodRow, Preview

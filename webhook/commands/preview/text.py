@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
     from webhook.api.taints import DeviceTaint, DeviceToleration
     from webhook.commands.preview.report import DryRunResult, ObjectPreview, PreviewReport
-    from webhook.inventory.gang_losses import BrokenGang
+    from webhook.inventory.gangs import BrokenGang
     from webhook.inventory.preview import GroupRow, PodRow, Preview
     from webhook.inventory.published import DeviceId
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import structs
 
-from webhook.admission.author import REQUESTED_BY, UNNAMEABLE, annotation_of
-from webhook.admission.claim_view import DEFAULTED
+from webhook.admission.claim_view import DEFAULTED, REQUESTED_BY, UNNAMEABLE, annotation_of
 from webhook.admission.guard import GUARD
 from webhook.admission.impact_text import IMPACT, measured_in
 from webhook.admission.review import AdmissionRequest

@@ -17,8 +17,7 @@ from webhook.commands.shared.verdicts import verdict_on
 from webhook.inventory.patch_reach import KnownPatches
 from webhook.inventory.state import Sight
 from webhook.policy.store import PolicyStore
-from webhook.server.assumed_rules import AssumedRules
-from webhook.server.recent_taints import RecentTaints
+from webhook.server.assumed_rules import AssumedRules, RecentTaints
 from webhook.server.review_state import ReviewState
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from webhook.cluster.settings import ReflectorSettings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from webhook.cluster.cache.projections import ConfigMap
+    from webhook.cluster.cache.names import ConfigMap
 
 Told = list[tuple["Mapping[str, str] | None", str, str]]
 """Data, version and uid."""

@@ -10,7 +10,7 @@ from tests.unit.cluster.cache.following import event, waits_of
 from tests.unit.cluster.cache.test_known_patches import PATCHES, QUICK, Patched, patch
 from tests.unit.cluster.peer import Peer, cluster_of, run, until
 from tests.unit.running import running
-from webhook.cluster.cache.patch_watch import PatchWatch
+from webhook.cluster.cache.known_patches import PatchWatch
 from webhook.cluster.settings import InventorySettings
 
 if TYPE_CHECKING:

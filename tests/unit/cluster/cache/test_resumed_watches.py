@@ -24,8 +24,7 @@ from tests.unit.cluster.cache.following import (
 from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, cluster_of, run, status, until
 from tests.unit.running import running
 from webhook.cluster.cache.discovery import FixedCollection
-from webhook.cluster.cache.reflector import Reflector
-from webhook.cluster.cache.watch_gap import WatchGap
+from webhook.cluster.cache.reflector import Reflector, WatchGap
 from webhook.cluster.client.errors import NotFound
 
 AWAY = Answer(status(503, "starting"), 503)

@@ -36,7 +36,7 @@ from tests.unit.commands.audit_runner import (
     generated,
     template,
 )
-from webhook.admission.author import REQUESTED_BY, annotation_of
+from webhook.admission.claim_view import REQUESTED_BY, annotation_of
 from webhook.admission.confirmation import ImpactToConfirm, Numbers, digest_of, text_of
 from webhook.api.claims import EXTENDED_RESOURCE
 from webhook.api.decode import Reader

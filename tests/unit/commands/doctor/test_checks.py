@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from webhook.admission.author import REQUESTED_BY
+from webhook.admission.claim_view import REQUESTED_BY
 from webhook.api.meta import NamespacedName
 from webhook.commands.doctor.checks import (
     Check,

@@ -17,7 +17,7 @@ from celpy.celtypes import StringType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.admission.author import REQUESTED_BY, annotation_of, author_of, texts_of
+from webhook.admission.claim_view import REQUESTED_BY, annotation_of, author_of, texts_of
 from webhook.policy.ports import Requester
 from webhook.policy.vap.author_policy import AUTHOR_POLICY, shipped, unproved
 

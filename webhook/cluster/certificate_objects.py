@@ -1,18 +1,69 @@
-"""A webhook configuration: whether API servers call us, and the CAs that they trust then. Other fields are kept."""
+"""What `certificates` stores in a cluster: the Secret of self-managed certificates, and the caBundle of webhooks.
+
+A write of the Secret succeeds only if it is unchanged since it was last read. The caBundle is the CAs that API servers
+trust when they call us; other fields of a configuration are kept.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from webhook.certificates.stores import StoredBundles, StoreError
-from webhook.cluster.client.answers import decode
+from webhook.certificates.stores import StoredBundles, StoredSecret, StoreError
+from webhook.cluster.client.answers import decode, objects
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound
 from webhook.cluster.client.rest import path_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from webhook.cluster.client.rest import Cluster
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _Secret(msgspec.Struct):
+    metadata: _Meta
+    data: dict[str, bytes] | None = None
+    """msgspec reads base64 into bytes, and writes it back."""
+
+
+_SECRET: Final = msgspec.json.Decoder(_Secret)
+
+
+class SecretObject:
+    """One Secret by name: a `SecretStore`. Raises StoreError. Its fields are for `certificates.stored` to read."""
+
+    def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
+        self._cluster = cluster
+        self._path = path_of("", "v1", "secrets", namespace=namespace, name=name)
+        self._read: dict[str, Any] = {}
+
+    async def read(self) -> StoredSecret:
+        """What it holds now."""
+        try:
+            answer = await self._cluster.get(self._path)
+            secret, self._read = decode(_SECRET, answer), decode(objects, answer)
+        except msgspec.DecodeError as error:
+            raise StoreError(f"GET {self._path}: the secret cannot be read: {error}") from None
+        except ClusterError as error:
+            raise StoreError(str(error)) from error
+        return StoredSecret(secret.data or {}, secret.metadata.resource_version)
+
+    async def write(self, data: Mapping[str, bytes], version: str) -> bool:
+        """Replaces all data of the Secret last read; false, and nothing done, if it has changed since that version."""
+        metadata = {**self._read["metadata"], "resourceVersion": version}
+        try:
+            await self._cluster.update(self._path, {**self._read, "metadata": metadata, "data": dict(data)})
+        except Conflict:
+            return False
+        except ClusterError as error:
+            raise StoreError(str(error)) from error
+        return True
+
 
 VALIDATING: Final = "validatingwebhookconfigurations"
 MUTATING: Final = "mutatingwebhookconfigurations"
@@ -22,10 +73,6 @@ ENTRIES: Final = {
 }
 """What every installation registers, by the first part of the entries' names."""
 _STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    resource_version: str
 
 
 class _ClientConfig(msgspec.Struct, rename="camel"):
