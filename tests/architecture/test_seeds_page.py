@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
+from tests.apiserver.eviction.table import SCENARIOS as PARITY
 from tests.apiserver.eviction.test_manners import NAMES as PLAYED
 from tests.apiserver.test_cases import of_no_release, on_this_release, told_by_us
 from tests.cases.corpus import cases
@@ -150,3 +151,10 @@ def test_row_names_the_place_that_the_facts_name(row: Requirement) -> None:
 
 def test_facts_of_the_code_have_rows() -> None:
     assert set(listed()) - {row.id for row in ROWS} == set()
+
+
+def test_row_that_names_a_scenario_is_shown_by_it() -> None:
+    shown = {scenario.name: scenario.shows.split() for scenario in PARITY}
+    named = re.findall(r'^\| ([A-Z]-\d+) \|.*scenario_says` \("([^"]+)"\)', PAGE, re.MULTILINE)
+    assert len(named) > 30
+    assert [each for each in named if each[0][0] == "E" and each[0] not in shown[each[1]]] == []

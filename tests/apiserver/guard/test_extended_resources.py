@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.apiserver.impact.witness import AUDIT_POLICY, Witness
-from tests.apiserver.policy.stage import Stage, make_policy
+from tests.apiserver.policy.stage import Stage
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import FACTS, GROUP
 from webhook.admission.impact_text import on_extended_resources
+from webhook.api.rules import CONFIRM_IMPACT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.controlplane.client import Reply
 
 pytestmark = pytest.mark.apiserver
 
@@ -93,18 +96,23 @@ def _rule() -> dict[str, Any]:
     return {"metadata": {"name": "broken"}, "spec": {"deviceSelector": {"driver": DRIVER}, "taint": taint}}
 
 
-def test_they_count_against_the_limit_of_the_built_in_policy(filled: Stage) -> None:
-    reply = filled.client.create(RULES, _rule())
-    assert (reply.code, reply.reason) == (403, "Forbidden"), reply
-    figures = f"hits {COUNT} devices, {COUNT} pods in 1 namespace ({EXTENDED}): the limit is 50 pods"
-    assert figures in reply.message
+def _text(reply: Reply) -> str:
+    """The confirmation that a refusal prints."""
+    return reply.message.partition(f'{CONFIRM_IMPACT} to "')[2].partition('"')[0]
 
 
-def test_as_many_pods_are_deleted_by_the_in_tree_controller_as_the_warning_says(filled: Stage) -> None:
+def test_as_many_pods_are_deleted_by_the_in_tree_controller_as_were_confirmed(filled: Stage) -> None:
+    """Above the limit of the built-in policy, so the rule is refused first."""
     witness = Witness(filled.plane.folder / "audit.log")
     reserved = _reserved(filled)
-    filled.use(make_policy(impact={"limits": [{"pods": COUNT}]}))
-    reply = filled.client.create(RULES, _rule())
+    refused = filled.client.create(RULES, _rule())
+    assert (refused.code, refused.reason) == (403, "Forbidden"), refused
+    figures = f"hits {COUNT} devices, {COUNT} pods in 1 namespace ({EXTENDED}): the limit is 50 pods"
+    assert figures in refused.message
+    assert f" pods={COUNT} " in _text(refused)
+    rule = _rule()
+    rule["metadata"]["annotations"] = {CONFIRM_IMPACT: _text(refused)}
+    reply = filled.client.create(RULES, rule)
     assert reply.ok, reply
     assert any(f"evicts {COUNT} pods in 1 namespace, all at once" in each for each in reply.warnings), reply.warnings
     assert any(EXTENDED in each for each in reply.warnings), reply.warnings
@@ -115,7 +123,6 @@ def test_as_many_pods_are_deleted_by_the_in_tree_controller_as_the_warning_says(
 def test_missing_selector_acts_as_the_refusal_says(filled: Stage) -> None:
     """K-5: on this release it closes no device, so a pod gets one; on an earlier one it would wait."""
     _ = filled.client.delete(f"{RULES}/broken")
-    filled.use(make_policy(impact={}))
     taint = {"key": "health.example.com/shut", "effect": "NoSchedule"}
     rule = {"metadata": {"name": "shut"}, "spec": {"taint": taint}}
     refused = filled.client.create(RULES, rule)
@@ -123,7 +130,7 @@ def test_missing_selector_acts_as_the_refusal_says(filled: Stage) -> None:
     if not FACTS.missing_selects_nothing:
         text = f"keeps {COUNT} devices from being allocated: a missing selector evicts no pod, but keeps every device"
     assert text in refused.message
-    annotations = {"devicetaint.io/confirm-impact": refused.message.partition('confirm-impact to "')[2].rstrip('"')}
+    annotations = {CONFIRM_IMPACT: _text(refused)}
     created = filled.client.create(RULES, {**rule, "metadata": {"name": "shut", "annotations": annotations}})
     assert created.ok, created
     _create_pod(filled, COUNT)

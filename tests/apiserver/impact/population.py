@@ -86,6 +86,7 @@ class Population:
     def inventory(self) -> Inventory:
         """What the API server holds at this moment, as `serve` would have it in its caches."""
         inventory = Inventory()
+        inventory.servers = self.facts
         for url, decode in _KINDS:
             for item in self.client.get(url).items:
                 errors: list[Any] = []

@@ -12,7 +12,8 @@ from tests.apiserver.impact.population import RULES
 from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-from tests.controlplane.versions import GROUP
+from tests.controlplane.versions import FACTS, GROUP
+from webhook.admission.impact_text import on_missing_selector
 from webhook.api.rules import CONFIRM_IMPACT
 
 if TYPE_CHECKING:
@@ -126,11 +127,10 @@ def test_a_text_confirms_this_impact_and_no_other(guarded: Stage) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("effect", ["NoExecute", "NoSchedule"])
-def test_a_missing_selector_is_refused_with_both_readings(guarded: Stage, version: str, effect: str) -> None:
+def test_a_missing_selector_is_refused_in_the_words_of_this_release(guarded: Stage, version: str, effect: str) -> None:
     reply = _send(guarded, _rule(None, effect, version))
     assert (reply.code, reply.reason) == (403, "Forbidden"), reply
-    assert "evicts no pod" in reply.message
-    assert "allocate no device while it exists" in reply.message
+    assert f"a missing selector {on_missing_selector(FACTS)}" in reply.message
 
 
 # --- names that are not there yet, and objects that go ------------------------------------------------

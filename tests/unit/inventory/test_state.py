@@ -171,17 +171,28 @@ def test_pod_groups_come_change_and_go() -> None:
 # --- taints of a device (K-1 to K-4, E-6) ---------------------------------------------------------
 
 
-def test_taints_of_slices_come_before_those_of_rules_by_name() -> None:
+def test_taints_of_slices_come_first_and_all_rules_count_though_they_repeat() -> None:
     own = taint("NoSchedule", key="own")
     inventory = inventory_of(
         rule("z", key="z"),
         rule("b", DeviceSelector(DRIVER), "None", key="b"),
+        rule("again", DeviceSelector(DRIVER), "None", key="b"),
         rule("a", DeviceSelector(device="gpu-1"), key="a"),
         rule("missing", None, key="missing"),
         pool_slice(Device("gpu-0", (own,))),
     )
-    assert taints_on(inventory, DRIVER, POOL, "gpu-0") == (own, taint("None", key="b"), taint(key="z"))
-    assert taints_on(inventory, DRIVER, POOL, "gpu-1") == (taint(key="a"), taint("None", key="b"), taint(key="z"))
+    assert taints_on(inventory, DRIVER, POOL, "gpu-0") == (
+        own,
+        taint("None", key="b"),
+        taint("None", key="b"),
+        taint(key="z"),
+    )
+    assert taints_on(inventory, DRIVER, POOL, "gpu-1") == (
+        taint(key="a"),
+        taint("None", key="b"),
+        taint("None", key="b"),
+        taint(key="z"),
+    )
 
 
 def test_rules_apply_to_devices_that_no_slice_publishes() -> None:
