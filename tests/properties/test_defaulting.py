@@ -30,7 +30,7 @@ from webhook.policy.model import PolicyMode
 if TYPE_CHECKING:
     from datetime import datetime
 
-CONTEXT = make_context(offline=True)
+CONTEXT = make_context(offline=True, mode=PolicyMode.WARN)
 OLD_TEXT = "2026-05-01T00:00:00Z"
 MINUTE = timedelta(seconds=60)
 bumping = st.builds(lambda bump: make_context(bump_slice_time_added=bump), st.booleans())

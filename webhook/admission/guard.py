@@ -173,11 +173,14 @@ class _Guarding:
 
     def _refused_anyway(self) -> Iterator[Finding]:
         """Of a file: what has to be confirmed whatever it hits, and carries no text that might do so."""
-        reasons = tuple(self._check.reasons_known()) if self._check.acts and not self._text.text else ()
+        known = self._check.reasons_known() if self._check.acts and not self._text.text else ()
+        # What is not known in a selector is an error by itself, unless the release has it.
+        reasons = tuple([each for each in known if each.short != "unknown-selector"])
         if not reasons or self._check.may_soften(reasons) or self._is_softened(reasons):
             return
         why = "; ".join(each.text for each in reasons)
-        fix = "narrow the selector" if [each for each in reasons if not each.softens] else "leave timeAdded out"
+        fix = "leave timeAdded out" if all_soften(reasons) else "narrow the selector"
+        fix = "write a selector" if self._new.selector is None else fix
         way = f"{fix}, or set annotation {CONFIRM_IMPACT} to the text that the webhook's refusal has"
         yield deny(
             SELECTOR, f"{why}; {way if self._text.confirmable else 'no one may confirm it (confirmable: false)'}"

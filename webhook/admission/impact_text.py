@@ -33,16 +33,17 @@ def on_extended_resources(servers: ServerFacts) -> str:
     if servers.extended_evicted is None:
         return "the in-tree controller evicts such pods from 1.37.2 on; before, it leaves them alone"
     if servers.extended_evicted:
-        return "the in-tree controller evicts such pods too, from 1.37.2 on"
-    return "the in-tree controller leaves such pods alone until 1.37.2"
+        return "the in-tree controller of this version evicts such pods"
+    return "the in-tree controller of this version leaves such pods alone; from 1.37.2 on it evicts them"
 
 
 def on_missing_selector(servers: ServerFacts) -> str:
-    """What a rule without selector does."""
+    """What a rule without selector does, in both readings."""
     if servers.missing_selects_nothing:
-        return "selects nothing, from 1.37.1 on"
-    older = "until 1.37.1" if servers.missing_selects_nothing is False else "by servers before 1.37.1"
-    return f"evicts no pod, but keeps every device from being allocated {older}"
+        return "selects nothing here; servers before 1.37.1 would allocate no device while it exists"
+    if servers.missing_selects_nothing is False:
+        return "evicts no pod, but servers of this version allocate no device while it exists"
+    return "evicts no pod, but servers before 1.37.1 allocate no device while it exists"
 
 
 def summary_of(impact: Impact, rule: DeviceTaintRule, servers: ServerFacts) -> str:

@@ -129,7 +129,7 @@ def _rule(rule: DeviceTaintRule, now: datetime, servers: ServerFacts) -> Iterato
     selector = rule.selector
     effect = rule.effective_effect
     if selector is None:
-        yield advice("DT012", SELECTOR, None, f"is missing: that {on_missing_selector(servers)}")
+        yield advice("DT012", SELECTOR, None, f"is missing: the rule {on_missing_selector(servers)}")
     elif selector.empty:
         text = "is empty and selects every device of every driver"
         if effect == NO_EXECUTE:
@@ -308,7 +308,7 @@ def _toleration(at: Path, toleration: DeviceToleration, servers: ServerFacts) ->
     elif toleration.effect not in ("", NO_EXECUTE) and seconds is not None:
         text = f"has no meaning with effect {toleration.effect}; only NoExecute counts seconds"
         yield advice("DT002", at.child("tolerationSeconds"), seconds, text)
-    if seconds is not None and seconds > MAX_SECONDS and toleration.effect == NO_EXECUTE:
+    if seconds is not None and seconds > MAX_SECONDS and toleration.effect in ("", NO_EXECUTE):
         text = f"overflows in the in-tree controller, which may evict at once; at most {MAX_SECONDS}, or omit it"
         yield advice("DT009", at.child("tolerationSeconds"), seconds, text)
     elif seconds is not None and seconds <= 0 and toleration.effect in ("", NO_EXECUTE):

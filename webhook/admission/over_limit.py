@@ -163,7 +163,7 @@ class LimitCheck:
         """Why the rule is over the limit, whatever it hits."""
         selector = self._new.selector
         if selector is None:
-            yield LimitReason("no-selector", f"a missing selector {on_missing_selector(self._context.servers)}")
+            yield LimitReason("no-selector", f"a rule without selector {on_missing_selector(self._context.servers)}")
         elif selector.empty:
             yield LimitReason("empty-selector", "an empty selector is every device of every driver")
         elif selector.unknown:

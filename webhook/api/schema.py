@@ -120,7 +120,6 @@ def _read(minor: int) -> Served:
     return msgspec.json.decode(content, type=Served)
 
 
-@lru_cache(maxsize=256)
 def api_versions_of(kind: str, minors: tuple[int, ...]) -> frozenset[str]:
     """Each `group/version` in which one of the releases serves a kind; what no release has, our own kind, is always."""
     names = [*_OWN_KINDS, *(name for minor in minors for name in served(minor).kinds)]

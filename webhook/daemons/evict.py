@@ -142,6 +142,7 @@ class Worker:
             settings=InventorySettings(stale_seconds=0.0),
             pods=True,
         )
+        self._cache.on_servers = self._replan_all
         self._claims_horizon = self._horizon()
         self._budgets = DisruptionBudgetCache(self._cluster, self._on_budgets, self._on_budget, random=chance)
         self._namespaces = NamespaceCache(self._cluster, random=chance, on_change=self._on_namespace)
@@ -234,8 +235,9 @@ class Worker:
     async def _find_in_tree(self) -> None:
         """Detects the in-tree controller. Raises Unsafe if the mode must not run beside it."""
         in_tree = self._in_tree = await self._detect_in_tree()
-        self._on_lease[IN_TREE_ANNOTATION] = in_tree.value
         mode = self._settings.worker.mode
+        if mode.acts and self._settings.worker.in_tree is None:  # else it was not found, but said
+            self._on_lease[IN_TREE_ANNOTATION] = in_tree.value
         unsafe_because = refusal(mode, in_tree)
         if unsafe_because is not None:
             raise Unsafe(unsafe_because)

@@ -202,6 +202,7 @@ def _inventory_stage(
     if settings.watch_pods:
         _follow_pods(inventory, state, checks)
     state.sight = inventory.sight
+    state.servers = lambda: inventory.inventory.servers
     inventory.subscribe(state.recent_taints.observe)
     inventory.subscribe(RuleObserver(state, inventory.inventory).observe)
     checks.inform("inventory", lambda: inventory.problem)

@@ -99,7 +99,7 @@ class Controller:
             self._room.follow()
 
     def replan_all(self) -> None:
-        """Plans all pods again, because the policy has changed."""
+        """Plans all pods again, because the policy has changed, or what servers do."""
         if self.started and self.planner.replan_all():
             self._room.follow()
 

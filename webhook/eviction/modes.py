@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
-from webhook.api.meta import OWN_GROUP
+from webhook.api.meta import OWN_GROUP, parse_time
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
+_SILENT: Final = timedelta(minutes=2)
+"""A leader renews its Lease every few seconds; clocks may differ by this much."""
 MODE_ANNOTATION: Final = f"{OWN_GROUP}/mode"
 """On the Lease: the mode of the worker that holds it."""
 IN_TREE_ANNOTATION: Final = f"{OWN_GROUP}/in-tree"
@@ -45,15 +49,19 @@ class InTree(StrEnum):
 
 
 class WorkerSays(NamedTuple):
-    """What the last worker that led wrote on its Lease. `mode` is None, and texts are empty, where it does not say."""
+    """What the worker that leads wrote on its Lease. `mode` is None, and texts are empty, where it does not say."""
 
     mode: Mode | None
     in_tree: InTree
     version: str
 
     @classmethod
-    def of(cls, annotations: Mapping[str, str]) -> WorkerSays:
-        """Reads the annotations of the Lease."""
+    def of(cls, lease: Mapping[str, Any], now: datetime | None = None) -> WorkerSays | None:
+        """Reads the Lease; None if no one holds it, or renewed it lately. Without `now` any time will do."""
+        spec, annotations = lease.get("spec") or {}, lease["metadata"].get("annotations") or {}
+        renewed = parse_time(spec.get("renewTime") or "")
+        if not spec.get("holderIdentity") or (now is not None and (renewed is None or renewed < now - _SILENT)):
+            return None
         mode, in_tree = annotations.get(MODE_ANNOTATION, ""), annotations.get(IN_TREE_ANNOTATION, "")
         return cls(
             Mode(mode) if mode in {*Mode} else None,

@@ -188,8 +188,12 @@ def impact_on_users(
     """As impact_of, without the figures of what is published: those take a look at each pool."""
     if selector is None:
         return Impact()
-    names = DeviceNames(selector.driver, selector.pool, selector.device)
-    return _impact(Impact(), fates_on(inventory, names, partial(taint.fate, inventory.servers), check), taint, now)
+    return _impact(
+        Impact(),
+        fates_on(inventory, DeviceNames.of(selector), partial(taint.fate, inventory.servers), check),
+        taint,
+        now,
+    )
 
 
 def impact_on_devices(
@@ -335,8 +339,7 @@ def joint_impact(
     users: list[Impact] = []
     for selector, taint in taints:
         check()
-        narrowed = selector if not selector.unknown else structs.replace(selector, driver=None, pool=None, device=None)
-        users.append(impact_on_users(inventory, narrowed, taint, now, check))
+        users.append(impact_on_users(inventory, selector, taint, now, check))
     names = list(dict.fromkeys([DeviceNames.of(selector) for selector, _ in taints]))
     pools, incomplete = _pools(inventory, names, check)
     return structs.replace(

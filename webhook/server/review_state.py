@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from webhook.admission.context import AdmissionContext
 from webhook.admission.recent_impact import begins_to_act, victims_of
 from webhook.api.rules import DeviceTaintRule
-from webhook.api.servers import UNKNOWN
+from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.patch_reach import KnownPatches
 from webhook.policy.model import InTreeEvictor
@@ -80,6 +80,8 @@ class ReviewState:
     authors_unproved: Callable[[], str] = lambda: UNWATCHED
     """Why API servers do not prove the authors of templates now; empty if they do."""
     names: ClusterNames = NO_NAMES
+    servers: Callable[[], ServerFacts] = lambda: UNKNOWN
+    """What the API servers do; also known while the inventory is not current, and in other threads."""
     sight: Callable[[], Sight] | None = None
     """The inventory now; None without a cluster."""
     patches: Callable[[], KnownPatches] = lambda: UNFOLLOWED
@@ -136,7 +138,7 @@ class ReviewState:
         for other threads.
         """
         sight = self.sight() if inventory and self.sight is not None else None
-        servers = UNKNOWN if sight is None or sight.inventory is None else sight.inventory.servers
+        servers = self.servers()
         policies = self.policies.state
         window = policies.active.policy.impact.window_seconds
         return AdmissionContext(

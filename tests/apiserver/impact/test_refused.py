@@ -130,7 +130,7 @@ def test_a_text_confirms_this_impact_and_no_other(guarded: Stage) -> None:
 def test_a_missing_selector_is_refused_in_the_words_of_this_release(guarded: Stage, version: str, effect: str) -> None:
     reply = _send(guarded, _rule(None, effect, version))
     assert (reply.code, reply.reason) == (403, "Forbidden"), reply
-    assert f"a missing selector {on_missing_selector(FACTS)}" in reply.message
+    assert f"a rule without selector {on_missing_selector(FACTS)}" in reply.message
 
 
 # --- names that are not there yet, and objects that go ------------------------------------------------

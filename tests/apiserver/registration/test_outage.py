@@ -196,7 +196,7 @@ class TestNobodyListens:
             [working] = process.lines("working")
             assert working["inTree"] == "absent"
             lease = path("coordination.k8s.io/v1", "leases", namespace=OWN_NAMESPACE, name=mode)
-            said = WorkerSays.of(plane.client.get(lease).object["metadata"]["annotations"])
+            said = WorkerSays.of(plane.client.get(lease).object)
             assert said == (Mode(mode), InTree.ABSENT, __version__)
             assert process.lines("canary rule not created") == []
 

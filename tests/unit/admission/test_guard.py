@@ -191,16 +191,24 @@ def test_name_added_beside_an_unknown_field_is_no_narrowing() -> None:
 def test_missing_selector_is_refused_with_both_readings() -> None:
     (text,) = refusals(ask(tainting(None)))
     assert text.startswith(
-        "keeps 8 devices from being allocated: a missing selector evicts no pod, but keeps every device from being"
-        " allocated by servers before 1.37.1; narrow the selector, or to go ahead"
+        "keeps 8 devices from being allocated: a rule without selector evicts no pod, but servers before 1.37.1"
+        " allocate no device while it exists; narrow the selector, or to go ahead"
     )
 
 
 @pytest.mark.parametrize(
     ("version", "hits", "does"),
     [
-        ("v1.37.0", "keeps 8 devices from being allocated", "keeps every device from being allocated until 1.37.1"),
-        ("v1.37.2", "hits no device", "a missing selector selects nothing, from 1.37.1 on"),
+        (
+            "v1.37.0",
+            "keeps 8 devices from being allocated",
+            "servers of this version allocate no device while it exists",
+        ),
+        (
+            "v1.37.2",
+            "hits no device",
+            "a rule without selector selects nothing here; servers before 1.37.1 would allocate no device",
+        ),
     ],
 )
 def test_missing_selector_is_refused_on_every_server_in_its_words(version: str, hits: str, does: str) -> None:

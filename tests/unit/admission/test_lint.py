@@ -184,7 +184,7 @@ def test_long_lists_are_not_compared_pair_by_pair() -> None:
 EVERY_DEVICE = "is empty and selects every device of every driver"
 UNKNOWN_EFFECT = "is not known and acts as None: nothing is kept away or evicted"
 RESERVED = "which is reserved for Kubernetes itself; use a domain of yours"
-NO_SELECTOR = "is missing: that evicts no pod, but keeps every device from being allocated by servers before 1.37.1"
+NO_SELECTOR = "is missing: the rule evicts no pod, but servers before 1.37.1 allocate no device while it exists"
 FUTURE = "is in the future: evictions wait until then"
 DROPPED = "is dropped by every released server; on a rule use annotation devicetaint.io"
 KNOWN = ", ".join(sorted(name.partition("/")[2] for name in RULE_ANNOTATIONS))

@@ -106,7 +106,7 @@ def test_second_step_is_softened() -> None:
     ("rule", "settings", "reason"),
     [
         pytest.param(tainting({}), softening(), "an empty selector", id="empty selector"),
-        pytest.param(tainting(None), softening(), "a missing selector", id="no selector"),
+        pytest.param(tainting(None), softening(), "a rule without selector", id="no selector"),
         pytest.param(tainting({**node(0), "orDriver": "b"}), softening(), "not known here", id="unknown field"),
         pytest.param(tainting(), softening(devices=7), "the limit is 7 devices and 3 pods", id="devices"),
         pytest.param(tainting(), softening(devices=7, pods=None), "the limit is 7 devices", id="devices alone"),

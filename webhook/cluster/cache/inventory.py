@@ -60,6 +60,8 @@ class InventoryCache:
         self.inventory = held = Inventory()
         self._trusted = Sight(held)
         self._stale_seconds = settings.stale_seconds
+        self.on_servers: Callable[[], None] = lambda: None
+        """Called when servers do something else than before with the same objects."""
         self._servers = ServerVersions(cluster, self._servers_changed, clock)
         self._subscribers: list[Callable[[InventoryObject | None, InventoryObject | None], None]] = []
         follow = partial(
@@ -158,12 +160,8 @@ class InventoryCache:
         return doubt(reflector, self._stale_seconds, optional=reflector in self._optional)
 
     def _servers_changed(self, facts: ServerFacts) -> None:
-        """What is known of a taint may have changed, so whatever depends on one is looked at again."""
         self.inventory.servers = facts
-        held: list[InventoryObject] = [*self.inventory.rules.values(), *self.inventory.claims.values()]
-        for each in held:
-            for on_change in self._subscribers:
-                on_change(each, each)
+        self.on_servers()
 
     def _changed(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         if old is None and isinstance(new, Pod) and not new.is_held:

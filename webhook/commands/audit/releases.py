@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 
 _REASON: Final = "release"
 _DEVICES: Final = Path.root().child("spec", "devices")
-_MILD: Final = {"extended_evicted": False, "missing_selects_nothing": True, "empty_effect_protects": True}
+_MILD: Final = {
+    "extended_evicted": False,
+    "empty_effect_protects": True,
+    "taints_by_default": False,
+    "rules_by_default": False,
+}
 
 
 class _Reading(NamedTuple):
@@ -45,6 +50,8 @@ class ReleaseAudit:
         self, manifests: Iterable[Manifest], today: ServerFacts, then: KubernetesVersion, now: datetime
     ) -> None:
         mild = {name: value for name, value in _MILD.items() if getattr(today, name) is None}
+        if today.missing_selects_nothing is None:
+            mild["missing_selects_nothing"] = not then.facts.missing_selects_nothing
         self._today, self._then = structs.replace(today, **mild), then.facts
         self._release = then.release
         self._now = now
@@ -73,8 +80,8 @@ class ReleaseAudit:
             names = first_names(sorted(self._names[uid] for uid in more))
             yield self._entry(path, f"evicts {counted(len(more), 'pod')} there that it leaves alone today: {names}")
         if then.closed != today.closed:
-            does = f"closes {counted(then.closed, 'device')}" if then.closed else "selects nothing"
-            yield self._entry(SELECTOR, f"is missing: there that {does}")
+            does = f"closes {counted(then.closed, 'device')} for it" if then.closed else "selects nothing for it"
+            yield self._entry(SELECTOR, f"is missing: that release {does}")
         default = "rules_by_default" if isinstance(value, DeviceTaintRule) else "taints_by_default"
         if NO_EXECUTE in effects and getattr(self._today, default) is False and getattr(self._then, default):
             pods = counted(len(then.evicted), "pod")

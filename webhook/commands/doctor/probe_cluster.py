@@ -288,7 +288,7 @@ class Doctor:
         """What the worker says on its Lease; what a canary shows instead, if one may be created."""
         name = path_of("coordination.k8s.io", "v1", "leases", namespace=self._options.namespace, name=WORKER)
         lease = await self._get_or_none(name)
-        worker = None if lease is None else WorkerSays.of(lease["metadata"].get("annotations") or {})
+        worker = None if lease is None else WorkerSays.of(lease, self._now())
         checks = [] if worker is None else [worker_check(worker)]
         if self._options.canary:
             return [*checks, evictor_check(await self._find_in_tree(), self._policy)]

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import structs
+
 from webhook.api.servers import UNKNOWN, ServerFacts, facts_of, parse_version
 from webhook.commands.verbs import CLUSTER_FLAGS
 from webhook.config.command_line import program
@@ -51,7 +53,10 @@ def _kubernetes_version(word: str) -> KubernetesVersion:
     oldest = min(RELEASES)
     if found is None or found[0].minor < oldest:
         raise ValueError(f"must be 1.{oldest} or later, such as 1.{NEWEST.minor}")
-    return KubernetesVersion(RELEASES.get(found[0].minor, RELEASES[max(RELEASES)]), facts_of([word]))
+    facts = facts_of([word])
+    # No server has spoken yet, so none has warned.
+    release = NEWEST if found[0].minor == max(RELEASES) and not facts.judges_as_1_38 else RELEASES.get(found[0].minor)
+    return KubernetesVersion(release or RELEASES[max(RELEASES)], structs.replace(facts, warns_of_empty=False))
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:

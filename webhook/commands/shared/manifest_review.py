@@ -12,7 +12,7 @@ from webhook.admission.chain import explain
 from webhook.admission.decision import Change
 from webhook.admission.review import AdmissionRequest, BadReview, decode_review
 from webhook.api.field import Finding, Path, Severity, not_supported, required, type_invalid
-from webhook.api.meta import FLAT_VERSIONS, GROUP, OWN_GROUP, GroupVersionKind
+from webhook.api.meta import FLAT_VERSIONS, GROUP, OWN_GROUP, GroupVersionKind, format_time
 from webhook.api.schema import api_versions_of
 from webhook.commands.shared.entries import (
     BAD_REQUEST,
@@ -37,6 +37,7 @@ from webhook.validation.kinds import BY_KIND, KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
+    from datetime import datetime
 
     from webhook.admission.context import AdmissionContext
     from webhook.admission.decision import Difference
@@ -210,6 +211,7 @@ def _close(kind: str, known: Collection[str]) -> list[str]:
 
 def _review_object(row: Row, manifest: Manifest, kind: GroupVersionKind, terms: ReviewTerms) -> Row:
     old, note = _old_object(manifest.value, kind, terms.old)
+    old = _as_stored(old, terms.context.now)
     value = manifest.value if old is None else _as_applied(manifest.value, old)
     request = AdmissionRequest(
         uid=f"{manifest.file}#{manifest.document}",
@@ -284,6 +286,17 @@ def _old_object(value: Mapping[str, JSON], kind: GroupVersionKind, old: Mapping[
     if (version in FLAT_VERSIONS) != (kind.version in FLAT_VERSIONS) and kind.kind != "DeviceTaintRule":
         return None, f"the old object is in {version}, which cannot be compared with {kind.version}: checked as new"
     return found, ""
+
+
+def _as_stored(old: JSON, now: datetime) -> JSON:
+    """The old object as a server has it: the taint of a rule always has a time (E-12)."""
+    if not isinstance(old, dict) or old.get("kind") != "DeviceTaintRule" or not isinstance(old.get("spec"), dict):
+        return old
+    spec = old["spec"]
+    taint = spec.get("taint")
+    if not isinstance(taint, dict) or taint.get("timeAdded"):
+        return old
+    return {**old, "spec": {**spec, "taint": {**taint, "timeAdded": format_time(now)}}}
 
 
 def _as_applied(new: Mapping[str, JSON], old: Mapping[str, JSON]) -> JSON:

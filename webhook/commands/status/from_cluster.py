@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
@@ -89,11 +90,12 @@ def status_of_cluster(credentials: Credentials, config_map: NamespacedName | Non
 
 
 async def worker_of_cluster(credentials: Credentials, namespace: str) -> WorkerSays | None:
-    """What the worker wrote on its Lease; None if there is none. Raises ClusterError or NoCredentials."""
+    """What the worker that leads wrote on its Lease; None if none does. Raises ClusterError or NoCredentials."""
     path = path_of("coordination.k8s.io", "v1", "leases", namespace=namespace, name=WORKER)
     async with Cluster(credentials) as cluster:
         try:
-            return WorkerSays.of(meta(decoded(await cluster.get(path), path)).get("annotations") or {})
+            lease = decoded(await cluster.get(path), path)
+            return WorkerSays.of(lease, datetime.now(UTC))  # noqa: TID251 -- the shell asks
         except NotFound:
             return None
 

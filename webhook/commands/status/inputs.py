@@ -80,7 +80,7 @@ class ClusterLook:
                 value, errors = object_in(manifest.value)
                 kinds[row_of(manifest).kind] += 1
                 if row_of(manifest).kind == "Lease" and meta(manifest.value).get("name") == WORKER:
-                    self.worker = WorkerSays.of(meta(manifest.value).get("annotations") or {})
+                    self.worker = WorkerSays.of(manifest.value)
                 if errors:
                     row = row_of(manifest)
                     self._report([row.failed(f"{row.reference}: left out: {errors[0]}", UNREADABLE)])

@@ -69,13 +69,23 @@ def changes(today: str, then: str) -> set[tuple[str, str, str]]:
     [
         ("1.37.2", "1.37.2", set()),
         ("1.37.1", "1.37.2", {("evicts", TAINT, more("ml/x")), ("node-0-gpu", DEVICES, more("ml/x"))}),
-        ("1.37.0", "1.37.1", {("missing", SELECTOR, "is missing: there that selects nothing")}),
-        ("1.37.2", "1.37.0", {("missing", SELECTOR, "is missing: there that closes 2 devices")}),
+        ("1.37.0", "1.37.1", {("missing", SELECTOR, "is missing: that release selects nothing for it")}),
+        ("1.37.2", "1.37.0", {("missing", SELECTOR, "is missing: that release closes 2 devices for it")}),
         ("1.38.0", "1.37.2", {("evicts", TAINT, more("ml/p")), ("node-0-gpu", DEVICES, more("ml/p"))}),
         ("1.37.2", "1.38.0", set()),
         ("1.36.3", "1.37.0", {("evicts", TAINT, NEEDS_GATE)}),
         ("1.37.0", "1.34.4", {("harmless", TAINT, NONE_UNKNOWN)}),
-        ("", "1.37.2", {("evicts", TAINT, more("ml/p", "ml/x")), ("node-0-gpu", DEVICES, more("ml/p", "ml/x"))}),
+        (
+            "",
+            "1.37.2",
+            {
+                ("evicts", TAINT, more("ml/p", "ml/x")),
+                ("evicts", TAINT, NEEDS_GATE.replace("1 pod", "2 pods")),
+                ("node-0-gpu", DEVICES, more("ml/p", "ml/x")),
+                ("node-0-gpu", DEVICES, NEEDS_GATE.replace("1 pod", "2 pods")),
+                ("missing", SELECTOR, "is missing: that release selects nothing for it"),
+            },
+        ),
     ],
 )
 def test_what_another_version_reads_otherwise(today: str, then: str, expected: set[tuple[str, str, str]]) -> None:

@@ -141,8 +141,8 @@ def test_a_rule_without_selector(run_preview: PreviewRunner) -> None:
         0,
         """\
 asked.yaml:1:1: DeviceTaintRule unhealthy-gpu: gpu.example.com/unhealthy:NoExecute without selector
-asked.yaml:6:3: warning: spec.deviceSelector: is missing: that evicts no pod, but keeps \
-every device from being allocated by servers before 1.37.1 [DT012]
+asked.yaml:6:3: warning: spec.deviceSelector: is missing: the rule evicts no pod, but \
+servers before 1.37.1 allocate no device while it exists [DT012]
   devices   8 in 2 pools of 1 driver; 0 allocated
   evicted   no pods
 

@@ -116,6 +116,7 @@ LEASE: dict[str, Any] = {
         "namespace": "device-taint-webhook",
         "annotations": {"devicetaint.io/mode": "observe", "devicetaint.io/in-tree": "absent"},
     },
+    "spec": {"holderIdentity": "evict-7", "renewTime": "2026-06-01T11:59:58.000000Z"},
 }
 
 
@@ -125,6 +126,8 @@ def test_lease_of_the_worker_says_its_mode_and_what_it_found(run_status: StatusR
     assert title.endswith("worker in mode observe; in-tree controller absent")
     other = {**LEASE, "metadata": {**LEASE["metadata"], "name": "another"}}
     assert run_status(dump=[*CLUSTER, other])[1].splitlines()[0] == TABLE.splitlines()[0]
+    released = {**LEASE, "spec": {**LEASE["spec"], "holderIdentity": ""}}
+    assert run_status(dump=[*CLUSTER, released])[1].splitlines()[0] == TABLE.splitlines()[0]
     worker = run_status.values("--mode", "delegated", dump=[*CLUSTER, LEASE])["worker"]
     assert (worker["mode"], worker["inTree"]) == ("delegated", "absent")
 
