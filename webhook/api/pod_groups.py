@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from webhook.api.decode import Reader
 
 POD_GROUP_VERSIONS: Final = ("v1beta1", "v1alpha3", "v1alpha2")
-"""Versions of scheduling.k8s.io in which Kubernetes 1.36 and 1.37 serve PodGroups; newest first."""
+"""Versions of scheduling.k8s.io in which Kubernetes 1.36 to 1.38 serve PodGroups; newest first."""
 ALL: Final = "all"
 """Disruption mode: its pods may only be disrupted together."""
 SINGLE: Final = "single"
