@@ -17,9 +17,9 @@ from webhook.eviction.core import RETRY_MOST_SECONDS, Core, ItemKind, WorkItem
 from webhook.eviction.event_messages import PodEventKind
 from webhook.eviction.evicted import log_fields, record_evicted
 from webhook.eviction.evictor import PodEvictor
-from webhook.eviction.limits import BreakerLimit, BudgetLimit
 from webhook.eviction.modes import InTree
 from webhook.eviction.planner import Planner
+from webhook.eviction.ports import BreakerLimit, BudgetLimit
 from webhook.eviction.room import Room
 from webhook.eviction.rule_status import RuleStatusUpdater
 from webhook.eviction.waiting import WaitCause, WaitingPods

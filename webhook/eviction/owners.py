@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.eviction.freed import OwnerFreed, ReplacementPending
 from webhook.eviction.places import Places
+from webhook.eviction.ports import OwnerFreed, ReplacementPending
 
 if TYPE_CHECKING:
-    from webhook.eviction.freed import Freed
+    from webhook.eviction.ports import Freed
 
 
 class _Evicted(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.eviction.companions import Companions
-from webhook.eviction.freed import EvictionFound, PodFreed, PodTerminating
 from webhook.eviction.grouping import Grouping, owner_of
 from webhook.eviction.hits import RuleHits
 from webhook.eviction.owners import Owners
 from webhook.eviction.places import Places
 from webhook.eviction.pod_plan import Doubt, PodPlan
+from webhook.eviction.ports import EvictionFound, PodFreed, PodTerminating
 from webhook.eviction.units import Units
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from webhook.api.pods import Pod
     from webhook.eviction.exemptions import StepReason
-    from webhook.eviction.freed import Freed
+    from webhook.eviction.ports import Freed
     from webhook.eviction.profiles import Profile
     from webhook.inventory.evictions import Eviction, Evictions
     from webhook.inventory.state import Inventory

@@ -14,8 +14,8 @@ from webhook.eviction.conditions import (
 )
 from webhook.eviction.exemptions import StepReason, exemption, in_vain
 from webhook.eviction.gang_waits import state_text
-from webhook.eviction.limits import LimitKind
 from webhook.eviction.openings import opening_of
+from webhook.eviction.ports import LimitKind
 from webhook.eviction.step import Evict, Wait, facts_of, next_step, wait_for_unit
 from webhook.eviction.units import due_of
 from webhook.flowcontrol.timeslice import TimeSlice

@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from webhook.eviction.core import ItemKind, WorkItem
-from webhook.eviction.freed import (
+from webhook.eviction.ports import (
     EvictionFound,
+    NamespaceLimit,
+    OverallLimit,
     OwnerFreed,
+    OwnerLimit,
     PodFreed,
     PodTerminating,
     ReplacementPending,
 )
-from webhook.eviction.limits import NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.rate_limiter import MINUTE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.eviction.core import Core
-    from webhook.eviction.freed import Freed
-    from webhook.eviction.limits import BreakerLimit, BudgetLimit
+    from webhook.eviction.ports import BreakerLimit, BudgetLimit, Freed
 
 
 class Room:
