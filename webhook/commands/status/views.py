@@ -16,9 +16,8 @@ from webhook.api.meta import format_time
 from webhook.api.rules import condition_of
 from webhook.commands.status.states import PodState, PodStatus, WaitKind, WaitsFor
 from webhook.commands.status.waits import DueState, DueWaits
-from webhook.eviction.announcements import announced_at
 from webhook.eviction.breaker import Breaker
-from webhook.eviction.conditions import EVICTION, ConditionReason
+from webhook.eviction.conditions import EVICTION, ConditionReason, announced_at
 from webhook.eviction.exemptions import StepReason, stays
 from webhook.eviction.gang_waits import state_text, together_with
 from webhook.eviction.modes import InTree, Mode, scope_of
