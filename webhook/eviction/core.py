@@ -30,10 +30,10 @@ from webhook.eviction.breaker import Breaker
 from webhook.eviction.budget_gate import BudgetGate
 from webhook.eviction.ceiling_groups import CeilingGroups
 from webhook.eviction.conditions import Announcements
-from webhook.eviction.exemptions import stays
 from webhook.eviction.modes import scope_of
 from webhook.eviction.pending import Backlog
 from webhook.eviction.plans import Plans
+from webhook.eviction.pod_plan import stays
 from webhook.eviction.ports import BreakerLimit, BudgetLimit
 from webhook.eviction.rate_limiter import RateLimiter
 from webhook.eviction.ready_queue import ReadyQueue

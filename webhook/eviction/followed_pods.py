@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.eviction.exemptions import StepReason, exemption
+from webhook.eviction.pod_plan import StepReason, exemption
 from webhook.eviction.profiles import Profiles, classes_of
 from webhook.inventory.gang_impact import KnownPods
 from webhook.inventory.gangs import GangSizes, gang_in

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.eviction.conditions import ImpactForecast
-from webhook.eviction.exemptions import exemption
+from webhook.eviction.pod_plan import exemption
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Taint, impact_of

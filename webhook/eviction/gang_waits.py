@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.eviction.exemptions import StepReason
+from webhook.eviction.pod_plan import StepReason
 
 if TYPE_CHECKING:
     from webhook.eviction.step import Wait

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from webhook.api.meta import format_time
-from webhook.eviction.exemptions import StepReason
-from webhook.eviction.pod_plan import later
+from webhook.eviction.pod_plan import StepReason, later
 from webhook.eviction.step import Wait
 from webhook.eviction.units import due_of
 from webhook.policy.windows import local_text, state_of

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from webhook.api.pods import Pod
-    from webhook.eviction.exemptions import StepReason
+    from webhook.eviction.pod_plan import StepReason
     from webhook.eviction.ports import Freed
     from webhook.eviction.profiles import Profile
     from webhook.inventory.evictions import Eviction, Evictions

@@ -11,8 +11,7 @@ import msgspec
 from msgspec import structs
 
 from webhook.api.pods import Pod
-from webhook.eviction.exemptions import StepReason, exemption, in_vain
-from webhook.eviction.pod_plan import PodPlan, later
+from webhook.eviction.pod_plan import PodPlan, StepReason, exemption, in_vain, later
 from webhook.eviction.profiles import deletes_at_once
 from webhook.eviction.units import due_of
 from webhook.inventory.evictions import Eviction
