@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.eviction.companions import Companions
-from webhook.eviction.grouping import Grouping, owner_of
 from webhook.eviction.hits import RuleHits
 from webhook.eviction.owners import Owners
 from webhook.eviction.places import Places
 from webhook.eviction.pod_plan import Doubt, PodPlan
 from webhook.eviction.ports import EvictionFound, PodFreed, PodTerminating
-from webhook.eviction.units import Units
+from webhook.eviction.units import Companions, Grouping, Units, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
