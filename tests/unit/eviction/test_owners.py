@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.eviction.owners import Owners
+from webhook.eviction.plans import Owners
 from webhook.eviction.ports import OwnerFreed
 
 if TYPE_CHECKING:
