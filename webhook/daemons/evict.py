@@ -40,7 +40,7 @@ from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic
 from webhook.daemons.policy_loader import PolicyLoader
 from webhook.daemons.system_clock import SystemClock
 from webhook.daemons.wiring import cluster_credentials, policy_stages, read_policy
-from webhook.eviction.ceiling import NOT_CONFIRMED, Confirmed, ceiling_of
+from webhook.eviction.ceilings import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.controller import Controller
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.loop_monitor import LoopMonitor

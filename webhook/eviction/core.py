@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.budget_gate import BudgetGate
-from webhook.eviction.ceiling_groups import CeilingGroups
+from webhook.eviction.ceilings import CeilingGroups
 from webhook.eviction.conditions import Announcements
 from webhook.eviction.modes import scope_of
 from webhook.eviction.pending import Backlog
