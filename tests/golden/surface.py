@@ -24,7 +24,7 @@ from webhook.api.names import OWN_NAMESPACE
 from webhook.commands.verbs import VERBS, command_line_of
 from webhook.config.namespace import VARIABLES
 from webhook.eviction.conditions import ConditionReason
-from webhook.eviction.event_messages import PodEventKind
+from webhook.eviction.events import PodEventKind
 from webhook.eviction.expiry import ExpiryReason
 from webhook.eviction.modes import Mode
 from webhook.eviction.released import ReleasedReason

@@ -30,6 +30,7 @@ from webhook.eviction.breaker import Breaker
 from webhook.eviction.budget_gate import BudgetGate
 from webhook.eviction.ceilings import CeilingGroups
 from webhook.eviction.conditions import Announcements
+from webhook.eviction.events import EvictionRecorder
 from webhook.eviction.modes import scope_of
 from webhook.eviction.pending import Backlog
 from webhook.eviction.plans import Plans
@@ -37,7 +38,6 @@ from webhook.eviction.pod_plan import stays
 from webhook.eviction.ports import BreakerLimit, BudgetLimit
 from webhook.eviction.rate_limiter import RateLimiter
 from webhook.eviction.ready_queue import ReadyQueue
-from webhook.eviction.recorder import EvictionRecorder
 from webhook.eviction.returns import Returns
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from webhook.eviction.core import ItemKind, WorkItem
-from webhook.eviction.event_messages import PodEventKind
+from webhook.eviction.events import PodEventKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

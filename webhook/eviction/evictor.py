@@ -6,7 +6,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.eviction.event_messages import disruption_of
+from webhook.eviction.events import disruption_of
 from webhook.eviction.gang_waits import together_with
 from webhook.eviction.pod_plan import Doubt
 from webhook.eviction.ports import EvictionOutcome, EvictionResult

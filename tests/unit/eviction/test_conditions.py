@@ -28,7 +28,7 @@ from webhook.eviction.conditions import (
     in_tree_condition,
     updated,
 )
-from webhook.eviction.event_messages import PodEventKind, disruption_of, pod_event, rule_event
+from webhook.eviction.events import PodEventKind, disruption_of, pod_event, rule_event
 from webhook.eviction.modes import InTree, Mode, advice, refusal, scope_of
 from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import Disruption, PodRef
