@@ -7,11 +7,10 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.eviction.events import disruption_of
-from webhook.eviction.gang_waits import together_with
 from webhook.eviction.pod_plan import Doubt
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.ready_queue import Idle
-from webhook.eviction.step import request_to_send
+from webhook.eviction.step import request_to_send, together_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,11 +12,9 @@ from webhook.eviction.conditions import (
     ReturningPods,
     WaitingForPod,
 )
-from webhook.eviction.gang_waits import state_text
-from webhook.eviction.openings import opening_of
 from webhook.eviction.pod_plan import StepReason, exemption, in_vain
 from webhook.eviction.ports import LimitKind
-from webhook.eviction.step import Evict, Wait, facts_of, next_step, wait_for_unit
+from webhook.eviction.step import Evict, Wait, facts_of, next_step, opening_of, state_text, wait_for_unit
 from webhook.eviction.units import due_of
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.gangs import root_owner

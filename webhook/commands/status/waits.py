@@ -9,10 +9,10 @@ from webhook.api.meta import format_time
 from webhook.api.rules import own_rate
 from webhook.commands.status.states import PodState, WaitKind, WaitsFor
 from webhook.eviction.budget_gate import BudgetGate
-from webhook.eviction.gang_waits import together_with
 from webhook.eviction.ports import BreakerLimit, NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import max_unavailable
 from webhook.eviction.rate_limiter import RateLimiter
+from webhook.eviction.step import together_with
 from webhook.eviction.units import owner_of
 from webhook.inventory.gangs import root_owner
 
