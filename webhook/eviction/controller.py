@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, assert_never
 from webhook.eviction.budget_gate import PROBE_SECONDS
 from webhook.eviction.core import RETRY_MOST_SECONDS, Core, ItemKind, WorkItem
 from webhook.eviction.events import PodEventKind
-from webhook.eviction.evicted import log_fields, record_evicted
-from webhook.eviction.evictor import PodEvictor
+from webhook.eviction.evictor import PodEvictor, log_fields, record_evicted
 from webhook.eviction.modes import InTree
 from webhook.eviction.planner import Planner
 from webhook.eviction.ports import BreakerLimit, BudgetLimit

@@ -15,7 +15,7 @@ from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.api.slices import ResourceSlice
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.events import RENEW_SECONDS, PodEventKind
-from webhook.eviction.evicted import record_evicted
+from webhook.eviction.evictor import record_evicted
 from webhook.eviction.pod_plan import PUT_OFF, StepReason
 from webhook.eviction.step import Evict, NoAction, hold_of, recheck, together_with, when_text
 from webhook.inventory.scope import is_ours
