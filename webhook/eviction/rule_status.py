@@ -24,10 +24,10 @@ from webhook.eviction.conditions import (
 )
 from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.events import RENEW_SECONDS, rule_event
+from webhook.eviction.expiry import ExpiryStep, RuleExpiry
 from webhook.eviction.modes import Mode
 from webhook.eviction.progress import ProgressCount, forecast_of
 from webhook.eviction.released import ReleasedConditions, is_true
-from webhook.eviction.rule_expiry import ExpiryStep, RuleExpiry
 from webhook.inventory.scope import can_judge, is_ours, start_of, tolerating_scheduling
 from webhook.telemetry.repeats import LastingFault
 
