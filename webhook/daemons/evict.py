@@ -43,6 +43,7 @@ from webhook.daemons.wiring import cluster_credentials, policy_stages, read_poli
 from webhook.eviction.ceilings import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.controller import Controller
 from webhook.eviction.dependencies import Dependencies
+from webhook.eviction.expiry import StaleReporter
 from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import (
     IN_TREE_ANNOTATION,
@@ -54,7 +55,6 @@ from webhook.eviction.modes import (
     refusal,
 )
 from webhook.eviction.profiles import classes_of
-from webhook.eviction.stale_report import StaleReporter
 from webhook.flowcontrol.backoff import Backoff
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.impact_limits import protected_among

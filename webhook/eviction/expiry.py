@@ -9,10 +9,11 @@ rule was not changed yet. Once the generation has moved, a rule that acts again 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from msgspec import structs
 
@@ -20,6 +21,7 @@ from webhook.api.meta import OWN_GROUP, format_time, parse_time
 from webhook.api.rules import EXPIRES_AT, condition_of
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.eviction.conditions import ConditionState, updated
+from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.scope import can_judge
 from webhook.telemetry.repeats import LastingFault
 
@@ -42,6 +44,8 @@ _WATCH_SECONDS: Final = 1.0
 """How long the watch may take to show a write. A change of a rule names the version that was read, and the write of the
 condition makes another one, so it would be refused before that."""
 _SOON_SECONDS: Final = 0.2
+_NAMED_MOST = 20
+_LOOK_SECONDS = 60.0
 
 
 class Expiry(StrEnum):
@@ -282,3 +286,59 @@ class RuleExpiry:
 def _alike(one: Condition, other: Condition) -> bool:
     """Whether two conditions differ at most in their time, of which API servers keep full seconds."""
     return structs.replace(one, last_transition_time=None) == structs.replace(other, last_transition_time=None)
+
+
+class StaleReporter:
+    """Remembers since when the devices of each rule have been unused; a restart loses that."""
+
+    def __init__(self, deps: Dependencies, thresholds: Thresholds = Thresholds()) -> None:  # noqa: B008 -- frozen
+        self._deps = deps
+        self._thresholds = thresholds
+        self._idle_since: dict[str, datetime] = {}
+        self._reported_at: float | None = None
+
+    def look(self) -> None:
+        """Updates the metrics, and logs a report if the last one is old enough."""
+        for _ in self._steps():
+            pass
+
+    def _steps(self) -> Iterator[None]:
+        """The same in steps that are short, however many rules and devices there are."""
+        deps = self._deps
+        now = deps.clock.now()
+        idle_since = {}
+        for rule in tuple(deps.inventory.rules.values()):
+            if not in_use(deps.inventory, rule):
+                idle_since[rule.meta.uid] = self._idle_since.get(rule.meta.uid, now)
+            yield
+        self._idle_since = idle_since
+        found = yield from stale_steps(deps.inventory, idle_since, now, self._thresholds)
+        self._report(found)
+
+    def _report(self, found: StaleTaints) -> None:
+        deps = self._deps
+        counts = {name: len(names) for name, names in found._asdict().items()}
+        deps.metrics.set_forgotten(counts)
+        seconds = deps.clock.seconds()
+        if self._reported_at is not None and seconds - self._reported_at < deps.settings.report_seconds:
+            return
+        self._reported_at = seconds
+        if any(counts.values()):
+            log.warning(
+                "taints that look forgotten",
+                extra={
+                    "rulesWithoutDevices": list(found.rules_without_devices[:_NAMED_MOST]),
+                    "idleRules": list(found.idle_rules[:_NAMED_MOST]),
+                    "oldSliceTaints": ["/".join(parts) for parts in found.old_slice_taints[:_NAMED_MOST]],
+                    **counts,
+                },
+            )
+
+    async def run(self) -> NoReturn:
+        """Looks every minute until it is cancelled, and yields to other tasks in between."""
+        timeslice = TimeSlice()
+        while True:
+            timeslice.begin()
+            for _ in self._steps():
+                await timeslice.pause()
+            await asyncio.sleep(_LOOK_SECONDS)
