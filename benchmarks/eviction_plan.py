@@ -36,7 +36,7 @@ from webhook.eviction.profiles import Profiles
 from webhook.inventory.state import Inventory
 from webhook.policy.model import EvictionProfile
 from webhook.runtime import settle_memory
-from webhook.telemetry.eviction import EvictionMetrics
+from webhook.telemetry.workers import EvictionMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -34,7 +34,7 @@ from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.patches.status import REASONS
 from webhook.patches.stored import StoredPatch, StoredRule
 from webhook.runtime import settle_memory
-from webhook.telemetry.patches import PatchMetrics
+from webhook.telemetry.workers import PatchMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,10 +29,8 @@ from webhook.eviction.expiry import ExpiryReason
 from webhook.eviction.modes import Mode
 from webhook.eviction.released import ReleasedReason
 from webhook.patches.status import REASONS
-from webhook.telemetry.audit import AuditMetrics
 from webhook.telemetry.metrics import Metrics
-from webhook.telemetry.patches import PatchMetrics
-from webhook.telemetry.reactions import ReactionMetrics
+from webhook.telemetry.workers import AuditMetrics, PatchMetrics, ReactionMetrics
 from webhook.validation.releases import Release
 
 if TYPE_CHECKING:

@@ -64,9 +64,8 @@ from webhook.runtime import Stage, Stages
 from webhook.server.listener import Listener
 from webhook.server.probes import Checks, exposition, health
 from webhook.telemetry import logs
-from webhook.telemetry.audit import AuditMetrics
-from webhook.telemetry.eviction import EvictionMetrics
 from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.workers import AuditMetrics, EvictionMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -39,8 +39,7 @@ from webhook.runtime import Stage, Stages
 from webhook.server.probes import Checks
 from webhook.telemetry import logs
 from webhook.telemetry.metrics import Metrics
-from webhook.telemetry.patches import PatchMetrics
-from webhook.telemetry.reactions import ReactionMetrics
+from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

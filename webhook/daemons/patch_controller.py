@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from webhook.cluster.patch_writer import WriteAnswer
     from webhook.patches.status import Standing
     from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner, StoredPatch
-    from webhook.telemetry.patches import PatchMetrics
+    from webhook.telemetry.workers import PatchMetrics
 
 log = logging.getLogger(__name__)
 

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from webhook.patches.stored import StoredRule
     from webhook.policy.model import Reaction
     from webhook.policy.store import PolicyState, PolicyStore
-    from webhook.telemetry.patches import PatchMetrics
-    from webhook.telemetry.reactions import ReactionMetrics
+    from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
 
 
 class ReactionPolicy:

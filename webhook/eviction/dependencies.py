@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from webhook.eviction.profiles import Profile, Profiles
     from webhook.inventory.state import Inventory
     from webhook.policy.model import Pause
-    from webhook.telemetry.eviction import EvictionMetrics
+    from webhook.telemetry.workers import EvictionMetrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

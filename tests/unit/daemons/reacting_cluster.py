@@ -20,8 +20,7 @@ from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts
 from webhook.patches.reasons import FirstSights
 from webhook.patches.status import REASONS
 from webhook.patches.stored import StoredRule
-from webhook.telemetry.patches import PatchMetrics
-from webhook.telemetry.reactions import ReactionMetrics
+from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -26,7 +26,7 @@ from webhook.eviction.ready_queue import Idle
 from webhook.inventory.state import Inventory, key_of
 from webhook.policy.model import BreakerSettings, EvictionProfile, Pause
 from webhook.policy.ports import NamespaceFacts
-from webhook.telemetry.eviction import EvictionMetrics
+from webhook.telemetry.workers import EvictionMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

@@ -21,7 +21,7 @@ from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.inventory.expansion import rule_name
 from webhook.patches.status import REASONS, AppliedAttributes
 from webhook.patches.stored import StoredPatch, StoredRule
-from webhook.telemetry.patches import PatchMetrics
+from webhook.telemetry.workers import PatchMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
