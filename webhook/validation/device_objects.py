@@ -17,10 +17,10 @@ from webhook.validation.formats import (
     each_invalid,
     label_key,
     label_value,
+    qualified_name,
     semantic_version,
 )
 from webhook.validation.nodes import Node, key_path, list_errors, text_list_errors
-from webhook.validation.qualified_names import qualified_name
 from webhook.validation.request_policies import request_policy_errors
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from webhook.validation.device_objects import (
     node_name_errors,
     node_selector_errors,
 )
-from webhook.validation.formats import pool_name
+from webhook.validation.formats import fully_qualified_name, pool_name, qualified_name
 from webhook.validation.nodes import Node, list_errors, text_list_errors
-from webhook.validation.qualified_names import fully_qualified_name, qualified_name
 from webhook.validation.releases import MAX_DEVICES, Release
 
 if TYPE_CHECKING:
