@@ -24,7 +24,7 @@ from webhook.validation.formats import (
     qualified_name,
 )
 from webhook.validation.nodes import Node, list_errors, text_list_errors
-from webhook.validation.selectors import SELECTORS_MAX, ExpressionBudget
+from webhook.validation.rules import SELECTORS_MAX, ExpressionBudget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
