@@ -20,8 +20,7 @@ from webhook.validation.formats import (
     qualified_name,
     semantic_version,
 )
-from webhook.validation.nodes import Node, key_path, list_errors, text_list_errors
-from webhook.validation.request_policies import request_policy_errors
+from webhook.validation.nodes import Node, key_path, list_errors, request_policy_errors, text_list_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
