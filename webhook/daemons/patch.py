@@ -19,8 +19,7 @@ from webhook.cluster.client.rest import Cluster
 from webhook.cluster.client.throttled import clients_of_leader
 from webhook.cluster.events import EventWriter
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
-from webhook.cluster.patch_writer import PatchWriter, ReactionWriter
-from webhook.cluster.slice_toucher import SliceToucher
+from webhook.cluster.patch_writer import PatchWriter, ReactionWriter, SliceToucher
 from webhook.config.command_line import program
 from webhook.config.flags import ConfigError
 from webhook.config.patch import PatchSettings, parse_patch
