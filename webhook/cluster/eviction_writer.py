@@ -22,8 +22,7 @@ from webhook.cluster.client.errors import (
     is_disruption_budget,
     is_webhook_refusal,
 )
-from webhook.cluster.client.rest import path_of
-from webhook.cluster.client.throttled import STRATEGIC, condition_object
+from webhook.cluster.client.rest import STRATEGIC, condition_object, path_of
 from webhook.cluster.events import EventType, ObjectReference
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.client.throttled import ThrottledCluster
+    from webhook.cluster.client.rest import ThrottledCluster
     from webhook.cluster.events import EventWriter
     from webhook.eviction.ports import Disruption, EvictionEvent
 

@@ -16,8 +16,7 @@ from webhook.api.rules import EVICT, HARDWARE_LABEL, PATCH_LABEL
 from webhook.cluster.cache.patches import PATCHES, OwnedRuleWire
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, is_admission_refusal
-from webhook.cluster.client.rest import path_of
-from webhook.cluster.client.throttled import condition_object
+from webhook.cluster.client.rest import condition_object, path_of
 from webhook.cluster.events import EventType, ObjectReference
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.patches.stored import (
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from webhook.api.meta import NamespacedName
     from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.cache.discovery import Collection as ServedAt
-    from webhook.cluster.client.rest import Cluster
-    from webhook.cluster.client.throttled import ThrottledCluster
+    from webhook.cluster.client.rest import Cluster, ThrottledCluster
     from webhook.cluster.events import EventWriter
     from webhook.patches.reactions import ReactionWrite
     from webhook.patches.stored import PatchStatus, RuleApply, StoredPatch

@@ -24,8 +24,7 @@ from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.cache.known_patches import PatchWatch
 from webhook.cluster.cache.namespaces import NamespaceCache
 from webhook.cluster.client.errors import ClusterError, NoCredentials, Unavailable
-from webhook.cluster.client.rest import Cluster
-from webhook.cluster.client.throttled import clients_of_leader
+from webhook.cluster.client.rest import Cluster, clients_of_leader
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.cluster.in_tree_probe import find_in_tree

@@ -15,8 +15,7 @@ from webhook import __version__, runtime
 from webhook.api.names import PATCHER
 from webhook.cluster.cache.patches import PatchCache, StoredClass
 from webhook.cluster.client.errors import NoCredentials
-from webhook.cluster.client.rest import Cluster
-from webhook.cluster.client.throttled import clients_of_leader
+from webhook.cluster.client.rest import Cluster, clients_of_leader
 from webhook.cluster.events import EventWriter
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 from webhook.cluster.patch_writer import PatchWriter, ReactionWriter, SliceToucher

@@ -23,7 +23,7 @@ from webhook.eviction.modes import InTree
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from webhook.cluster.client.throttled import ThrottledCluster
+    from webhook.cluster.client.rest import ThrottledCluster
 
 
 class Rules:

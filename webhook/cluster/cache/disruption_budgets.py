@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from webhook.api.pods import Labels, Pod
     from webhook.api.selectors import LabelSelector
-    from webhook.cluster.client.throttled import ThrottledCluster
+    from webhook.cluster.client.rest import ThrottledCluster
 
 _REMEMBERED_MOST: Final = 10_000
 """Different labels in one namespace of which the budgets are remembered."""
