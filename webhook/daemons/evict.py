@@ -19,7 +19,6 @@ from webhook.api.rules import CONFIRM_IMPACT
 from webhook.cluster.cache.claims_horizon import ClaimsHorizon
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache
-from webhook.cluster.cache.in_tree_writes import InTreeWrites
 from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.cache.known_patches import PatchWatch
 from webhook.cluster.cache.namespaces import NamespaceCache
@@ -27,7 +26,7 @@ from webhook.cluster.client.errors import ClusterError, NoCredentials, Unavailab
 from webhook.cluster.client.rest import Cluster, clients_of_leader
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
-from webhook.cluster.in_tree_probe import find_in_tree
+from webhook.cluster.in_tree_probe import InTreeWrites, find_in_tree
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 from webhook.cluster.settings import InventorySettings
 from webhook.config.command_line import program
