@@ -10,8 +10,7 @@ import msgspec
 from webhook.api.meta import GROUP, format_time
 from webhook.api.pod_groups import POD_GROUP_VERSIONS, PodGroup
 from webhook.api.pods import HOLD
-from webhook.cluster.cache.listwatch import METADATA
-from webhook.cluster.cache.wire import ObjectIdentity
+from webhook.cluster.cache.listwatch import METADATA, ObjectIdentity
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import (
     ClusterError,

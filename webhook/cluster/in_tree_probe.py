@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from webhook.api.meta import GROUP, parse_time
+from webhook.cluster.cache.listwatch import ObjectIdentity
 from webhook.cluster.cache.reflector import Reflector
-from webhook.cluster.cache.wire import ObjectIdentity
 from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable, is_admission_refusal
 from webhook.cluster.client.list_pages import decoded, pages
 from webhook.eviction.conditions import CANARY, IN_TREE

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from msgspec import structs
 
-from webhook.cluster.cache.wire import is_newer
+from webhook.cluster.cache.listwatch import is_newer
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.device_selectors import SharedSelectors

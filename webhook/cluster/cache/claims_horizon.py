@@ -15,8 +15,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from webhook.cluster.cache.listwatch import ListWatch
-from webhook.cluster.cache.wire import WireValue, is_newer
+from webhook.cluster.cache.listwatch import ListWatch, WireValue, is_newer
 from webhook.cluster.client.errors import ClusterError, NotFound
 from webhook.flowcontrol.backoff import Backoff
 from webhook.telemetry.repeats import LastingFault

@@ -15,10 +15,9 @@ from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import SERVED_VERSIONS
 from webhook.api.rules import CELSelector
 from webhook.cluster.cache.discovery import ServedCollection
-from webhook.cluster.cache.listwatch import METADATA
+from webhook.cluster.cache.listwatch import METADATA, WireValue
 from webhook.cluster.cache.namespaces import NAMESPACES, Namespace, NamespaceCache
 from webhook.cluster.cache.reflector import Reflector
-from webhook.cluster.cache.wire import WireValue
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, Unavailable
 from webhook.cluster.client.rest import JSON

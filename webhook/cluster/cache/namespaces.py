@@ -9,8 +9,8 @@ import msgspec
 
 from webhook.api.pods import HOLD
 from webhook.cluster.cache.discovery import FixedCollection
+from webhook.cluster.cache.listwatch import Meta, WireValue
 from webhook.cluster.cache.reflector import Reflector
-from webhook.cluster.cache.wire import Meta, WireValue
 from webhook.cluster.settings import ReflectorSettings
 from webhook.policy.ports import NamespaceFacts
 

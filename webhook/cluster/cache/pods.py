@@ -14,7 +14,7 @@ from webhook.api.decode import Reader
 from webhook.api.meta import parse_time
 from webhook.api.pod_groups import PodGroup, decode_pod_group
 from webhook.api.pods import GANG, HOLD, MIRROR, READY, Labels, Pod, PodClaim, to_labels, will_complete
-from webhook.cluster.cache.wire import (
+from webhook.cluster.cache.listwatch import (
     REMEMBERED_ENTRIES,
     ObjectIdentity,
     OwnerReference,
