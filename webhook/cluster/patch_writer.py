@@ -13,7 +13,7 @@ import msgspec
 from webhook.api.meta import GROUP, OWN_GROUP, format_time
 from webhook.api.names import PATCHER
 from webhook.api.rules import EVICT, HARDWARE_LABEL, PATCH_LABEL
-from webhook.cluster.cache.patches import PATCHES, OwnedRuleWire
+from webhook.cluster.cache.known_patches import PATCHES, OwnedRuleWire
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, is_admission_refusal
 from webhook.cluster.client.rest import condition_object, path_of

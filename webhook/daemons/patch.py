@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from webhook import __version__, runtime
 from webhook.api.names import PATCHER
-from webhook.cluster.cache.patches import PatchCache, StoredClass
+from webhook.cluster.cache.known_patches import PatchCache, StoredClass
 from webhook.cluster.client.errors import NoCredentials
 from webhook.cluster.client.rest import Cluster, clients_of_leader
 from webhook.cluster.events import EventWriter
