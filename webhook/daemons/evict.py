@@ -21,7 +21,7 @@ from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache
 from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.cache.known_patches import PatchWatch
-from webhook.cluster.cache.namespaces import NamespaceCache
+from webhook.cluster.cache.names import NamespaceCache
 from webhook.cluster.client.errors import ClusterError, NoCredentials, Unavailable
 from webhook.cluster.client.rest import Cluster, clients_of_leader
 from webhook.cluster.events import EventWriter
