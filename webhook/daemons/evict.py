@@ -18,10 +18,10 @@ from webhook.api.names import WORKER
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.cluster.cache.claims_horizon import ClaimsHorizon
 from webhook.cluster.cache.discovery import ServedCollection
-from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache
 from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.cache.known_patches import PatchWatch
 from webhook.cluster.cache.names import NamespaceCache
+from webhook.cluster.cache.pods import DisruptionBudgetCache
 from webhook.cluster.client.errors import ClusterError, NoCredentials, Unavailable
 from webhook.cluster.client.rest import Cluster, clients_of_leader
 from webhook.cluster.events import EventWriter

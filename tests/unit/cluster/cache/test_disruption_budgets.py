@@ -12,7 +12,7 @@ from tests.unit.cluster.cache.following import no_chance, page, synced
 from tests.unit.cluster.peer import Peer, run
 from tests.unit.eviction.objects import owned, pod
 from webhook.cluster.cache import disruption_budgets
-from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache, _BudgetWire
+from webhook.cluster.cache.pods import DisruptionBudgetCache, _BudgetWire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
