@@ -16,9 +16,8 @@ from webhook.admission.recent_impact import totals
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.names import WORKER
 from webhook.api.rules import CONFIRM_IMPACT
-from webhook.cluster.cache.claims_horizon import ClaimsHorizon
 from webhook.cluster.cache.discovery import ServedCollection
-from webhook.cluster.cache.inventory import InventoryCache
+from webhook.cluster.cache.inventory import ClaimsHorizon, InventoryCache
 from webhook.cluster.cache.known_patches import PatchWatch
 from webhook.cluster.cache.names import NamespaceCache
 from webhook.cluster.cache.pods import DisruptionBudgetCache
