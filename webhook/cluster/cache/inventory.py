@@ -25,11 +25,10 @@ from webhook.api.owners import POD_GROUPS
 from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.api.pods import Pod
 from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire, WholeSliceWire
-from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
+from webhook.cluster.cache.discovery import FixedCollection, ServedCollection, ServerVersions
 from webhook.cluster.cache.listwatch import ListWatch, WireValue, is_newer
 from webhook.cluster.cache.pods import PodGroupWire, PodWire
 from webhook.cluster.cache.reflector import Reflector, doubt
-from webhook.cluster.cache.server_version import ServerVersions
 from webhook.cluster.client.errors import ClusterError, NotFound
 from webhook.cluster.settings import InventorySettings
 from webhook.flowcontrol.backoff import Backoff
