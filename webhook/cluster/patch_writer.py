@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from webhook.api.meta import NamespacedName
-    from webhook.cluster.cache.discovery import Collection
     from webhook.cluster.cache.discovery import Collection as ServedAt
     from webhook.cluster.client.rest import Cluster, ThrottledCluster
     from webhook.cluster.events import EventWriter
@@ -60,7 +59,7 @@ class WriteAnswer(NamedTuple):
 class PatchWriter:
     """Writes as field manager PATCHER."""
 
-    def __init__(self, cluster: ThrottledCluster, rules: Collection, events: EventWriter) -> None:
+    def __init__(self, cluster: ThrottledCluster, rules: ServedAt, events: EventWriter) -> None:
         """`rules` finds the served version of DeviceTaintRules."""
         self._cluster = cluster
         self._rules = rules
