@@ -15,7 +15,7 @@ from webhook.inventory.device_selectors import DeviceSelectors
 from webhook.inventory.slice_patches import SliceWork, slice_work
 from webhook.patches.slice_ledger import SliceLedger
 from webhook.patches.status import ATTRIBUTES_APPLIED, AppliedAttributes
-from webhook.validation.device_faults import device_faults
+from webhook.validation.device_objects import device_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
