@@ -330,7 +330,10 @@ def _configurations(settings: FileSettings | SelfManagedSettings, cluster: Clust
 
 
 def probe_stages(
-    settings: ServeSettings | PatchSettings, listener: ListenerSettings, metrics: Metrics, checks: Checks
+    settings: ServeSettings | EvictSettings | PatchSettings,
+    listener: ListenerSettings,
+    metrics: Metrics,
+    checks: Checks,
 ) -> Iterator[Stage]:
     """The ports for probes and metrics, as far as they are configured."""
     for name, address, handler in (
