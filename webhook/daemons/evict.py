@@ -28,7 +28,6 @@ from webhook.cluster.in_tree_probe import InTreeWrites, find_in_tree
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 from webhook.cluster.settings import InventorySettings
 from webhook.config.evict import EvictSettings, parse_evict
-from webhook.daemons.eviction_policy import EvictionPolicy
 from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
 from webhook.daemons.policy_loader import PolicyLoader
 from webhook.daemons.process import USAGE, SystemClock, lease_stages, policy_faults_of, read_settings, run_stages
@@ -47,9 +46,10 @@ from webhook.eviction.modes import (
     advice,
     refusal,
 )
-from webhook.eviction.profiles import classes_of
+from webhook.eviction.profiles import Profiles, classes_of
 from webhook.flowcontrol.backoff import Backoff
 from webhook.flowcontrol.throttle import Throttle
+from webhook.policy.decide import BUILTIN_JUDGE
 from webhook.policy.impact_limits import protected_among
 from webhook.policy.model import InTreeEvictor
 from webhook.policy.store import PolicyStore
@@ -59,7 +59,7 @@ from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.workers import AuditMetrics, EvictionMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from webhook.admission.confirmation import Numbers
     from webhook.api.patches import ResourceSlicePatch
@@ -67,13 +67,67 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.ports import Ceiling
     from webhook.eviction.profiles import Profile
+    from webhook.policy.model import Policy
+    from webhook.policy.store import PolicyState
 
 log = logging.getLogger(__name__)
-
 _TOTALS_SECONDS: Final = 60.0
 _IN_TREE_RETRY_SECONDS: Final = 15.0
 _NO_PATCH: Final = "the patch is not known"
 _FOR_ANOTHER: Final = "it was printed for another object, or for this one before it was changed"
+
+
+class EvictionPolicy:
+    """Follows the policy store; profiles are compiled once for each policy."""
+
+    def __init__(self, policies: PolicyStore, on_change: Callable[[], None]) -> None:
+        """`on_change` is called after another policy has become the active one."""
+        self._policies = policies
+        self._on_change = on_change
+        self._logged = ""
+        """The problem that the log names; empty if there is none."""
+        self.usable = asyncio.Event()
+        """Set while a policy is loaded, so that evictions may run."""
+        self.profiles = Profiles(policies.active.policy.eviction)
+        """The profiles of the policy in use."""
+        policies.subscribe(self._changed)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in use."""
+        return self._policies.active.policy
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing is evicted, or None.
+
+        The built-in policy has no limits of its own, so it applies only where a cluster has no policy at all.
+        """
+        state = self._policies.state
+        if not state.loaded:
+            return "the policy has not been read yet"
+        if state.failure and state.active is BUILTIN_JUDGE:
+            return f"no policy could be loaded, so nothing is evicted: {state.failure}"
+        return None
+
+    async def acquired(self) -> None:
+        """Returns once a policy is loaded, so that evictions may run."""
+        await self.usable.wait()
+
+    def _changed(self, old: PolicyState, new: PolicyState) -> None:
+        problem = self.problem or ""
+        if problem:
+            self.usable.clear()
+            if problem != self._logged:
+                log.error("waiting for a policy that can be loaded", extra={"error": problem})
+        else:
+            self.usable.set()
+            if self._logged:
+                log.info("policy loaded: evictions may resume", extra={"policyHash": new.active.policy.hash})
+        self._logged = problem
+        if new.active is not old.active:
+            self.profiles = Profiles(new.active.policy.eviction)
+            self._on_change()
 
 
 class Unsafe(Exception):  # noqa: N818 -- it says what it would be
