@@ -20,7 +20,7 @@ from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.device_selectors import SharedSelectors
 from webhook.patches.book import Handover, OwnerPlan, RuleBook, plan_of
-from webhook.patches.faults import FaultNotes
+from webhook.patches.filter_match import FaultNotes
 from webhook.patches.index import PatchIndex
 from webhook.patches.refusals import RefusalCounts
 from webhook.patches.status import (

@@ -22,8 +22,7 @@ from webhook.inventory.originals import ORIGINALS
 from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
 from webhook.inventory.pools import Pool, Pools
 from webhook.inventory.published import published_by_slice
-from webhook.patches.faults import FaultTally
-from webhook.patches.filter_match import NO_DEVICES, FilterMatch, Fleet
+from webhook.patches.filter_match import NO_DEVICES, FaultTally, FilterMatch, Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
