@@ -7,7 +7,7 @@ import contextlib
 from collections import deque
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import structs
 from prometheus_client import CollectorRegistry
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.slices import ResourceSlice
+    from webhook.cluster.patch_writer import PatchWriter
     from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner
 
 NOW: Final = datetime(2026, 7, 1, 12, 0, 0, 500_000, tzinfo=UTC)
@@ -67,7 +68,7 @@ class FakeCluster:
 
     def _new_controller(self, ceiling: int) -> PatchController:
         parts = ControllerParts(
-            writer=self,
+            writer=cast("PatchWriter", self),
             metrics=PatchMetrics(self.registry, REASONS),
             ceiling=ceiling,
             leads=lambda: self.leads,
