@@ -1,4 +1,4 @@
-"""Detects the in-tree eviction controller: no API shows it, but it writes a status to a canary rule."""
+"""Detects the in-tree eviction controller: no API shows it, but it writes to the status of rules, and of a canary."""
 
 from __future__ import annotations
 

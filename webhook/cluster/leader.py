@@ -2,6 +2,9 @@
 
 Each candidate reads the lease every few seconds and watches by its own monotonic clock whether the record changes. The
 times in the record are written for people and never compared, so clocks of different machines need not agree.
+
+`serve` reads the Lease of the eviction workers for the warning about softened rules: one GET every ten seconds, and
+none while no policy softens. There, too, a holder counts for as long as its record changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the controller of patches writes: rules, the status of patches, and Events about them."""
+"""What the controller of patches writes: rules, the status of patches, Events about them, and touches of slices."""
 
 from __future__ import annotations
 

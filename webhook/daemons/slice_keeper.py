@@ -1,7 +1,7 @@
 """Keeps attributes and capacity of patches in the slices: has those written again that are not as they should be.
 
 What is to be written follows from each slice alone, so a change costs a look at the slices that it may concern. That
-is worked out beside the event loop, a few slices at a time; `/mutate` does the writing (`cluster.slice_toucher`).
+is worked out beside the event loop, a few slices at a time; `/mutate` does the writing (`cluster.patch_writer`).
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 A patch that becomes forty rules was judged at admission as one impact, and so was a rule with `/scope: hardware` and
 the rules for that hardware. So they have one ceiling, their pods are added up, and they stop together.
 
-These are the rules of a ResourceSlicePatch, or a rule with those that `/scope: hardware` adds to it; any other rule is
-a group of its own.
+Any other rule is a group of its own. A ceiling is the confirmed impact, else the policy's limits.
 """
 
 from __future__ import annotations

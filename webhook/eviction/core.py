@@ -15,7 +15,7 @@ Where things wait:
 | a pod that was evicted and is not seen to terminate | `queue`, as EVICTED | the time for that is over |
 | a pod that is terminating | `queue`, as TERMINATING | it is gone, or counts as stuck |
 | a stopped patch of which a rule has changed | `queue`, as CEILING | its other rules had time to change as well |
-| an Event | `recorder` | it is written |
+| an Event | `events` | it is written |
 
 The plans are the source of truth. An item in a queue is a hint; its plan is checked again when it is popped.
 """

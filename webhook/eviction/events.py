@@ -1,4 +1,7 @@
-"""Texts of Events about pods, rules and PodGroups; mode replacement uses the in-tree controller's (E-34). Pure."""
+"""Events about pods, rules and PodGroups, recorded in the background, so that writing them never delays an eviction.
+
+Mode replacement uses the texts of the in-tree controller (E-34).
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Expiry of rules, and taints that look forgotten. Pure.
+"""Expiry of rules, and taints that look forgotten.
 
 An expired rule is taken back once. If it is restored after that, the worker reports it and leaves it alone: a GitOps
-tool that restores the rule and a worker that takes it back would otherwise evict in a loop. `rule_expiry` does it.
+tool that restores the rule and a worker that takes it back would otherwise evict in a loop.
 
-If the process ends between the two, the next one finds the condition with the rule's generation, and so knows that the
-rule was not changed yet. Once the generation has moved, a rule that acts again has been restored, and stays.
+First the condition that says so is written, then the rule is changed. If the process ends between the two, the next
+one finds the condition with the rule's generation, and so knows that the rule was not changed yet. Once the generation
+has moved, a rule that acts again has been restored, and stays.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The plans: which pods are to be evicted and when, and the counts of pods that limits need. No I/O, no clock.
 
-Pods of one gang take one place together, and so do pods that are evicted as one unit: an owner of two gangs of eight
-misses one of two as soon as one pod is missing, until all of that gang are back.
+Places are what pods take in a limit. Pods of one gang take one place together, and so do pods that are evicted as one
+unit: an owner of two gangs of eight misses one of two as soon as one pod is missing, until all of that gang are back.
 """
 
 from __future__ import annotations

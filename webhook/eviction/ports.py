@@ -1,6 +1,7 @@
 """What the worker needs from the cluster; room `cluster` implements it. Methods return results and never raise.
 
-Source: policy profiles, `breaker`; policy/v1 PodDisruptionBudget.
+Beside it: what can block a pod that is due and whose rates allow it, and what `Plans` reports for the controller when
+there may be room again. Source: policy profiles, `breaker`; policy/v1 PodDisruptionBudget.
 """
 
 from __future__ import annotations

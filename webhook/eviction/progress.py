@@ -1,5 +1,6 @@
 """How far the eviction for a rule has come, and what holds up its pods. Reads the plans and the ready queue.
 
+The forecast is what a rule of effect None would evict with effect NoExecute, as the in-tree controller counts it.
 `impact_of` counts the consumers of claims, for processes that may not read pods. The worker knows the pods, so it
 leaves out those that are terminating, have no node, or are gone while their claim is still reserved for them.
 Source: `semantics.md` E-40, E-43; countPendingPods and countTaintedDevices of the in-tree controller.

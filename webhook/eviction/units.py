@@ -4,7 +4,7 @@ A claim is free only once the last of its pods has gone, and a gang that misses 
 them one by one empties no device, or breaks the work again and again. Units are formed from the plans when they are
 asked for, and dissolved when a plan that belongs to them changes.
 
-`inventory.pod_groups` says which groups these are.
+A PodGroup brings pods along that no taint evicts; `inventory.pod_groups` says which groups these are.
 """
 
 from __future__ import annotations

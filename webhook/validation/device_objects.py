@@ -1,11 +1,9 @@
 """What an API server refuses in a slice beyond driver and taints, and in its devices.
 
-Source: pkg/apis/resource/validation of Kubernetes 1.37 (validateDevice and below), and the declarative validation of
-resource/v1. Counter sets: validateCounterSet; how many there may be in a slice of 1.34 and older is not checked.
-Node selectors: pkg/apis/core/validation (ValidateNodeSelector).
-
-Source: pkg/apis/resource/validation of Kubernetes 1.37 (validateResourceSliceSpec), and the declarative validation of
-resource/v1. How many devices a slice may have is judged in `slices`.
+Source: pkg/apis/resource/validation of Kubernetes 1.37 (validateResourceSliceSpec and below), and the declarative
+validation of resource/v1. Counter sets: validateCounterSet; how many there may be in a slice of 1.34 and older is not
+checked. Node selectors: pkg/apis/core/validation (ValidateNodeSelector). How many devices a slice may have is judged in
+`slices`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The formats of names, in the API server's words.
 
-Each function returns the messages for a value, none if it is right. Lengths are bytes, expressions ASCII and
-anchored to the end of the text (T-6). Answers for short values are remembered: a slice repeats the same keys
-hundreds of times. Source: apimachinery/pkg/api/validate/content, apimachinery/pkg/util/validation.
-
-Source: pkg/apis/resource/validation (validateQualifiedName), apimachinery/pkg/api/validate/strfmt.go.
+Each function returns the messages for a value, none if it is right. Lengths are bytes, expressions ASCII and anchored
+to the end of the text (T-6). Answers for short values are remembered: a slice repeats the same keys hundreds of times.
+Source: apimachinery/pkg/api/validate/content, apimachinery/pkg/util/validation. Names with a domain before them:
+pkg/apis/resource/validation (validateQualifiedName), apimachinery/pkg/api/validate/strfmt.go.
 """
 
 from __future__ import annotations

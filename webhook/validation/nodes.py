@@ -2,8 +2,10 @@
 
 What it holds has passed `decoding`, so types are right; what is missing or null reads as Go's zero value.
 
-The feature gate DRAFractionalCapacityRange is as by default: off up to 1.37, where fractions are rounded up wherever
-numbers are counted rather than compared; on in 1.38, where a range with fractions is counted in thousandths.
+Request policies say how much of a capacity one request may take. Source: pkg/apis/resource/validation
+(validateRequestPolicy). The feature gate DRAFractionalCapacityRange is as by default: off up to 1.37, where fractions
+are rounded up wherever numbers are counted rather than compared; on in 1.38, where a range with fractions is counted in
+thousandths.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Field rules of DeviceTaintRule. `semantics.md` R-*, T-12."""
+"""Field rules of DeviceTaintRule, and of CEL expressions about devices. `semantics.md` R-*, T-12."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The path of a resource, in the first of the versions we can read that the server serves."""
+"""The path of a resource, in the first of our versions that the server serves, and the version of the server."""
 
 from __future__ import annotations
 

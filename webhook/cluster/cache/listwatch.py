@@ -1,4 +1,4 @@
-"""Lists and watches of one collection, with values instead of JSON; a Store adds them up."""
+"""Lists and watches of one collection, with values instead of JSON; a Store adds them up, a Wire decodes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods and PodGroups on the wire, and the part of them that an inventory holds.
+"""Pods, PodGroups and disruption budgets on the wire, and the part of them that an inventory holds.
 
 Equal strings are one string, and equal labels are one value: a cluster has hundreds of thousands of pods.
 """

@@ -1,5 +1,6 @@
 """Address of the API server and credentials for it: from a pod's service account, or from a kubeconfig.
 
+Impersonation is acting as another user, as `kubectl --as` does.
 Source: k8s.io/client-go/transport/round_trippers.go (headers), k8s.io/client-go/tools/clientcmd/api/v1 (fields).
 """
 

@@ -2,7 +2,8 @@
 
 Callers decode what they need into structs of their own. All errors are those of `errors`.
 
-Watches are not counted: they are few, and last for minutes.
+A client with a rate limit pauses while the server asks for fewer requests. Watches are not counted: they are few, and
+last for minutes.
 """
 
 from __future__ import annotations
