@@ -2,12 +2,12 @@
 
 `sight` returns it together with whether it is current; callers decide what follows from that.
 
-`ClaimsHorizon` tells when claims are known: a watch says up to which version it has come, but not when that version was made: it
-may be late without a sign of it. So the server is asked which version the collection has now (a list of one object,
-which is answered from the newest state); all changes made before that request are in the inventory once the watch has
-come that far. Where claims do not change, a watch comes no further for a minute or two, until the server sends a
-bookmark. A short second watch from the same version shows sooner that nothing was missed: the server sends a bookmark 2
-s before it ends.
+`ClaimsHorizon` tells when claims are known: a watch says up to which version it has come, but not when that version
+was made: it may be late without a sign of it. So the server is asked which version the collection has now (a list of
+one object, which is answered from the newest state); all changes made before that request are in the inventory once
+the watch has come that far. Where claims do not change, a watch comes no further for a minute or two, until the
+server sends a bookmark. A short second watch from the same version shows sooner that nothing was missed: the server
+sends a bookmark 2 s before it ends.
 """
 
 from __future__ import annotations
