@@ -29,15 +29,14 @@ from webhook.api.pods import Pod, PodClaim
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.eviction.controller import Controller
-from webhook.eviction.dependencies import Dependencies
+from webhook.eviction.dependencies import Dependencies, WorkerSettings
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profiles
-from webhook.eviction.settings import WorkerSettings
 from webhook.inventory.state import Inventory
 from webhook.policy.model import EvictionProfile
 from webhook.runtime import settle_memory
-from webhook.telemetry.eviction import EvictionMetrics
+from webhook.telemetry.workers import EvictionMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

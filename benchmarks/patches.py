@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 import uvloop
@@ -34,12 +34,13 @@ from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.patches.status import REASONS
 from webhook.patches.stored import StoredPatch, StoredRule
 from webhook.runtime import settle_memory
-from webhook.telemetry.patches import PatchMetrics
+from webhook.telemetry.workers import PatchMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.api.slices import ResourceSlice
+    from webhook.cluster.patch_writer import PatchWriter
     from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner
 
 POOLS: Final = 2000
@@ -166,7 +167,7 @@ class Measured:
     def __init__(self) -> None:
         self.cluster = Yes()
         parts = ControllerParts(
-            writer=self.cluster,
+            writer=cast("PatchWriter", self.cluster),
             metrics=PatchMetrics(CollectorRegistry(), REASONS),
             ceiling=100,
             leads=lambda: True,

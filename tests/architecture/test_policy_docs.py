@@ -17,7 +17,7 @@ from webhook.commands.shared.policy_files import read_policy
 from webhook.policy.match import TolerationMatcher
 from webhook.policy.model import TolerationMatch
 from webhook.policy.variables import TAINT_VARIABLES, TOLERATION_VARIABLES
-from webhook.telemetry.policy import PolicyMetrics
+from webhook.telemetry.reviews import PolicyMetrics
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "policy.md").read_text()

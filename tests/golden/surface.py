@@ -24,15 +24,13 @@ from webhook.api.names import OWN_NAMESPACE
 from webhook.commands.verbs import VERBS, command_line_of
 from webhook.config.namespace import VARIABLES
 from webhook.eviction.conditions import ConditionReason
-from webhook.eviction.event_messages import PodEventKind
+from webhook.eviction.events import PodEventKind
 from webhook.eviction.expiry import ExpiryReason
 from webhook.eviction.modes import Mode
 from webhook.eviction.released import ReleasedReason
 from webhook.patches.status import REASONS
-from webhook.telemetry.audit import AuditMetrics
 from webhook.telemetry.metrics import Metrics
-from webhook.telemetry.patches import PatchMetrics
-from webhook.telemetry.reactions import ReactionMetrics
+from webhook.telemetry.workers import AuditMetrics, PatchMetrics, ReactionMetrics
 from webhook.validation.releases import Release
 
 if TYPE_CHECKING:

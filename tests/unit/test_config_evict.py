@@ -10,8 +10,8 @@ from webhook.api.meta import NamespacedName
 from webhook.config.evict import EvictSettings, parse_evict
 from webhook.config.flags import ConfigError
 from webhook.config.serve import parse_serve
+from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.modes import InTree, Mode
-from webhook.eviction.settings import WorkerSettings
 
 
 def parsed(*arguments: str, **environment: str) -> EvictSettings:

@@ -21,7 +21,7 @@ from webhook.inventory.originals import BASIC, ORIGINALS, content_of, written_de
 from webhook.inventory.overriding import arrived, changed_settings, overridden
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.policy.model import InTreeEvictor, PolicyMode
-from webhook.validation.device_faults import device_faults
+from webhook.validation.device_objects import device_faults
 from webhook.validation.objects import decoding_errors
 from webhook.validation.releases import NEWEST
 from webhook.validation.slices import SPEC

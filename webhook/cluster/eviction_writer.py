@@ -10,8 +10,7 @@ import msgspec
 from webhook.api.meta import GROUP, format_time
 from webhook.api.pod_groups import POD_GROUP_VERSIONS, PodGroup
 from webhook.api.pods import HOLD
-from webhook.cluster.cache.listwatch import METADATA
-from webhook.cluster.cache.wire import ObjectIdentity
+from webhook.cluster.cache.listwatch import METADATA, ObjectIdentity
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import (
     ClusterError,
@@ -22,8 +21,7 @@ from webhook.cluster.client.errors import (
     is_disruption_budget,
     is_webhook_refusal,
 )
-from webhook.cluster.client.rest import path_of
-from webhook.cluster.client.throttled import STRATEGIC, condition_object
+from webhook.cluster.client.rest import STRATEGIC, condition_object, path_of
 from webhook.cluster.events import EventType, ObjectReference
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
 
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.client.throttled import ThrottledCluster
+    from webhook.cluster.client.rest import ThrottledCluster
     from webhook.cluster.events import EventWriter
     from webhook.eviction.ports import Disruption, EvictionEvent
 

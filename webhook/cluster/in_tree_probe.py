@@ -1,4 +1,4 @@
-"""Detects the in-tree eviction controller: no API shows it, but it writes a status to a canary rule."""
+"""Detects the in-tree eviction controller: no API shows it, but it writes to the status of rules, and of a canary."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from webhook.api.meta import GROUP, parse_time
-from webhook.cluster.cache.in_tree_writes import IN_TREE_MANAGER
+from webhook.cluster.cache.listwatch import ObjectIdentity
+from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable, is_admission_refusal
 from webhook.cluster.client.list_pages import decoded, pages
 from webhook.eviction.conditions import CANARY, IN_TREE
@@ -20,10 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.client.throttled import ThrottledCluster
+    from webhook.cluster.client.rest import Cluster, ThrottledCluster
 
 log = logging.getLogger(__name__)
-
 _DRIVER: Final = "canary.devicetaint.io"
 WAIT_SECONDS: Final = 5.0
 """How long the in-tree controller has to write a status; it did within 2 s (seen on 1.37.0)."""
@@ -34,6 +36,8 @@ _RETRY_SECONDS: Final = 0.1
 """The first wait between two attempts to delete it; each further one doubles it."""
 _LEFT_OVER: Final = timedelta(minutes=1)
 """A canary of this age is of no process that still probes."""
+IN_TREE_MANAGER: Final = "device-taint-eviction-controller"
+"""The field manager of its writes (E-38)."""
 
 
 def _wall_clock() -> datetime:
@@ -193,3 +197,59 @@ async def _try_to_remove(cluster: ThrottledCluster, path: str, seconds: float) -
         log.warning(
             "canary rule left behind, delete it manually", extra={"rule": path.rpartition("/")[2], "error": problem}
         )
+
+
+class _ManagedFields(msgspec.Struct, frozen=True, gc=False):
+    manager: str = ""
+    subresource: str = ""
+    time: str = ""
+
+
+class _RuleMeta(ObjectIdentity, frozen=True, gc=False, rename="camel"):
+    managed_fields: list[_ManagedFields] | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, gc=False):
+    conditions: list[dict[str, Any]] | None = None
+
+
+class _RuleWrites(msgspec.Struct, frozen=True, gc=False):
+    """A rule's identity, the in-tree controller's condition, and the times of its writes to the status, as they say."""
+
+    metadata: _RuleMeta
+    status: _Status = _Status()
+    times: frozenset[str] = frozenset()
+
+    @property
+    def meta(self) -> _RuleMeta:
+        return self.metadata
+
+    def to_value(self) -> _RuleWrites:
+        entries, conditions = self.metadata.managed_fields or (), self.status.conditions or ()
+        return _RuleWrites(
+            msgspec.structs.replace(self.metadata, managed_fields=None),
+            _Status([each for each in conditions if each.get("type") == IN_TREE]),
+            frozenset(
+                [each.time for each in entries if (each.manager, each.subresource) == (IN_TREE_MANAGER, "status")]
+            ),
+        )
+
+
+class InTreeWrites:
+    """Writes of the in-tree controller to the status of rules, kept by a watch.
+
+    Who may write rules can send any managedFields, but changes no status with the same write.
+    """
+
+    def __init__(self, cluster: Cluster, collection: Collection, *, random: Callable[[], float]) -> None:
+        self.reflector = Reflector[Any](cluster, collection, _RuleWrites, random=random, optional=True)
+        self.reflector.subscribe(self._changed)
+        self.seen = asyncio.Event()
+        """Set once it has written a status after the first list, so it is running."""
+
+    def _changed(self, old: _RuleWrites | None, new: _RuleWrites | None) -> None:
+        if new is None or not self.reflector.synced.is_set():
+            return
+        before = old or _RuleWrites(new.metadata)
+        if new.times - before.times and new.status.conditions and new.status != before.status:
+            self.seen.set()

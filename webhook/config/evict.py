@@ -28,8 +28,8 @@ from webhook.config.shared import (
     either_of,
 )
 from webhook.config.texts import as_count, as_interval, as_switch
+from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.modes import InTree, Mode
-from webhook.eviction.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,7 +7,6 @@ import logging
 import os
 import random
 import secrets
-import sys
 from typing import TYPE_CHECKING, Final
 
 from webhook import __version__, runtime
@@ -16,33 +15,27 @@ from webhook.admission.recent_impact import totals
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.names import WORKER
 from webhook.api.rules import CONFIRM_IMPACT
-from webhook.cluster.cache.claims_horizon import ClaimsHorizon
 from webhook.cluster.cache.discovery import ServedCollection
-from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache
-from webhook.cluster.cache.in_tree_writes import InTreeWrites
-from webhook.cluster.cache.inventory import InventoryCache
+from webhook.cluster.cache.inventory import ClaimsHorizon, InventoryCache
 from webhook.cluster.cache.known_patches import PatchWatch
-from webhook.cluster.cache.namespaces import NamespaceCache
-from webhook.cluster.client.errors import ClusterError, NoCredentials, Unavailable
-from webhook.cluster.client.rest import Cluster
-from webhook.cluster.client.throttled import clients_of_leader
+from webhook.cluster.cache.names import NamespaceCache
+from webhook.cluster.cache.pods import DisruptionBudgetCache
+from webhook.cluster.client.errors import ClusterError, Unavailable
+from webhook.cluster.client.rest import Cluster, clients_of_leader
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
-from webhook.cluster.in_tree_probe import find_in_tree
+from webhook.cluster.in_tree_probe import InTreeWrites, find_in_tree
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 from webhook.cluster.settings import InventorySettings
-from webhook.config.command_line import program
 from webhook.config.evict import EvictSettings, parse_evict
-from webhook.config.flags import ConfigError
-from webhook.daemons.eviction_policy import EvictionPolicy
-from webhook.daemons.input_files import policy_faults_of
 from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
 from webhook.daemons.policy_loader import PolicyLoader
-from webhook.daemons.system_clock import SystemClock
-from webhook.daemons.wiring import cluster_credentials, policy_stages, read_policy
-from webhook.eviction.ceiling import NOT_CONFIRMED, Confirmed, ceiling_of
+from webhook.daemons.process import USAGE, SystemClock, lease_stages, policy_faults_of, read_settings, run_stages
+from webhook.daemons.wiring import cluster_credentials, policy_stages, probe_stages, read_policy
+from webhook.eviction.ceilings import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.controller import Controller
 from webhook.eviction.dependencies import Dependencies
+from webhook.eviction.expiry import StaleReporter
 from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import (
     IN_TREE_ANNOTATION,
@@ -53,23 +46,20 @@ from webhook.eviction.modes import (
     advice,
     refusal,
 )
-from webhook.eviction.profiles import classes_of
-from webhook.eviction.stale_report import StaleReporter
+from webhook.eviction.profiles import Profiles, classes_of
 from webhook.flowcontrol.backoff import Backoff
 from webhook.flowcontrol.throttle import Throttle
+from webhook.policy.decide import BUILTIN_JUDGE
 from webhook.policy.impact_limits import protected_among
 from webhook.policy.model import InTreeEvictor
 from webhook.policy.store import PolicyStore
 from webhook.runtime import Stage, Stages
-from webhook.server.listener import Listener
-from webhook.server.probes import Checks, exposition, health
-from webhook.telemetry import logs
-from webhook.telemetry.audit import AuditMetrics
-from webhook.telemetry.eviction import EvictionMetrics
+from webhook.server.probes import Checks
 from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.workers import AuditMetrics, EvictionMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from webhook.admission.confirmation import Numbers
     from webhook.api.patches import ResourceSlicePatch
@@ -77,16 +67,67 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.ports import Ceiling
     from webhook.eviction.profiles import Profile
+    from webhook.policy.model import Policy
+    from webhook.policy.store import PolicyState
 
 log = logging.getLogger(__name__)
-
-_USAGE: Final = 2
 _TOTALS_SECONDS: Final = 60.0
 _IN_TREE_RETRY_SECONDS: Final = 15.0
 _NO_PATCH: Final = "the patch is not known"
 _FOR_ANOTHER: Final = "it was printed for another object, or for this one before it was changed"
-_KNOWN: Final = (OSError, NoCredentials, LeadershipLost, ClusterError)
-"""Errors that are logged without a traceback."""
+
+
+class EvictionPolicy:
+    """Follows the policy store; profiles are compiled once for each policy."""
+
+    def __init__(self, policies: PolicyStore, on_change: Callable[[], None]) -> None:
+        """`on_change` is called after another policy has become the active one."""
+        self._policies = policies
+        self._on_change = on_change
+        self._logged = ""
+        """The problem that the log names; empty if there is none."""
+        self.usable = asyncio.Event()
+        """Set while a policy is loaded, so that evictions may run."""
+        self.profiles = Profiles(policies.active.policy.eviction)
+        """The profiles of the policy in use."""
+        policies.subscribe(self._changed)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in use."""
+        return self._policies.active.policy
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing is evicted, or None.
+
+        The built-in policy has no limits of its own, so it applies only where a cluster has no policy at all.
+        """
+        state = self._policies.state
+        if not state.loaded:
+            return "the policy has not been read yet"
+        if state.failure and state.active is BUILTIN_JUDGE:
+            return f"no policy could be loaded, so nothing is evicted: {state.failure}"
+        return None
+
+    async def acquired(self) -> None:
+        """Returns once a policy is loaded, so that evictions may run."""
+        await self.usable.wait()
+
+    def _changed(self, old: PolicyState, new: PolicyState) -> None:
+        problem = self.problem or ""
+        if problem:
+            self.usable.clear()
+            if problem != self._logged:
+                log.error("waiting for a policy that can be loaded", extra={"error": problem})
+        else:
+            self.usable.set()
+            if self._logged:
+                log.info("policy loaded: evictions may resume", extra={"policyHash": new.active.policy.hash})
+        self._logged = problem
+        if new.active is not old.active:
+            self.profiles = Profiles(new.active.policy.eviction)
+            self._on_change()
 
 
 class Unsafe(Exception):  # noqa: N818 -- it says what it would be
@@ -95,25 +136,10 @@ class Unsafe(Exception):  # noqa: N818 -- it says what it would be
 
 def run(arguments: Sequence[str]) -> int:
     """Runs until a signal. Returns 2 for unusable flags and files, no cluster, and modes that must not run here."""
-    try:
-        settings = parse_evict(program(), arguments, os.environ)
-        faults = policy_faults_of(settings)
-    except ConfigError as error:
-        faults = str(error).splitlines()
-    if faults:
-        sys.stderr.write("".join(f"{program('evict')}: {line}\n" for line in faults))
-        return _USAGE
-    logs.configure(settings.log_format, verbose=settings.verbose)
-    logs.warn_of_variables(settings.unknown_variables)
-    try:
-        runtime.run(Worker(settings).stages())
-    except BaseExceptionGroup as group:
-        causes = runtime.causes(group)
-        for cause in causes:
-            known = isinstance(cause, (*_KNOWN, Unsafe))
-            log.error("stopped by an error", extra={"error": str(cause)}, exc_info=None if known else cause)  # noqa: TRY400 -- these need no traceback
-        return _USAGE if all(isinstance(cause, OSError | NoCredentials | Unsafe) for cause in causes) else 1
-    return 0
+    settings = read_settings("evict", arguments, parse_evict, policy_faults_of)
+    if settings is None:
+        return USAGE
+    return run_stages(lambda: Worker(settings).stages(), log, usage=(Unsafe,), known=(LeadershipLost, ClusterError))
 
 
 class Worker:
@@ -170,7 +196,8 @@ class Worker:
         self._checks.add("in-tree", lambda: self._in_tree_problem)
         self._checks.inform("patches", lambda: self._patches.problem)
         self._metrics.watch_readiness(self._checks.problems)
-        stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *self._listeners()]
+        probes = probe_stages(self._settings, self._settings.listener, self._metrics, self._checks)
+        stages = [runtime.lag_stage(self._metrics.event_loop_lag.observe), *probes]
         clusters = (self._cluster, self._acting)
         stages += [Stage(name="cluster", start=cluster.open, stop=cluster.close) for cluster in clusters]
         stages += policy_stages(self._cluster, self._settings, self._policy_loader, self._metrics)
@@ -183,45 +210,18 @@ class Worker:
         # Before the lease, so that a standby has its caches and begins at once; stopped after it, so Events come last.
         stages.append(Stage(name="in-tree", work=self._watch_in_tree, start=self._find_in_tree))
         stages.append(Stage(name="events", stop=self._flush_events))
-        stages += self._leadership()
+        lease = self._settings.lease
+        if lease is not None:
+            self._leader = Leadership(
+                self._lease_cluster,
+                LeaderSettings(namespace=lease.namespace, name=lease.name, annotations=self._on_lease),
+                identity=self._identity,
+                now=self._clock.now,
+                random=random.random,  # noqa: TID251 -- the shell's
+            )
+            stages += lease_stages(self._lease_cluster, self._leader)
         stages.append(Stage(name="worker", work=self._work, start=self._begin, stop=self._end))
         return Stages(stages)
-
-    def _listeners(self) -> list[Stage]:
-        stages = []
-        for name, address, handler in (
-            ("health", self._settings.health_address, health(self._checks)),
-            ("metrics", self._settings.metrics_address, exposition(self._metrics.exposition)),
-        ):
-            if address is not None:
-                listener = Listener(name, address, handler, self._settings.listener)
-                stages.append(Stage(name=name, start=listener.start, stop=listener.stop))
-        return stages
-
-    def _leadership(self) -> list[Stage]:
-        lease = self._settings.lease
-        if lease is None:
-            return []
-        leadership = self._leader = Leadership(
-            self._lease_cluster,
-            LeaderSettings(
-                namespace=lease.namespace,
-                name=lease.name,
-                annotations=self._on_lease,
-            ),
-            identity=self._identity,
-            now=self._clock.now,
-            random=random.random,  # noqa: TID251 -- the shell's
-        )
-
-        async def acquired() -> None:
-            await leadership.acquired.wait()
-
-        # The lease has a client of its own: it is renewed even while evictions are throttled.
-        return [
-            Stage(name="lease", start=self._lease_cluster.open, stop=self._lease_cluster.close),
-            Stage(name="leader", work=leadership.run, start=acquired, stop=leadership.release),
-        ]
 
     # --- the worker ------------------------------------------------------------------------------
 

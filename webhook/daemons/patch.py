@@ -7,40 +7,30 @@ import logging
 import os
 import random
 import secrets
-import sys
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from webhook import __version__, runtime
 from webhook.api.names import PATCHER
-from webhook.cluster.cache.patches import PatchCache, StoredClass
-from webhook.cluster.client.errors import NoCredentials
-from webhook.cluster.client.rest import Cluster
-from webhook.cluster.client.throttled import clients_of_leader
+from webhook.cluster.cache.known_patches import PatchCache, StoredClass
+from webhook.cluster.client.rest import Cluster, clients_of_leader
 from webhook.cluster.events import EventWriter
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
-from webhook.cluster.patch_writer import PatchWriter, ReactionWriter
-from webhook.cluster.slice_toucher import SliceToucher
-from webhook.config.command_line import program
-from webhook.config.flags import ConfigError
+from webhook.cluster.patch_writer import PatchWriter, ReactionWriter, SliceToucher
 from webhook.config.patch import PatchSettings, parse_patch
-from webhook.daemons.input_files import policy_faults_of
 from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.daemons.policy_loader import PolicyLoader
+from webhook.daemons.process import USAGE, SystemClock, lease_stages, policy_faults_of, read_settings, run_stages
 from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts, ReactionPolicy
 from webhook.daemons.slice_keeper import KeeperParts, SliceKeeper
 from webhook.daemons.wiring import cluster_credentials, policy_stages, probe_stages, read_policy
-from webhook.flowcontrol.clock import boottime_seconds
 from webhook.flowcontrol.throttle import Throttle
 from webhook.patches.reasons import FirstSights
 from webhook.patches.status import REASONS, AppliedAttributes
 from webhook.policy.store import PolicyStore
 from webhook.runtime import Stage, Stages
 from webhook.server.probes import Checks
-from webhook.telemetry import logs
 from webhook.telemetry.metrics import Metrics
-from webhook.telemetry.patches import PatchMetrics
-from webhook.telemetry.reactions import ReactionMetrics
+from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -50,32 +40,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T", "StoredClass", "StoredPatch", "StoredRule")
 
-_USAGE: Final = 2
-_KNOWN: Final = (OSError, NoCredentials, LeadershipLost)
-"""Errors that are logged without a traceback."""
-
 
 def run(arguments: Sequence[str]) -> int:
     """Runs until a signal. Returns 2 for unusable flags and files, and no cluster."""
-    try:
-        settings = parse_patch(program(), arguments, os.environ)
-        faults = policy_faults_of(settings)
-    except ConfigError as error:
-        faults = str(error).splitlines()
-    if faults:
-        sys.stderr.write("".join(f"{program('patch')}: {line}\n" for line in faults))
-        return _USAGE
-    logs.configure(settings.log_format, verbose=settings.verbose)
-    logs.warn_of_variables(settings.unknown_variables)
-    try:
-        runtime.run(Patcher(settings).stages())
-    except BaseExceptionGroup as group:
-        causes = runtime.causes(group)
-        for cause in causes:
-            known = isinstance(cause, _KNOWN)
-            log.error("stopped by an error", extra={"error": str(cause)}, exc_info=None if known else cause)  # noqa: TRY400 -- these need no traceback
-        return _USAGE if all(isinstance(cause, OSError | NoCredentials) for cause in causes) else 1
-    return 0
+    settings = read_settings("patch", arguments, parse_patch, policy_faults_of)
+    if settings is None:
+        return USAGE
+    return run_stages(lambda: Patcher(settings).stages(), log, known=(LeadershipLost,))
 
 
 def _by_name(observe: Callable[[str, T | None], None]) -> Callable[[T | None, T | None], None]:
@@ -89,27 +60,23 @@ def _by_name(observe: Callable[[str, T | None], None]) -> Callable[[T | None, T 
     return on_change
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 -- the shell's clock
-
-
 class Patcher:
     """All parts of one process."""
 
     def __init__(self, settings: PatchSettings) -> None:
         self._settings = settings
+        self._clock = SystemClock()
         self._metrics = Metrics(version=__version__, resources=(), serves=False)
         self._patch_metrics = PatchMetrics(self._metrics.registry, REASONS)
         credentials = cluster_credentials(settings.cluster)
         throttle = Throttle(settings.requests_per_second, settings.request_burst)
         self._cluster, self._acting = clients_of_leader(credentials, throttle, self._leads, user_agent=PATCHER)
-        # The lease has a client of its own: it is renewed even while writes are throttled.
         self._lease_cluster = Cluster(credentials, user_agent=PATCHER)
         self._leader: Leadership | None = None
         chance = random.random  # noqa: TID251 -- the shell's
         self._cache = PatchCache(self._cluster, random=chance, metrics=self._metrics)
         self._identity = f"{os.environ.get('HOSTNAME', 'unknown')}_{secrets.token_hex(4)}"
-        events = EventWriter(self._cluster, instance=self._identity, now=_now)
+        events = EventWriter(self._cluster, instance=self._identity, now=self._clock.now)
         writer = PatchWriter(self._acting, self._cache.known_rules, events)
         self._keeper = self._new_keeper() if settings.slice_attributes else None
         self._controller = PatchController(
@@ -121,8 +88,8 @@ class Patcher:
                 current=lambda: self._cache.problem is None,
                 patches_served=lambda: self._cache.patches_served,
                 rules_version=lambda: self._cache.rules.version,
-                now=_now,
-                seconds=boottime_seconds,
+                now=self._clock.now,
+                seconds=self._clock.seconds,
                 random=chance,
                 applied=(lambda _: AppliedAttributes()) if self._keeper is None else self._keeper.applied,
             )
@@ -154,29 +121,18 @@ class Patcher:
         stages += [Stage(name=each.name, work=each.work) for each in policy]
         # Before the lease, so that a standby has its caches and begins at once.
         stages.append(Stage(name="caches", work=self._cache.run, start=self._synced))
-        stages += self._leadership()
+        lease = self._settings.lease
+        if lease is not None:
+            self._leader = Leadership(
+                self._lease_cluster,
+                LeaderSettings(namespace=lease.namespace, name=lease.name),
+                identity=self._identity,
+                now=self._clock.now,
+                random=random.random,  # noqa: TID251 -- the shell's
+            )
+            stages += lease_stages(self._lease_cluster, self._leader)
         stages.append(Stage(name="controller", work=self._work, start=self._begin, stop=self._end))
         return Stages(stages)
-
-    def _leadership(self) -> list[Stage]:
-        lease = self._settings.lease
-        if lease is None:
-            return []
-        leadership = self._leader = Leadership(
-            self._lease_cluster,
-            LeaderSettings(namespace=lease.namespace, name=lease.name),
-            identity=self._identity,
-            now=_now,
-            random=random.random,  # noqa: TID251 -- the shell's
-        )
-
-        async def acquired() -> None:
-            await leadership.acquired.wait()
-
-        return [
-            Stage(name="lease", start=self._lease_cluster.open, stop=self._lease_cluster.close),
-            Stage(name="leader", work=leadership.run, start=acquired, stop=leadership.release),
-        ]
 
     async def _synced(self) -> None:
         await self._cache.synced()
@@ -213,8 +169,8 @@ class Patcher:
             reactions=lambda: self._policy.reactions,
             leads=self._leads,
             current=lambda: self._cache.problem is None,
-            now=_now,
-            seconds=boottime_seconds,
+            now=self._clock.now,
+            seconds=self._clock.seconds,
             random=chance,
         )
         keeper = ReactionKeeper(parts, self._controller, FirstSights())
@@ -238,7 +194,7 @@ class Patcher:
         cache, chance = self._cache, random.random  # noqa: TID251 -- the shell's
         return SliceKeeper(
             KeeperParts(
-                toucher=SliceToucher(self._acting, cache.slice_collection, random=chance, clock=boottime_seconds),
+                toucher=SliceToucher(self._acting, cache.slice_collection, random=chance, clock=self._clock.seconds),
                 # A server that is starting may not have the kind yet: its patches are not gone.
                 current=lambda: cache.problem is None and cache.patches_served and self._leads(),
                 report=self._report,

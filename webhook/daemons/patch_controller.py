@@ -11,16 +11,16 @@ import asyncio
 import logging
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from msgspec import structs
 
-from webhook.cluster.cache.wire import is_newer
+from webhook.cluster.cache.listwatch import is_newer
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.device_selectors import SharedSelectors
 from webhook.patches.book import Handover, OwnerPlan, RuleBook, plan_of
-from webhook.patches.faults import FaultNotes
+from webhook.patches.filter_match import FaultNotes
 from webhook.patches.index import PatchIndex
 from webhook.patches.refusals import RefusalCounts
 from webhook.patches.status import (
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.slices import ResourceSlice
-    from webhook.cluster.patch_writer import WriteAnswer
+    from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
     from webhook.patches.status import Standing
-    from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner, StoredPatch
-    from webhook.telemetry.patches import PatchMetrics
+    from webhook.patches.stored import RuleApply, StoredPatch
+    from webhook.telemetry.workers import PatchMetrics
 
 log = logging.getLogger(__name__)
 
@@ -53,22 +53,6 @@ UNSERVED_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.2
 _AT_ONCE: Final = 8
 """Requests to write rules of one owner in flight."""
-
-
-class WritesRules(Protocol):
-    """The port to the cluster: `cluster.patch_writer`."""
-
-    async def apply_rule(self, write: RuleApply) -> WriteAnswer:
-        """Creates or changes a rule."""
-
-    async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
-        """Deletes a rule."""
-
-    async def write_status(self, stored: StoredPatch, status: PatchStatus) -> WriteAnswer:
-        """Writes the status of a patch."""
-
-    async def warn(self, owner: RuleOwner, reason: str, action: str, note: str) -> None:
-        """Writes an Event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +67,7 @@ class ControllerParts:
     `random` returns numbers in [0, 1), `seconds` seconds that only go forward, `now` the time in UTC.
     """
 
-    writer: WritesRules
+    writer: PatchWriter
     metrics: PatchMetrics
     ceiling: int
     leads: Callable[[], bool]

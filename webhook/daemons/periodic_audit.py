@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
     from webhook.policy.ports import NamespaceFacts
     from webhook.policy.store import PolicyState, PolicyStore
-    from webhook.telemetry.audit import AuditMetrics
+    from webhook.telemetry.workers import AuditMetrics
 
 log = logging.getLogger(__name__)
 

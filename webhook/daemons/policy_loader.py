@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from webhook.policy.document import Loaded
     from webhook.policy.model import Policy
     from webhook.policy.store import PolicyStore
-    from webhook.telemetry.policy import PolicyMetrics
+    from webhook.telemetry.reviews import PolicyMetrics
 
     Read = Callable[[str, Path], Loaded]
     RecordEvent = Callable[[str, str], None]

@@ -11,7 +11,7 @@ import contextlib
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from webhook.api.rules import REASONS
 from webhook.flowcontrol.backoff import Backoff
@@ -24,15 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
     from datetime import datetime
 
-    from webhook.cluster.patch_writer import WriteAnswer
+    from webhook.cluster.patch_writer import ReactionWriter, WriteAnswer
     from webhook.daemons.patch_controller import PatchController
-    from webhook.patches.reactions import ReactionPass, ReactionWrite
+    from webhook.patches.reactions import ReactionPass
     from webhook.patches.reasons import FirstSights, ReactionRule
     from webhook.patches.stored import StoredRule
     from webhook.policy.model import Reaction
     from webhook.policy.store import PolicyState, PolicyStore
-    from webhook.telemetry.patches import PatchMetrics
-    from webhook.telemetry.reactions import ReactionMetrics
+    from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
 
 
 class ReactionPolicy:
@@ -83,19 +82,6 @@ _OF_ONE_PLAN: Final = 4 * _AT_ONCE
 """Writes before the next plan."""
 
 
-class WritesReactions(Protocol):
-    """The port to the cluster: `cluster.patch_writer`."""
-
-    async def write_reaction(self, write: ReactionWrite) -> WriteAnswer:
-        """Creates or changes a rule."""
-
-    async def delete_rule(self, stored: StoredRule) -> WriteAnswer:
-        """Deletes a rule."""
-
-    async def report(self, reason: str, note: str, *, warns: bool) -> None:
-        """Writes an Event."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReactionParts:
     """What the keeper needs; `leads`, `current`, `now`, `seconds` and `random` are those of `ControllerParts`.
@@ -103,7 +89,7 @@ class ReactionParts:
     `reactions` are those of the policy in use, None while no policy is loaded.
     """
 
-    writer: WritesReactions
+    writer: ReactionWriter
     metrics: ReactionMetrics
     writes: PatchMetrics
     reactions: Callable[[], Sequence[Reaction] | None]

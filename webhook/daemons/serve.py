@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sys
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from webhook import __version__, runtime
@@ -16,10 +13,8 @@ from webhook.certificates.contexts import listening_context
 from webhook.certificates.handshakes import HandshakeFailures
 from webhook.certificates.settings import FileSettings
 from webhook.cluster.client.errors import NoCredentials
-from webhook.config.command_line import program
-from webhook.config.flags import ConfigError
 from webhook.config.serve import ServeSettings, parse_serve
-from webhook.daemons.input_files import folder_faults, policy_faults_of
+from webhook.daemons.process import USAGE, SystemClock, folder_faults, policy_faults_of, read_settings, run_stages
 from webhook.daemons.wiring import (
     certificate_source,
     cluster_of,
@@ -33,7 +28,6 @@ from webhook.server.http import Reviews
 from webhook.server.listener import NOT_LISTENING, Listener
 from webhook.server.probes import Checks
 from webhook.server.review_state import ReviewState
-from webhook.telemetry import logs
 from webhook.telemetry.metrics import Metrics
 from webhook.validation.kinds import KINDS
 
@@ -45,25 +39,10 @@ log = logging.getLogger(__name__)
 
 def run(arguments: Sequence[str]) -> int:
     """Serves until a signal. Returns 2 for unusable flags and files, and for addresses that cannot be bound."""
-    try:
-        settings = parse_serve(program(), arguments, os.environ)
-        faults = _faults(settings)
-    except ConfigError as error:
-        faults = str(error).splitlines()
-    if faults:
-        sys.stderr.write("".join(f"{program('serve')}: {line}\n" for line in faults))
-        return 2
-    logs.configure(settings.log_format, verbose=settings.verbose)
-    logs.warn_of_variables(settings.unknown_variables)
-    try:
-        runtime.run(build(settings))
-    except BaseExceptionGroup as group:
-        causes = runtime.causes(group)
-        for cause in causes:
-            known = isinstance(cause, OSError | NoCredentials)
-            log.error("stopped by an error", extra={"error": _error_text(cause)}, exc_info=None if known else cause)  # noqa: TRY400 -- an address in use needs no traceback
-        return 2 if all(isinstance(cause, OSError | NoCredentials) for cause in causes) else 1
-    return 0
+    settings = read_settings("serve", arguments, parse_serve, _faults)
+    if settings is None:
+        return USAGE
+    return run_stages(lambda: build(settings), log, error_text=_error_text)
 
 
 def _faults(settings: ServeSettings) -> list[str]:
@@ -85,9 +64,9 @@ def build(settings: ServeSettings) -> Stages:
     """Every part, in the order in which they start: metrics, review state, listener, readiness."""
     metrics = Metrics(version=__version__, resources={row.resource for row in KINDS} | {CONFIG_MAPS.resource})
     state = ReviewState(read_policy=read_policy)
-    cluster = cluster_of(settings)
+    cluster, now = cluster_of(settings), SystemClock().now
     checks = Checks()
-    source = certificate_source(settings.certificates, cluster, checks, now=_now, metrics=metrics)
+    source = certificate_source(settings.certificates, cluster, checks, now=now, metrics=metrics)
     tls = listening_context(
         lambda: source.context,
         client_certificates=bool(settings.client_names),
@@ -103,7 +82,7 @@ def build(settings: ServeSettings) -> Stages:
         tls=tls,
         count_bad_request=metrics.count_bad_request,
     )
-    decided_by = review_state_stages(settings, cluster, state, metrics, checks, _now)
+    decided_by = review_state_stages(settings, cluster, state, metrics, checks, now)
     checks.add("listener", lambda: _not_listening(reviews, checks))
     metrics.watch_readiness(checks.problems)
     metrics.watch_requesters(state.assumed_rules.not_counted)
@@ -143,7 +122,3 @@ def _readiness(reviews: Listener, delay_seconds: float) -> Stage:
         await asyncio.sleep(delay_seconds)
 
     return Stage(name="readiness", start=start, stop=stop)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 -- the shell's clock

@@ -1,7 +1,7 @@
 """Keeps attributes and capacity of patches in the slices: has those written again that are not as they should be.
 
 What is to be written follows from each slice alone, so a change costs a look at the slices that it may concern. That
-is worked out beside the event loop, a few slices at a time; `/mutate` does the writing (`cluster.slice_toucher`).
+is worked out beside the event loop, a few slices at a time; `/mutate` does the writing (`cluster.patch_writer`).
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from webhook.inventory.device_selectors import DeviceSelectors
 from webhook.inventory.slice_patches import SliceWork, slice_work
 from webhook.patches.slice_ledger import SliceLedger
 from webhook.patches.status import ATTRIBUTES_APPLIED, AppliedAttributes
-from webhook.validation.device_faults import device_faults
+from webhook.validation.device_objects import device_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.slices import ResourceSlice
+    from webhook.cluster.patch_writer import SliceToucher
     from webhook.inventory.overriding import Faults
     from webhook.inventory.slice_patches import SlicePatches
     from webhook.patches.stored import StoredPatch
@@ -36,20 +37,6 @@ SLICE_STEPS: Final = 2_000_000
 """Of all CEL evaluations for a slice together, as in a review."""
 
 
-class TouchesSlices(Protocol):
-    """The port to the cluster: `cluster.slice_toucher`."""
-
-    @property
-    def problems(self) -> Mapping[str, str]:
-        """Why slices could not be written, by name."""
-
-    def want(self, names: Collection[str]) -> None:
-        """All slices that are to be written."""
-
-    async def run(self) -> NoReturn:
-        """Writes them."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeeperParts:
     """What the keeper needs. `current`: whether this process may write, and knows enough to.
@@ -58,7 +45,7 @@ class KeeperParts:
     `pause_seconds`: from one pass to the next.
     """
 
-    toucher: TouchesSlices
+    toucher: SliceToucher
     current: Callable[[], bool]
     report: Callable[[Collection[str]], None]
     pause_seconds: float = PAUSE_SECONDS

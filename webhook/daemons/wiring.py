@@ -177,7 +177,7 @@ def _patch_stage(
 
 def _worker_stage(cluster: Cluster, name: NamespacedName, state: ReviewState) -> Stage:
     """Whether an eviction worker acts. No stage waits for it: only a warning depends on it."""
-    from webhook.cluster.eviction_lease import EvictionLease  # noqa: PLC0415 -- as above
+    from webhook.cluster.leader import EvictionLease  # noqa: PLC0415 -- as above
 
     lease = EvictionLease(cluster, name, wanted=lambda: state.softens, random=random.random)  # noqa: TID251 -- the shell's
     state.worker_problem = lambda: lease.problem
@@ -331,7 +331,10 @@ def _configurations(settings: FileSettings | SelfManagedSettings, cluster: Clust
 
 
 def probe_stages(
-    settings: ServeSettings | PatchSettings, listener: ListenerSettings, metrics: Metrics, checks: Checks
+    settings: ServeSettings | EvictSettings | PatchSettings,
+    listener: ListenerSettings,
+    metrics: Metrics,
+    checks: Checks,
 ) -> Iterator[Stage]:
     """The ports for probes and metrics, as far as they are configured."""
     for name, address, handler in (

@@ -2,7 +2,7 @@
 
 In: changes of the inventory (`Controller.observe`) and the ports that `ports` and `dependencies` declare: the
 cluster's writer, budgets, holds, clocks, profiles. Out: requests to evict and delete, conditions of rules, Events and
-metrics. No module here knows HTTP or the client; `conditions`, `step`, `plans`, `limits`, `rate_limiter`,
-`ready_queue`, `expiry` and `tally` do no I/O and read no clock. Start with `step` (what to do about one pod), then
+metrics. No module here knows HTTP or the client; `conditions`, `step`, `plans`, `rate_limiter` and
+`ready_queue` do no I/O and read no clock. Start with `step` (what to do about one pod), then
 `core` (what waits where) and `controller`; docs/architecture.md follows one taint through all of them.
 """

@@ -12,7 +12,7 @@ import math
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from webhook.eviction.limits import BreakerLimit
+from webhook.eviction.ports import BreakerLimit
 from webhook.eviction.profiles import max_unavailable
 from webhook.inventory.pools import ShareUse
 from webhook.policy.model import Share

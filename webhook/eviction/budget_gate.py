@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from webhook.api.budgets import needs_disruption
-from webhook.eviction.limits import BudgetLimit
+from webhook.eviction.ports import BudgetLimit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

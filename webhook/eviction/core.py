@@ -15,7 +15,7 @@ Where things wait:
 | a pod that was evicted and is not seen to terminate | `queue`, as EVICTED | the time for that is over |
 | a pod that is terminating | `queue`, as TERMINATING | it is gone, or counts as stuck |
 | a stopped patch of which a rule has changed | `queue`, as CEILING | its other rules had time to change as well |
-| an Event | `recorder` | it is written |
+| an Event | `events` | it is written |
 
 The plans are the source of truth. An item in a queue is a hint; its plan is checked again when it is popped.
 """
@@ -26,30 +26,88 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from webhook.eviction.announcements import Announcements
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.budget_gate import BudgetGate
-from webhook.eviction.ceiling_groups import CeilingGroups
-from webhook.eviction.exemptions import stays
-from webhook.eviction.limits import BreakerLimit, BudgetLimit
+from webhook.eviction.ceilings import CeilingGroups
+from webhook.eviction.conditions import Announcements
+from webhook.eviction.events import EvictionRecorder
 from webhook.eviction.modes import scope_of
-from webhook.eviction.pending import Backlog
 from webhook.eviction.plans import Plans
+from webhook.eviction.pod_plan import stays
+from webhook.eviction.ports import BreakerLimit, BudgetLimit
 from webhook.eviction.rate_limiter import RateLimiter
 from webhook.eviction.ready_queue import ReadyQueue
-from webhook.eviction.recorder import EvictionRecorder
 from webhook.eviction.returns import Returns
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.evictions import Evictions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from webhook.eviction.dependencies import Dependencies
     from webhook.eviction.modes import InTree
+    from webhook.eviction.pod_plan import PodPlan
     from webhook.inventory.scope import EvictionScope
 
 RETRY_MOST_SECONDS: Final = 10.0
 """The longest wait between two attempts at a pod."""
+
+
+class PendingSet:
+    """Keys of claims or pods, each once; the key added last is taken first.
+
+    Keys that are added together often refer to objects that are close in memory, so taking them together is faster.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, keys: Iterable[str]) -> None:
+        """Adds keys; a key that is in the set already keeps its place."""
+        self._keys.update(dict.fromkeys(keys))
+
+    def take(self, most: int) -> list[str]:
+        """Removes at most `most` keys and returns them."""
+        return [self._keys.popitem()[0] for _ in range(min(most, len(self._keys)))]
+
+
+class Backlog:
+    """Everything that waits to be planned. The planner fills and empties it; others ask only whether it is empty."""
+
+    def __init__(self, timeslice: TimeSlice) -> None:
+        self.timeslice = timeslice
+        """Shared by planning and the tasks that handle the work queue, so that both together take one slice."""
+        self.claims = PendingSet()
+        """Claims, by `namespace/name`, whose pods are to be planned again."""
+        self.pods = PendingSet()
+        """Pods, by `namespace/name`, that are to be planned again."""
+        self.groups = PendingSet()
+        """PodGroups, by `namespace/name`, of which pods go because of others: planned once all of those are."""
+        self.to_enqueue = PendingSet()
+        """Planned pods, by uid, that are to be put into a queue."""
+        self.due: dict[str, PodPlan] = {}
+        """Pods for the ready queue, by uid. Pushed once all are planned, so the first popped is the first of all."""
+        self.unchecked: dict[str, None] = {}
+        """Names of rules whose ceiling is to be checked."""
+
+    @property
+    def pod_count(self) -> int:
+        """Roughly the number of pods left to plan; a pending claim or PodGroup counts as one."""
+        return len(self.claims) + len(self.pods) + len(self.groups) + len(self.due) + len(self.to_enqueue)
+
+    @property
+    def open(self) -> bool:
+        """Whether anything is left to plan."""
+        return bool(self.claims or self.pods or self.groups or self.due or self.to_enqueue or self.unchecked)
+
+    @property
+    def behind(self) -> bool:
+        """Whether a known change is not planned yet; until it is, no pod is evicted and no condition is written."""
+        return self.open or self.timeslice.paused
 
 
 class ItemKind(StrEnum):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.eviction.event_messages import disruption_of
-from webhook.eviction.gang_waits import together_with
+from webhook.eviction.core import ItemKind, WorkItem
+from webhook.eviction.events import PodEventKind, disruption_of
 from webhook.eviction.pod_plan import Doubt
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.ready_queue import Idle
-from webhook.eviction.step import request_to_send
+from webhook.eviction.step import request_to_send, together_with
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from webhook.eviction.core import Core
     from webhook.eviction.pod_plan import PodPlan
@@ -22,15 +23,29 @@ if TYPE_CHECKING:
     from webhook.eviction.step import Evict
     from webhook.inventory.evictions import RuleRef
 
+log = logging.getLogger(__name__)
 _UNTIL_WOKEN: Final = Idle(math.inf)
 _UNTRUSTED_POLL_SECONDS: Final = 0.2
 """How often to check whether the inventory can be trusted again."""
-
 _DOUBT_SECONDS: Final = 60.0
 """How long a request without an answer may take effect: the default --request-timeout of an API server."""
-
 _CONFLICTS_MOST: Final = 5
 """After this many in a row the pod is read, and goes in whatever version: something may write to it for ever."""
+
+
+def record_evicted(core: Core, plan: PodPlan, rules: Iterable[RuleRef]) -> None:
+    """The pod was evicted for these rules: that is logged, and queued for an Event and for their conditions."""
+    for _, name in rules:
+        core.queue.add_after(WorkItem(ItemKind.RULE, name), core.deps.settings.condition_seconds)
+    delay = (core.deps.clock.now() - plan.eviction.due).total_seconds()
+    core.deps.metrics.count_evicted(delay)
+    log.info("pod evicted", extra={**log_fields(plan), "delaySeconds": round(delay, 3)})
+    core.recorder.record_pod_event(PodEventKind.EVICTED, plan)
+
+
+def log_fields(plan: PodPlan) -> dict[str, object]:
+    """The fields of a log line about a pod."""
+    return {"pod": plan.key, "podUID": plan.uid, "reasons": [str(reason) for reason in plan.eviction.reasons]}
 
 
 class Attempt(NamedTuple):

@@ -1,19 +1,62 @@
-"""Pods that `serve` follows with --watch-pods, as the profiles of the policy in use see them."""
+"""Pods as the policy's profiles see them: their gang, and whether our worker skips them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from webhook.eviction.profiled_pods import ProfiledPods
+from webhook.eviction.pod_plan import StepReason, exemption
+from webhook.eviction.profiles import Profiles, classes_of
 from webhook.inventory.gang_impact import KnownPods
-from webhook.inventory.gangs import GangSizes
+from webhook.inventory.gangs import GangSizes, gang_in
+from webhook.inventory.preview import OutcomeReason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from webhook.api.pods import Pod
+    from webhook.inventory.gangs import Gang
     from webhook.inventory.state import Inventory, InventoryObject
-    from webhook.policy.model import Policy
+    from webhook.policy.model import EvictionProfile, Policy
     from webhook.policy.ports import NamespaceFacts
+
+_REASONS: Final = {
+    StepReason.MIRROR: OutcomeReason.MIRROR_POD,
+    StepReason.DAEMON: OutcomeReason.DAEMON_SET,
+    StepReason.SKIPPED: OutcomeReason.ACTION_SKIP,
+}
+
+
+def _unknown(_: str) -> None:
+    """For callers that do not read namespaces: no profile matches by their labels."""
+
+
+class ProfiledPods:
+    """Answers for the pods of an inventory."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        profiles: Iterable[EvictionProfile],
+        facts_of: Callable[[str], NamespaceFacts | None] = _unknown,
+    ) -> None:
+        """`facts_of`: the labels of a namespace by its name, None if they are not known."""
+        self._inventory = inventory
+        self._profiles = Profiles(tuple(profiles))
+        self._facts_of = facts_of
+
+    def gang_of(self, pod: Pod) -> Gang | None:
+        """The gang of a pod, by its profile; None if it has none."""
+        settings = self._settings_of(pod)
+        return gang_in(self._inventory, pod, settings.gang_labels, by_owner=settings.gang_by_owner)
+
+    def exemption_of(self, pod: Pod) -> OutcomeReason | None:
+        """Why our worker never evicts a pod of this kind, or None."""
+        reason = exemption(pod, self._settings_of(pod))
+        return None if reason is None else _REASONS[reason]
+
+    def _settings_of(self, pod: Pod) -> EvictionProfile:
+        classes = classes_of(self._inventory, pod) if self._profiles.ask_for_classes else ()
+        return self._profiles.of(pod, self._facts_of(pod.meta.namespace), classes).settings
 
 
 class FollowedPods:

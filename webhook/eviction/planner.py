@@ -14,13 +14,10 @@ from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.api.slices import ResourceSlice
 from webhook.eviction.core import ItemKind, WorkItem
-from webhook.eviction.event_messages import PodEventKind
-from webhook.eviction.evicted import record_evicted
-from webhook.eviction.exemptions import PUT_OFF, StepReason
-from webhook.eviction.gang_waits import together_with
-from webhook.eviction.openings import when_text
-from webhook.eviction.recorder import RENEW_SECONDS
-from webhook.eviction.step import Evict, NoAction, hold_of, recheck
+from webhook.eviction.events import RENEW_SECONDS, PodEventKind
+from webhook.eviction.evictor import record_evicted
+from webhook.eviction.pod_plan import PUT_OFF, StepReason
+from webhook.eviction.step import Evict, NoAction, hold_of, recheck, together_with, when_text
 from webhook.inventory.scope import is_ours
 from webhook.inventory.state import key_of
 from webhook.policy.windows import state_of

@@ -1,9 +1,15 @@
-"""What the worker needs from the cluster; room `cluster` implements it. Methods return results and never raise."""
+"""What the worker needs from the cluster; room `cluster` implements it. Methods return results and never raise.
+
+Beside it: what can block a pod that is due and whose rates allow it, and what `Plans` reports for the controller when
+there may be room again. Source: policy profiles, `breaker`; policy/v1 PodDisruptionBudget.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+
+import msgspec
 
 from webhook.api.rules import CONFIRM_IMPACT
 
@@ -235,3 +241,104 @@ class Clock(Protocol):
     def seconds(self) -> float:
         """Seconds that only go forward, for waits and rates."""
         ...
+
+
+class LimitKind(StrEnum):
+    """The kinds of limits, by the name of their field in the policy."""
+
+    OVERALL = "overall"
+    NAMESPACE = "perNamespace"
+    OWNER = "perOwnerUnavailable"
+    BUDGET = "disruption budget"
+    BREAKER = "breaker"
+
+
+class OverallLimit(msgspec.Struct, frozen=True):
+    """A profile's `overall`: evictions under way at the same time. `profile` is its position in the policy."""
+
+    profile: int
+    kind = LimitKind.OVERALL
+
+
+class NamespaceLimit(msgspec.Struct, frozen=True):
+    """A profile's `perNamespace`: evictions under way in one namespace."""
+
+    namespace: str
+    profile: int
+    kind = LimitKind.NAMESPACE
+
+
+class OwnerLimit(msgspec.Struct, frozen=True):
+    """A profile's `perOwnerUnavailable`: unavailable pods of one owner, by uid."""
+
+    owner: str
+    profile: int
+    kind = LimitKind.OWNER
+
+
+class BudgetLimit(msgspec.Struct, frozen=True):
+    """The disruption budgets that select a pod.
+
+    Usually one; the Eviction API refuses pods with two. Without names, a refusal that no known budget explains: then
+    `pod` is the uid of the only pod that it blocks. `needed`: how many evictions a unit needs that it blocks.
+    """
+
+    namespace: str
+    budgets: tuple[str, ...]
+    pod: str = ""
+    needed: int = 1
+    kind = LimitKind.BUDGET
+
+    @property
+    def key(self) -> str:
+        """Identifies it in the work queue."""
+        return f"{self.namespace}/{','.join(self.budgets)}/{self.pod}/{self.needed}"
+
+
+class BreakerLimit(msgspec.Struct, frozen=True):
+    """The breaker of a driver has tripped, so taints in its slices evict no pod."""
+
+    driver: str
+    kind = LimitKind.BREAKER
+
+
+Limit: TypeAlias = OverallLimit | NamespaceLimit | OwnerLimit | BudgetLimit | BreakerLimit
+"""What blocks a pod that is due."""
+
+
+class PodFreed(msgspec.Struct, frozen=True):
+    """An eviction in this namespace is under way no longer."""
+
+    namespace: str
+
+
+class OwnerFreed(msgspec.Struct, frozen=True):
+    """An owner, by uid, has fewer unavailable pods, or more pods."""
+
+    owner: str
+
+
+class ReplacementPending(msgspec.Struct, frozen=True):
+    """An evicted pod is gone; it counts as unavailable until its owner has replaced it or the wait for that is over."""
+
+    uid: str
+    of_gang: bool
+
+
+class PodTerminating(msgspec.Struct, frozen=True):
+    """A pod that limits count is terminating; it counts until it is gone or found stuck."""
+
+    key: str
+    """Its `namespace/name`."""
+    uid: str
+
+
+class EvictionFound(msgspec.Struct, frozen=True):
+    """An eviction that this process has not requested is under way, probably one of the last leader."""
+
+    key: str
+    """The pod's `namespace/name`."""
+    uid: str
+
+
+Freed: TypeAlias = PodFreed | OwnerFreed | ReplacementPending | PodTerminating | EvictionFound

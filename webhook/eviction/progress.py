@@ -1,4 +1,10 @@
-"""How far the eviction for a rule has come, and what holds up its pods. Reads the plans and the ready queue."""
+"""How far the eviction for a rule has come, and what holds up its pods. Reads the plans and the ready queue.
+
+The forecast is what a rule of effect None would evict with effect NoExecute, as the in-tree controller counts it.
+`impact_of` counts the consumers of claims, for processes that may not read pods. The worker knows the pods, so it
+leaves out those that are terminating, have no node, or are gone while their claim is still reserved for them.
+Source: `semantics.md` E-40, E-43; countPendingPods and countTaintedDevices of the in-tree controller.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +13,26 @@ from typing import TYPE_CHECKING, Final
 from webhook.eviction.conditions import (
     ClosedWindow,
     HeldByPodGroup,
+    ImpactForecast,
     LimitedPods,
     Progress,
     ReturningPods,
     WaitingForPod,
 )
-from webhook.eviction.exemptions import StepReason, exemption, in_vain
-from webhook.eviction.gang_waits import state_text
-from webhook.eviction.limits import LimitKind
-from webhook.eviction.openings import opening_of
-from webhook.eviction.step import Evict, Wait, facts_of, next_step, wait_for_unit
+from webhook.eviction.pod_plan import StepReason, exemption, in_vain
+from webhook.eviction.ports import LimitKind
+from webhook.eviction.step import Evict, Wait, facts_of, next_step, opening_of, state_text, wait_for_unit
 from webhook.eviction.units import due_of
 from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gangs import root_owner
+from webhook.inventory.impact import Taint, impact_of
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from webhook.api.pods import Pod
+    from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.core import Core
     from webhook.eviction.pod_plan import PodPlan
 
@@ -142,3 +151,32 @@ class ProgressCount:
             self._count_early(plan)
         self._due += step.cause in (StepReason.HELD, StepReason.FAILED)
         self._held_back += step.cause is StepReason.HELD
+
+
+async def forecast_of(core: Core, rule: DeviceTaintRule) -> ImpactForecast:
+    """Devices, allocated devices, pods and namespaces, in time slices: the inventory may change meanwhile.
+
+    A rule without a selector selects nothing (E-6).
+    """
+    if rule.selector is None:
+        return ImpactForecast(0, 0, 0, 0)
+    inventory = core.deps.inventory
+    taint = Taint.of_rule(rule, in_tree=False).as_if_evicting(in_tree=False)
+    impact = impact_of(inventory, rule.selector, taint, core.deps.clock.now())
+    names = DeviceNames.of(rule.selector)
+    pods, namespaces = 0, set()
+    timeslice = TimeSlice(clock=core.deps.clock.seconds)
+    for key in inventory.pods_using(inventory.usage.claims_on(*names)):
+        await timeslice.pause()
+        pod = inventory.pods.get(key)
+        if pod is not None and _may_go(core, pod) and core.evictions.would_evict(pod, taint, names):
+            pods += 1
+            namespaces.add(pod.meta.namespace)
+    return ImpactForecast(impact.devices, impact.allocated, pods, len(namespaces))
+
+
+def _may_go(core: Core, pod: Pod) -> bool:
+    """Whether a plan for the pod would count as pending."""
+    if pod.deleting or pod.finished or pod.meta.uid in core.plans.evicted:
+        return False
+    return exemption(pod, core.deps.profile_of(pod).settings) is None

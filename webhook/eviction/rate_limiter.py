@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import msgspec
 
 from webhook.api.rules import OWN_RATE_BURST, own_rate
-from webhook.eviction.limits import NamespaceLimit, OverallLimit, OwnerLimit
+from webhook.eviction.ports import NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import deletes_at_once, max_unavailable
 from webhook.eviction.ready_queue import ReadyPod
 from webhook.flowcontrol.token_bucket import Rate, TokenBucket
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.breaker import Breaker
     from webhook.eviction.budget_gate import BudgetGate
-    from webhook.eviction.limits import BudgetLimit, Limit
     from webhook.eviction.plans import Plans
     from webhook.eviction.pod_plan import PodPlan
-    from webhook.eviction.ports import EvictionOutcome
+    from webhook.eviction.ports import BudgetLimit, EvictionOutcome, Limit
     from webhook.eviction.profiles import Profile
     from webhook.inventory.evictions import Eviction, EvictionReason
     from webhook.policy.model import EvictionProfile

@@ -17,7 +17,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from webhook.eviction.limits import Limit
+    from webhook.eviction.ports import Limit
 
 _EXAMINED_MOST: Final = 1000
 """Items that one `pop` examines: a deleted rule may leave many stale items, and one limit may block many pods."""

@@ -23,13 +23,11 @@ from webhook.eviction.conditions import (
     updated,
 )
 from webhook.eviction.core import ItemKind, WorkItem
-from webhook.eviction.event_messages import rule_event
-from webhook.eviction.forecast import forecast_of
+from webhook.eviction.events import RENEW_SECONDS, rule_event
+from webhook.eviction.expiry import ExpiryStep, RuleExpiry
 from webhook.eviction.modes import Mode
-from webhook.eviction.progress import ProgressCount
-from webhook.eviction.recorder import RENEW_SECONDS
+from webhook.eviction.progress import ProgressCount, forecast_of
 from webhook.eviction.released import ReleasedConditions, is_true
-from webhook.eviction.rule_expiry import ExpiryStep, RuleExpiry
 from webhook.inventory.scope import can_judge, is_ours, start_of, tolerating_scheduling
 from webhook.telemetry.repeats import LastingFault
 

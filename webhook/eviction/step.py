@@ -10,25 +10,30 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 from msgspec import structs
 
+from webhook.api.meta import format_time
 from webhook.api.pods import Pod
-from webhook.eviction.exemptions import StepReason, exemption, in_vain
-from webhook.eviction.pod_plan import PodPlan, later
+from webhook.eviction.pod_plan import PodPlan, StepReason, exemption, in_vain, later
 from webhook.eviction.profiles import deletes_at_once
 from webhook.eviction.units import due_of
 from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile
-from webhook.policy.windows import state_of
+from webhook.policy.windows import local_text, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
     from webhook.eviction.core import Core
     from webhook.eviction.units import Unit
 
-
 _LOOK_AGAIN_SECONDS: Final = 24 * 3600.0
 """After what time to look again for the next window if none is known, or for the newer version of a pod."""
+_WORDS: Final = {
+    StepReason.EARLY: "not due yet",
+    StepReason.HELD: "on hold",
+    StepReason.COMPLETING: "left to complete",
+    StepReason.FAILED: "retried after an error",
+}
 
 
 class NoAction(msgspec.Struct, frozen=True):
@@ -218,3 +223,51 @@ def _why_not(facts: Facts) -> StepReason | None:
         or in_vain(facts.held_by, facts.returns)
         or (None if facts.acts else StepReason.OBSERVED)
     )
+
+
+def opening_text(profiles: Iterable[EvictionProfile], now: datetime) -> str:
+    """When the windows are open next of those among these profiles that are closed; of several, the last to open.
+
+    As local time, with the zone; empty if all are open.
+    """
+    states = [state_of(profile.windows, now) for profile in profiles]
+    last = max([(state.until, state.zone) for state in states if not state.open and state.until], default=None)
+    return "" if last is None else f"{local_text(*last)} ({last[1]})"
+
+
+def opening_of(core: Core, plan: PodPlan, now: datetime) -> str:
+    """When the pod's window opens, or that of the pods that it goes together with, as above."""
+    return opening_text(settings_of(core.plans.units.of(plan), plan), now)
+
+
+def settings_of(unit: Unit | None, plan: PodPlan) -> list[EvictionProfile]:
+    """The profiles that decide when a pod of a unit goes, or one that goes alone."""
+    return [each.profile.settings for each in (unit.deciding if unit is not None else (plan,))]
+
+
+def when_text(core: Core, plan: PodPlan, step: NoAction | Wait, now: datetime) -> str:
+    """When the pod is to be evicted, in a clause."""
+    unit = core.plans.units.of(plan)
+    if isinstance(step, Wait):
+        if step.reason is StepReason.WINDOW:
+            opening = opening_text(settings_of(unit, plan), now)
+            return f"in the window that opens at {opening}" if opening else "when a window opens"
+        if StepReason.COMPLETING in (step.reason, step.cause):
+            end = format_time(later(now, step.seconds))
+            if step.other is None:
+                return f"unless it completes before {end}"
+            return f"together with {step.other.key}, once that has completed, at {end} at the latest,"
+        if step.cause is StepReason.FAILED and step.other is not None:
+            return f"together with {step.other.key}, once that can be evicted,"
+    return f"at {format_time(due_of(plan) if unit is None else unit.due)}"
+
+
+def state_text(step: Wait) -> str:
+    """What the pod is that this one waits for, as in `ml/train-0, which is on hold`."""
+    assert step.cause is not None
+    return _WORDS[step.cause]
+
+
+def together_with(pod: str) -> str:
+    """The other pod, by `namespace/name`, as the subject of a sentence about it."""
+    return f"{pod}, which it goes together with"

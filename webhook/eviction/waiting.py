@@ -8,8 +8,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.eviction.core import ItemKind, WorkItem
-from webhook.eviction.exemptions import StepReason
-from webhook.eviction.limits import LimitKind
+from webhook.eviction.pod_plan import StepReason
+from webhook.eviction.ports import LimitKind
 from webhook.eviction.rate_limiter import RateGroup
 from webhook.policy.windows import state_of
 

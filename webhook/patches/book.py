@@ -169,9 +169,6 @@ class RuleBook:
                 yield stored.meta.uid
 
 
-NO_WRITES = RuleWrites((), ())
-
-
 class OwnerPlan(NamedTuple):
     """For one owner: what is to be written, and, if it is a patch, its standing."""
 

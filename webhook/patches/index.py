@@ -12,7 +12,7 @@ them as well. Schedulers allocate nothing from such a pool either.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
@@ -22,8 +22,7 @@ from webhook.inventory.originals import ORIGINALS
 from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
 from webhook.inventory.pools import Pool, Pools
 from webhook.inventory.published import published_by_slice
-from webhook.patches.faults import FaultTally
-from webhook.patches.filter_match import NO_DEVICES, FilterMatch, Fleet
+from webhook.patches.filter_match import NO_DEVICES, FaultTally, FilterMatch, Fleet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.slices import ResourceSlice
     from webhook.inventory.covering import DeviceNameSet
-    from webhook.inventory.device_filter import CompilesSelectors
+    from webhook.inventory.device_selectors import SharedSelectors
     from webhook.inventory.pools import PoolId
     from webhook.inventory.published import PublishedDevice
 
@@ -124,16 +123,6 @@ class Contests:
 NO_FILTER: Final = DeviceSelector()
 
 
-class MakesSelectors(Protocol):
-    """Compilers of selectors, one for each filter, which share what they see of devices."""
-
-    def make(self) -> CompilesSelectors:
-        """One for a filter."""
-
-    def forget(self) -> None:
-        """Other devices come, maybe of the same names."""
-
-
 class _Pass(NamedTuple):
     """A match of one filter against one pool, while it lasts."""
 
@@ -147,7 +136,7 @@ class _Pass(NamedTuple):
 class PatchIndex:
     """Slices, classes and patches in; which patches may need other rules out."""
 
-    def __init__(self, selectors: MakesSelectors) -> None:
+    def __init__(self, selectors: SharedSelectors) -> None:
         self.fleet: Final = Fleet()
         self._selectors = selectors
         self._classes: dict[str, DeviceClassSelectors] = {}

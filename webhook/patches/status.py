@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from webhook.inventory.covering import Cover, DeviceNameSet
     from webhook.inventory.expansion import ExpandedRule
     from webhook.inventory.pools import PoolId
-    from webhook.patches.faults import SelectorFaults
-    from webhook.patches.filter_match import FilterMatch
+    from webhook.patches.filter_match import FilterMatch, SelectorFaults
     from webhook.patches.index import PatchIndex
     from webhook.patches.stored import StoredPatch
 

@@ -34,7 +34,7 @@ from webhook.server.lane import ANSWERS, SELECTING, STRETCH_SECONDS, Lane, Reaso
 from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
 from webhook.server.review_log import Outcome, Unjudged, log_review
 from webhook.server.review_state import Misses, ReviewState
-from webhook.telemetry.policy import WOULD_DENY
+from webhook.telemetry.reviews import WOULD_DENY
 from webhook.validation.kinds import KINDS
 
 if TYPE_CHECKING:

@@ -14,9 +14,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from webhook.telemetry.names import OTHER, PREFIX
-from webhook.telemetry.policy import PolicyMetrics
-from webhook.telemetry.reviews import ReviewMetrics
+from webhook.telemetry.reviews import OTHER, PREFIX, PolicyMetrics, ReviewMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

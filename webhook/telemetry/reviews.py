@@ -1,26 +1,158 @@
-"""Counts and durations of reviews, with collectors of our own: they are updated for every review."""
+"""What reviews came to: answers and their durations, findings, rules that matched, and the policies in use."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from webhook.telemetry.names import OTHER, PREFIX
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from prometheus_client import Metric
 
+PREFIX: Final = "device_taint_webhook"
+OTHER: Final = "other"
+WOULD_DENY: Final = "would_deny"
+_OWN_FINDINGS: Final = ("impact", "documented", "field", "unknownAuthor", "notJudged", "requestedBy")
+"""Names of findings that are no rules of a policy; admission gives them."""
+_OWN_FINDING: Final = re.compile(rf"{'|'.join(_OWN_FINDINGS)}|break-glass|{OTHER}|DT[0-9]{{3}}")
+_FINDINGS_FROM_ZERO: Final = (
+    *((name, severity) for name in _OWN_FINDINGS for severity in ("deny", WOULD_DENY)),
+    ("break-glass", "warn"),
+)
+"""Prometheus sees an increase only of a number that was there before."""
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 _REVIEW_CODES: Final = frozenset({200, 400, 403, 422, 429, 500, 504})
-
 # From half a millisecond, which most reviews stay below, to the 30 s that an API server waits at most.
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+def _is_own(name: str) -> bool:
+    return _OWN_FINDING.fullmatch(name) is not None
+
+
+class PolicyMetrics(Collector):
+    """What the policy's rules came to, and all other findings.
+
+    Labels are the names of the rules of the policies in use, names and codes of our own, and no others.
+    """
+
+    def __init__(self) -> None:
+        self._findings: dict[tuple[str, str], int] = dict.fromkeys(_FINDINGS_FROM_ZERO, 0)
+        self._hits: dict[tuple[str, str], int] = {}
+        self._differences: dict[tuple[str, str], int] = {}
+        self._rules: frozenset[str] = frozenset()
+        self._candidate_rules: frozenset[str] = frozenset()
+        self.load_success = False
+        self.candidate_load_success: bool | None = None
+        self.hash = ""
+        """Of the policy in use; empty before the first one was looked at."""
+        self.mode = ""
+        """Of that policy."""
+        self.paused_until = 0.0
+        """Until when that policy pauses evictions, in Unix time; 0 if it does not."""
+        self.exceptions: dict[str, float] = {}
+        """When each exception ends, in Unix time."""
+
+    def use(self, rules: Iterable[str], candidate_rules: Iterable[str]) -> None:
+        """The rules that may be counted from now on; what was counted for others is forgotten."""
+        self._rules = frozenset(rules)
+        self._candidate_rules = self._rules | frozenset(candidate_rules)
+        self._hits = {key: count for key, count in self._hits.items() if key[0] in self._rules}
+        self._findings = {
+            key: count for key, count in self._findings.items() if key[0] in self._rules or _is_own(key[0])
+        }
+        self._differences = {key: count for key, count in self._differences.items() if key[0] in self._candidate_rules}
+
+    def count(self, hits: Iterable[tuple[str, str]]) -> None:
+        """Rules that matched, each with what followed."""
+        counts = self._hits
+        for hit in hits:
+            if hit in counts:
+                counts[hit] += 1
+            elif hit[0] in self._rules:
+                counts[hit] = 1
+
+    def count_finding(self, name: str, severity: str) -> None:
+        """A finding by its name, and how much it weighs: deny, would_deny, warn or audit."""
+        name = name if name in self._rules or _is_own(name) else OTHER
+        self._findings[name, severity] = self._findings.get((name, severity), 0) + 1
+
+    def count_difference(self, rule: str, change: str) -> None:
+        """A request of which the candidate policy says something else."""
+        if rule in self._candidate_rules:
+            self._differences[rule, change] = self._differences.get((rule, change), 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        """What a scrape gets."""
+        yield _counter(
+            "policy_decisions",
+            "Requests and tolerations that a rule matched, by the rule's action, whatever the mode makes of it.",
+            ["rule", "action"],
+            self._hits,
+        )
+        yield _counter(
+            "findings",
+            "Findings in reviews, by rule or code; would_deny is a refusal that the policy turns into a warning.",
+            ["rule", "severity"],
+            self._findings,
+        )
+        yield _counter(
+            "policy_candidate_differences",
+            "Requests and tolerations of which the candidate policy says something else.",
+            ["rule", "change"],
+            self._differences,
+        )
+        yield from self._document_metrics()
+
+    def _document_metrics(self) -> Iterator[Metric]:
+        """About the document itself."""
+        yield GaugeMetricFamily(
+            f"{PREFIX}_policy_load_success",
+            "1 if the policy last written is the one in use; 0 until it was read for the first time.",
+            float(self.load_success),
+        )
+        if self.candidate_load_success is not None:
+            yield GaugeMetricFamily(
+                f"{PREFIX}_policy_candidate_load_success",
+                "1 if the candidate policy last written is the one that is tried.",
+                float(self.candidate_load_success),
+            )
+        info = GaugeMetricFamily(
+            f"{PREFIX}_policy_info", "Always 1; the hash says which policy is in use.", labels=["hash"]
+        )
+        if self.hash:
+            info.add_metric([self.hash], 1)
+        yield info
+        mode = GaugeMetricFamily(f"{PREFIX}_policy_mode", "Always 1; the mode of the policy in use.", labels=["mode"])
+        if self.mode:
+            mode.add_metric([self.mode], 1)
+        yield mode
+        yield GaugeMetricFamily(
+            f"{PREFIX}_policy_pause_expiry_timestamp_seconds",
+            "When the policy's pause of evictions ends, in Unix time; 0 without one.",
+            self.paused_until,
+        )
+        expiry = GaugeMetricFamily(
+            f"{PREFIX}_policy_exception_expiry_timestamp_seconds",
+            "When an exception of the policy ends, in Unix time.",
+            labels=["exception"],
+        )
+        for exception, seconds in self.exceptions.items():
+            expiry.add_metric([exception], seconds)
+        yield expiry
+
+
+def _counter(name: str, text: str, labels: list[str], counts: Mapping[tuple[str, str], int]) -> Metric:
+    family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=labels)
+    for values, count in counts.items():
+        family.add_metric(values, count)
+    return family
 
 
 class _Durations:

@@ -15,10 +15,16 @@ from webhook.api.field import Path, forbidden, invalid, not_supported, required,
 from webhook.api.meta import FLAT_VERSIONS
 from webhook.api.quantities import parse_quantity
 from webhook.expressions.selectors.cost import MAX_COST
-from webhook.validation.formats import dns1123_label, dns1123_subdomain, each_invalid
+from webhook.validation.formats import (
+    dns1123_label,
+    dns1123_subdomain,
+    each_invalid,
+    fully_qualified_name,
+    opaque_driver,
+    qualified_name,
+)
 from webhook.validation.nodes import Node, list_errors, text_list_errors
-from webhook.validation.qualified_names import fully_qualified_name, opaque_driver, qualified_name
-from webhook.validation.selectors import SELECTORS_MAX, ExpressionBudget
+from webhook.validation.rules import SELECTORS_MAX, ExpressionBudget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -1,32 +1,47 @@
-"""What an API server refuses in a device of a slice beyond its taints.
+"""What an API server refuses in a slice beyond driver and taints, and in its devices.
 
-Source: pkg/apis/resource/validation of Kubernetes 1.37 (validateDevice and below), and the declarative validation of
-resource/v1. Counter sets: validateCounterSet; how many there may be in a slice of 1.34 and older is not checked.
-Node selectors: pkg/apis/core/validation (ValidateNodeSelector).
+Source: pkg/apis/resource/validation of Kubernetes 1.37 (validateResourceSliceSpec and below), and the declarative
+validation of resource/v1. Counter sets: validateCounterSet; how many there may be in a slice of 1.34 and older is not
+checked. Node selectors: pkg/apis/core/validation (ValidateNodeSelector). How many devices a slice may have is judged in
+`slices`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.field import FieldError, Path, duplicate, forbidden, invalid, not_found, required, too_long, too_many
+from webhook.api.field import (
+    FieldError,
+    Path,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
+from webhook.api.meta import FLAT_VERSIONS
 from webhook.api.quantities import parse_quantity
 from webhook.validation.formats import (
     dns1123_label,
     dns1123_subdomain,
     each_invalid,
+    fully_qualified_name,
     label_key,
     label_value,
+    pool_name,
+    qualified_name,
     semantic_version,
 )
-from webhook.validation.nodes import Node, key_path, list_errors, text_list_errors
-from webhook.validation.qualified_names import qualified_name
-from webhook.validation.request_policies import request_policy_errors
+from webhook.validation.nodes import Node, key_path, list_errors, request_policy_errors, text_list_errors
+from webhook.validation.releases import MAX_DEVICES, NEWEST, Release
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from webhook.validation.releases import Release
+    from webhook.api.field import JSON
 
 ATTRIBUTES_AND_CAPACITIES_MAX: Final = 32
 ATTRIBUTE_VALUES_MAX: Final = 48
@@ -45,6 +60,11 @@ _NO_PLACE: Final = (
     "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the "
     "ResourceSlice spec"
 )
+_FLAGS: Final = ("allNodes", "perDeviceNodeSelection")
+_SLICE_PLACES: Final = ("nodeName", "nodeSelector", *_FLAGS)
+_ONE_SLICE_PLACE: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+_OPERATIONS: Final = ("*", "NodePrepareResources", "NodeUnprepareResources")
+_BASIC: Final = "basic"
 
 
 def device_errors(device: Node, name: str, release: Release, *, per_device: bool) -> Iterator[FieldError]:
@@ -237,6 +257,8 @@ def _overhead_errors(overhead: Node) -> Iterator[FieldError]:
 
 
 COUNTERS_MAX: Final = 32
+
+
 SETS_MAX: Final = 8
 
 
@@ -263,7 +285,11 @@ def counter_map_errors(holder: Node, name_field: str, release: Release) -> Itera
 
 
 _LISTED: Final = frozenset({"In", "NotIn"})
+
+
 _BARE: Final = frozenset({"Exists", "DoesNotExist"})
+
+
 _COMPARED: Final = frozenset({"Gt", "Lt"})
 
 
@@ -319,3 +345,146 @@ def _field_errors(requirement: Node) -> Iterator[FieldError]:
         return
     for position, value in enumerate(values):
         yield from each_invalid(path.index(position), value, dns1123_subdomain(value))
+
+
+def slice_spec_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:
+    """The `spec` of a slice, in any version."""
+    pool = spec.child("pool")
+    yield from pool_name(pool.at("name"), pool.text("name"))
+    if pool.number("resourceSliceCount") <= 0:
+        yield invalid(pool.at("resourceSliceCount"), pool.number("resourceSliceCount"), "must be greater than zero")
+    if pool.number("generation") < 0:
+        yield invalid(pool.at("generation"), pool.number("generation"), "must be greater than or equal to zero")
+    # In the flat versions these two are no pointers: empty and false are the same as missing.
+    plain = {name: value for name, value in spec.value.items() if name not in ("nodeName", "allNodes") or value}
+    yield from _slice_place_errors(Node(plain, spec.path) if version in FLAT_VERSIONS else spec)
+    yield from _device_list_errors(spec, version, release)
+    yield from list_errors(
+        spec,
+        "sharedCounters",
+        SETS_MAX if release.counters_halve_devices else None,
+        lambda each: counter_map_errors(each, "name", release),
+        release,
+        "name",
+    )
+    if spec.has("partitionTypeAttribute"):
+        yield from partition_type_errors(spec, version, release)
+    yield from _skipped_operation_errors(spec, release)
+
+
+def _slice_place_errors(spec: Node) -> Iterator[FieldError]:
+    """On which nodes the devices are."""
+    yield from node_name_errors(spec, "must be either unset or set to a non-empty string")
+    if spec.has("nodeSelector"):
+        yield from node_selector_errors(spec.child("nodeSelector"), single=True)
+    for name in _FLAGS:
+        if spec.get(name) is False:
+            yield invalid(spec.at(name), False, "must be either unset or set to true")  # noqa: FBT003 -- the value
+    given = [f"`{name}`" for name in _SLICE_PLACES if spec.get(name) not in (None, "", False)]
+    if not given:
+        yield required(spec.path, _ONE_SLICE_PLACE)
+    elif len(given) > 1:
+        yield invalid(spec.path, f"{{{', '.join(given)}}}", f"{_ONE_SLICE_PLACE}, but multiple fields are set")
+
+
+def _devices(spec: Node, version: str) -> list[tuple[Node, str]]:
+    """Each device with its name; in the flat versions the rest of it lies a level deeper."""
+    devices = []
+    for each in spec.entries("devices"):
+        content = each
+        if version in FLAT_VERSIONS:
+            content = Node(each.get(_BASIC) or {}, each.path.only_written(_BASIC))
+        devices.append((content, each.text("name")))
+    return devices
+
+
+def _device_list_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:
+    devices = _devices(spec, version)
+    crowded = release.long_lists_end_the_look and len(devices) > _maximum(devices, release)
+    per_device = spec.get("perDeviceNodeSelection") is True
+    seen: set[str] = set()
+    for position, (device, name) in enumerate(devices):
+        for error in device_errors(device, name, release, per_device=per_device):
+            # Of a list that is too long only that is seen which is checked before the conversion.
+            if not crowded or error.declarative:
+                yield error
+        if name in seen and not crowded:
+            at = spec.at("devices").index(position)
+            yield duplicate(at if release.long_lists_end_the_look else at.child("name"), name)
+        seen.add(name)
+
+
+def _maximum(devices: list[tuple[Node, str]], release: Release) -> int:
+    """How many devices there may be (S-2)."""
+    for device, _ in devices:
+        if (
+            device.get("taints")
+            or (device.get("consumesCounters") and release.counters_halve_devices)
+            or (release.list_attributes_halve_devices and _has_list_attributes(device))
+        ):
+            return release.devices_with_taints
+    return MAX_DEVICES
+
+
+def _has_list_attributes(device: Node) -> bool:
+    return any(attribute.has(name) for _, attribute in device.items("attributes") for name in _LISTS)
+
+
+def partition_type_errors(spec: Node, version: str, release: Release) -> Iterator[FieldError]:
+    """The attribute by which partitions of hardware are distinguished (1.37, alpha)."""
+    path, name = spec.at("partitionTypeAttribute"), spec.text("partitionTypeAttribute")
+    yield from fully_qualified_name(path, name, release)
+    consuming = [
+        (position, device)
+        for position, (device, _) in enumerate(_devices(spec, version))
+        if device.get("consumesCounters")
+    ]
+    if not consuming:
+        yield invalid(path, name, "may only be set on a slice which declares devices that consume counters")
+    if "/" not in name or any(qualified_name(path, name, release)):
+        return  # no device can have it
+    bare = name.removeprefix(f"{spec.text('driver')}/")
+    for _, device in consuming:
+        attributes = device.get("attributes") or {}
+        at = Path(device.at("attributes"), f"[{name}]")  # the whole of it, however long
+        found = attributes.get(name, attributes.get(bare))
+        if name not in attributes and bare not in attributes:
+            detail = "device consumes counters and `partitionTypeAttribute` names this attribute, so it must be set"
+            yield required(at, detail)
+        elif (found or {}).get("string") is None:
+            yield invalid(at, "", "must be a string value because `partitionTypeAttribute` names this attribute")
+
+
+def _skipped_operation_errors(spec: Node, release: Release) -> Iterator[FieldError]:
+    """What the kubelet need not do for these devices (1.37, alpha)."""
+    operations = spec.texts("skipNodeOperations")
+    yield from text_list_errors(
+        spec,
+        "skipNodeOperations",
+        len(operations),
+        lambda path, text: iter(() if text in _OPERATIONS else (not_supported(path, text, _OPERATIONS),)),
+        release,
+    )
+    if "NodePrepareResources" in operations and not {"NodeUnprepareResources", "*"} & set(operations):
+        detail = "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"
+        yield invalid(spec.at("skipNodeOperations"), operations, detail)
+
+
+def device_faults(spec: dict[str, JSON]) -> Callable[[dict[str, JSON]], list[str]]:
+    """For the `spec` of a slice of the right types: what would be wrong with it by such a change of a device.
+
+    Values are right by themselves: they come from a patch or from a driver. Of the `spec` only `driver` and
+    `partitionTypeAttribute` matter.
+    """
+    named = spec.get("partitionTypeAttribute") is not None
+
+    def faults(device: dict[str, JSON]) -> list[str]:
+        basic = isinstance(device.get("basic"), dict)
+        content = Node.of(device["basic"] if basic else device)
+        found = [*count_errors(content), *capacity_errors(content, NEWEST)]
+        if named:
+            alone = Node.of({**spec, "devices": [device]})
+            found += partition_type_errors(alone, "v1beta1" if basic else "v1", NEWEST)
+        return [str(error) for error in found]
+
+    return faults

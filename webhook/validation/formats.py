@@ -1,8 +1,9 @@
 """The formats of names, in the API server's words.
 
-Each function returns the messages for a value, none if it is right. Lengths are bytes, expressions ASCII and
-anchored to the end of the text (T-6). Answers for short values are remembered: a slice repeats the same keys
-hundreds of times. Source: apimachinery/pkg/api/validate/content, apimachinery/pkg/util/validation.
+Each function returns the messages for a value, none if it is right. Lengths are bytes, expressions ASCII and anchored
+to the end of the text (T-6). Answers for short values are remembered: a slice repeats the same keys hundreds of times.
+Source: apimachinery/pkg/api/validate/content, apimachinery/pkg/util/validation. Names with a domain before them:
+pkg/apis/resource/validation (validateQualifiedName), apimachinery/pkg/api/validate/strfmt.go.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from webhook.api.remembered import remembered
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from webhook.validation.releases import Release
+
 _ALNUM: Final = "[A-Za-z0-9]"
 _NAME_PATTERN: Final = f"([A-Za-z0-9][-A-Za-z0-9_.]*)?{_ALNUM}"
 _LABEL_PATTERN: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN_PATTERN: Final = rf"{_LABEL_PATTERN}(\.{_LABEL_PATTERN})*"
 _C_IDENTIFIER_PATTERN: Final = "[A-Za-z_][A-Za-z0-9_]*"
 _REASON_PATTERN: Final = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
-
 _NAME: Final = re.compile(_NAME_PATTERN)
 _LABEL: Final = re.compile(_LABEL_PATTERN)
 _SUBDOMAIN: Final = re.compile(_SUBDOMAIN_PATTERN)
@@ -38,7 +40,6 @@ _SEMVER, _SHORT_SEMVER = (
     )
     for number in ("(?:0|[1-9][0-9]*)", "(?:0|[1-9][0-9]{0,17})")
 )
-
 _ALPHANUMERIC: Final = (
     "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
 )
@@ -63,14 +64,14 @@ _LABEL_WRONG: Final = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
     f"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL_PATTERN}')"
 )
-
 LABEL_MAX_BYTES: Final = 63
 SUBDOMAIN_MAX_BYTES: Final = 253
 DRIVER_MAX_BYTES: Final = 63
 _LOOKED_AT: Final = 4096
 """Characters of a name that are checked; a longer name is reported as too long and costs no more than this."""
-
 Messages = tuple[str, ...]
+IDENTIFIER_MAX_BYTES: Final = 32
+_LOWER: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 
 def _size(value: str) -> int:
@@ -211,3 +212,69 @@ def each_invalid(path: Path, value: str, messages: Messages, *, declarative: boo
     """An `Invalid` for each message."""
     for message in messages:
         yield invalid(path, value, message, declarative=declarative)
+
+
+def qualified_name(path: Path, name: str, release: Release) -> Iterator[FieldError]:
+    """`name` or `domain/name`. A name with two slashes passes in the server up to 1.37."""
+    parts = name.split("/", 2)
+    if len(parts) > 2:
+        yield from _two_slashes(path, name, release)
+        return
+    if len(parts) == 2:
+        if not parts[0]:
+            yield invalid(path, "", "the domain must not be empty")
+        else:
+            yield from driver_name(path, parts[0])
+        if not parts[1]:
+            yield invalid(path, "", "the name must not be empty")
+            return
+    yield from identifier(path, parts[-1])
+
+
+def fully_qualified_name(path: Path, name: str, release: Release) -> Iterator[FieldError]:
+    """`domain/name`; from 1.37 on the domain must be in lower case."""
+    if "/" not in name:
+        yield invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash")
+    if not release.declarative:
+        yield from qualified_name(path, name, release)
+        return
+    parts = name.split("/", 2)
+    if len(parts) > 2:
+        yield from _two_slashes(path, name, release)
+        return
+    if len(parts) == 2:
+        if not parts[0]:
+            yield invalid(path, "", "prefix must not be empty")
+        else:
+            if len(parts[0].encode(errors="surrogatepass")) > DRIVER_MAX_BYTES:
+                yield too_long(path, DRIVER_MAX_BYTES)
+            yield from each_invalid(path, parts[0], tuple([f"prefix: {m}" for m in dns1123_subdomain(parts[0])]))
+        if not parts[1]:
+            yield invalid(path, "", "name must not be empty")
+            return
+    yield from identifier(path, parts[-1])
+
+
+def _two_slashes(path: Path, name: str, release: Release) -> Iterator[FieldError]:
+    if release.one_slash:
+        yield invalid(path, name, "must not contain more than one slash")
+
+
+def identifier(path: Path, name: str) -> Iterator[FieldError]:
+    """A C identifier of at most 32 bytes."""
+    if len(name.encode(errors="surrogatepass")) > IDENTIFIER_MAX_BYTES:
+        yield too_long(path, IDENTIFIER_MAX_BYTES)
+    yield from each_invalid(path, name, c_identifier(name))
+
+
+def opaque_driver(path: Path, name: str, release: Release) -> Iterator[FieldError]:
+    """The driver that a configuration is for; from 1.37 on only ASCII counts as lower case."""
+    if not release.declarative:
+        yield from driver_name(path, name, empty_twice=release.empty_driver_twice)
+        return
+    if not name:
+        yield required(path)
+        return
+    if len(name.encode(errors="surrogatepass")) > DRIVER_MAX_BYTES:
+        yield too_long(path, DRIVER_MAX_BYTES)
+    yield from each_invalid(path, name, dns1123_subdomain(name.translate(_LOWER)))

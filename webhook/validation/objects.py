@@ -17,9 +17,9 @@ from webhook.api.meta import GROUP, parse_time
 from webhook.api.quantities import parse_quantity
 from webhook.api.schema import fields_of, held_by, type_of
 from webhook.validation.claim_objects import claim_spec_errors
+from webhook.validation.device_objects import slice_spec_errors
 from webhook.validation.formats import dns1123_label, each_invalid, label_key, label_value
 from webhook.validation.nodes import Node
-from webhook.validation.slice_objects import slice_spec_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

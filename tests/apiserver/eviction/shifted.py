@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import main
 from webhook.cluster.client.rest import Cluster
-from webhook.daemons.system_clock import SystemClock
+from webhook.daemons.process import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

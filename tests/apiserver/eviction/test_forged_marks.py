@@ -14,7 +14,7 @@ from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
 from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL, REACTION, REASONS, DeviceSelector
 from webhook.api.taints import DeviceTaint
-from webhook.cluster.cache.in_tree_writes import IN_TREE_MANAGER
+from webhook.cluster.in_tree_probe import IN_TREE_MANAGER
 from webhook.inventory.expansion import rule_name
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ from tests.controlplane.processes import wait_until
 from tests.unit.cluster.acting import RULES as RULE_COLLECTION
 from tests.unit.cluster.acting import now
 from webhook.cluster.client.credentials import KubeConfig
-from webhook.cluster.client.throttled import ThrottledCluster
+from webhook.cluster.client.rest import ThrottledCluster
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
+from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult, PodRef
-from webhook.eviction.settings import WorkerSettings
 from webhook.flowcontrol.throttle import Throttle
 
 if TYPE_CHECKING:

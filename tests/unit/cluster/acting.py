@@ -9,7 +9,7 @@ from tests.builders import NOW
 from tests.unit.cluster.peer import Answer, Fixed
 from webhook.cluster.cache.discovery import FixedCollection
 from webhook.cluster.client.credentials import Access
-from webhook.cluster.client.throttled import ThrottledCluster
+from webhook.cluster.client.rest import ThrottledCluster
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.eviction.ports import Disruption, PodRef

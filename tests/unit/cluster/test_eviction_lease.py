@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, cluster_of, run, status, until
 from webhook.api.meta import NamespacedName
-from webhook.cluster import eviction_lease as module
-from webhook.cluster.eviction_lease import READ_SECONDS, EvictionLease
+from webhook.cluster import leader as module
+from webhook.cluster.leader import READ_SECONDS, EvictionLease
 from webhook.eviction.modes import MODE_ANNOTATION
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/evict"

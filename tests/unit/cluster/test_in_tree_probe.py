@@ -14,16 +14,15 @@ from tests.unit.cluster.acting import RULES, RULES_PATH, acting_cluster
 from tests.unit.cluster.peer import Answer, Drop, Peer, Reply, Request, Silence, run, status, until
 from webhook.api.meta import format_time
 from webhook.cluster.cache.discovery import ServedCollection
-from webhook.cluster.cache.in_tree_writes import IN_TREE_MANAGER
 from webhook.cluster.client.errors import Refused, Unavailable
-from webhook.cluster.in_tree_probe import find_in_tree
+from webhook.cluster.in_tree_probe import IN_TREE_MANAGER, find_in_tree
 from webhook.eviction.conditions import CANARY
 from webhook.eviction.modes import InTree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from webhook.cluster.client.throttled import ThrottledCluster
+    from webhook.cluster.client.rest import ThrottledCluster
 
 
 class Rules:

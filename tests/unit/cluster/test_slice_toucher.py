@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.unit.cluster.peer import Answer, Peer, Reply, Request, cluster_of, run, status, until
 from webhook.cluster.cache.discovery import ServedCollection
-from webhook.cluster.slice_toucher import SliceToucher
+from webhook.cluster.patch_writer import SliceToucher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import structs
 from prometheus_client import CollectorRegistry
@@ -20,12 +20,12 @@ from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts
 from webhook.patches.reasons import FirstSights
 from webhook.patches.status import REASONS
 from webhook.patches.stored import StoredRule
-from webhook.telemetry.patches import PatchMetrics
-from webhook.telemetry.reactions import ReactionMetrics
+from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from webhook.cluster.patch_writer import ReactionWriter
     from webhook.patches.reactions import ReactionWrite
     from webhook.policy.model import Reaction
 
@@ -58,7 +58,7 @@ class ReactingCluster(FakeCluster):
         """The keeper of another process."""
         self.numbers = CollectorRegistry()
         parts = ReactionParts(
-            writer=self,
+            writer=cast("ReactionWriter", self),
             metrics=ReactionMetrics(self.numbers),
             writes=PatchMetrics(self.numbers, REASONS),
             reactions=lambda: self.reactions,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from webhook import __version__
 from webhook.config.evict import parse_evict
-from webhook.daemons.eviction_policy import EvictionPolicy
+from webhook.daemons.evict import EvictionPolicy
 from webhook.daemons.policy_loader import PolicyLoader
 from webhook.daemons.wiring import policy_stages, read_policy
 from webhook.policy.store import PolicyStore

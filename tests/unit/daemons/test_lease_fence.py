@@ -69,6 +69,6 @@ def test_controller_of_patches_writes_no_rule_once_its_lease_is_lost(tmp_path: P
                 with pytest.raises(ClusterError, match="no longer holds the lease"):
                     await patcher._acting.create("/x", {})
             assert peer.requests == []
-            assert patcher._controller._parts.writer._cluster is patcher._acting  # type: ignore[attr-defined]
+            assert patcher._controller._parts.writer._cluster is patcher._acting
 
     run(test())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.unit.inventory.patched import DRIVER, class_of, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
-from webhook.cluster.cache.patches import StoredClass
+from webhook.cluster.cache.known_patches import StoredClass
 from webhook.config.patch import parse_patch
 from webhook.daemons.patch import Patcher
 from webhook.patches.stored import StoredPatch

@@ -21,7 +21,7 @@ from webhook.policy.decide import Judge
 from webhook.policy.document import load
 from webhook.policy.ports import NamespaceFacts
 from webhook.policy.store import PolicyStore
-from webhook.telemetry.audit import AuditMetrics
+from webhook.telemetry.workers import AuditMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

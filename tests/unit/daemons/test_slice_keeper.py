@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from msgspec import structs
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.slices import ResourceSlice
+    from webhook.cluster.patch_writer import SliceToucher
 
 N: Final = f"{DRIVER}/n"
 FINE: Final = Condition("AttributesApplied", "True", "AttributesApplied", "the slices have what the patch sets")
@@ -48,7 +49,7 @@ class World:
         self.is_current = True
         self.reported: list[set[str]] = []
         parts = KeeperParts(
-            toucher=self,
+            toucher=cast("SliceToucher", self),
             current=lambda: self.is_current,
             report=lambda names: self.reported.append(set(names)),
             pause_seconds=0.001,

@@ -11,8 +11,7 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import Condition, DeviceTaintRule
-from webhook.eviction.announcements import Announcements, announced_at
-from webhook.eviction.conditions import EVICTION
+from webhook.eviction.conditions import EVICTION, Announcements, announced_at
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
 

@@ -14,8 +14,8 @@ from tests.unit.eviction.world import FREE, NO_BREAKER, World
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, PodGroup
 from webhook.api.rules import DeviceSelector
-from webhook.eviction.limits import BreakerLimit
 from webhook.eviction.modes import Mode
+from webhook.eviction.ports import BreakerLimit
 from webhook.policy.model import BreakerSettings, Share
 
 if TYPE_CHECKING:

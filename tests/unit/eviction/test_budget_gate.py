@@ -13,10 +13,9 @@ from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
 from webhook.api.budgets import DisruptionBudget
 from webhook.api.meta import ObjectMeta
 from webhook.eviction.budget_gate import BudgetGate
-from webhook.eviction.limits import BudgetLimit
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import PodPlan
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.ports import BudgetLimit, EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction
 

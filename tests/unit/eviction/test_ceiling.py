@@ -11,7 +11,7 @@ from tests.unit.eviction.objects import rule
 from tests.unit.policy.documents import policy_of
 from webhook.admission.confirmation import Numbers
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, SOFTENED_FROM
-from webhook.eviction.ceiling import Confirmed, ceiling_of
+from webhook.eviction.ceilings import Confirmed, ceiling_of
 from webhook.eviction.ports import Ceiling, JudgedWhole
 from webhook.policy.model import (
     ImpactLimits,

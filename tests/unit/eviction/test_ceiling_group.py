@@ -5,8 +5,7 @@ from __future__ import annotations
 from tests.builders import NOW
 from tests.unit.eviction.objects import rule
 from webhook.api.rules import EVICTED_PODS, Condition
-from webhook.eviction.ceiling_group import CeilingGroup
-from webhook.eviction.tally import Tally
+from webhook.eviction.ceilings import CeilingGroup, Tally
 
 
 def tally(number: int) -> Tally:

@@ -15,8 +15,8 @@ from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, World
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, PodGroup
-from webhook.eviction.companions import Companions
 from webhook.eviction.modes import Mode
+from webhook.eviction.units import Companions
 from webhook.inventory.evictions import Eviction
 from webhook.inventory.state import Inventory
 

@@ -10,7 +10,6 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import pod, rule
 from tests.unit.eviction.world import FREE
 from webhook.api.rules import EVICTED_PODS, Condition, evicted_pods
-from webhook.eviction.announcements import announced_at
 from webhook.eviction.conditions import (
     EVICTION,
     IN_TREE,
@@ -23,12 +22,13 @@ from webhook.eviction.conditions import (
     Progress,
     ReturningPods,
     WaitingForPod,
+    announced_at,
     evicted_pods_condition,
     eviction_condition,
     in_tree_condition,
     updated,
 )
-from webhook.eviction.event_messages import PodEventKind, disruption_of, pod_event, rule_event
+from webhook.eviction.events import PodEventKind, disruption_of, pod_event, rule_event
 from webhook.eviction.modes import InTree, Mode, advice, refusal, scope_of
 from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import Disruption, PodRef

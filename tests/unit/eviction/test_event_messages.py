@@ -7,7 +7,7 @@ import pytest
 from tests.builders import NOW
 from tests.unit.eviction.objects import pod, taint
 from tests.unit.eviction.world import FREE
-from webhook.eviction.event_messages import PodEventKind, pod_event
+from webhook.eviction.events import PodEventKind, pod_event
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.profiles import Profile

@@ -13,9 +13,8 @@ from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint
 from tests.unit.eviction.stale import find_stale
 from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
-from webhook.eviction.expiry import CONTESTED, Expiry, StaleTaints, Thresholds, expiry_of
+from webhook.eviction.expiry import CONTESTED, Expiry, StaleReporter, StaleTaints, Thresholds, expiry_of
 from webhook.eviction.modes import Mode
-from webhook.eviction.stale_report import StaleReporter
 
 if TYPE_CHECKING:
     from webhook.inventory.state import Inventory

@@ -14,8 +14,8 @@ from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.test_progress import progress
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.rules import DeviceSelector
-from webhook.eviction.exemptions import StepReason
 from webhook.eviction.modes import Mode
+from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
 from webhook.eviction.progress import ProgressCount
 from webhook.eviction.step import Evict, NoAction, Wait, unit_wait, wait_for_unit

@@ -15,7 +15,7 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
 from tests.unit.eviction.world import BLUNT, FREE, NO_BREAKER, World
 from webhook.api.claims import DeviceRequest, ExactRequest
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
-from webhook.eviction.event_messages import disruption_of
+from webhook.eviction.events import disruption_of
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profiles, classes_of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.eviction.freed import OwnerFreed
-from webhook.eviction.owners import Owners
+from webhook.eviction.plans import Owners
+from webhook.eviction.ports import OwnerFreed
 
 if TYPE_CHECKING:
-    from webhook.eviction.freed import Freed
+    from webhook.eviction.ports import Freed
 
 OWNER = "uid-job"
 

@@ -13,9 +13,9 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.test_order import CASES, Case
 from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.eviction import planner
-from webhook.eviction.limits import OwnerLimit
+from webhook.eviction.core import PendingSet
 from webhook.eviction.modes import Mode
-from webhook.eviction.pending import PendingSet
+from webhook.eviction.ports import OwnerLimit
 from webhook.eviction.ready_queue import Idle, ReadyPod, ReadyQueue
 from webhook.policy.model import EvictionProfile
 

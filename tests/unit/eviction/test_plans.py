@@ -16,9 +16,8 @@ from webhook.api.owners import Owner
 from webhook.api.rules import DeviceSelector
 from webhook.eviction import planner
 from webhook.eviction.core import ItemKind, WorkItem
-from webhook.eviction.freed import PodFreed
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodFreed
 from webhook.eviction.ready_queue import Idle, ReadyQueue
 from webhook.inventory.state import Inventory
 

@@ -8,8 +8,7 @@ import pytest
 
 from tests.unit.eviction.objects import claim, owned, pod
 from webhook.api.owners import Owner
-from webhook.eviction.followed_pods import FollowedPods
-from webhook.eviction.profiled_pods import ProfiledPods
+from webhook.eviction.followed_pods import FollowedPods, ProfiledPods
 from webhook.inventory.gangs import Gang
 from webhook.inventory.preview import OutcomeReason
 from webhook.inventory.state import Inventory

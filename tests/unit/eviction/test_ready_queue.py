@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from webhook.eviction.limits import NamespaceLimit, OverallLimit
+from webhook.eviction.ports import NamespaceLimit, OverallLimit
 from webhook.eviction.ready_queue import Idle, ReadyPod, ReadyQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from webhook.eviction.limits import Limit
+    from webhook.eviction.ports import Limit
     from webhook.eviction.ready_queue import Order
 
 LIMIT = OverallLimit(0)

@@ -11,10 +11,9 @@ from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.world import FREE, World
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import SINGLE, PodGroup
-from webhook.eviction.event_messages import PodEventKind
+from webhook.eviction.events import EvictionRecorder, PodEventKind
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionEvent, PodRef
-from webhook.eviction.recorder import EvictionRecorder
 
 if TYPE_CHECKING:
     from webhook.eviction.pod_plan import PodPlan

@@ -18,11 +18,10 @@ from webhook.api.rules import (
     DeviceTaintRule,
     counted_pods,
 )
-from webhook.eviction.ceiling_group import CeilingGroup, rule_rejudged
+from webhook.eviction.ceilings import CeilingGroup, Tally, rule_rejudged
 from webhook.eviction.conditions import counted_pods_condition
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
-from webhook.eviction.tally import Tally
 
 WIDE = rule(selector=DeviceSelector(driver=DRIVER))
 

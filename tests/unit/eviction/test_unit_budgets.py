@@ -11,8 +11,8 @@ from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.test_units import GENTLE, JOB_SET, gang, group, sharing
 from tests.unit.eviction.world import FREE, NEVER, Budget, World
 from webhook.api.pods import PodClaim
-from webhook.eviction.limits import BudgetLimit
 from webhook.eviction.modes import Mode
+from webhook.eviction.ports import BudgetLimit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,9 +15,8 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
 from tests.unit.eviction.world import FREE, NO_BREAKER, Budget, World
 from webhook.api.rules import EVICTED_PODS, DeviceSelector
 from webhook.eviction.conditions import IN_TREE
-from webhook.eviction.limits import BudgetLimit, LimitKind
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.ports import BudgetLimit, EvictionOutcome, EvictionResult, LimitKind
 from webhook.eviction.ready_queue import Idle
 from webhook.policy.model import BreakerSettings, Pause
 

@@ -13,8 +13,8 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, Budget, World
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
-from webhook.eviction.exemptions import StepReason
 from webhook.eviction.modes import Mode
+from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.step import Evict, Facts, NoAction, Wait, next_step
 from webhook.inventory.evictions import Eviction

@@ -18,16 +18,15 @@ from tests.builders import NOW
 from webhook.api.budgets import DisruptionBudget, needs_disruption
 from webhook.api.meta import ObjectMeta
 from webhook.eviction.controller import Controller
-from webhook.eviction.dependencies import Dependencies
+from webhook.eviction.dependencies import Dependencies, WorkerSettings
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
 from webhook.eviction.profiles import Profiles
 from webhook.eviction.ready_queue import Idle
-from webhook.eviction.settings import WorkerSettings
 from webhook.inventory.state import Inventory, key_of
 from webhook.policy.model import BreakerSettings, EvictionProfile, Pause
 from webhook.policy.ports import NamespaceFacts
-from webhook.telemetry.eviction import EvictionMetrics
+from webhook.telemetry.workers import EvictionMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

@@ -7,7 +7,7 @@ import contextlib
 from collections import deque
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import structs
 from prometheus_client import CollectorRegistry
@@ -21,13 +21,14 @@ from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.inventory.expansion import rule_name
 from webhook.patches.status import REASONS, AppliedAttributes
 from webhook.patches.stored import StoredPatch, StoredRule
-from webhook.telemetry.patches import PatchMetrics
+from webhook.telemetry.workers import PatchMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.slices import ResourceSlice
+    from webhook.cluster.patch_writer import PatchWriter
     from webhook.patches.stored import PatchStatus, RuleApply, RuleOwner
 
 NOW: Final = datetime(2026, 7, 1, 12, 0, 0, 500_000, tzinfo=UTC)
@@ -67,7 +68,7 @@ class FakeCluster:
 
     def _new_controller(self, ceiling: int) -> PatchController:
         parts = ControllerParts(
-            writer=self,
+            writer=cast("PatchWriter", self),
             metrics=PatchMetrics(self.registry, REASONS),
             ceiling=ceiling,
             leads=lambda: self.leads,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.unit.inventory.patched import by_number
+from webhook.inventory.device_selectors import SharedSelectors
 from webhook.patches.index import PatchIndex
 
 if TYPE_CHECKING:
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
     from webhook.inventory.device_filter import DeviceTest
 
 
-class ByNumber:
+class ByNumber(SharedSelectors):
     """`by_number` for each filter; counts the pools that are read."""
 
     def __init__(self) -> None:
         self.forgotten = 0
 
-    def make(self) -> ByNumber:
+    def make(self) -> Any:
         return self
 
     def forget(self) -> None:

@@ -18,8 +18,7 @@ from webhook.inventory.device_selectors import SharedSelectors
 from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.inventory.pools import Pool
 from webhook.inventory.published import published_devices
-from webhook.patches.faults import FaultTally
-from webhook.patches.filter_match import FilterMatch, Fleet
+from webhook.patches.filter_match import FaultTally, FilterMatch, Fleet
 from webhook.patches.index import PatchIndex
 from webhook.patches.status import Standing, standing_of
 

@@ -11,7 +11,7 @@ from tests.unit.patches.fake_cluster import CLOSED, NOW, made, part, scoped
 from tests.unit.patches.indexed import index_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL, DeviceSelector, DeviceTaintRule
-from webhook.cluster.cache.patches import OwnedRuleWire, PatchWire
+from webhook.cluster.cache.known_patches import OwnedRuleWire, PatchWire
 from webhook.patches.book import OwnerPlan, RuleBook, plan_of
 from webhook.patches.stored import PatchStatus, RuleOwner, StoredPatch, StoredRule
 

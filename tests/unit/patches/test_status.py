@@ -11,7 +11,7 @@ from msgspec import structs
 from tests.unit.inventory.patched import at, patch_of
 from tests.unit.patches.fake_cluster import NOW, START
 from webhook.api.rules import Condition
-from webhook.patches.faults import FaultNotes, FaultTally, summed_faults
+from webhook.patches.filter_match import FaultNotes, FaultTally, summed_faults
 from webhook.patches.status import AppliedAttributes, ExpansionOutcome, Standing, reason_of, status_of
 from webhook.patches.stored import PatchStatus, StoredPatch
 

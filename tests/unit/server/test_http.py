@@ -36,7 +36,7 @@ from webhook.server.http import Reviews
 from webhook.server.review_state import Misses, ReviewState
 from webhook.server.settings import ReviewSettings
 from webhook.telemetry.metrics import Metrics
-from webhook.telemetry.policy import PolicyMetrics
+from webhook.telemetry.reviews import PolicyMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

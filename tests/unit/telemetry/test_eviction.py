@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from webhook.telemetry.eviction import EvictionMetrics
+from webhook.telemetry.workers import EvictionMetrics
 
 IN_TREE = "device_taint_eviction_controller"
 OURS = "device_taint_webhook"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from webhook.patches.reactions import ReactionOutcome
-from webhook.telemetry.reactions import ReactionMetrics
+from webhook.telemetry.workers import ReactionMetrics
 
 PREFIX = "device_taint_webhook_reaction"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import make_basic_device, make_device, make_slice
-from webhook.validation.device_faults import device_faults
+from webhook.validation.device_objects import device_faults
 
 PARTITION: Any = {
     "partitionTypeAttribute": "gpu.example.com/type",

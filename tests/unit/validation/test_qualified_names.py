@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from webhook.api.field import Path
-from webhook.validation.qualified_names import fully_qualified_name, identifier, opaque_driver, qualified_name
+from webhook.validation.formats import fully_qualified_name, identifier, opaque_driver, qualified_name
 from webhook.validation.releases import RELEASES
 
 AT = Path.root().child("at")

@@ -8,7 +8,7 @@ from tests.builders import field_errors, make_patch, make_rule
 from tests.unit.validation.whole_objects import CLAIM, edited, reported, whole
 from webhook.api.field import ErrorType, FieldError, Path
 from webhook.expressions.selectors.cost import MAX_COST
-from webhook.validation.selectors import COMPILED_MAX_BYTES, EXPRESSION_MAX_BYTES, ExpressionBudget
+from webhook.validation.rules import COMPILED_MAX_BYTES, EXPRESSION_MAX_BYTES, ExpressionBudget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ import msgspec
 
 from webhook.api.rules import NEVER
 from webhook.cluster.cache.discovery import FixedCollection, served_version
+from webhook.cluster.cache.listwatch import Meta, WireValue
 from webhook.cluster.cache.reflector import Reflector, doubt
-from webhook.cluster.cache.wire import Meta, WireValue
 from webhook.cluster.client.errors import NotFound
 from webhook.cluster.client.list_pages import decoded, listed
 from webhook.cluster.client.rest import path_of

@@ -29,7 +29,7 @@ from webhook.api.owners import pod_group_of
 from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.api.slices import Device, ResourceSlice, SliceTaint, decode_slice
 from webhook.api.taints import DeviceTaint, DeviceToleration, decode_taints, decode_tolerations
-from webhook.cluster.cache.wire import (
+from webhook.cluster.cache.listwatch import (
     REMEMBERED_ENTRIES,
     ObjectIdentity,
     OwnerReference,

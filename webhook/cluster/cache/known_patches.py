@@ -15,29 +15,190 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from webhook.api.decode import Reader
-from webhook.api.meta import OWN_GROUP
+from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
+from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, ObjectMeta
 from webhook.api.patches import decode_patch
+from webhook.api.rules import decode_conditions, decode_rule
+from webhook.cluster.cache.decoders import WholeSliceWire
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.reflector import Reflector, doubt
+from webhook.cluster.client.errors import NotFound
 from webhook.cluster.settings import InventorySettings
 from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
 from webhook.inventory.filter_memo import FilterMemo
 from webhook.inventory.patch_reach import KnownPatches
 from webhook.inventory.slice_patches import SlicePatches
+from webhook.patches.stored import PATCH_VERSION, PatchStatus, RuleOwner, StoredPatch, StoredRule, own_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from webhook.api.patches import ResourceSlicePatch
+    from webhook.api.slices import ResourceSlice
     from webhook.cluster.cache.names import ClusterCache
     from webhook.cluster.client.rest import Cluster
     from webhook.inventory.state import Sight
     from webhook.telemetry.metrics import Metrics
 
+PATCHES: Final = "resourceslicepatches"
 _IDLE_SECONDS: Final = 0.2
 """How often it is looked whether a review left something to do."""
 PATCH_VERSIONS: Final = ("v1alpha1",)
 """Versions of our group in which patches are served."""
+
+
+class StoredClass(msgspec.Struct, frozen=True):
+    """A DeviceClass in the cluster."""
+
+    meta: ObjectMeta
+    selectors: DeviceClassSelectors
+
+
+class DeviceClassWire(msgspec.Struct, frozen=True):
+    """A DeviceClass of any version."""
+
+    metadata: dict[str, Any]
+    spec: dict[str, Any] | None = None
+
+    def to_value(self) -> StoredClass:
+        """As `api.device_classes.decode_device_class` returns it."""
+        reader = Reader({"metadata": self.metadata, "spec": self.spec}, [])
+        return StoredClass(reader.meta(), decode_device_class(reader))
+
+
+class PatchWire(msgspec.Struct, frozen=True):
+    """A ResourceSlicePatch."""
+
+    metadata: dict[str, Any]
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+    def to_value(self) -> StoredPatch:
+        """As `api.patches.decode_patch` returns it, with its status."""
+        reader = Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, [])
+        metadata, status = reader.child_or_empty("metadata"), reader.child_or_empty("status")
+        return StoredPatch(
+            decode_patch(reader),
+            metadata.integer("generation") or 0,
+            metadata.has("deletionTimestamp"),
+            PatchStatus(
+                status.integer("observedGeneration") or 0,
+                status.integer("selectedDevices") or 0,
+                status.integer("taintedDevices") or 0,
+                status.integer("rules") or 0,
+                decode_conditions(reader),
+                status.integer("patchedDevices") or 0,
+            ),
+        )
+
+
+class OwnedRuleWire(msgspec.Struct, frozen=True):
+    """A DeviceTaintRule of any version, with what says to which patch or rule it belongs."""
+
+    metadata: dict[str, Any]
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+    def to_value(self) -> StoredRule:
+        """As `api.rules.decode_rule` returns it, with its labels and its owner."""
+        reader = Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, [])
+        metadata = reader.child_or_empty("metadata")
+        labels = {name: value for name, value in metadata.map("labels").items() if isinstance(value, str)}
+        controllers = [each for each in metadata.each("ownerReferences") if each.boolean("controller")]
+        owners = [RuleOwner(each.text("kind"), each.text("name"), each.text("uid")) for each in controllers]
+        return StoredRule(decode_rule(reader), own_labels(labels), owners[0] if owners else None)
+
+
+class KnownRules:
+    """Where rules are written, once it is known which there are.
+
+    A server that serves them again has those from before: to write them as if they were new would set their times.
+    """
+
+    def __init__(self, collection: ServedCollection, rules: Reflector[StoredRule]) -> None:
+        self.resource: Final = collection.resource
+        self._collection = collection
+        self._rules = rules
+
+    async def path(self) -> str:
+        """As `ServedCollection.path`."""
+        path = await self._collection.path()
+        if self._rules.unserved:
+            raise NotFound(f"{self.resource} were not served, and have not been read since", code=404)
+        return path
+
+    def forget(self) -> None:
+        """As `ServedCollection.forget`."""
+        self._collection.forget()
+
+
+class PatchCache:
+    """Four watches. Where rules or patches are not served there are none, until they are."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        random: Callable[[], float],
+        metrics: Metrics | None = None,
+        settings: InventorySettings = InventorySettings(),  # noqa: B008 -- frozen
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`random` returns numbers in [0, 1), `clock` seconds that only go forward."""
+        self._stale_seconds = settings.stale_seconds
+        common = settings.reflector
+
+        def follow(collection: Any, wire: Any, **options: Any) -> Reflector[Any]:
+            options = {"settings": common, **options}
+            return Reflector(cluster, collection, wire, random=random, metrics=metrics, clock=clock, **options)
+
+        small = replace(common, page_size=settings.slice_page_size)
+        self.rule_collection = ServedCollection(cluster, GROUP, RULE_VERSIONS, "devicetaintrules")
+        self.slice_collection = ServedCollection(cluster, GROUP, SERVED_VERSIONS, "resourceslices")
+        self.slices: Reflector[ResourceSlice] = follow(self.slice_collection, WholeSliceWire, settings=small)
+        self.classes: Reflector[StoredClass] = follow(
+            ServedCollection(cluster, GROUP, SERVED_VERSIONS, "deviceclasses"), DeviceClassWire
+        )
+        self.patches: Reflector[StoredPatch] = follow(
+            ServedCollection(cluster, OWN_GROUP, (PATCH_VERSION,), PATCHES), PatchWire, optional=True
+        )
+        self.rules: Reflector[StoredRule] = follow(self.rule_collection, OwnedRuleWire, optional=True)
+        self.known_rules = KnownRules(self.rule_collection, self.rules)
+        self._all: tuple[Reflector[Any], ...] = (self.slices, self.classes, self.patches, self.rules)
+
+    @property
+    def patches_served(self) -> bool:
+        """Whether the server has the kind, so that a patch that is not known is gone."""
+        return self.patches.synced.is_set() and not self.patches.unserved
+
+    @property
+    def problem(self) -> str | None:
+        """Why what is known is not current, or None."""
+        found = [text for each in self._all if (text := self._doubt(each))]
+        return "; ".join(found) or None
+
+    async def synced(self) -> None:
+        """Returns once each was read in full, or found not to be served; waits for ever if they never are."""
+        for each in self._all:
+            await each.synced.wait()
+
+    async def run(self) -> NoReturn:
+        """Follows all of them; returns only when cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for each in self._all:
+                group.create_task(each.run())
+        raise AssertionError("reflectors do not return")
+
+    def _doubt(self, reflector: Reflector[Any]) -> str:
+        error = f" ({reflector.error})" if reflector.error else ""
+        if not reflector.synced.is_set():
+            return f"{reflector.resource} not read yet{error}"
+        if reflector.unserved:
+            return ""
+        if not reflector.settled or reflector.lost_seconds == inf:
+            return f"{reflector.resource} being listed again{error}"
+        lost = reflector.lost_seconds
+        return f"{reflector.resource} not watched for {lost:.0f} s{error}" if lost > self._stale_seconds else ""
 
 
 class BarePatchWire(msgspec.Struct, frozen=True):

@@ -1,31 +1,293 @@
-"""Lists and watches of one collection, with values instead of JSON; a Store adds them up."""
+"""Lists and watches of one collection, with values instead of JSON; a Store adds them up, a Wire decodes them."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple
+from sys import intern
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from webhook.cluster.cache.wire import Bookmark, V, WatchEvent
+from webhook.api.meta import ObjectMeta
+from webhook.api.owners import Owner, kind_of
 from webhook.cluster.client.answers import decode, decode_large
 from webhook.cluster.client.errors import Undecodable, error_of
 from webhook.cluster.client.list_pages import collection_version, list_pages
 from webhook.cluster.client.rest import JSON
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+    from typing import Self
 
     from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.cache.wire import WireStruct
     from webhook.cluster.client.list_pages import Page
     from webhook.cluster.client.rest import Cluster
+    from webhook.flowcontrol.timeslice import TimeSlice
 
-_EVENT: Final = msgspec.json.Decoder(WatchEvent)
-_BOOKMARK: Final = msgspec.json.Decoder(Bookmark)
+_TOMBSTONES_MOST: Final = 1024
+"""Deleted objects that are remembered, so that an event that comes late does not bring one back."""
 _METADATA: Final = "application/json;as={};g=meta.k8s.io;v=v1,application/json"
 METADATA: Final = _METADATA.format("PartialObjectMetadata")
 """Asks for metadata only."""
+
+
+class ObjectIdentity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """The metadata that identifies an object and its state."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class Meta(ObjectIdentity, frozen=True, gc=False):
+    """An object's metadata with its labels."""
+
+    labels: dict[str, str] | None = None
+
+
+class Named(Protocol):
+    """What `ObjectIdentity` and `api.meta.ObjectMeta` have in common."""
+
+    @property
+    def name(self) -> str:
+        """Unique in its namespace, or in the cluster."""
+
+    @property
+    def namespace(self) -> str:
+        """Empty for what has none."""
+
+    @property
+    def uid(self) -> str:
+        """Of this object, and of none that takes its name later."""
+
+    @property
+    def resource_version(self) -> str:
+        """Of this state of the object."""
+
+
+class Stored(Protocol):
+    """A value that a store keeps."""
+
+    @property
+    def meta(self) -> Named:
+        """Its name, uid and resource version."""
+
+
+V = TypeVar("V", bound=Stored)
+
+
+V_co = TypeVar("V_co", bound=Stored, covariant=True)
+
+
+class WireStruct(Protocol[V_co]):
+    """A struct that msgspec fills, and the value made of it."""
+
+    def to_value(self) -> V_co:
+        """The value to keep; the struct is dropped."""
+
+
+class WireValue(msgspec.Struct, frozen=True):
+    """Base of structs that are stored as they are."""
+
+    metadata: Meta
+
+    @property
+    def meta(self) -> Meta:
+        """The same, under the name that values of the API have for it."""
+        return self.metadata
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name alone for what has no namespace."""
+        return key_of(self.metadata)
+
+    def to_value(self) -> Self:
+        """Itself."""
+        return self
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One line of a watch; what the object is depends on the type."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _BookmarkMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+
+
+class Bookmark(msgspec.Struct, frozen=True):
+    """An event with nothing but a version: all changes up to it have been sent."""
+
+    metadata: _BookmarkMeta
+
+
+def key_of(meta: Named) -> str:
+    """`namespace/name`, or the name alone for what has no namespace."""
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+
+def is_newer(version: str, than: str) -> bool:
+    """Whether one resource version comes after another.
+
+    They are numbers that grow (KEP-5504 promises it); should they be anything else, whatever differs is newer.
+    """
+    if version.isdigit() and than.isdigit():
+        return (len(version), version) > (len(than), than)
+    return version != than
+
+
+_NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def object_meta(identity: ObjectIdentity) -> ObjectMeta:
+    """Name, namespace, uid and version; an inventory needs nothing else."""
+    return ObjectMeta(
+        name=identity.name,
+        namespace=intern(identity.namespace),
+        uid=identity.uid,
+        resource_version=identity.resource_version,
+        annotations=_NO_ANNOTATIONS,
+    )
+
+
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """An entry of ownerReferences."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+def controller_of(references: tuple[OwnerReference, ...] | None) -> OwnerReference | None:
+    """The one that controls the object."""
+    return next((each for each in references or () if each.controller), None)
+
+
+def owner_of(controller: OwnerReference | None) -> Owner | None:
+    """The same as `api.owners.decode_owner` returns it."""
+    if controller is None:
+        return None
+    kind = kind_of(controller.api_version, controller.kind)
+    return Owner(intern(kind), intern(controller.name), intern(controller.uid))
+
+
+_REMEMBERED_BYTES: Final = 4096
+"""Lists whose JSON is longer are not shared: they hardly repeat."""
+
+
+REMEMBERED_ENTRIES: Final = 2048
+"""What is shared is forgotten beyond this number, and shared again from then on."""
+
+
+class SharedLists:
+    """Values of lists by their JSON. The same text is the same value, so it is read once and held once."""
+
+    def __init__(self, read: Callable[[Any], tuple[Any, ...]]) -> None:
+        self._read = read
+        self._known: dict[bytes, tuple[Any, ...]] = {}
+
+    def of(self, raw: msgspec.Raw) -> tuple[Any, ...]:
+        """The value; missing and null read as empty."""
+        text = bytes(raw)
+        if not text:
+            return ()
+        known = self._known.get(text)
+        if known is None:
+            known = self._read(msgspec.json.decode(text))
+            if len(text) <= _REMEMBERED_BYTES:
+                if len(self._known) >= REMEMBERED_ENTRIES:
+                    self._known.clear()
+                self._known[text] = known
+        return known
+
+
+_EVENT: Final = msgspec.json.Decoder(WatchEvent)
+_BOOKMARK: Final = msgspec.json.Decoder(Bookmark)
+
+
+class Store(Generic[V]):
+    """Objects by `namespace/name` or name, and subscribers that are notified of each change."""
+
+    def __init__(self, items: Mapping[str, V] | None = None) -> None:
+        """`items`: where the first subscriber keeps the objects, by the same keys; then they are not kept here."""
+        own: dict[str, V] = {}
+        self._own = own if items is None else None
+        self._tombstones: dict[str, str] = {}
+        self._subscribers: list[Callable[[V | None, V | None], None]] = []
+        self.items: Mapping[str, V] = MappingProxyType(own) if items is None else items
+
+    def subscribe(self, on_change: Callable[[V | None, V | None], None]) -> None:
+        """Calls `on_change(old, new)` for every change from now on, after the items have changed."""
+        self._subscribers.append(on_change)
+
+    def upsert(self, new: V) -> None:
+        """Added or changed; ignored if this version or a later one has been seen."""
+        key = key_of(new.meta)
+        known = self.items.get(key)
+        latest = known.meta.resource_version if known is not None else self._tombstones.get(key)
+        if latest is None or is_newer(new.meta.resource_version, latest):
+            self._set(key, new)
+
+    def delete(self, last: V) -> None:
+        """Deleted; the version is that of the deletion."""
+        key, version = key_of(last.meta), last.meta.resource_version
+        known = self.items.get(key)
+        if known is not None and is_newer(known.meta.resource_version, version):
+            return
+        self._tombstones[key] = version
+        if len(self._tombstones) > _TOMBSTONES_MOST:
+            del self._tombstones[next(iter(self._tombstones))]
+        if known is not None:
+            self._remove(key)
+
+    def collect(self, found: dict[str, V], new: V) -> None:
+        """Adds an item of a list to `found`, as the object that is stored already if it has not changed."""
+        key = key_of(new.meta)
+        known = self.items.get(key)
+        found[key] = known if known is not None and _same_state(known, new) else new
+
+    async def replace(self, found: Mapping[str, V], timeslice: TimeSlice) -> None:
+        """The items become those found, change by change; other tasks run in between."""
+        self._tombstones.clear()
+        for key in [key for key in self.items if key not in found]:
+            self._remove(key)
+            await timeslice.pause()
+        for key, new in found.items():
+            self._set(key, new)
+            await timeslice.pause()
+
+    def _set(self, key: str, new: V) -> None:
+        """The object is there now; one of the same name but another uid is another object."""
+        old = self.items.get(key)
+        if old is not None:
+            if old.meta.resource_version == new.meta.resource_version:
+                return
+            if old.meta.uid != new.meta.uid:
+                self._remove(key)
+                old = None
+        if self._own is not None:
+            self._own[key] = new
+        self._notify(old, new)
+
+    def _remove(self, key: str) -> None:
+        old = self.items[key]
+        if self._own is not None:
+            del self._own[key]
+        self._notify(old, None)
+
+    def _notify(self, old: V | None, new: V | None) -> None:
+        for on_change in self._subscribers:
+            on_change(old, new)
+
+
+def _same_state(known: Stored, new: Stored) -> bool:
+    return known.meta.resource_version == new.meta.resource_version and known.meta.uid == new.meta.uid
 
 
 class Event(NamedTuple, Generic[V]):

@@ -1,4 +1,4 @@
-"""Pods and PodGroups on the wire, and the part of them that an inventory holds.
+"""Pods, PodGroups and disruption budgets on the wire, and the part of them that an inventory holds.
 
 Equal strings are one string, and equal labels are one value: a cluster has hundreds of thousands of pods.
 """
@@ -6,15 +6,17 @@ Equal strings are one string, and equal labels are one value: a cluster has hund
 from __future__ import annotations
 
 from sys import intern
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from webhook.api.budgets import DisruptionBudget, decode_budget
 from webhook.api.decode import Reader
 from webhook.api.meta import parse_time
 from webhook.api.pod_groups import PodGroup, decode_pod_group
 from webhook.api.pods import GANG, HOLD, MIRROR, READY, Labels, Pod, PodClaim, to_labels, will_complete
-from webhook.cluster.cache.wire import (
+from webhook.cluster.cache.discovery import FixedCollection
+from webhook.cluster.cache.listwatch import (
     REMEMBERED_ENTRIES,
     ObjectIdentity,
     OwnerReference,
@@ -23,10 +25,19 @@ from webhook.cluster.cache.wire import (
     object_meta,
     owner_of,
 )
+from webhook.cluster.cache.reflector import Reflector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.api.selectors import LabelSelector
+    from webhook.cluster.client.rest import ThrottledCluster
 
 _NOTHING: Final = msgspec.Raw()
 _label_pairs: Final[dict[tuple[str, str], tuple[str, str]]] = {}
 """Pods of one owner often differ in one label, so each label is shared, beside all labels of a pod."""
+_REMEMBERED_MOST: Final = 10_000
+"""Different labels in one namespace of which the budgets are remembered."""
 
 
 def _read_labels(value: Any) -> Labels:
@@ -148,3 +159,86 @@ class PodGroupWire(msgspec.Struct, frozen=True, gc=False):
             meta=object_meta(self.metadata),
             owner=owner_of(controller_of(self.metadata.owner_references)),
         )
+
+
+class _BudgetWire(msgspec.Struct, frozen=True):
+    metadata: dict[str, Any]
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+    def to_value(self) -> DisruptionBudget:
+        """As `api.budgets.decode_budget` returns it."""
+        return decode_budget(Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, []))
+
+
+def _ignore(*_names: str) -> None:
+    """For those who ask the cache, and need no calls from it."""
+
+
+class DisruptionBudgetCache:
+    """Which budgets select a pod, by its labels."""
+
+    def __init__(
+        self,
+        cluster: ThrottledCluster,
+        on_selectors: Callable[[str], None] = _ignore,
+        on_status: Callable[[str, str], None] = _ignore,
+        *,
+        random: Callable[[], float],
+    ) -> None:
+        """`on_selectors` is called with a namespace, of which other pods may need a disruption of a budget than before.
+
+        `on_status` is called with the namespace and the name of a budget that may allow more or less.
+        """
+        collection = FixedCollection("policy", "v1", "poddisruptionbudgets")
+        self.reflector = Reflector[DisruptionBudget](cluster, collection, _BudgetWire, random=random)
+        self.reflector.subscribe(self._changed)
+        self._on_selectors = on_selectors
+        self._on_status = on_status
+        self._selectors: dict[str, dict[str, LabelSelector | None]] = {}
+        """By namespace and name; None selects nothing, an empty selector everything (policy/v1)."""
+        self._selecting: dict[str, dict[Labels, tuple[str, ...]]] = {}
+        """The budgets of pods with these labels, by namespace."""
+
+    def select(self, pod: Pod) -> tuple[DisruptionBudget, ...]:
+        """The budgets that select the pod, by name."""
+        namespace = pod.meta.namespace
+        selectors = self._selectors.get(namespace)
+        if not selectors:
+            return ()
+        known = self._selecting.setdefault(namespace, {})
+        found = known.get(pod.labels)
+        if found is None:
+            if len(known) >= _REMEMBERED_MOST:
+                known.clear()
+            labels = dict(pod.labels)
+            found = known[pod.labels] = tuple(
+                sorted(name for name, each in selectors.items() if each is not None and each.matches(labels))
+            )
+        return tuple([self.reflector.items[f"{namespace}/{name}"] for name in found])
+
+    def find(self, namespace: str, name: str) -> DisruptionBudget | None:
+        """The budget of that name, if there is one."""
+        return self.reflector.items.get(f"{namespace}/{name}")
+
+    def _changed(self, old: DisruptionBudget | None, new: DisruptionBudget | None) -> None:
+        either = new or old
+        assert either is not None
+        meta = either.meta
+        concerns = [each and (each.selector, each.frees_unready) for each in (old, new)]
+        if None in concerns or concerns[0] != concerns[1]:
+            self._select_anew(meta.namespace, meta.name, new)
+        if new is not None and (old is None or old.allowed != new.allowed):
+            self._on_status(meta.namespace, meta.name)
+
+    def _select_anew(self, namespace: str, name: str, budget: DisruptionBudget | None) -> None:
+        """A budget was created, deleted, selects other pods, or begins or ceases to let pods go that are not ready."""
+        named = self._selectors.setdefault(namespace, {})
+        if budget is None:
+            named.pop(name, None)
+            if not named:
+                del self._selectors[namespace]
+        else:
+            named[name] = budget.selector
+        self._selecting.pop(namespace, None)
+        self._on_selectors(namespace)

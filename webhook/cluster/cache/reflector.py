@@ -19,9 +19,7 @@ from http import HTTPStatus
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn
 
-from webhook.cluster.cache.listwatch import ListWatch
-from webhook.cluster.cache.store import Store
-from webhook.cluster.cache.wire import V, is_newer
+from webhook.cluster.cache.listwatch import ListWatch, Store, V, is_newer
 from webhook.cluster.client.errors import (
     ClusterError,
     Gone,
@@ -41,8 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
     from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.cache.listwatch import Event
-    from webhook.cluster.cache.wire import WireStruct
+    from webhook.cluster.cache.listwatch import Event, WireStruct
     from webhook.cluster.client.rest import Cluster
     from webhook.telemetry.metrics import Metrics
 

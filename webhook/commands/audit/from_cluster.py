@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.rules import NEVER
 from webhook.cluster.cache.author_policy import read_author_policy
-from webhook.cluster.cache.discovery import served_version
-from webhook.cluster.cache.server_version import read_facts
+from webhook.cluster.cache.discovery import read_facts, served_version
 from webhook.cluster.client.errors import NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of

@@ -15,10 +15,9 @@ from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.certificate_objects import ENTRIES, MUTATING, VALIDATING
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded
-from webhook.cluster.client.rest import Cluster, path_of
-from webhook.cluster.client.throttled import ThrottledCluster
-from webhook.cluster.eviction_lease import EvictionLease
+from webhook.cluster.client.rest import Cluster, ThrottledCluster, path_of
 from webhook.cluster.in_tree_probe import find_in_tree
+from webhook.cluster.leader import EvictionLease
 from webhook.commands.doctor import probes
 from webhook.commands.doctor.access import RIGHTS, Right
 from webhook.commands.doctor.checks import (

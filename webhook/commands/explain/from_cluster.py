@@ -6,8 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.meta import GROUP, SERVED_VERSIONS
-from webhook.cluster.cache.discovery import served_version
-from webhook.cluster.cache.server_version import read_facts
+from webhook.cluster.cache.discovery import read_facts, served_version
 from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.errors import NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed

@@ -17,8 +17,7 @@ from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, G
 from webhook.api.owners import POD_GROUPS
 from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.api.rules import RULE_ANNOTATIONS, decode_rule
-from webhook.cluster.cache.discovery import served_version
-from webhook.cluster.cache.server_version import read_facts
+from webhook.cluster.cache.discovery import read_facts, served_version
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from webhook.eviction.profiled_pods import ProfiledPods
+from webhook.eviction.followed_pods import ProfiledPods
 from webhook.inventory.gangs import broken_gangs, count_gangs
 from webhook.inventory.preview import PodOutcome
 from webhook.inventory.worker_preview import as_our_worker

@@ -11,7 +11,7 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceTaintRule
 from webhook.commands.preview.patches import change_lines, patch_title
 from webhook.commands.preview.report import DryRunAnswer
-from webhook.eviction.exemptions import StepReason
+from webhook.eviction.pod_plan import StepReason
 from webhook.files.render import line, visible
 from webhook.files.tables import table
 from webhook.inventory.gangs import root_owner

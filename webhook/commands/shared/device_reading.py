@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
-from webhook.cluster.cache.discovery import served_version
-from webhook.cluster.cache.server_version import read_facts
+from webhook.cluster.cache.discovery import read_facts, served_version
 from webhook.cluster.client.errors import NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import decoded, list_pages, listed
 from webhook.cluster.client.rest import path_of

@@ -94,8 +94,7 @@ def refuse_cluster_beside_dump(options: argparse.Namespace, parser: argparse.Arg
 def credentials_of(options: argparse.Namespace) -> Credentials:
     """How to get to the cluster that the flags name, or else kubectl's. Mistakes in them show at the first request."""
     # Late: see commands/shared/main.py.
-    from webhook.cluster.client.credentials import find_credentials  # noqa: PLC0415
-    from webhook.cluster.client.impersonation import Impersonation  # noqa: PLC0415
+    from webhook.cluster.client.credentials import Impersonation, find_credentials  # noqa: PLC0415
 
     groups = tuple(filter(None, options.as_group or ()))
     impersonation = Impersonation(options.as_user or "", options.as_uid or "", groups)

@@ -16,16 +16,24 @@ from webhook.api.meta import format_time
 from webhook.api.rules import condition_of
 from webhook.commands.status.states import PodState, PodStatus, WaitKind, WaitsFor
 from webhook.commands.status.waits import DueState, DueWaits
-from webhook.eviction.announcements import announced_at
 from webhook.eviction.breaker import Breaker
-from webhook.eviction.conditions import EVICTION, ConditionReason
-from webhook.eviction.exemptions import StepReason, stays
-from webhook.eviction.gang_waits import state_text, together_with
+from webhook.eviction.conditions import EVICTION, ConditionReason, announced_at
 from webhook.eviction.modes import InTree, Mode, scope_of
-from webhook.eviction.openings import opening_text, settings_of
 from webhook.eviction.plans import Plans
+from webhook.eviction.pod_plan import StepReason, stays
 from webhook.eviction.profiles import Profiles, classes_of
-from webhook.eviction.step import Evict, Facts, NoAction, Wait, next_step, unit_wait
+from webhook.eviction.step import (
+    Evict,
+    Facts,
+    NoAction,
+    Wait,
+    next_step,
+    opening_text,
+    settings_of,
+    state_text,
+    together_with,
+    unit_wait,
+)
 from webhook.eviction.units import due_of
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.matching import Evictor

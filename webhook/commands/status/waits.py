@@ -9,11 +9,11 @@ from webhook.api.meta import format_time
 from webhook.api.rules import own_rate
 from webhook.commands.status.states import PodState, WaitKind, WaitsFor
 from webhook.eviction.budget_gate import BudgetGate
-from webhook.eviction.gang_waits import together_with
-from webhook.eviction.grouping import owner_of
-from webhook.eviction.limits import BreakerLimit, NamespaceLimit, OverallLimit, OwnerLimit
+from webhook.eviction.ports import BreakerLimit, NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import max_unavailable
 from webhook.eviction.rate_limiter import RateLimiter
+from webhook.eviction.step import together_with
+from webhook.eviction.units import owner_of
 from webhook.inventory.gangs import root_owner
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from webhook.api.budgets import DisruptionBudget
     from webhook.commands.status.objects import StatusObjects
     from webhook.eviction.breaker import Breaker
-    from webhook.eviction.limits import BudgetLimit
     from webhook.eviction.plans import Plans
     from webhook.eviction.pod_plan import PodPlan
+    from webhook.eviction.ports import BudgetLimit
     from webhook.eviction.profiles import Profile
 
 _NOW_SECONDS: Final = 0.0

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tests.unit.cluster.peer import Answer, Peer, Reply, cluster_of, status, until
 from tests.unit.running import running
 from webhook.cluster.cache.discovery import FixedCollection
+from webhook.cluster.cache.listwatch import WireValue
 from webhook.cluster.cache.reflector import Reflector
-from webhook.cluster.cache.wire import WireValue
 from webhook.cluster.settings import ReflectorSettings
 from webhook.telemetry.metrics import Metrics
 

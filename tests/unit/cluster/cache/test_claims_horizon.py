@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from tests.unit.cluster.cache.following import EXPIRED, bookmark, event, page, thing
 from tests.unit.cluster.peer import Answer, Lines, Peer, cluster_of, run, status, until
 from tests.unit.running import running
-from webhook.cluster.cache.claims_horizon import ClaimsHorizon
 from webhook.cluster.cache.discovery import FixedCollection
+from webhook.cluster.cache.inventory import ClaimsHorizon
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

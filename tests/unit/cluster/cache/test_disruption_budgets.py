@@ -11,8 +11,8 @@ from tests.unit.cluster.acting import acting_cluster
 from tests.unit.cluster.cache.following import no_chance, page, synced
 from tests.unit.cluster.peer import Peer, run
 from tests.unit.eviction.objects import owned, pod
-from webhook.cluster.cache import disruption_budgets
-from webhook.cluster.cache.disruption_budgets import DisruptionBudgetCache, _BudgetWire
+from webhook.cluster.cache import pods
+from webhook.cluster.cache.pods import DisruptionBudgetCache, _BudgetWire
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -78,7 +78,7 @@ def test_pods_of_one_owner_may_have_different_budgets() -> None:
 
 
 def test_budgets_are_remembered_of_a_bounded_number_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disruption_budgets, "_REMEMBERED_MOST", 3)
+    monkeypatch.setattr(pods, "_REMEMBERED_MOST", 3)
 
     async def test() -> None:
         async with following(budget("b", {"matchLabels": {"index": "2"}})) as (_, budgets):

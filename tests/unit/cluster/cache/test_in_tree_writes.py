@@ -9,7 +9,7 @@ import pytest
 from tests.unit.cluster.acting import RULES, acting_cluster
 from tests.unit.cluster.cache.following import event, no_chance, page, synced
 from tests.unit.cluster.peer import Peer, run, until
-from webhook.cluster.cache.in_tree_writes import IN_TREE_MANAGER, InTreeWrites
+from webhook.cluster.in_tree_probe import IN_TREE_MANAGER, InTreeWrites
 
 Json = dict[str, Any]
 

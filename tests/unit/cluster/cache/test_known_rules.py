@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from webhook.cluster.cache.patches import KnownRules
+from webhook.cluster.cache.known_patches import KnownRules
 from webhook.cluster.client.errors import NotFound
 
 

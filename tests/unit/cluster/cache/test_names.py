@@ -12,8 +12,7 @@ from msgspec import convert
 from tests.unit.cluster.cache.following import EXPIRED, event
 from tests.unit.cluster.peer import Answer, Drop, Lines, Peer, Reply, Request, Silence, cluster_of, run, status, until
 from tests.unit.running import running
-from webhook.cluster.cache.names import ClusterCache, DeviceClass, class_drivers
-from webhook.cluster.cache.namespaces import Namespace
+from webhook.cluster.cache.names import ClusterCache, DeviceClass, Namespace, class_drivers
 from webhook.cluster.settings import NameSettings, ReflectorSettings
 
 if TYPE_CHECKING:

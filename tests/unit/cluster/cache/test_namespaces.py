@@ -8,7 +8,7 @@ from tests.unit.cluster.acting import acting_cluster
 from tests.unit.cluster.cache.following import event, no_chance, page, synced
 from tests.unit.cluster.peer import Peer, run, until
 from webhook.api.pods import HOLD
-from webhook.cluster.cache.namespaces import NamespaceCache
+from webhook.cluster.cache.names import NamespaceCache
 
 
 def namespace(name: str, version: int = 3, hold: str | None = None, **labels: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.cluster.cache.inventory_bench import Bench, a_claim, a_rule, a_slice, caching
 from tests.unit.cluster.peer import Answer, Peer, cluster_of, run, status, until
 from webhook.api.servers import UNKNOWN, facts_of
-from webhook.cluster.cache import server_version as module
-from webhook.cluster.cache.server_version import read_facts
+from webhook.cluster.cache import discovery as module
+from webhook.cluster.cache.discovery import read_facts
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.cluster.cache.wire import Meta, WireValue, is_newer
+from webhook.cluster.cache.listwatch import Meta, WireValue, is_newer
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.cluster.peer import Answer, Fixed, Peer, run
 from webhook.cluster.client.credentials import Access
 from webhook.cluster.client.errors import ClusterError, NotSent
-from webhook.cluster.client.throttled import STRATEGIC, ThrottledCluster
+from webhook.cluster.client.rest import STRATEGIC, ThrottledCluster
 from webhook.flowcontrol.throttle import Throttle
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ import pytest
 
 from tests.unit.cluster.client.test_credentials import authority, kubeconfig
 from tests.unit.cluster.peer import Answer, Fixed, Peer, run
-from webhook.cluster.client.credentials import Access, KubeConfig, find_credentials
+from webhook.cluster.client.credentials import Access, Impersonation, KubeConfig, find_credentials
 from webhook.cluster.client.errors import NoCredentials
-from webhook.cluster.client.impersonation import Impersonation
 from webhook.cluster.client.rest import Cluster
 
 if TYPE_CHECKING:

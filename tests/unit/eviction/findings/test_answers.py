@@ -22,7 +22,7 @@ from webhook.policy.model import EvictionProfile
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from webhook.cluster.client.throttled import ThrottledCluster
+    from webhook.cluster.client.rest import ThrottledCluster
 
 POD = PodRef("ml", "web-0", "u1")
 DISRUPTION = Disruption("DeletionByDeviceTaintWebhook", "because")

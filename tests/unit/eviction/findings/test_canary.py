@@ -20,7 +20,7 @@ from webhook.eviction.modes import InTree
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from webhook.cluster.client.throttled import ThrottledCluster
+    from webhook.cluster.client.rest import ThrottledCluster
 
 LEFT_OVER = f"{CANARY}-killed"
 

@@ -19,7 +19,7 @@ from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
 from webhook.config.evict import parse_evict
 from webhook.daemons.evict import Worker
-from webhook.daemons.system_clock import SystemClock
+from webhook.daemons.process import SystemClock
 from webhook.eviction.controller import Controller
 from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import Mode

@@ -11,9 +11,8 @@ from tests.unit.eviction.objects import rule, slice_of
 from tests.unit.eviction.stale import find_stale
 from tests.unit.eviction.world import World
 from webhook.api.rules import DeviceSelector
-from webhook.eviction import stale_report
-from webhook.eviction.expiry import Thresholds
-from webhook.eviction.stale_report import StaleReporter
+from webhook.eviction import expiry
+from webhook.eviction.expiry import StaleReporter, Thresholds
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.state import Inventory
 
@@ -71,7 +70,7 @@ def test_rules_are_looked_up_by_each_of_their_names() -> None:
 
 def test_report_yields_to_other_tasks_after_each_rule_and_each_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """L3: the lease and probes wait for a time slice, and not for the whole report."""
-    monkeypatch.setattr(stale_report, "TimeSlice", lambda: TimeSlice(0.0))
+    monkeypatch.setattr(expiry, "TimeSlice", lambda: TimeSlice(0.0))
     world = World()
     for number in range(10):
         world.add(slice_of({"gpu-0": ()}, name=f"slice-{number}", pool=f"node-{number}"))

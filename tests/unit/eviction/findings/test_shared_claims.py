@@ -15,7 +15,7 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.api.pods import PodClaim
 from webhook.api.rules import DeviceSelector
-from webhook.eviction.ceiling import Confirmed, ceiling_of
+from webhook.eviction.ceilings import Confirmed, ceiling_of
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.inventory.impact import Taint, impact_of

@@ -21,8 +21,8 @@ from webhook.cluster.client.errors import NotFound, Unavailable
 from webhook.cluster.leader import RELEASE_SECONDS
 from webhook.config.evict import parse_evict
 from webhook.daemons.evict import Worker
+from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.modes import Mode
-from webhook.eviction.settings import WorkerSettings
 from webhook.flowcontrol.throttle import Throttle
 from webhook.runtime import Stage, Stages, causes
 

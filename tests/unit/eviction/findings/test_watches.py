@@ -10,7 +10,7 @@ from tests.unit.cluster.cache.following import QUICK, bookmark, event, following
 from tests.unit.cluster.peer import Answer, Lines, Peer, cluster_of, run, until
 from tests.unit.running import running
 from webhook.cluster.cache.inventory import InventoryCache
-from webhook.cluster.cache.namespaces import NamespaceCache
+from webhook.cluster.cache.names import NamespaceCache
 from webhook.cluster.settings import InventorySettings
 from webhook.config.evict import parse_evict
 from webhook.daemons.evict import Worker

@@ -2,24 +2,27 @@
 
 A patch that becomes forty rules was judged at admission as one impact, and so was a rule with `/scope: hardware` and
 the rules for that hardware. So they have one ceiling, their pods are added up, and they stop together.
+
+Any other rule is a group of its own. A ceiling is the confirmed impact, else the policy's limits.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from webhook.api.rules import CONFIRM_IMPACT, RuleOrigin
-from webhook.eviction.ceiling_group import CeilingGroup, judged_of, rule_rejudged
-from webhook.eviction.ports import JudgedWhole
-from webhook.eviction.tally import Tally
+from webhook.api.rules import CONFIRM_IMPACT, RuleOrigin, counted_pods, evicted_pods
+from webhook.eviction.ports import Ceiling, JudgedWhole
 from webhook.inventory.expansion import is_written_for_patch
 from webhook.inventory.hardware import is_written_for_hardware
 from webhook.inventory.patch_reach import judged_whole
+from webhook.inventory.rule_delta import only_less
+from webhook.policy.impact_limits import limits_of_anybody, resolve_limit
+from webhook.policy.model import PolicyMode, Share
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceTaintRule
@@ -27,15 +30,187 @@ if TYPE_CHECKING:
     from webhook.eviction.dependencies import Dependencies
     from webhook.eviction.hits import RuleHits
     from webhook.eviction.pod_plan import PodPlan
-    from webhook.eviction.ports import Ceiling
     from webhook.inventory.evictions import RuleRef
+    from webhook.policy.model import Policy
 
 log = logging.getLogger(__name__)
-
 _EMPTY_MOST: Final = 1000
 """Patches without rules of which the count is kept: rules may come back as long as the patch exists."""
 _GONE_MOST: Final = 1000
 """Deleted rules of which the group is remembered."""
+
+
+class Figures(Protocol):
+    """Numbers of pods and namespaces that a taint at most could hit."""
+
+    @property
+    def pods(self) -> int:
+        """Number of pods."""
+
+    @property
+    def namespaces(self) -> int:
+        """Number of namespaces that have these pods."""
+
+
+class Confirmed(NamedTuple):
+    """What the text on a rule or patch allows to evict, or why it does not count."""
+
+    pods: int | None = None
+    """At most, those included that were evicted before; None if the text is missing or does not count."""
+    namespaces: int = 0
+    problem: str = ""
+    """Why the text does not count; empty if it does, or if there is none."""
+
+
+NOT_CONFIRMED: Final = Confirmed()
+
+
+def ceiling_of(
+    rule: DeviceTaintRule,
+    policy: Policy,
+    totals: Callable[[], Figures],
+    confirmed: Confirmed = NOT_CONFIRMED,
+    protected: Callable[[Collection[str]], Collection[str]] | None = None,
+) -> Ceiling | None:
+    """The ceiling of a rule under a policy; None is no limit. `totals` counts all that could be hit, for shares.
+
+    A text that counts sets the ceiling, for as long as the rule has it. Without one the worker does not know who set
+    the rule, so the ceiling is the highest limit that may have applied. A policy in mode warn or off refused
+    nothing at admission, so there the worker stops nothing. A rule that was softened may be over the limit of its
+    author, so in every mode its ceiling is the lowest limit that may have softened it, and pods in `protected`
+    namespaces stay.
+    """
+    if confirmed.pods is not None:
+        return Ceiling(confirmed.pods, confirmed.namespaces)
+    limits = limits_of_anybody(policy.impact, rule.taint, rule.effective_effect)
+    if rule.softened:
+        limits = tuple(entry for entry in limits if entry.softens) or limits
+        pods = _lowest([entry.pods for entry in limits], lambda: totals().pods)
+        namespaces = _lowest([entry.namespaces for entry in limits], lambda: totals().namespaces)
+        return Ceiling(
+            pods,
+            namespaces,
+            confirmed=False,
+            text_problem=confirmed.problem,
+            softened=True,
+            protected=protected,
+        )
+    if policy.mode is not PolicyMode.ENFORCE:
+        return None
+    pods = _widest([entry.pods for entry in limits], lambda: totals().pods)
+    namespaces = _widest([entry.namespaces for entry in limits], lambda: totals().namespaces)
+    if pods is None and namespaces is None:
+        return None
+    return Ceiling(pods, namespaces, confirmed=False, text_problem=confirmed.problem)
+
+
+def _lowest(limits: Iterable[int | Share | None], total: Callable[[], int]) -> int | None:
+    """The smallest of the limits as a number; None if none of them is a limit."""
+    return min((number for number in _numbers(limits, total) if number is not None), default=None)
+
+
+def _widest(limits: Iterable[int | Share | None], total: Callable[[], int]) -> int | None:
+    """The largest of the limits as a number; None if one of them is no limit."""
+    numbers = _numbers(limits, total)
+    known = [number for number in numbers if number is not None]
+    return max(known) if len(known) == len(numbers) else None
+
+
+def _numbers(limits: Iterable[int | Share | None], total: Callable[[], int]) -> list[int | None]:
+    return [resolve_limit(limit, total() if isinstance(limit, Share) else 0) for limit in limits]
+
+
+class CeilingGroup:
+    """The counts of these rules, by uid, and why they are stopped.
+
+    Pods evicted before admission last judged the impact do not count against the limits of the policy. No confirmation
+    restarts the count: it says itself how many pods were evicted before. Admission does not judge an update after which
+    less can be hit, so that does not restart it either, nor does a change of the rules that a patch or another rule is
+    expanded into.
+    """
+
+    def __init__(self) -> None:
+        self.tallies: dict[str, Tally] = {}
+        self.stopped = ""
+        """Why no pod is evicted; empty if pods are."""
+        self.held = set[str]()
+        """Rules that are suspended, because the group is stopped."""
+        self._left = 0
+        """Pods counted for rules that are gone, while there is no other rule to take them over."""
+
+    @property
+    def counting(self) -> int:
+        """Pods evicted for these rules that count against the ceiling, each once."""
+        return self._left + sum([each.counting for each in self.tallies.values()])
+
+    def add(self, rule: str, tally: Tally) -> None:
+        """One more rule. The first one takes over what was counted for rules that are gone."""
+        self.tallies[rule] = tally
+        tally.counting += self._left
+        self._left = 0
+
+    def remove(self, rule: str) -> str:
+        """A rule that is gone, or counts elsewhere. Returns the rule that has taken over its count, or an empty text.
+
+        Otherwise a patch would start from zero whenever its rules are replaced.
+        """
+        self.held.discard(rule)
+        return self.take_over(self.tallies.pop(rule).counting)
+
+    def take_over(self, counting: int) -> str:
+        """Counts pods that were evicted for a deleted rule. Returns the rule that counts them, or an empty text."""
+        # The newest rule: those that replace others come first, and the others may all be about to go.
+        heir = next(reversed(self.tallies), "") if counting else ""
+        if heir:
+            self.tallies[heir].counting += counting
+        else:
+            self._left += counting
+        return heir
+
+    def restart(self) -> None:
+        """Admission has judged the impact again, by the limits of the policy."""
+        for tally in self.tallies.values():
+            tally.counting = 0
+        self._left = 0
+
+
+def rule_rejudged(old: DeviceTaintRule | None, new: DeviceTaintRule) -> bool:
+    """Whether admission has judged an update of a rule, its confirmation aside; `old`: None if it was not known."""
+    return old is not None and judged_of(old) != judged_of(new) and not only_less(new, old)
+
+
+def judged_of(rule: DeviceTaintRule) -> tuple[object, ...]:
+    """The fields whose change admission judges, except the confirmation. A later timeAdded passes, so not that one."""
+    return rule.selector, rule.taint.key, rule.taint.value, rule.effective_effect
+
+
+class Tally:
+    """Counts evicted pods of one rule since it was created.
+
+    Fewer of them count against the ceiling if admission has judged the rule again, or if another rule with the same
+    ceiling counts some of them; more, if the rule has taken over those of a rule that is gone. See `CeilingGroup`.
+    """
+
+    __slots__ = ("before", "counting", "evicted")
+
+    def __init__(self, rule: DeviceTaintRule) -> None:
+        self.before = evicted_pods(rule.conditions)
+        """The count in the rule's condition when this process first saw the rule."""
+        self.evicted = 0
+        """Pods evicted since then."""
+        # A change that no leader saw may have been a narrower selector, so it does not reset the count.
+        self.counting = counted_pods(rule.conditions)
+        """Pods that count against the ceiling."""
+
+    @property
+    def total(self) -> int:
+        """All pods evicted for the rule."""
+        return self.before + self.evicted
+
+    def count(self, *, elsewhere: bool = False) -> None:
+        """One more pod was evicted for the rule. `elsewhere`: another rule with the same ceiling counts it."""
+        self.evicted += 1
+        self.counting += not elsewhere
 
 
 class CeilingGroups:
