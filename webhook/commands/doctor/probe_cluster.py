@@ -33,17 +33,18 @@ from webhook.commands.doctor.checks import (
     clock_check,
     deployment_check,
     evictor_check,
+    fallback_check,
     forgery_check,
     policy_check,
     probe_check,
     registration_check,
+    softening_check,
+    softens,
     versions_check,
     webhook_clock_check,
     worker_check,
 )
 from webhook.commands.doctor.entries import handshake_with, webhook_entry_of
-from webhook.commands.doctor.fallback import fallback_check
-from webhook.commands.doctor.softening import softening_check, softens
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.modes import InTree, WorkerSays
 from webhook.flowcontrol.throttle import Throttle
