@@ -44,7 +44,7 @@ from webhook.commands.doctor.checks import (
     webhook_clock_check,
     worker_check,
 )
-from webhook.commands.doctor.entries import handshake_with, webhook_entry_of
+from webhook.commands.doctor.probes import handshake_with, webhook_entry_of
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.modes import InTree, WorkerSays
 from webhook.flowcontrol.throttle import Throttle

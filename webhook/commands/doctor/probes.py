@@ -1,7 +1,12 @@
-"""Objects that the webhook comments on whatever the policy says; they are refused, or created as dry runs. No I/O."""
+"""What `doctor` sends: objects that the webhook comments on whatever the policy says, and TLS handshakes.
+
+The objects are refused, or created as dry runs.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import copy
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -10,7 +15,9 @@ from webhook.admission.claim_view import REQUESTED_BY
 from webhook.admission.config_maps import POLICY_KEY
 from webhook.api.meta import GROUP
 from webhook.api.names import PROGRAM
+from webhook.cluster.client.raw import NoHandshake, Untrusted, certificate_end
 from webhook.cluster.client.rest import path_of
+from webhook.commands.doctor.checks import Handshake, WebhookEntry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,3 +116,35 @@ def address_of(config: Mapping[str, Any]) -> tuple[str, int, str]:
         return host, service.get("port", _HTTPS), host
     url = urlsplit(config.get("url", ""))
     return url.hostname or "", url.port or _HTTPS, url.hostname or ""
+
+
+_SECONDS: Final = 5.0
+
+
+def webhook_entry_of(kind: str, webhook: dict[str, Any]) -> WebhookEntry:
+    """An entry of a webhook configuration of this kind."""
+    config = webhook.get("clientConfig") or {}
+    rules = tuple(
+        (group, resource, frozenset(rule.get("apiVersions") or ()))
+        for rule in webhook.get("rules") or ()
+        for group in rule.get("apiGroups") or ()
+        for resource in rule.get("resources") or ()
+    )
+    try:
+        bundle = base64.b64decode(config.get("caBundle") or "")
+    except binascii.Error:
+        bundle = b""
+    fails_open = webhook.get("failurePolicy") == "Ignore"
+    return WebhookEntry(webhook["name"], kind, fails_open, bundle, address_of(config), rules)
+
+
+async def handshake_with(entry: WebhookEntry) -> Handshake:
+    """A handshake with the server behind the entry, trusting its caBundle only."""
+    host, port, name = entry.address
+    try:
+        ends = await certificate_end(host, port, name, entry.bundle, _SECONDS)
+    except Untrusted as error:
+        return Handshake(entry.name, untrusted=str(error))
+    except NoHandshake as error:
+        return Handshake(entry.name, unreachable=str(error))
+    return Handshake(entry.name, ends=ends)
