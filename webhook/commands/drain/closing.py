@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.api.rules import DESCRIPTION, EVICT
 from webhook.cluster.client.rest import Cluster
-from webhook.commands.drain.progress import DrainEnd, DrainSight
+from webhook.commands.drain.watching import DrainEnd, DrainSight
 from webhook.commands.shared.confirmations import texts_by_rule
 from webhook.commands.shared.device_reading import CLAIMS, PODS, SLICES, read_inventory
 from webhook.commands.shared.device_selection import belonging, nodes_of, refuse_missing
