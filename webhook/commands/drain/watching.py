@@ -10,7 +10,7 @@ from webhook.api.counts import counted
 from webhook.commands.shared.main import ClusterUnreachable
 from webhook.commands.shared.output import write_more
 from webhook.commands.shared.server_errors import ServerRefusal
-from webhook.commands.status.states import PodState
+from webhook.commands.status.waits import PodState
 from webhook.eviction.conditions import ConditionReason
 from webhook.files.render import visible
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from webhook.commands.status.report import StatusReport, TaintLine
-    from webhook.commands.status.states import PodStatus
+    from webhook.commands.status.waits import PodStatus
 
 _WAITING: Final = frozenset(
     {

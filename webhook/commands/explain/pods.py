@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from webhook.api.pods import Pod
     from webhook.commands.explain.facts import ExplainFacts
-    from webhook.commands.status.states import PodStatus
+    from webhook.commands.status.waits import PodStatus
 
 
 def pod_explanation(facts: ExplainFacts, pod: Pod) -> dict[str, Any]:

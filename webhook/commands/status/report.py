@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICTED_PODS, evicted_pods
-from webhook.commands.status.states import PodState
 from webhook.commands.status.views import current, views_of
+from webhook.commands.status.waits import PodState
 from webhook.eviction.conditions import RELEASED
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.scope import is_ours
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.api.taints import DeviceTaint
     from webhook.commands.status.objects import StatusObjects
-    from webhook.commands.status.states import PodStatus
     from webhook.commands.status.views import EvictionView, StatusSettings
+    from webhook.commands.status.waits import PodStatus
     from webhook.files.report import Row
     from webhook.inventory.matching import Evictor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.meta import format_time
-from webhook.commands.status.states import PodState
+from webhook.commands.status.waits import PodState
 from webhook.eviction.conditions import IN_TREE
 from webhook.files.render import line, visible
 from webhook.files.tables import table
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import Condition
     from webhook.commands.status.report import StatusReport, TaintLine
-    from webhook.commands.status.states import PodStatus
+    from webhook.commands.status.waits import PodStatus
 
 _WORDS: Final = {PodState.NOT_DUE: "not due", PodState.PUT_OFF: "put off"}
 _EVICTORS: Final = {Evictor.OURS: "worker", Evictor.IN_TREE: "in-tree"}

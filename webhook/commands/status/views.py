@@ -14,8 +14,7 @@ from msgspec import structs
 from webhook.admission.impact_text import on_extended_resources
 from webhook.api.meta import format_time
 from webhook.api.rules import condition_of
-from webhook.commands.status.states import PodState, PodStatus, WaitKind, WaitsFor
-from webhook.commands.status.waits import DueState, DueWaits
+from webhook.commands.status.waits import DueState, DueWaits, PodState, PodStatus, WaitKind, WaitsFor
 from webhook.eviction.announcements import announced_at
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.conditions import EVICTION, ConditionReason
