@@ -15,7 +15,8 @@ from tests.unit.commands.preview_runner import HEADER
 from tests.unit.commands.standing_clock import Then
 from tests.unit.commands.status_runner import BUDGET, CLAIMS, IDLE, NAMESPACE, PODS, RULE, SLICES
 from webhook.commands.status import command as status
-from webhook.commands.status import inputs, watching
+from webhook.commands.status import inputs
+from webhook.commands.status import run as watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
