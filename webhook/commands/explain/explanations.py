@@ -9,9 +9,13 @@ import difflib
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.meta import format_time
-from webhook.commands.explain.claims import claim_values
-from webhook.commands.explain.devices import device_explanation, known_devices
-from webhook.commands.explain.pods import pod_explanation, reported_values
+from webhook.commands.explain.objects import (
+    claim_values,
+    device_explanation,
+    known_devices,
+    pod_explanation,
+    reported_values,
+)
 from webhook.commands.explain.rules import rule_explanation
 from webhook.commands.explain.subjects import SubjectKind, device_parts
 from webhook.inventory.published import DeviceId
