@@ -16,8 +16,8 @@ from webhook.commands.explain.objects import (
     pod_explanation,
     reported_values,
 )
-from webhook.commands.explain.rules import rule_explanation
 from webhook.commands.explain.subjects import SubjectKind, device_parts
+from webhook.commands.explain.taints import rule_explanation
 from webhook.inventory.published import DeviceId
 
 if TYPE_CHECKING:

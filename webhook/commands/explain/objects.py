@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from webhook.commands.explain.device_taints import judged_values, taint_values, taints_on
+from webhook.commands.explain.taints import judged_values, taint_values, taints_on
 from webhook.commands.shared.entries import meta
 from webhook.commands.shared.walks import values_of
 from webhook.commands.status.report import condition_values, pod_values
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from webhook.api.claims import AllocationResult, Consumer, ResourceClaim
     from webhook.api.pods import Pod
-    from webhook.commands.explain.device_taints import PlacedTaint
     from webhook.commands.explain.facts import ExplainFacts
+    from webhook.commands.explain.taints import PlacedTaint
     from webhook.commands.status.waits import PodStatus
 
 
