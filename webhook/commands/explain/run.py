@@ -6,9 +6,8 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Final
 
-from webhook.commands.explain.explanations import NotExplained, explanation_of
 from webhook.commands.explain.facts import facts_of
-from webhook.commands.explain.subjects import subject_in
+from webhook.commands.explain.subjects import NotExplained, explanation_of, subject_in
 from webhook.commands.explain.text import as_text
 from webhook.commands.shared.codes import CODE, WarningCode, codes
 from webhook.commands.shared.flags import refuse_cluster_beside_dump, refuse_stdin_twice

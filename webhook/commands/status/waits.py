@@ -1,4 +1,4 @@
-"""The states that a pod of `status` can be in, and what it waits for, as values, and what pods wait for that are due."""
+"""The states that a pod of `status` can be in, and what it waits for: as values, and for pods that are due."""
 
 from __future__ import annotations
 
