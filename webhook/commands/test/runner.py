@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from webhook.admission.impact_text import Measured
     from webhook.api.field import JSON, Finding, Path
     from webhook.api.taints import DeviceToleration
-    from webhook.commands.shared.verdicts import Verdict
+    from webhook.commands.shared.manifest_review import Verdict
     from webhook.commands.test.impact_suite import SuiteCluster
     from webhook.policy.model import Policy
     from webhook.policy.ports import Requester

@@ -12,8 +12,8 @@ from webhook.admission.chain import explain
 from webhook.admission.context import UNLIMITED
 from webhook.api.decode import Reader
 from webhook.api.rules import decode_rule
+from webhook.commands.shared.manifest_review import verdict_on
 from webhook.commands.shared.policy_files import read_policy
-from webhook.commands.shared.verdicts import verdict_on
 from webhook.inventory.patch_reach import KnownPatches
 from webhook.inventory.state import Sight
 from webhook.policy.store import PolicyStore
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from webhook.admission.review import AdmissionRequest
     from webhook.api.field import JSON
     from webhook.api.rules import DeviceTaintRule
-    from webhook.commands.shared.verdicts import Verdict
+    from webhook.commands.shared.manifest_review import Verdict
     from webhook.inventory.state import Inventory
     from webhook.policy.decide import Judge
     from webhook.policy.ports import ClusterNames
