@@ -1,14 +1,16 @@
-"""Writes rules that taint devices: all of them, or none if the server refuses one beforehand."""
+"""Writes rules that taint devices, all of them or none if the server refuses one beforehand, and prints what came of it."""
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.rules import CONFIRM_IMPACT, EVICT
-from webhook.commands.shared.confirmations import needed_text
+from webhook.commands.shared.confirmations import confirming_text, needed_text
 from webhook.commands.shared.server_errors import ServerRefusal, refusal_text
 from webhook.files.render import visible
+from webhook.files.structured import STRUCTURED
 
 if TYPE_CHECKING:
     import argparse
@@ -165,3 +167,28 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
         default=DryRun.NONE.value,
         help="client: only print what would be sent; server: have the server judge it without keeping it",
     )
+
+
+def objects_text(objects: Sequence[dict[str, Any]], output: str) -> str:
+    """One object as it is, several as a List."""
+    if len(objects) == 1:
+        return STRUCTURED[output](objects[0])
+    return STRUCTURED[output]({"apiVersion": "v1", "kind": "List", "items": list(objects)}) if objects else ""
+
+
+def write_warnings(warnings: Sequence[str]) -> None:
+    """Warnings of the server on standard error, as kubectl prints them."""
+    sys.stderr.write("".join(f"Warning: {visible(text)}\n" for text in warnings))
+
+
+def report_refusals(results: Sequence[TaintResult], order: TaintOrder, program: str, words: Sequence[str]) -> bool:
+    """Warnings and refusals on standard error, and the command that confirms. Returns whether any was refused."""
+    write_warnings(list(dict.fromkeys(text for each in results for text in each.warnings)))
+    refused = [each for each in results if each.refusal]
+    sys.stderr.write("".join(f"{each.refusal}\n" for each in refused))
+    needed = [each.needed for each in refused if each.needed is not None]
+    if needed and len(needed) == len(refused):
+        sys.stderr.write(confirming_text(program, words, needed, order.texts, len(order.wanted)))
+    if refused and len(order.wanted) > 1 and len(results) == len(refused):
+        sys.stderr.write("No rule was written.\n")
+    return bool(refused)

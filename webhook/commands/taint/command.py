@@ -16,7 +16,6 @@ from webhook.commands.shared.main import ClusterUnreachable
 from webhook.commands.shared.output import write
 from webhook.commands.shared.rule_objects import NAME, WantedRule
 from webhook.commands.shared.server_errors import REFUSED, asking_server, main_as_kubectl
-from webhook.commands.shared.taint_output import objects_text, report_refusals
 from webhook.commands.shared.taint_specs import TaintSpec, as_taint_specs
 from webhook.commands.shared.tainting import (
     DryRun,
@@ -25,6 +24,8 @@ from webhook.commands.shared.tainting import (
     TaintResult,
     add_dry_run,
     drafted,
+    objects_text,
+    report_refusals,
     write_taints,
 )
 from webhook.config.command_line import IntermixedLine, program
