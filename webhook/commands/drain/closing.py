@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-    from webhook.commands.shared.addresses import DeviceAddress
     from webhook.commands.shared.device_reading import ReadInventory
     from webhook.commands.shared.device_selection import DeviceSelection
-    from webhook.commands.shared.taint_specs import TaintSpec
+    from webhook.commands.shared.words import DeviceAddress, TaintSpec
     from webhook.config.command_line import CommandLine
 
 _DAEMON_SET: Final = "DaemonSet"

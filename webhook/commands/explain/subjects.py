@@ -15,7 +15,7 @@ from webhook.commands.explain.objects import (
     reported_values,
 )
 from webhook.commands.explain.taints import rule_explanation
-from webhook.commands.shared.kubectl_names import type_in
+from webhook.commands.shared.words import type_in
 from webhook.inventory.published import DeviceId
 
 if TYPE_CHECKING:

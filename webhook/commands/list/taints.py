@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from webhook.admission.impact_text import first_names
 from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT, condition_of
 from webhook.api.taints import NO_EXECUTE
-from webhook.commands.shared.addresses import DeviceAddress
+from webhook.commands.shared.words import DeviceAddress
 from webhook.eviction.conditions import EVICTION, IN_TREE
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import is_published

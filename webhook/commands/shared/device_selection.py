@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.commands.shared.kubectl_names import NODES, name_in, type_in
 from webhook.commands.shared.server_errors import ServerRefusal
-from webhook.commands.shared.taint_specs import is_taint, split_words
+from webhook.commands.shared.words import NODES, is_taint, name_in, split_words, type_in
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Collection, Iterator
 
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.shared.addresses import DeviceAddress
     from webhook.commands.shared.device_reading import ReadInventory
+    from webhook.commands.shared.words import DeviceAddress
     from webhook.config.command_line import CommandLine
 
 

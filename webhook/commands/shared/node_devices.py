@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.decode import Reader
 from webhook.api.selectors import LabelRequirement
-from webhook.commands.shared.addresses import DeviceAddress
+from webhook.commands.shared.words import DeviceAddress
 from webhook.inventory.state import key_of
 from webhook.inventory.usage import uses
 

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from webhook.api.rules import DeviceTaintRule
-    from webhook.commands.shared.addresses import DeviceAddress
-    from webhook.commands.shared.taint_specs import TaintSpec
+    from webhook.commands.shared.words import DeviceAddress, TaintSpec
 
 RESOURCE: Final = "devicetaintrules"
 KIND: Final = "DeviceTaintRule"

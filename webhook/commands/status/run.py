@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.names import PROGRAM
 from webhook.commands.shared.flags import refuse_cluster_beside_dump, refuse_stdin_twice, use_color
-from webhook.commands.shared.kubectl_names import NODES, RULES, name_in, type_in
 from webhook.commands.shared.main import USAGE, ClusterUnreachable
 from webhook.commands.shared.output import write, write_more
+from webhook.commands.shared.words import NODES, RULES, name_in, type_in
 from webhook.commands.status.command import INTERVAL_SECONDS
 from webhook.commands.status.inputs import look
 from webhook.commands.status.report import as_values

@@ -16,7 +16,6 @@ from webhook.commands.shared.main import ClusterUnreachable
 from webhook.commands.shared.output import write
 from webhook.commands.shared.rule_objects import NAME, WantedRule
 from webhook.commands.shared.server_errors import REFUSED, asking_server, main_as_kubectl
-from webhook.commands.shared.taint_specs import TaintSpec, as_taint_specs
 from webhook.commands.shared.tainting import (
     DryRun,
     OnExisting,
@@ -28,6 +27,7 @@ from webhook.commands.shared.tainting import (
     report_refusals,
     write_taints,
 )
+from webhook.commands.shared.words import TaintSpec, as_taint_specs
 from webhook.config.command_line import IntermixedLine, program
 from webhook.config.texts import as_lifetime
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from webhook.commands.shared.addresses import DeviceAddress
+    from webhook.commands.shared.words import DeviceAddress
     from webhook.config.command_line import CommandLine
 
 _REMOVES: Final = "-"

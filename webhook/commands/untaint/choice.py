@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.commands.shared.addresses import DeviceAddress
 from webhook.commands.shared.device_selection import belonging, refuse_missing
 from webhook.commands.shared.server_errors import ServerRefusal
+from webhook.commands.shared.words import DeviceAddress
 from webhook.files.render import visible
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.matching import selects
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from webhook.commands.shared.device_reading import ReadInventory
     from webhook.commands.shared.device_selection import DeviceSelection
     from webhook.commands.shared.rule_objects import StoredTaintRule
-    from webhook.commands.shared.taint_specs import TaintPattern
+    from webhook.commands.shared.words import TaintPattern
     from webhook.inventory.state import Inventory
 
 
