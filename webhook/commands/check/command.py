@@ -7,14 +7,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import AdmissionContext
-from webhook.commands.check.flags import add_policy, add_terms
 from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import meta, text, unreadable_row
 from webhook.commands.shared.flags import (
     NOT_SAID,
     add_allow_empty,
     add_color,
+    add_policy,
     add_skip_others,
+    add_terms,
     add_warnings_as_errors,
     credentials_of,
     given_cluster_flags,
