@@ -1,4 +1,4 @@
-"""Writes rules that taint devices, all of them or none if the server refuses one beforehand, and prints what came of it."""
+"""Writes rules that taint devices, all or none if the server refuses one beforehand, and prints what came of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What command lines name: objects as `TYPE/NAME`, devices as `DRIVER/POOL/DEVICE`, and taints as kubectl writes them."""
+"""What command lines name: objects as `TYPE/NAME`, devices as `DRIVER/POOL/DEVICE`, and taints as kubectl has them."""
 
 from __future__ import annotations
 
