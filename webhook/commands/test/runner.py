@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import structs
 
+from webhook.admission.chain import explain
 from webhook.admission.claim_view import DEFAULTED, REQUESTED_BY, UNNAMEABLE, annotation_of
+from webhook.admission.context import UNLIMITED
 from webhook.admission.guard import GUARD
 from webhook.admission.impact_text import IMPACT, measured_in
 from webhook.admission.review import AdmissionRequest
@@ -18,35 +20,99 @@ from webhook.admission.softening import SOFTENED
 from webhook.api.decode import Reader
 from webhook.api.field import Severity
 from webhook.api.meta import GroupVersionKind
-from webhook.api.rules import DeviceTaintRule
+from webhook.api.rules import DeviceTaintRule, decode_rule
 from webhook.commands.shared.entries import meta, text
+from webhook.commands.shared.manifest_review import verdict_on
+from webhook.commands.shared.policy_files import read_policy
 from webhook.commands.shared.walks import values_of
 from webhook.commands.test.case_result import CaseResult, Mismatch, listed, mismatches_of
-from webhook.commands.test.trial import Trial
 from webhook.files.dump import CLAIMS, Dump
 from webhook.files.read import read
 from webhook.files.spots import NOWHERE
+from webhook.inventory.patch_reach import KnownPatches
+from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import CLAIM_CONTROLLER, NAMESPACE_NAME_LABEL, Action
 from webhook.policy.ports import KnownNames, authenticated
+from webhook.policy.store import PolicyStore
 from webhook.policy.suites import Word, toleration_in
+from webhook.server.assumed_rules import AssumedRules, RecentTaints
+from webhook.server.review_state import ReviewState
 from webhook.validation.kinds import BY_KIND
 from webhook.validation.rules import SELECTOR
 from webhook.validation.slices import SPEC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from datetime import datetime
 
     from webhook.admission.decision import Decision
+    from webhook.admission.explanation import Explanation
     from webhook.admission.impact_text import Measured
     from webhook.api.field import JSON, Finding, Path
     from webhook.api.taints import DeviceToleration
     from webhook.commands.shared.manifest_review import Verdict
     from webhook.commands.test.impact_suite import SuiteCluster
+    from webhook.inventory.state import Inventory
     from webhook.policy.model import Policy
-    from webhook.policy.ports import Requester
+    from webhook.policy.ports import ClusterNames, Requester
     from webhook.policy.suites import Case, PriorRule, Suite
+
+
+class Trial:
+    """A replica for one case. Rules that it admits stay in the inventory until `undo`."""
+
+    def __init__(self, judge: Judge, names: ClusterNames, inventory: Inventory | None) -> None:
+        self._now = datetime.min.replace(tzinfo=UTC)
+        self._names = names
+        self._inventory = inventory
+        self._state = ReviewState(
+            policies=PolicyStore(judge),
+            authors_unproved=str,
+            sight=None if inventory is None else lambda: Sight(inventory),
+            patches=KnownPatches,
+            read_policy=read_policy,
+            assumed_rules=AssumedRules(self._seconds),
+            recent_taints=RecentTaints(self._seconds),
+        )
+        self._before: dict[str, DeviceTaintRule | None] = {}
+
+    def _seconds(self) -> float:
+        return self._now.timestamp()
+
+    def verdict_on(self, request: AdmissionRequest, now: datetime) -> Verdict:
+        """The verdict at that time, which must not be earlier than that of the previous one."""
+        self._now = now
+        return verdict_on(request, self._state.context(now, UNLIMITED, self._names))
+
+    def explanation_of(self, verdict: Verdict) -> Explanation:
+        """Why the policy decided as it did in the last verdict."""
+        return explain(verdict.request, self._state.context(self._now, UNLIMITED, self._names))
+
+    def admit(self, verdict: Verdict) -> None:
+        """Stores a rule that was allowed, and remembers its victims as the server does."""
+        assumed = self._state.assumed_rules
+        if verdict.decision.assumed is not None:
+            assumed.add(verdict.decision.assumed, verdict.request.username)
+        self.store(verdict.request.object)
+        assumed.stored(decode_rule(Reader.of(verdict.request.object, [])))
+
+    def store(self, value: JSON) -> None:
+        """Stores a rule as a server does; fields of a wrong type count as missing."""
+        rule = decode_rule(Reader.of(value, []))
+        if self._inventory is not None:
+            self._before.setdefault(rule.meta.name, self._inventory.rules.get(rule.meta.name))
+            self._inventory.apply(None, rule)
+
+    def undo(self) -> None:
+        """Leaves the inventory as it was."""
+        if self._inventory is None:
+            return
+        for name, rule in self._before.items():
+            stored = self._inventory.rules.get(name)
+            if rule is not None or stored is not None:
+                self._inventory.apply(stored, rule)
+        self._before.clear()
+
 
 _FIGURES_AT: Final = frozenset({str(SELECTOR), str(SPEC.child("devices"))})
 
