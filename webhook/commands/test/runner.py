@@ -25,7 +25,7 @@ from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.manifest_review import verdict_on
 from webhook.commands.shared.policy_files import read_policy
 from webhook.commands.shared.walks import values_of
-from webhook.commands.test.case_result import CaseResult, Mismatch, listed, mismatches_of
+from webhook.commands.test.results import CaseResult, Mismatch, listed, mismatches_of
 from webhook.files.dump import CLAIMS, Dump
 from webhook.files.read import read
 from webhook.files.spots import NOWHERE
