@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.untaint.choice import UntaintChoice
-    from webhook.commands.untaint.removal import RemovedRule
+    from webhook.commands.untaint.choice import RemovedRule, UntaintChoice
     from webhook.config.command_line import CommandLine
 
 
@@ -86,8 +85,7 @@ async def _untaint(
     from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
     from webhook.commands.shared.device_reading import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
     from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
-    from webhook.commands.untaint.choice import choose, choose_on_nodes  # noqa: PLC0415
-    from webhook.commands.untaint.removal import RemovedRule, remove  # noqa: PLC0415
+    from webhook.commands.untaint.choice import RemovedRule, choose, choose_on_nodes, remove  # noqa: PLC0415  # noqa: PLC0415
 
     store = await RuleStore.of(cluster)
     stored = await store.all()
