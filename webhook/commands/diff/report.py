@@ -4,17 +4,159 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec import structs
+
+from webhook.admission.audit import audited
+from webhook.admission.chain import mutate, validate
+from webhook.admission.jsonpatch import apply_patch
+from webhook.admission.policy_check import AUTHOR_RULE
+from webhook.admission.review import AdmissionRequest
+from webhook.api.claims import FROM_TEMPLATE
 from webhook.api.counts import counted
-from webhook.commands.diff.changes import ChangeKind
+from webhook.api.field import Severity
+from webhook.api.meta import GroupVersionKind
+from webhook.commands.shared.entries import meta
+from webhook.commands.shared.entries import text as text_of
+from webhook.files.dump import CLAIMS
 from webhook.files.render import line, visible
+from webhook.validation.kinds import BY_KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from webhook.commands.diff.changes import PolicyChange
+    from webhook.admission.context import AdmissionContext
+    from webhook.api.field import JSON, Finding
     from webhook.files.report import Row
+
+_SERVERS: Final = frozenset({"resourceVersion", "uid", "generation", "creationTimestamp", "managedFields", "selfLink"})
+"""What a server writes into the metadata; an object that is created has none of it."""
+_NO_NAME: Final = '""'
+"""What a message calls a user without a name."""
+_RANK: Final = {Severity.DENY: 2, Severity.WARN: 1, Severity.AUDIT: 0}
+
+
+class ChangeKind(StrEnum):
+    """How the new policy differs; the values are those of the JSON, in the order of the text."""
+
+    REFUSED = "refused"
+    ALLOWED = "allowed"
+    WARNED = "warned"
+    SILENT = "silent"
+    """It no longer warns."""
+    DEFAULTS = "defaults"
+    """It would change the object otherwise, such as by other default tolerations."""
+
+
+class PolicyChange(NamedTuple):
+    """One difference. `rule` is that of the policy that speaks; empty for defaults."""
+
+    kind: ChangeKind
+    path: str
+    rule: str
+    message: str
+
+
+class _Judged(NamedTuple):
+    """The worst finding at each path, and what /mutate would do."""
+
+    findings: dict[str, Finding]
+    patch: tuple[dict[str, JSON], ...]
+
+
+def changes_of(
+    value: dict[str, Any], old: AdmissionContext, new: AdmissionContext, username: str, groups: tuple[str, ...]
+) -> list[PolicyChange]:
+    """The differences between two policies on an object, in the order of their paths. Raises OutOfTime."""
+    before, after = (_judged(value, context, username, groups) for context in (old, new))
+    found = list(_changed(before.findings, after.findings))
+    if not username:
+        found = [each._replace(message=each.message.replace(_NO_NAME, "an unknown user", 1)) for each in found]
+    if before.patch != after.patch:
+        found += _defaults(before.patch, after.patch)
+    return sorted(found, key=lambda each: (list(ChangeKind).index(each.kind), each.path))
+
+
+def _judged(value: dict[str, Any], context: AdmissionContext, username: str, groups: tuple[str, ...]) -> _Judged:
+    kind = GroupVersionKind.parse(text_of(value, "apiVersion"), text_of(value, "kind"))
+    request = AdmissionRequest(
+        uid="diff",
+        operation="CREATE",
+        resource=BY_KIND[kind],
+        kind=kind,
+        name=text_of(meta(value), "name"),
+        namespace=text_of(meta(value), "namespace"),
+        username=username,
+        groups=groups,
+        dry_run=True,
+        object=as_created(value),
+    )
+    if kind.kind not in CLAIMS:
+        patch = mutate(request, context).patch
+        patched = structs.replace(request, object=apply_patch(request.object, patch)) if patch else request
+        findings: Iterable[Finding] = validate(patched, context).findings
+    else:
+        generated = FROM_TEMPLATE in (meta(value).get("annotations") or {})
+        patch = () if generated else mutate(request, context).patch
+        # That a template does not prove its author is a fact about what is stored.
+        findings = [each.finding for each in audited(value, context) if each.finding.rule != AUTHOR_RULE]
+    return _Judged(_worst(findings), patch)
+
+
+def as_created(value: dict[str, Any]) -> dict[str, Any]:
+    """The object as its author would send it now: without what servers write, and a rule without timeAdded."""
+    about = {name: entry for name, entry in meta(value).items() if name not in _SERVERS}
+    made = {name: entry for name, entry in value.items() if name != "status"} | {"metadata": about}
+    spec = made.get("spec")
+    if text_of(value, "kind") == "DeviceTaintRule" and isinstance(spec, dict) and isinstance(spec.get("taint"), dict):
+        taint = {name: entry for name, entry in spec["taint"].items() if name != "timeAdded"}
+        made["spec"] = {**spec, "taint": taint}
+    return made
+
+
+def _worst(findings: Iterable[Finding]) -> dict[str, Finding]:
+    worst: dict[str, Finding] = {}
+    for finding in findings:
+        path = finding.error.field
+        if path not in worst or _RANK[finding.severity] > _RANK[worst[path].severity]:
+            worst[path] = finding
+    return worst
+
+
+def _changed(before: Mapping[str, Finding], after: Mapping[str, Finding]) -> Iterator[PolicyChange]:
+    for path in {**before, **after}:
+        was, now = before.get(path), after.get(path)
+        old, new = (0 if each is None else _RANK[each.severity] for each in (was, now))
+        kind = _kind(old, new)
+        if kind is not None:
+            said = now if kind in (ChangeKind.REFUSED, ChangeKind.WARNED) else was
+            assert said is not None
+            yield PolicyChange(kind, path, said.name, said.body)
+
+
+def _kind(old: int, new: int) -> ChangeKind | None:
+    """The change from one rank to another."""
+    if old == new:
+        return None
+    deny, warn = _RANK[Severity.DENY], _RANK[Severity.WARN]
+    if deny in (old, new):
+        return ChangeKind.REFUSED if new == deny else ChangeKind.ALLOWED
+    return ChangeKind.WARNED if new == warn else ChangeKind.SILENT
+
+
+def _defaults(before: Iterable[dict[str, JSON]], after: Iterable[dict[str, JSON]]) -> Iterator[PolicyChange]:
+    old, new = list(before), list(after)
+    for each in new:
+        if each not in old:
+            yield PolicyChange(
+                ChangeKind.DEFAULTS, each["path"], "", f"would set {each['path']} to {each.get('value')}"
+            )
+    for each in old:
+        if each not in new and all(each["path"] != other["path"] for other in new):
+            yield PolicyChange(ChangeKind.DEFAULTS, each["path"], "", f"would no longer set {each['path']}")
+
 
 VERSION: Final = 1
 _WORDS: Final = {

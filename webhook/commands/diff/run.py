@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import AdmissionContext
 from webhook.api.meta import GroupVersionKind
-from webhook.commands.diff.changes import changes_of
 from webhook.commands.diff.inputs import compared, reference_of
-from webhook.commands.diff.report import ChangedObject, DiffReport, as_text, as_values
+from webhook.commands.diff.report import ChangedObject, DiffReport, as_text, as_values, changes_of
 from webhook.commands.shared.entries import text
 from webhook.commands.shared.flags import known_names, refuse_cluster_beside_dump, refuse_stdin_twice
 from webhook.commands.shared.output import write
