@@ -27,11 +27,10 @@ from webhook.api.rules import DeviceTaintRule, condition_of
 from webhook.api.schema import api_versions_of
 from webhook.api.slices import ResourceSlice
 from webhook.commands.preview.gangs import Gangs
-from webhook.commands.preview.notes import PreviewSource, notes_of
+from webhook.commands.preview.notes import PreviewSource, notes_of, window_notes
 from webhook.commands.preview.patches import PatchWorld, patch_notes
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult, ObjectPreview, PreviewReport, as_values
 from webhook.commands.preview.text import as_text
-from webhook.commands.preview.windows import window_notes
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.shared.flags import (
     NOT_SAID,
