@@ -228,10 +228,9 @@ def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) ->
     report.notes += answer.notes
     dump = Dump()
     dump.add(Manifest(answer.server, number, value, NOWHERE) for number, value in enumerate(answer.objects, 1))
-    if answer.config_map is None:
+    if answer.policy is None:
         return _AuditInput(dump, proved_since=answer.proved_since, servers=answer.servers)
-    value = {"apiVersion": "v1", "kind": "ConfigMap", **answer.config_map}
-    holding = [Manifest(answer.server, 1, value, NOWHERE)]
+    holding = [answer.policy]
     policy, candidate = _policies_in(holding, report, now)
     return _AuditInput(dump, policy, candidate, answer.proved_since, _judged_since(policy, holding), answer.servers)
 

@@ -166,7 +166,7 @@ def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile
     """The policy of the cluster that the flags name. Raises ClusterUnreachable."""
     with reading_cluster():
         # Late: see commands/shared/main.py.
-        from webhook.commands.check.from_cluster import policy_of_cluster  # noqa: PLC0415
+        from webhook.commands.shared.cluster_reading import policy_of_cluster  # noqa: PLC0415
 
         return policy_in(policy_of_cluster(credentials_of(options), options.policy_configmap), now=now)
 

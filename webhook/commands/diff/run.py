@@ -97,10 +97,7 @@ def _from_cluster(options: argparse.Namespace, notes: list[str]) -> tuple[list[M
         )
     notes += found.notes
     manifests = [Manifest(found.server, number, value, NOWHERE) for number, value in enumerate(found.objects, 1)]
-    holding = []
-    if found.config_map is not None:
-        holding = [Manifest(found.server, 1, {"apiVersion": "v1", "kind": "ConfigMap", **found.config_map}, NOWHERE)]
-    return manifests, holding, found.server
+    return manifests, [] if found.policy is None else [found.policy], found.server
 
 
 def _policy(word: str, holding: list[Manifest], rows: list[Row]) -> Policy | None:

@@ -45,6 +45,7 @@ from webhook.commands.doctor.checks import (
     worker_check,
 )
 from webhook.commands.doctor.probes import handshake_with, webhook_entry_of
+from webhook.commands.shared.cluster_reading import TEMPLATES
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.modes import InTree, WorkerSays
 from webhook.flowcontrol.throttle import Throttle
@@ -246,7 +247,7 @@ class Doctor:
 
     async def _forgery(self) -> list[Check]:
         """Empty if no templates are served. The webhook is not asked about its own namespace."""
-        version = await served_version(self._cluster, GROUP, SERVED_VERSIONS, probes.RESOURCES["templates"])
+        version = await served_version(self._cluster, GROUP, SERVED_VERSIONS, TEMPLATES.name)
         if version is None:
             return []
         answer = await self._dry_run(probes.forged_template(version, self._options.namespace))
@@ -255,11 +256,10 @@ class Doctor:
     async def _probe_of(self, sort: str) -> probes.Probe | None:
         if sort == "policy":
             return probes.policy_probe(self._options.policy)
-        resource = probes.RESOURCES.get(sort)
-        if resource is None:
+        if sort not in probes.COLLECTIONS:
             return None
-        versions = RULE_VERSIONS if sort == "rules" else SERVED_VERSIONS
-        version = await served_version(self._cluster, GROUP, versions, resource)
+        group, versions, resource, _ = probes.COLLECTIONS[sort]
+        version = await served_version(self._cluster, group, versions, resource)
         return None if version is None else probes.probe(sort, version, self._options.probe_namespace)
 
     async def _dry_run(self, probe: probes.Probe) -> RawResponse:

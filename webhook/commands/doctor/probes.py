@@ -18,24 +18,14 @@ from webhook.api.names import PROGRAM
 from webhook.cluster.client.raw import NoHandshake, Untrusted, certificate_end
 from webhook.cluster.client.rest import path_of
 from webhook.commands.doctor.checks import Handshake, WebhookEntry
+from webhook.commands.shared.cluster_reading import CLAIMS, RULES, SLICES, TEMPLATES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from webhook.api.meta import NamespacedName
 
-RESOURCES: Final = {
-    "rules": "devicetaintrules",
-    "claims": "resourceclaims",
-    "templates": "resourceclaimtemplates",
-    "slices": "resourceslices",
-}
-_KINDS: Final = {
-    "rules": "DeviceTaintRule",
-    "claims": "ResourceClaim",
-    "templates": "ResourceClaimTemplate",
-    "slices": "ResourceSlice",
-}
+COLLECTIONS: Final = {"rules": RULES, "claims": CLAIMS, "templates": TEMPLATES, "slices": SLICES}
 _PREFIX: Final = f"{PROGRAM}-doctor-"
 _DRIVER: Final = "doctor.devicetaint.io"
 _KEY: Final = "devicetaint.k8s.io/doctor"
@@ -55,10 +45,10 @@ class Probe(NamedTuple):
 def probe(sort: str, version: str, namespace: str) -> Probe:
     """A valid object of this sort. It selects no device, and no pod uses it."""
     namespaced = sort in ("claims", "templates")
-    place = path_of(GROUP, version, RESOURCES[sort], namespace=namespace if namespaced else "")
+    place = path_of(GROUP, version, COLLECTIONS[sort].name, namespace=namespace if namespaced else "")
     obj = {
         "apiVersion": f"{GROUP}/{version}",
-        "kind": _KINDS[sort],
+        "kind": COLLECTIONS[sort].kind,
         "metadata": {"generateName": _PREFIX, **({"namespace": namespace} if namespaced else {})},
         "spec": _spec(sort, version),
     }

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from webhook.api.rules import DESCRIPTION, EVICT
 from webhook.cluster.client.rest import Cluster
 from webhook.commands.drain.watching import DrainEnd, DrainSight
+from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES
 from webhook.commands.shared.confirmations import texts_by_rule
-from webhook.commands.shared.device_reading import CLAIMS, PODS, SLICES, read_inventory
+from webhook.commands.shared.device_reading import read_inventory
 from webhook.commands.shared.device_selection import belonging, nodes_of, refuse_missing
 from webhook.commands.shared.flags import credentials_of, given_cluster_flags
 from webhook.commands.shared.main import reading_cluster

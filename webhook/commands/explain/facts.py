@@ -122,9 +122,8 @@ class ExplainLook(ClusterLook):
             self.unknown.append(
                 f"what the policy says, and its limits, for which the built-in ones are shown: {found.policy_refused}"
             )
-        if found.config_map is not None:
-            value = {"apiVersion": "v1", "kind": "ConfigMap", **found.config_map}
-            self.use(Manifest(found.server, 1, value, NOWHERE))
+        if found.policy is not None:
+            self.use(found.policy)
 
 
 def facts_of(options: argparse.Namespace) -> ExplainFacts:

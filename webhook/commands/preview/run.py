@@ -47,7 +47,6 @@ from webhook.eviction.profiled_pods import ProfiledPods
 from webhook.files.dump import Stock, held_in, patching_object_in
 from webhook.files.read import Manifest, read
 from webhook.files.report import UNREADABLE, Level, Result, Row
-from webhook.files.spots import NOWHERE
 from webhook.files.structured import STRUCTURED
 from webhook.inventory.device_selectors import DeviceSelectors
 from webhook.inventory.gangs import broken_gangs, count_gangs
@@ -207,10 +206,7 @@ def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], rep
         patched = any(isinstance(subject.value, ResourceSlicePatch) for subject in subjects)
         sight = sight_of_cluster(credentials_of(options), config_map, rules, patched=patched)
     report.server = sight.server
-    policy = BUILTIN
-    if sight.config_map is not None:
-        value = {"apiVersion": "v1", "kind": "ConfigMap", **sight.config_map}
-        policy = _policy_in(Manifest(sight.server, 1, value, NOWHERE), report) or policy
+    policy = (_policy_in(sight.policy, report) if sight.policy is not None else None) or BUILTIN
     source = PreviewSource(
         sight.inventory, sight.pods_known, None, sight.rules_served, sight.notes, sight.patches, sight.classes
     )

@@ -4,39 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
-from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.cache.server_version import read_facts
 from webhook.cluster.client.errors import NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import decoded, list_pages, listed
 from webhook.cluster.client.rest import path_of
+from webhook.commands.shared.cluster_reading import CLAIMS, PODS, RULES, place_of
 from webhook.commands.shared.node_devices import NodeDevices, NodePlacement
 from webhook.files.dump import held_in, labels_of
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Sequence
 
     from webhook.cluster.client.rest import Cluster
+    from webhook.commands.shared.cluster_reading import Collection
     from webhook.inventory.state import InventoryObject
 
 
-class ReadResource(NamedTuple):
-    """A collection. `lacking`: what is unknown without it, where it is not needed."""
-
-    name: str
-    kind: str
-    versions: tuple[str, ...]
-    lacking: str = ""
-    group: str = GROUP
-
-
-SLICES: Final = ReadResource("resourceslices", "ResourceSlice", SERVED_VERSIONS)
-RULES: Final = ReadResource("devicetaintrules", "DeviceTaintRule", RULE_VERSIONS, "only taints in slices are known")
-CLAIMS: Final = ReadResource(
-    "resourceclaims", "ResourceClaim", SERVED_VERSIONS, "it is unknown which pods use a device"
-)
-PODS: Final = ReadResource("pods", "Pod", ("v1",), "it is unknown which nodes some devices are used on", "")
+_LACKING: Final = {
+    RULES: "only taints in slices are known",
+    CLAIMS: "it is unknown which pods use a device",
+    PODS: "it is unknown which nodes some devices are used on",
+}
+"""What is unknown without a collection that is not needed."""
 
 
 class ReadInventory(NamedTuple):
@@ -49,8 +39,8 @@ class ReadInventory(NamedTuple):
 
 async def read_inventory(
     cluster: Cluster,
-    needed: Collection[ReadResource],
-    wished: Collection[ReadResource] = (),
+    needed: Sequence[Collection],
+    wished: Sequence[Collection] = (),
     *,
     by_node: bool = False,
 ) -> ReadInventory:
@@ -59,14 +49,14 @@ async def read_inventory(
     `by_node`: it will be asked what belongs to a node, for which the labels of nodes may have to be read.
     """
     inventory, placement, notes = Inventory(), NodePlacement(), []
-    for resource in (*needed, *wished):
+    for collection in (*needed, *wished):
         try:
-            found = await _objects(cluster, resource, placement)
+            found = await _objects(cluster, collection, placement)
         except (Refused, NotFound) as error:
-            if resource in needed:
+            if collection in needed:
                 raise
-            why = f"no permission to read {resource.name}, so {resource.lacking}: {error}"
-            notes.append(why if isinstance(error, Refused) else f"{error}, so {resource.lacking}")
+            why = f"no permission to read {collection.name}, so {_LACKING[collection]}: {error}"
+            notes.append(why if isinstance(error, Refused) else f"{error}, so {_LACKING[collection]}")
             continue
         for each in found:
             inventory.apply(None, each)
@@ -76,23 +66,20 @@ async def read_inventory(
     return ReadInventory(inventory, NodeDevices(inventory, placement), tuple(notes))
 
 
-async def _objects(cluster: Cluster, resource: ReadResource, placement: NodePlacement) -> list[InventoryObject]:
-    version: str | None = resource.versions[0]
-    if resource.group:
-        version = await served_version(cluster, resource.group, resource.versions, resource.name)
-    if version is None:
-        raise NotFound(f"{resource.name}.{GROUP} is not served in {', '.join(resource.versions)}", code=404)
-    path = path_of(resource.group, version, resource.name)
+async def _objects(cluster: Cluster, collection: Collection, placement: NodePlacement) -> list[InventoryObject]:
+    place = await place_of(cluster, collection)
+    if place is None:
+        raise collection.not_served
 
     def kept(item: dict[str, Any]) -> InventoryObject:
         value, errors = held_in(item)
         if errors:
-            raise Unavailable(f"GET {path}: {item['metadata']['name']} cannot be read: {errors[0]}")
+            raise Unavailable(f"GET {place.path}: {item['metadata']['name']} cannot be read: {errors[0]}")
         assert value is not None, "a kind that inventories hold"
         placement.add(item)
         return value
 
-    return await listed(cluster, path, f"{resource.group}/{version}".lstrip("/"), resource.kind, kept)
+    return await listed(cluster, *place, collection.kind, kept)
 
 
 async def labels_of_nodes(cluster: Cluster, selector: str = "") -> dict[str, dict[str, str]]:

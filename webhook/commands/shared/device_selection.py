@@ -83,7 +83,8 @@ async def nodes_of(cluster: Cluster, selection: DeviceSelection) -> frozenset[st
 async def addresses_of(cluster: Cluster, selection: DeviceSelection) -> tuple[DeviceAddress, ...]:
     """The devices. Raises ClusterError, and ServerRefusal if anything that is named is not there."""
     # Late: see commands/shared/main.py.
-    from webhook.commands.shared.device_reading import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
+    from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES  # noqa: PLC0415
+    from webhook.commands.shared.device_reading import read_inventory  # noqa: PLC0415
 
     if selection.by_node:
         nodes = await nodes_of(cluster, selection)

@@ -23,7 +23,6 @@ from webhook.commands.status.views import StatusSettings, in_tree_of, mode_by_co
 from webhook.eviction.modes import InTree, Mode, WorkerSays
 from webhook.files.read import Manifest, read
 from webhook.files.report import UNREADABLE, Level, Row
-from webhook.files.spots import NOWHERE
 from webhook.policy.model import BUILTIN
 
 if TYPE_CHECKING:
@@ -108,9 +107,8 @@ class ClusterLook:
             )
         self.objects, self.server, self.missing = found.objects, found.server, found.missing
         self.notes += found.notes
-        if found.config_map is not None:
-            value = {"apiVersion": "v1", "kind": "ConfigMap", **found.config_map}
-            self.use(Manifest(found.server, 1, value, NOWHERE))
+        if found.policy is not None:
+            self.use(found.policy)
 
     def _read_worker(self, options: argparse.Namespace) -> None:
         # Late: see commands/shared/main.py.
