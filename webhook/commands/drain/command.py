@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from webhook.commands.drain.closing import Closing
+    from webhook.commands.drain.watching import Closing
     from webhook.config.command_line import CommandLine
 
 _KEY: Final = f"{OWN_GROUP}/drain"
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:
     selection, taint = _read(options, parser)
     # Late: see commands/shared/main.py.
-    from webhook.commands.drain.closing import Closing  # noqa: PLC0415
+    from webhook.commands.drain.watching import Closing  # noqa: PLC0415
 
     closing = Closing(options, parser, selection, taint)
     dry_run = DryRun(options.dry_run)
