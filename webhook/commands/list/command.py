@@ -92,7 +92,7 @@ def _is_in(row: ListedTaint, namespace: str | None) -> bool:
 
 def _shown(found: TaintList, options: argparse.Namespace) -> str:
     # Late: see commands/shared/main.py.
-    from webhook.commands.list.show import names_text, structured_text, table_text, values_of  # noqa: PLC0415
+    from webhook.commands.list.taints import names_text, structured_text, table_text, values_of  # noqa: PLC0415
 
     if options.output in ("json", "yaml"):
         values = values_of(found.rows, found.now, found.notes)
@@ -137,7 +137,7 @@ def _watch(first: TaintList, look: Callable[[], TaintList], options: argparse.Na
 
 def _change(before: TaintList, after: TaintList, options: argparse.Namespace) -> str:
     # Late: see commands/shared/main.py.
-    from webhook.commands.list.show import table_text  # noqa: PLC0415
+    from webhook.commands.list.taints import table_text  # noqa: PLC0415
 
     known, left = [{each.identity: each for each in rows} for rows in (before.rows, after.rows)]
     changed = [each for each in after.rows if known.get(each.identity) != each]

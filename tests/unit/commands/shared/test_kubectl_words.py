@@ -7,7 +7,7 @@ import json
 import pytest
 
 from webhook.api.rules import DeviceSelector
-from webhook.commands.list.show import human_duration
+from webhook.commands.list.taints import human_duration
 from webhook.commands.shared.confirmations import (
     GivenText,
     NeededText,
