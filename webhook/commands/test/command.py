@@ -14,9 +14,8 @@ from webhook.commands.shared.flags import add_allow_empty, add_color, add_skip_o
 from webhook.commands.shared.main import main_of
 from webhook.commands.shared.policy_files import policy_file
 from webhook.commands.shared.reports import add_reports, renderer_of, write_reports
-from webhook.commands.test.impact_suite import cluster_of
 from webhook.commands.test.results import Results, Tested, as_report, as_text, as_values
-from webhook.commands.test.runner import BadCase, Runner
+from webhook.commands.test.runner import BadCase, Runner, cluster_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace
 from webhook.config.texts import as_pattern
