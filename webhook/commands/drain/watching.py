@@ -12,7 +12,6 @@ from webhook.api.counts import counted
 from webhook.api.rules import DESCRIPTION, EVICT
 from webhook.cluster.client.rest import Cluster
 from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES
-from webhook.commands.shared.confirmations import texts_by_rule
 from webhook.commands.shared.device_reading import read_inventory
 from webhook.commands.shared.device_selection import belonging, nodes_of, refuse_missing
 from webhook.commands.shared.flags import credentials_of, given_cluster_flags
@@ -22,7 +21,7 @@ from webhook.commands.shared.output import write_more
 from webhook.commands.shared.rule_objects import NAME, WantedRule
 from webhook.commands.shared.rule_store import RuleStore
 from webhook.commands.shared.server_errors import ServerRefusal
-from webhook.commands.shared.tainting import DryRun, OnExisting, TaintOrder, TaintResult, write_taints
+from webhook.commands.shared.tainting import DryRun, OnExisting, TaintOrder, TaintResult, texts_by_rule, write_taints
 from webhook.commands.status.waits import PodState
 from webhook.config.command_line import program
 from webhook.eviction.conditions import ConditionReason

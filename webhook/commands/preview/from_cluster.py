@@ -21,8 +21,8 @@ from webhook.cluster.client.list_pages import decoded
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult
 from webhook.commands.shared import cluster_reading as reading
-from webhook.commands.shared.confirmations import TEXT
 from webhook.commands.shared.entries import meta, text
+from webhook.commands.shared.tainting import TEXT
 from webhook.config.command_line import program
 from webhook.files.dump import Stock, held_in, patching_object_in
 from webhook.inventory.state import Inventory

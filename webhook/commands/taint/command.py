@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.api.meta import RULE_VERSIONS, format_time
 from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT
 from webhook.api.taints import NO_SCHEDULE
-from webhook.commands.shared.confirmations import as_confirmation, texts_by_rule
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, addresses_of, parse_selection
 from webhook.commands.shared.flags import add_cluster, credentials_of
 from webhook.commands.shared.main import ClusterUnreachable
@@ -22,9 +21,11 @@ from webhook.commands.shared.tainting import (
     TaintOrder,
     TaintResult,
     add_dry_run,
+    as_confirmation,
     drafted,
     objects_text,
     report_refusals,
+    texts_by_rule,
     write_taints,
 )
 from webhook.commands.shared.words import TaintSpec, as_taint_specs

@@ -8,7 +8,9 @@ import pytest
 
 from webhook.api.rules import DeviceSelector
 from webhook.commands.list.taints import human_duration
-from webhook.commands.shared.confirmations import (
+from webhook.commands.shared.device_selection import split_nodes
+from webhook.commands.shared.rule_objects import WantedRule
+from webhook.commands.shared.tainting import (
     GivenText,
     NeededText,
     as_confirmation,
@@ -16,8 +18,6 @@ from webhook.commands.shared.confirmations import (
     needed_text,
     texts_by_rule,
 )
-from webhook.commands.shared.device_selection import split_nodes
-from webhook.commands.shared.rule_objects import WantedRule
 from webhook.commands.shared.words import (
     NODES,
     RULES,
