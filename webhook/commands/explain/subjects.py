@@ -13,8 +13,8 @@ from webhook.commands.explain.objects import (
     known_devices,
     pod_explanation,
     reported_values,
+    rule_explanation,
 )
-from webhook.commands.explain.taints import rule_explanation
 from webhook.commands.shared.words import type_in
 from webhook.inventory.published import DeviceId
 
