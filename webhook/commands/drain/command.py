@@ -80,7 +80,7 @@ def _watch(options: argparse.Namespace, parser: CommandLine, closing: Closing) -
     import logging  # noqa: PLC0415
 
     from webhook.commands.drain.watching import DrainWatch, watch_drain  # noqa: PLC0415
-    from webhook.commands.status.inputs import look  # noqa: PLC0415
+    from webhook.commands.status.run import look  # noqa: PLC0415
 
     # Otherwise the worker's own code would log to standard error what is in the lines.
     logging.getLogger("webhook.eviction").addHandler(logging.NullHandler())

@@ -10,7 +10,7 @@ from webhook.admission.context import AdmissionContext
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.flags import credentials_of
 from webhook.commands.shared.main import reading_cluster
-from webhook.commands.status.inputs import ClusterLook
+from webhook.commands.status.run import ClusterLook
 from webhook.files.dump import Dump
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
