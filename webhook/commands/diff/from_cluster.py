@@ -12,7 +12,7 @@ from webhook.commands.shared import cluster_reading as reading
 if TYPE_CHECKING:
     from webhook.api.meta import NamespacedName
     from webhook.cluster.client.credentials import Credentials
-    from webhook.commands.shared.cluster_reading import Collection
+    from webhook.commands.shared.cluster_reading import Resource
     from webhook.files.read import Manifest
 
 
@@ -63,7 +63,7 @@ async def _read(cluster: Cluster, config_map: NamespacedName | None, namespace: 
         return ClusterObjects(cluster.server, objects, policy, tuple(notes))
 
 
-async def _own(cluster: Cluster, each: Collection, namespace: str | None) -> list[dict[str, Any]] | None:
+async def _own(cluster: Cluster, each: Resource, namespace: str | None) -> list[dict[str, Any]] | None:
     """The objects of the namespace; None if they may not be read either."""
     if namespace is None or each not in (reading.CLAIMS, reading.TEMPLATES):
         return None

@@ -1,4 +1,4 @@
-"""A drain: closes what it is about with rules, again whenever more belongs to it, and looks at it until it has ended."""
+"""One drain: closes what it is about with rules, again whenever more belongs to it, and looks until it has ended."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from webhook.commands.status.objects import StatusObjects, object_in
 if TYPE_CHECKING:
     from webhook.api.meta import NamespacedName
     from webhook.cluster.client.credentials import Credentials
-    from webhook.commands.shared.cluster_reading import Collection
+    from webhook.commands.shared.cluster_reading import Resource
     from webhook.files.read import Manifest
 
 _NAMESPACED: Final = frozenset({"Pod", "ResourceClaim", "PodDisruptionBudget", "PodGroup"})
@@ -66,7 +66,7 @@ class _Reading:
         self.partial: set[str] = set()
         self.refused: list[tuple[str, str]] = []
 
-    async def read(self, collection: Collection) -> None:
+    async def read(self, collection: Resource) -> None:
         """Reads a collection as far as that is permitted."""
         try:
             await self._add(collection, "")
@@ -92,7 +92,7 @@ class _Reading:
             self.missing.add("DeviceClass")
             self.refused.append(("DeviceClass", f"no permission to read deviceclasses: {error}"))
 
-    async def _add(self, collection: Collection, namespace: str) -> None:
+    async def _add(self, collection: Resource, namespace: str) -> None:
         found = await objects_of(self._cluster, collection, namespace, self._see)
         if found is None and collection is reading.RULES:
             self.missing.add(collection.kind)
@@ -107,7 +107,7 @@ class _Reading:
         elif item["kind"] == "Pod":
             self.pods.add(f"{text(meta(item), 'namespace')}/{text(meta(item), 'name')}")
 
-    async def _add_own(self, collection: Collection) -> bool:
+    async def _add_own(self, collection: Resource) -> bool:
         try:
             await self._add(collection, self._namespace)
         except Refused:

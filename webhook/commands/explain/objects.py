@@ -1,4 +1,4 @@
-"""Pods, claims, devices, their taints and rules explained: who uses what, when pods are evicted, and what the policy says."""
+"""Pods, claims, devices and their taints, and rules explained: who uses what, and when pods are evicted and why."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceTaintRule
     from webhook.cluster.client.credentials import Credentials
-    from webhook.commands.shared.cluster_reading import Collection
+    from webhook.commands.shared.cluster_reading import Resource
     from webhook.files.read import Manifest
 
 _DRY_RUN: Final = "dryRun=All"
@@ -128,7 +128,7 @@ async def _add_pods(inventory: Inventory, cluster: Cluster, progress: _Progress,
     return True
 
 
-async def _add_all(inventory: Inventory, cluster: Cluster, collection: Collection, progress: _Progress) -> bool:
+async def _add_all(inventory: Inventory, cluster: Cluster, collection: Resource, progress: _Progress) -> bool:
     """All objects of a collection; returns whether it is served."""
     found = await reading.decoded_objects(cluster, collection, held_in, progress=progress.tell)
     for value in found or ():

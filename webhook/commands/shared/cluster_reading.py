@@ -27,8 +27,8 @@ _STABLE: Final = ("v1",)
 """The versions of what every server has served for years, for which none is asked."""
 
 
-class Collection(NamedTuple):
-    """All objects of a kind. `versions`: those that we can read, the newest first."""
+class Resource(NamedTuple):
+    """A kind of objects that a cluster has. `versions`: those that we can read, the newest first."""
 
     group: str
     versions: tuple[str, ...]
@@ -41,17 +41,17 @@ class Collection(NamedTuple):
         return NotFound(f"{self.name}.{self.group} is not served in {', '.join(self.versions)}", code=404)
 
 
-NAMESPACES: Final = Collection("", _STABLE, "namespaces", "Namespace")
-PODS: Final = Collection("", _STABLE, "pods", "Pod")
-NODES: Final = Collection("", _STABLE, "nodes", "Node")
-BUDGETS: Final = Collection("policy", _STABLE, "poddisruptionbudgets", "PodDisruptionBudget")
-RULES: Final = Collection(GROUP, RULE_VERSIONS, "devicetaintrules", "DeviceTaintRule")
-SLICES: Final = Collection(GROUP, SERVED_VERSIONS, "resourceslices", "ResourceSlice")
-CLAIMS: Final = Collection(GROUP, SERVED_VERSIONS, "resourceclaims", "ResourceClaim")
-TEMPLATES: Final = Collection(GROUP, SERVED_VERSIONS, "resourceclaimtemplates", "ResourceClaimTemplate")
-CLASSES: Final = Collection(GROUP, SERVED_VERSIONS, "deviceclasses", "DeviceClass")
-PATCHES: Final = Collection(OWN_GROUP, ("v1alpha1",), "resourceslicepatches", "ResourceSlicePatch")
-POD_GROUPS: Final = Collection(POD_GROUP_RESOURCE[0], POD_GROUP_VERSIONS, POD_GROUP_RESOURCE[1], "PodGroup")
+NAMESPACES: Final = Resource("", _STABLE, "namespaces", "Namespace")
+PODS: Final = Resource("", _STABLE, "pods", "Pod")
+NODES: Final = Resource("", _STABLE, "nodes", "Node")
+BUDGETS: Final = Resource("policy", _STABLE, "poddisruptionbudgets", "PodDisruptionBudget")
+RULES: Final = Resource(GROUP, RULE_VERSIONS, "devicetaintrules", "DeviceTaintRule")
+SLICES: Final = Resource(GROUP, SERVED_VERSIONS, "resourceslices", "ResourceSlice")
+CLAIMS: Final = Resource(GROUP, SERVED_VERSIONS, "resourceclaims", "ResourceClaim")
+TEMPLATES: Final = Resource(GROUP, SERVED_VERSIONS, "resourceclaimtemplates", "ResourceClaimTemplate")
+CLASSES: Final = Resource(GROUP, SERVED_VERSIONS, "deviceclasses", "DeviceClass")
+PATCHES: Final = Resource(OWN_GROUP, ("v1alpha1",), "resourceslicepatches", "ResourceSlicePatch")
+POD_GROUPS: Final = Resource(POD_GROUP_RESOURCE[0], POD_GROUP_VERSIONS, POD_GROUP_RESOURCE[1], "PodGroup")
 
 
 class Place(NamedTuple):
@@ -61,7 +61,7 @@ class Place(NamedTuple):
     api_version: str
 
 
-async def place_of(cluster: Cluster, collection: Collection, namespace: str = "") -> Place | None:
+async def place_of(cluster: Cluster, collection: Resource, namespace: str = "") -> Place | None:
     """The place in the newest version that is served, within a namespace if one is given; None if none is served.
 
     Raises ClusterError.
@@ -73,9 +73,7 @@ async def place_of(cluster: Cluster, collection: Collection, namespace: str = ""
     return Place(path_of(group, version, name, namespace=namespace), f"{group}/{version}".lstrip("/"))
 
 
-async def objects_as_served(
-    cluster: Cluster, collection: Collection, namespace: str = ""
-) -> list[dict[str, Any]] | None:
+async def objects_as_served(cluster: Cluster, collection: Resource, namespace: str = "") -> list[dict[str, Any]] | None:
     """All objects of a collection; None if it is not served. Raises ClusterError."""
     place = await place_of(cluster, collection, namespace)
     return None if place is None else await listed(cluster, *place, collection.kind)
@@ -83,7 +81,7 @@ async def objects_as_served(
 
 async def decoded_objects(
     cluster: Cluster,
-    collection: Collection,
+    collection: Resource,
     decode: Callable[[dict[str, Any]], tuple[Any, list[FieldError]]],
     namespace: str = "",
     progress: Callable[[str], None] | None = None,

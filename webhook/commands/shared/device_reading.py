@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.shared.cluster_reading import Collection
+    from webhook.commands.shared.cluster_reading import Resource
     from webhook.inventory.state import InventoryObject
 
 
@@ -39,8 +39,8 @@ class ReadInventory(NamedTuple):
 
 async def read_inventory(
     cluster: Cluster,
-    needed: Sequence[Collection],
-    wished: Sequence[Collection] = (),
+    needed: Sequence[Resource],
+    wished: Sequence[Resource] = (),
     *,
     by_node: bool = False,
 ) -> ReadInventory:
@@ -66,7 +66,7 @@ async def read_inventory(
     return ReadInventory(inventory, NodeDevices(inventory, placement), tuple(notes))
 
 
-async def _objects(cluster: Cluster, collection: Collection, placement: NodePlacement) -> list[InventoryObject]:
+async def _objects(cluster: Cluster, collection: Resource, placement: NodePlacement) -> list[InventoryObject]:
     place = await place_of(cluster, collection)
     if place is None:
         raise collection.not_served

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from webhook.api.field import FieldError
     from webhook.api.meta import NamespacedName
     from webhook.cluster.client.credentials import Credentials
-    from webhook.commands.shared.cluster_reading import Collection
+    from webhook.commands.shared.cluster_reading import Resource
     from webhook.commands.status.objects import StatusObject
     from webhook.files.read import Manifest
 
@@ -92,7 +92,7 @@ async def _read(cluster: Cluster, config_map: NamespacedName | None) -> ClusterS
 
 
 async def objects_of(
-    cluster: Cluster, collection: Collection, namespace: str = "", see: Callable[[dict[str, Any]], None] = _ignore
+    cluster: Cluster, collection: Resource, namespace: str = "", see: Callable[[dict[str, Any]], None] = _ignore
 ) -> list[StatusObject] | None:
     """All objects of a collection that `status` keeps; None where a cluster may do without it. Raises ClusterError.
 
