@@ -12,11 +12,10 @@ from webhook.api.counts import counted
 from webhook.api.rules import DESCRIPTION, EVICT
 from webhook.cluster.client.rest import Cluster
 from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES
-from webhook.commands.shared.device_reading import read_inventory
 from webhook.commands.shared.device_selection import belonging, nodes_of, refuse_missing
 from webhook.commands.shared.flags import credentials_of, given_cluster_flags
 from webhook.commands.shared.main import ClusterUnreachable, reading_cluster
-from webhook.commands.shared.node_devices import allocated
+from webhook.commands.shared.node_devices import allocated, read_inventory
 from webhook.commands.shared.output import write_more
 from webhook.commands.shared.rule_objects import NAME, WantedRule
 from webhook.commands.shared.rule_store import RuleStore
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from webhook.commands.shared.device_reading import ReadInventory
     from webhook.commands.shared.device_selection import DeviceSelection
+    from webhook.commands.shared.node_devices import ReadInventory
     from webhook.commands.shared.words import DeviceAddress, TaintSpec
     from webhook.commands.status.report import StatusReport, TaintLine
     from webhook.commands.status.waits import PodStatus

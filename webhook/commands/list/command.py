@@ -60,7 +60,7 @@ def _look(options: argparse.Namespace, selection: DeviceSelection) -> TaintList:
     from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
     from webhook.commands.list.taints import listed_taints, notes_without_devices, rules_not_judged  # noqa: PLC0415
     from webhook.commands.shared.cluster_reading import CLAIMS, PODS, RULES, SLICES  # noqa: PLC0415
-    from webhook.commands.shared.device_reading import ReadInventory, read_inventory  # noqa: PLC0415
+    from webhook.commands.shared.node_devices import ReadInventory, read_inventory  # noqa: PLC0415
 
     async def ask() -> tuple[ReadInventory, frozenset[str]]:
         async with Cluster(credentials_of(options)) as cluster:

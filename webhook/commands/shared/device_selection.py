@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.shared.device_reading import ReadInventory
+    from webhook.commands.shared.node_devices import ReadInventory
     from webhook.commands.shared.words import DeviceAddress
     from webhook.config.command_line import CommandLine
 
@@ -75,7 +75,7 @@ def split_nodes(words: list[str]) -> tuple[list[str], list[str]]:
 async def nodes_of(cluster: Cluster, selection: DeviceSelection) -> frozenset[str]:
     """The names of the nodes that are meant. Raises ClusterError."""
     # Late: see commands/shared/main.py.
-    from webhook.commands.shared.device_reading import labels_of_nodes  # noqa: PLC0415
+    from webhook.commands.shared.node_devices import labels_of_nodes  # noqa: PLC0415
 
     return frozenset(await labels_of_nodes(cluster, selection.labels) if selection.labels else selection.nodes)
 
@@ -84,7 +84,7 @@ async def addresses_of(cluster: Cluster, selection: DeviceSelection) -> tuple[De
     """The devices. Raises ClusterError, and ServerRefusal if anything that is named is not there."""
     # Late: see commands/shared/main.py.
     from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES  # noqa: PLC0415
-    from webhook.commands.shared.device_reading import read_inventory  # noqa: PLC0415
+    from webhook.commands.shared.node_devices import read_inventory  # noqa: PLC0415
 
     if selection.by_node:
         nodes = await nodes_of(cluster, selection)

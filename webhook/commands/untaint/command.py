@@ -84,7 +84,7 @@ async def _untaint(
     # Late: see commands/shared/main.py.
     from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
     from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES  # noqa: PLC0415
-    from webhook.commands.shared.device_reading import read_inventory  # noqa: PLC0415
+    from webhook.commands.shared.node_devices import read_inventory  # noqa: PLC0415
     from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
     from webhook.commands.untaint.choice import RemovedRule, choose, choose_on_nodes, remove  # noqa: PLC0415  # noqa: PLC0415
 
