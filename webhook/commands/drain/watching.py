@@ -17,10 +17,10 @@ from webhook.commands.shared.flags import credentials_of, given_cluster_flags
 from webhook.commands.shared.main import ClusterUnreachable, reading_cluster
 from webhook.commands.shared.node_devices import allocated, read_inventory
 from webhook.commands.shared.output import write_more
-from webhook.commands.shared.rule_objects import NAME, WantedRule
 from webhook.commands.shared.rule_store import RuleStore
 from webhook.commands.shared.server_errors import ServerRefusal
 from webhook.commands.shared.tainting import DryRun, OnExisting, TaintOrder, TaintResult, texts_by_rule, write_taints
+from webhook.commands.shared.words import NAME, WantedRule
 from webhook.commands.status.waits import PodState
 from webhook.config.command_line import program
 from webhook.eviction.conditions import ConditionReason

@@ -9,8 +9,8 @@ from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import NotFound
 from webhook.cluster.client.list_pages import decoded, listed
 from webhook.cluster.client.rest import path_of
-from webhook.commands.shared.rule_objects import KIND, MANAGER, RESOURCE, StoredTaintRule
 from webhook.commands.shared.server_errors import ServerRefusal
+from webhook.commands.shared.words import KIND, MANAGER, RESOURCE, StoredTaintRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from webhook.cluster.client.raw import RawResponse
-    from webhook.commands.shared.rule_objects import StoredTaintRule, WantedRule
     from webhook.commands.shared.rule_store import RuleStore
+    from webhook.commands.shared.words import StoredTaintRule, WantedRule
 
 _TAINTED: Final = "tainted"
 _MODIFIED: Final = "modified"

@@ -13,7 +13,6 @@ from webhook.commands.shared.device_selection import DeviceSelection, add_nodes,
 from webhook.commands.shared.flags import add_cluster, credentials_of
 from webhook.commands.shared.main import ClusterUnreachable
 from webhook.commands.shared.output import write
-from webhook.commands.shared.rule_objects import NAME, WantedRule
 from webhook.commands.shared.server_errors import REFUSED, asking_server, main_as_kubectl
 from webhook.commands.shared.tainting import (
     DryRun,
@@ -28,7 +27,7 @@ from webhook.commands.shared.tainting import (
     texts_by_rule,
     write_taints,
 )
-from webhook.commands.shared.words import TaintSpec, as_taint_specs
+from webhook.commands.shared.words import NAME, TaintSpec, WantedRule, as_taint_specs
 from webhook.config.command_line import IntermixedLine, program
 from webhook.config.texts import as_lifetime
 

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from webhook.commands.shared.device_selection import DeviceSelection
     from webhook.commands.shared.node_devices import ReadInventory
-    from webhook.commands.shared.rule_objects import StoredTaintRule
     from webhook.commands.shared.rule_store import RuleStore
-    from webhook.commands.shared.words import TaintPattern
+    from webhook.commands.shared.words import StoredTaintRule, TaintPattern
     from webhook.inventory.state import Inventory
 
 

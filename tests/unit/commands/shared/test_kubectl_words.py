@@ -9,7 +9,6 @@ import pytest
 from webhook.api.rules import DeviceSelector
 from webhook.commands.list.taints import human_duration
 from webhook.commands.shared.device_selection import split_nodes
-from webhook.commands.shared.rule_objects import WantedRule
 from webhook.commands.shared.tainting import (
     GivenText,
     NeededText,
@@ -24,6 +23,7 @@ from webhook.commands.shared.words import (
     DeviceAddress,
     TaintPattern,
     TaintSpec,
+    WantedRule,
     as_device_address,
     as_taint_pattern,
     as_taint_spec,
