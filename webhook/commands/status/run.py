@@ -26,8 +26,7 @@ from webhook.commands.shared.policy_files import holds_policy, policy_file, revi
 from webhook.commands.shared.words import NODES, RULES, name_in, type_in
 from webhook.commands.status.command import INTERVAL_SECONDS
 from webhook.commands.status.objects import StatusObjects, object_in
-from webhook.commands.status.report import StatusReport, as_values, lines_of
-from webhook.commands.status.text import as_text
+from webhook.commands.status.report import StatusReport, as_text, as_values, lines_of
 from webhook.commands.status.views import StatusSettings, in_tree_of, mode_by_conditions
 from webhook.eviction.modes import InTree, Mode, WorkerSays
 from webhook.files.read import Manifest, read
