@@ -9,8 +9,8 @@ from webhook.api.meta import OWN_GROUP
 from webhook.api.taints import NO_SCHEDULE
 from webhook.commands.shared.device_selection import DeviceSelection, split_nodes
 from webhook.commands.shared.flags import add_cluster, add_policy_config_map
+from webhook.commands.shared.main import REFUSED, asking_server, main_as_kubectl
 from webhook.commands.shared.output import flushed, write_more
-from webhook.commands.shared.server_errors import REFUSED, asking_server, main_as_kubectl
 from webhook.commands.shared.tainting import DryRun, add_dry_run, as_confirmation, report_refusals
 from webhook.commands.shared.words import NAME, TaintSpec, as_taint_spec, split_words
 from webhook.config.command_line import IntermixedLine, program

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.commands.shared.device_selection import add_nodes, belonging, nodes_of, parse_selection
 from webhook.commands.shared.flags import add_cluster, credentials_of
-from webhook.commands.shared.main import ClusterUnreachable
+from webhook.commands.shared.main import ClusterUnreachable, ServerRefusal, asking_server, main_as_kubectl
 from webhook.commands.shared.output import write, write_more
-from webhook.commands.shared.server_errors import ServerRefusal, asking_server, main_as_kubectl
 from webhook.commands.shared.words import DeviceAddress
 from webhook.config.command_line import IntermixedLine, program
 from webhook.config.texts import as_count, as_namespace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.commands.shared.server_errors import ServerRefusal
+from webhook.commands.shared.main import ServerRefusal
 from webhook.commands.shared.words import NODES, is_taint, name_in, split_words, type_in
 
 if TYPE_CHECKING:

@@ -1,11 +1,13 @@
-"""How a verb runs: it parses its flags, runs its body and returns an exit code."""
+"""How a verb runs: it parses its flags, runs its body and returns an exit code; refusals of a server in kubectl's words."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from webhook.files.render import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -60,3 +62,51 @@ def reading_cluster() -> Iterator[None]:
         yield
     except (ClusterError, NoCredentials) as error:
         raise ClusterUnreachable(str(error)) from None
+
+
+REFUSED: Final = 1
+"""The exit code after a refusal, as kubectl's."""
+_UNAUTHORIZED: Final = "Unauthorized"
+
+
+class ServerRefusal(Exception):  # noqa: N818 -- it says what it is
+    """What the API server does not grant, or what cannot be done there. The text is complete."""
+
+
+def refusal_text(reason: str, message: str) -> str:
+    """A refusal as kubectl shows it; `reason` is that of the Status, or empty."""
+    if reason == _UNAUTHORIZED:
+        return f"error: You must be logged in to the server ({reason})"
+    text = "\n".join(map(visible, message.splitlines()))
+    return f"Error from server ({reason}): {text}" if reason else f"Error from server: {text}"
+
+
+@contextlib.contextmanager
+def asking_server() -> Iterator[None]:
+    """Turns the errors of the cluster's client into ServerRefusal, or ClusterUnreachable if there was no answer."""
+    # Late: see commands/shared/main.py.
+    from webhook.cluster.client.errors import ClusterError, NoCredentials  # noqa: PLC0415
+
+    try:
+        yield
+    except NoCredentials as error:
+        raise ClusterUnreachable(str(error)) from None
+    except ClusterError as error:
+        if not error.code:
+            raise ClusterUnreachable(str(error)) from None
+        raise ServerRefusal(refusal_text(error.reason, error.server_message or str(error))) from None
+
+
+def main_as_kubectl(
+    parser: CommandLine, arguments: Sequence[str], body: Callable[[argparse.Namespace, CommandLine], int]
+) -> int:
+    """The exit code of a verb, as `main_of`; 1 after a refusal, which stderr has."""
+
+    def refusing(options: argparse.Namespace, line: CommandLine) -> int:
+        try:
+            return body(options, line)
+        except ServerRefusal as refusal:
+            sys.stderr.write(f"{refusal}\n")
+            return REFUSED
+
+    return main_of(parser, arguments, refusing)

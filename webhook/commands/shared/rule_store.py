@@ -9,7 +9,7 @@ from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import NotFound
 from webhook.cluster.client.list_pages import decoded, listed
 from webhook.cluster.client.rest import path_of
-from webhook.commands.shared.server_errors import ServerRefusal
+from webhook.commands.shared.main import ServerRefusal
 from webhook.commands.shared.words import KIND, MANAGER, RESOURCE, StoredTaintRule
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.rules import CONFIRM_IMPACT, EVICT
-from webhook.commands.shared.server_errors import ServerRefusal, refusal_text
+from webhook.commands.shared.main import ServerRefusal, refusal_text
 from webhook.files.render import visible
 from webhook.files.structured import STRUCTURED
 

@@ -11,9 +11,8 @@ from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT
 from webhook.api.taints import NO_SCHEDULE
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, addresses_of, parse_selection
 from webhook.commands.shared.flags import add_cluster, credentials_of
-from webhook.commands.shared.main import ClusterUnreachable
+from webhook.commands.shared.main import REFUSED, ClusterUnreachable, asking_server, main_as_kubectl
 from webhook.commands.shared.output import write
-from webhook.commands.shared.server_errors import REFUSED, asking_server, main_as_kubectl
 from webhook.commands.shared.tainting import (
     DryRun,
     OnExisting,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, nodes_of, parse_selection
 from webhook.commands.shared.flags import add_cluster, credentials_of
+from webhook.commands.shared.main import REFUSED, ServerRefusal, asking_server, main_as_kubectl
 from webhook.commands.shared.output import write
-from webhook.commands.shared.server_errors import REFUSED, ServerRefusal, asking_server, main_as_kubectl
 from webhook.commands.shared.tainting import DryRun, add_dry_run, write_warnings
 from webhook.commands.shared.words import NAME, TaintPattern, as_taint_pattern, split_words
 from webhook.config.command_line import IntermixedLine, program
