@@ -37,8 +37,8 @@ from webhook.commands.shared.flags import (
     use_color,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
+from webhook.commands.shared.output import add_reports, renderer_of, write_reports
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
-from webhook.commands.shared.reports import add_reports, renderer_of, write_reports
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_namespace, as_time
 from webhook.files.dump import CONFIRMED, Dump, held_in, lacking, patching_object_in
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
 
     from webhook.api.field import Finding
     from webhook.commands.shared.flags import KubernetesVersion
+    from webhook.commands.shared.output import ReportTarget
     from webhook.commands.shared.policy_files import PolicyFile
-    from webhook.commands.shared.reports import ReportTarget
     from webhook.policy.model import Policy
 
 _NO_POLICY: Final = "no policy: only documented rules are checked; name a policy with --policy"

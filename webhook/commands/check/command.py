@@ -26,8 +26,8 @@ from webhook.commands.shared.flags import (
 )
 from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.manifest_review import ObjectKey, ReviewTerms, review_manifest
+from webhook.commands.shared.output import add_reports, renderer_of, write_reports
 from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
-from webhook.commands.shared.reports import add_reports, renderer_of, write_reports
 from webhook.config.command_line import CommandLine, program
 from webhook.files.dump import Dump
 from webhook.files.formats import FORMATS
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from webhook.api.field import JSON
-    from webhook.commands.shared.reports import ReportTarget
+    from webhook.commands.shared.output import ReportTarget
     from webhook.files.read import File
     from webhook.policy.ports import KnownNames
 

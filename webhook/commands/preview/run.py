@@ -40,8 +40,8 @@ from webhook.commands.shared.flags import (
     use_color,
 )
 from webhook.commands.shared.main import reading_cluster
+from webhook.commands.shared.output import write_reports
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
-from webhook.commands.shared.reports import write_reports
 from webhook.eviction.conditions import EVICTION, ConditionReason
 from webhook.eviction.profiled_pods import ProfiledPods
 from webhook.files.dump import Stock, held_in, patching_object_in
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from webhook.api.field import FieldError
-    from webhook.commands.shared.reports import ReportTarget
+    from webhook.commands.shared.output import ReportTarget
     from webhook.config.command_line import CommandLine
     from webhook.inventory.gangs import BrokenGang, Gang
     from webhook.inventory.preview import Preview
