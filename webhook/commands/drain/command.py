@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.meta import OWN_GROUP
 from webhook.api.taints import NO_SCHEDULE
 from webhook.commands.shared.device_selection import DeviceSelection, split_nodes
-from webhook.commands.shared.flags import add_cluster, add_policy_config_map
+from webhook.commands.shared.flags import INTERVAL_SECONDS, add_cluster, add_interval, add_policy_config_map
 from webhook.commands.shared.main import REFUSED, asking_server, main_as_kubectl
 from webhook.commands.shared.output import flushed, write_more
-from webhook.commands.shared.tainting import DryRun, add_dry_run, as_confirmation, report_refusals
+from webhook.commands.shared.tainting import DryRun, add_confirm, add_dry_run, report_refusals
 from webhook.commands.shared.words import NAME, TaintSpec, as_taint_spec, split_words
 from webhook.config.command_line import IntermixedLine, program
-from webhook.config.texts import as_count, as_lifetime
+from webhook.config.texts import as_lifetime
 from webhook.files.render import visible
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from webhook.config.command_line import CommandLine
 
 _KEY: Final = f"{OWN_GROUP}/drain"
-_INTERVAL_SECONDS: Final = 2
 _NO_TIMEOUT: Final = frozenset({"0", "0s"})
 _INTERRUPTED: Final = 130
 """128 + SIGINT, as shells count."""
@@ -34,11 +34,7 @@ _INTERRUPTED: Final = 130
 
 def run(arguments: Sequence[str]) -> int:
     """Drains. Returns 0 once no allocation holds a device, 1 if that is not to be, 2 for wrong usage or no cluster."""
-
-    def body(options: argparse.Namespace, parser: CommandLine) -> int:
-        return _run(options, parser, arguments)
-
-    return main_as_kubectl(command_line(), arguments, body)
+    return main_as_kubectl(command_line(), arguments, partial(_run, words=arguments))
 
 
 def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:
@@ -85,7 +81,7 @@ def _watch(options: argparse.Namespace, parser: CommandLine, closing: Closing) -
     logging.getLogger("webhook.eviction").addHandler(logging.NullHandler())
     timeout: timedelta | None = options.timeout
     seconds = None if timeout is None else timeout.total_seconds()
-    interval = _INTERVAL_SECONDS if options.interval is None else options.interval
+    interval = INTERVAL_SECONDS if options.interval is None else options.interval
     watch = DrainWatch(closing.rules, interval, seconds, parser.prog)
     try:
         end = watch_drain(watch, lambda: look(options), closing.check)
@@ -134,20 +130,8 @@ def command_line() -> CommandLine:
     add("--key", default=_KEY, metavar="K", help=f"key of the taint; default {_KEY}")
     add("--reason", metavar="TEXT", help="why, for people (annotation devicetaint.io/description)")
     add("--timeout", type=as_timeout, metavar="10m", help="how long to wait until they are empty; default 0, for ever")
-    add(
-        "--interval",
-        type=as_count,
-        metavar="S",
-        help=f"seconds between two looks; default {_INTERVAL_SECONDS}",
-    )
-    add(
-        "--confirm",
-        type=as_confirmation,
-        action="append",
-        default=[],
-        metavar="[RULE=]TEXT",
-        help="confirm the impact with the text that a refusal contains; repeatable if there are several rules",
-    )
+    add_interval(parser)
+    add_confirm(parser)
     add(
         "--ignore-daemonsets",
         action="store_true",

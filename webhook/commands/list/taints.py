@@ -17,7 +17,6 @@ from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT, condition_of
 from webhook.api.taints import NO_EXECUTE
 from webhook.commands.shared.words import DeviceAddress
 from webhook.eviction.conditions import EVICTION, IN_TREE
-from webhook.files.structured import STRUCTURED, json_text
 from webhook.files.tables import table
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import is_published
@@ -235,15 +234,6 @@ def values_of(rows: Sequence[ListedTaint], now: datetime, notes: Sequence[str]) 
         "devices": [_device_values(list(group)) for _, group in groupby(rows, key=lambda each: each.device)],
         "notes": list(notes),
     }
-
-
-def structured_text(values: dict[str, Any], output: str, *, one_of_many: bool) -> str:
-    """JSON or YAML; `one_of_many`: a line of JSON, or a YAML document."""
-    if not one_of_many:
-        return STRUCTURED[output](values)
-    if output == "json":
-        return json_text(values, indent=None)
-    return f"---\n{STRUCTURED[output](values)}"
 
 
 def _cells(row: ListedTaint, now: datetime, *, wide: bool, removed: bool) -> list[str]:

@@ -10,7 +10,7 @@ from webhook.api.servers import UNKNOWN, ServerFacts, facts_of, parse_version
 from webhook.commands.verbs import CLUSTER_FLAGS
 from webhook.config.command_line import program
 from webhook.config.namespace import own_namespace, policy_config_map
-from webhook.config.texts import as_class_drivers, as_group, as_labels, as_namespace, as_namespaced, as_time
+from webhook.config.texts import as_class_drivers, as_count, as_group, as_labels, as_namespace, as_namespaced, as_time
 from webhook.files.stdin import STDIN
 from webhook.validation.releases import NEWEST, RELEASES, Release
 
@@ -150,6 +150,16 @@ def add_namespace_of_installation(parser: argparse.ArgumentParser, what: str) ->
 def add_output(parser: argparse.ArgumentParser, formats: Iterable[str], default: str = "text") -> None:
     """`--output`."""
     parser.add_argument("-o", "--output", choices=sorted(formats), default=default, help=f"default {default}")
+
+
+INTERVAL_SECONDS: Final = 2
+"""Between two looks, unless a flag says otherwise."""
+
+
+def add_interval(parser: argparse.ArgumentParser, of_what: str = "") -> None:
+    """`--interval`, None unless it is given."""
+    text = f"seconds between two looks{of_what}; default {INTERVAL_SECONDS}"
+    parser.add_argument("--interval", type=as_count, metavar="S", help=text)
 
 
 def refuse_stdin_twice(names: Iterable[str | None], parser: argparse.ArgumentParser) -> None:

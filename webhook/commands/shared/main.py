@@ -1,4 +1,4 @@
-"""How a verb runs: it parses its flags, runs its body and returns an exit code; refusals of a server in kubectl's words."""
+"""How a verb runs: it parses its flags, runs its body and returns an exit code; what a server refuses is reported."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
-    from webhook.cluster.client.raw import RawResponse
     from webhook.commands.shared.rule_store import RuleStore
     from webhook.commands.shared.words import StoredTaintRule, WantedRule
 
@@ -150,13 +149,9 @@ async def _written(store: RuleStore, write: _Write, *, dry_run: bool) -> TaintRe
         write.wanted,
         name,
         warnings=response.warnings,
-        refusal=_refusal(response),
+        refusal=refusal_text(str(response.body.get("reason") or ""), response.message),
         needed=needed_text(write.wanted.name, response.message),
     )
-
-
-def _refusal(response: RawResponse) -> str:
-    return refusal_text(str(response.body.get("reason") or ""), response.message)
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
@@ -192,6 +187,18 @@ def report_refusals(results: Sequence[TaintResult], order: TaintOrder, program: 
     if refused and len(order.wanted) > 1 and len(results) == len(refused):
         sys.stderr.write("No rule was written.\n")
     return bool(refused)
+
+
+def add_confirm(parser: argparse.ArgumentParser) -> None:
+    """`--confirm`, repeatable."""
+    parser.add_argument(
+        "--confirm",
+        type=as_confirmation,
+        action="append",
+        default=[],
+        metavar="[RULE=]TEXT",
+        help="confirm the impact with the text that a refusal contains; repeatable if there are several rules",
+    )
 
 
 # --- confirmations --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -19,19 +19,24 @@ from webhook.api.names import PROGRAM, WORKER
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.commands.shared.entries import meta, unreadable_row
-from webhook.commands.shared.flags import credentials_of, refuse_cluster_beside_dump, refuse_stdin_twice, use_color
+from webhook.commands.shared.flags import (
+    INTERVAL_SECONDS,
+    credentials_of,
+    refuse_cluster_beside_dump,
+    refuse_stdin_twice,
+    use_color,
+)
 from webhook.commands.shared.main import USAGE, ClusterUnreachable, reading_cluster
 from webhook.commands.shared.output import write, write_more
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.commands.shared.words import NODES, RULES, name_in, type_in
-from webhook.commands.status.command import INTERVAL_SECONDS
 from webhook.commands.status.objects import StatusObjects, object_in
 from webhook.commands.status.report import StatusReport, as_text, as_values, lines_of
 from webhook.commands.status.views import StatusSettings, in_tree_of, mode_by_conditions
 from webhook.eviction.modes import InTree, Mode, WorkerSays
 from webhook.files.read import Manifest, read
 from webhook.files.report import UNREADABLE, Level, Row
-from webhook.files.structured import STRUCTURED, json_text
+from webhook.files.structured import STRUCTURED, document
 from webhook.policy.model import BUILTIN
 
 if TYPE_CHECKING:
@@ -159,13 +164,6 @@ def framed(content: str, height: int) -> str:
         lines = [*lines[: height - 2], f"and {rest} more lines; {PROGRAM} status without --watch shows all"]
     body = "".join(f"{each}{_TO_END_OF_LINE}\n" for each in lines)
     return f"{_HOME}{_CUT_LINES}{body}{_TO_END_OF_SCREEN}{_WRAP_LINES}"
-
-
-def document(output: str, values: dict[str, Any]) -> str:
-    """One of several documents: a line of JSON, or YAML after `---`."""
-    if output == "json":
-        return json_text(values, indent=None)
-    return f"---\n{STRUCTURED[output](values)}"
 
 
 _NEEDED: Final = {

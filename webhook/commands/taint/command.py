@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.meta import RULE_VERSIONS, format_time
@@ -18,8 +19,8 @@ from webhook.commands.shared.tainting import (
     OnExisting,
     TaintOrder,
     TaintResult,
+    add_confirm,
     add_dry_run,
-    as_confirmation,
     drafted,
     objects_text,
     report_refusals,
@@ -42,11 +43,7 @@ _REMOVES: Final = "-"
 
 def run(arguments: Sequence[str]) -> int:
     """Taints the devices. Returns 0, 1 if the server refuses or a taint is there already, 2 for usage or no cluster."""
-
-    def body(options: argparse.Namespace, parser: CommandLine) -> int:
-        return _run(options, parser, arguments)
-
-    return main_as_kubectl(command_line(), arguments, body)
+    return main_as_kubectl(command_line(), arguments, partial(_run, words=arguments))
 
 
 def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:
@@ -180,14 +177,7 @@ def command_line() -> CommandLine:
     add("--overwrite", action="store_true", help="change rules that set the same key and effect on these devices")
     add("--missing-ok", action="store_true", help="also taint devices that are neither published nor allocated yet")
     _add_annotations(parser)
-    add(
-        "--confirm",
-        type=as_confirmation,
-        action="append",
-        default=[],
-        metavar="[RULE=]TEXT",
-        help="confirm the impact with the text that a refusal contains; repeatable if there are several rules",
-    )
+    add_confirm(parser)
     add_dry_run(parser)
     add("-o", "--output", choices=("json", "name", "yaml"), help="print the rules; default a line for each")
     add_cluster(parser)
