@@ -215,14 +215,17 @@ def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _
 def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) -> _AuditInput:
     """The cluster's own objects and policy. Raises ClusterUnreachable."""
     # Late: see commands/shared/main.py.
+    import asyncio  # noqa: PLC0415
+
     from webhook.commands.audit.from_cluster import dump_of_cluster  # noqa: PLC0415
 
     config_map = None if options.policy is not None else options.policy_configmap
     # A Report is of a namespace, so it has no place for rules, and an account that only keeps reports reads none.
     rules = options.namespace is None and any(target.format != OPEN_REPORTS for target in options.output)
+    slices = bool(options.kubernetes_version)
     with reading_cluster():
-        answer = dump_of_cluster(
-            credentials_of(options), config_map, options.namespace, rules=rules, slices=bool(options.kubernetes_version)
+        answer = asyncio.run(
+            dump_of_cluster(credentials_of(options), config_map, options.namespace, rules=rules, slices=slices)
         )
     report.files, report.source = 1, "cluster"
     report.notes += answer.notes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -42,7 +41,7 @@ class ClusterDump(NamedTuple):
     servers: ServerFacts
 
 
-def dump_of_cluster(
+async def dump_of_cluster(
     credentials: Credentials, config_map: NamespacedName | None, namespace: str | None, *, rules: bool, slices: bool
 ) -> ClusterDump:
     """Reads what is audited. Raises ClusterError or NoCredentials.
@@ -50,13 +49,7 @@ def dump_of_cluster(
     The ConfigMap is not read if it is None. With a namespace, only objects in it are read. `rules`: with
     DeviceTaintRules and ResourceSlicePatches; `slices`: with ResourceSlices.
     """
-    return asyncio.run(_dump(Cluster(credentials), config_map, namespace, rules=rules, slices=slices))
-
-
-async def _dump(
-    cluster: Cluster, config_map: NamespacedName | None, namespace: str | None, *, rules: bool, slices: bool
-) -> ClusterDump:
-    async with cluster:
+    async with Cluster(credentials) as cluster:
         version = await served_version(cluster, GROUP, SERVED_VERSIONS, reading.TEMPLATES.name)
         if version is None:
             raise NotFound(f"{GROUP} is not served in {', '.join(SERVED_VERSIONS)}", code=404)

@@ -166,9 +166,12 @@ def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile
     """The policy of the cluster that the flags name. Raises ClusterUnreachable."""
     with reading_cluster():
         # Late: see commands/shared/main.py.
+        import asyncio  # noqa: PLC0415
+
         from webhook.commands.shared.cluster_reading import policy_of_cluster  # noqa: PLC0415
 
-        return policy_in(policy_of_cluster(credentials_of(options), options.policy_configmap), now=now)
+        found = asyncio.run(policy_of_cluster(credentials_of(options), options.policy_configmap))
+        return policy_in(found, now=now)
 
 
 def _add_policy(found: PolicyFile, report: Report, *, judges: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.cluster.client.errors import Refused
@@ -37,20 +36,16 @@ class ClusterObjects(NamedTuple):
     notes: tuple[str, ...]
 
 
-def objects_of_cluster(
+async def objects_of_cluster(
     credentials: Credentials, config_map: NamespacedName | None, namespace: str | None
 ) -> ClusterObjects:
     """Reads what is compared. Raises ClusterError or NoCredentials.
 
     Without permission to read the claims of all namespaces, those of `namespace` are read.
     """
-    return asyncio.run(_read(Cluster(credentials), config_map, namespace))
-
-
-async def _read(cluster: Cluster, config_map: NamespacedName | None, namespace: str | None) -> ClusterObjects:
     objects: list[dict[str, Any]] = []
     notes: list[str] = []
-    async with cluster:
+    async with Cluster(credentials) as cluster:
         for each, lacking in _LACKING.items():
             try:
                 objects += await reading.objects_as_served(cluster, each) or ()

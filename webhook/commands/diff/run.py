@@ -5,6 +5,7 @@ While `version` of the values is 1, fields may be added, but none is removed.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -110,9 +111,8 @@ def _from_cluster(options: argparse.Namespace, notes: list[str]) -> tuple[list[M
 
     asks = LIVE in (options.old, options.new)
     with reading_cluster():
-        found = objects_of_cluster(
-            credentials_of(options), options.policy_configmap if asks else None, options.namespace
-        )
+        config_map = options.policy_configmap if asks else None
+        found = asyncio.run(objects_of_cluster(credentials_of(options), config_map, options.namespace))
     notes += found.notes
     manifests = [Manifest(found.server, number, value, NOWHERE) for number, value in enumerate(found.objects, 1)]
     return manifests, [] if found.policy is None else [found.policy], found.server

@@ -202,10 +202,8 @@ class Doctor:
         return bool(answer["status"]["allowed"])
 
     async def _exists(self, resource: str, name: str, *, group: str = "") -> bool:
-        return (
-            await self._get_or_none(path_of(group, "v1", resource, namespace=self._options.namespace, name=name))
-            is not None
-        )
+        path = path_of(group, "v1", resource, namespace=self._options.namespace, name=name)
+        return await self._get_or_none(path) is not None
 
     async def _policies(self) -> list[Check]:
         found = await config_map_of(self._cluster, self._options.policy)
@@ -231,19 +229,17 @@ class Doctor:
     # --- probes ----------------------------------------------------------------------------------
 
     async def _probes(self) -> list[Check]:
-        return [probe_check(probed, self._options.namespace) for probed in await self._send_probes()]
-
-    async def _send_probes(self) -> list[ProbeResult]:
         """The answers to one probe for each validating entry whose resource is served."""
-        found = []
+        checks = []
         for entry in self._entries:
             obj = None
             if entry.kind == "Validating":
                 obj = await self._probe_of(entry.name.partition(".")[0])
             if obj is not None:
                 answer = await self._dry_run(obj)
-                found.append(ProbeResult(entry.name, entry.fails_open, answer.code, answer.message, answer.warnings))
-        return found
+                probed = ProbeResult(entry.name, entry.fails_open, answer.code, answer.message, answer.warnings)
+                checks.append(probe_check(probed, self._options.namespace))
+        return checks
 
     async def _forgery(self) -> list[Check]:
         """Empty if no templates are served. The webhook is not asked about its own namespace."""

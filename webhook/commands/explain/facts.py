@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,10 +110,10 @@ class ExplainLook(ClusterLook):
         with reading_cluster():
             credentials = credentials_of(options)
             self.namespace = self._asked or namespace_of(credentials) or "default"
-            found = facts_of_cluster(credentials, config_map, self.namespace)
+            found = asyncio.run(facts_of_cluster(credentials, config_map, self.namespace))
         self.objects, self.server = found.objects, found.server
         self.pods = found.pods
-        self.missing, self.partial = found.missing, found.partial
+        self.missing, self.partial = frozenset(found.missing), frozenset(found.partial)
         for number, value in enumerate(found.raw, 1):
             self.take(Manifest(found.server, number, value, NOWHERE))
         for kind, why in found.refused:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cluster.cache.server_version import read_facts
 from webhook.cluster.client.credentials import KubeConfig
@@ -25,46 +24,26 @@ _NAMESPACED: Final = frozenset({"Pod", "ResourceClaim", "PodDisruptionBudget", "
 _KEPT_RAW: Final = frozenset({"ResourceClaim", "Namespace"})
 
 
-class ClusterFacts(NamedTuple):
-    """A cluster as the caller may see it. `partial`: kinds of which only the objects of one namespace were read."""
-
-    server: str
-    objects: StatusObjects
-    raw: list[dict[str, Any]]
-    """Claims, Namespaces and DeviceClasses as they are served."""
-    pods: set[str]
-    """All pods that may be read, by `namespace/name`."""
-    policy: Manifest | None
-    policy_refused: str
-    """Why the policy could not be read; empty if it could, or is not asked for."""
-    missing: frozenset[str]
-    partial: frozenset[str]
-    refused: tuple[tuple[str, str], ...]
-    """Kinds, and why not all of them could be read."""
-
-
-def namespace_of(credentials: Credentials) -> str:
-    """The namespace of the kubeconfig's context; empty if there is none. Raises NoCredentials."""
-    return credentials.namespace() if isinstance(credentials, KubeConfig) else ""
-
-
-def facts_of_cluster(credentials: Credentials, config_map: NamespacedName | None, namespace: str) -> ClusterFacts:
-    """Reads the cluster; what may not be read of all namespaces, of this one. Raises ClusterError or NoCredentials."""
-    return asyncio.run(_read(Cluster(credentials), config_map, namespace))
-
-
-class _Reading:
-    """What was read so far."""
+class ClusterFacts:
+    """A cluster as far as the caller may see it, of which one collection after another is read."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster = cluster
         self._namespace = namespace
+        self.server = cluster.server
         self.objects = StatusObjects()
         self.raw: list[dict[str, Any]] = []
+        """Claims, Namespaces and DeviceClasses as they are served."""
         self.pods: set[str] = set()
+        """All pods that may be read, by `namespace/name`."""
+        self.policy: Manifest | None = None
+        self.policy_refused = ""
+        """Why the policy could not be read; empty if it could, or is not asked for."""
         self.missing: set[str] = set()
         self.partial: set[str] = set()
+        """Kinds of which only the objects of one namespace were read."""
         self.refused: list[tuple[str, str]] = []
+        """Kinds, and why not all of them could be read."""
 
     async def read(self, collection: Resource) -> None:
         """Reads a collection as far as that is permitted."""
@@ -127,27 +106,21 @@ class _Reading:
         return True
 
 
-async def _read(cluster: Cluster, config_map: NamespacedName | None, namespace: str) -> ClusterFacts:
-    found = _Reading(cluster, namespace)
-    policy, policy_refused = None, ""
-    async with cluster:
+def namespace_of(credentials: Credentials) -> str:
+    """The namespace of the kubeconfig's context; empty if there is none. Raises NoCredentials."""
+    return credentials.namespace() if isinstance(credentials, KubeConfig) else ""
+
+
+async def facts_of_cluster(credentials: Credentials, config_map: NamespacedName | None, namespace: str) -> ClusterFacts:
+    """Reads the cluster; what may not be read of all namespaces, of this one. Raises ClusterError or NoCredentials."""
+    async with Cluster(credentials) as cluster:
+        found = ClusterFacts(cluster, namespace)
         for collection in LACKING:
             await found.read(collection)
         await found.read_classes()
         found.objects.inventory.servers = await read_facts(cluster)
-        if config_map is not None:
-            try:
-                policy = await reading.policy_manifest(cluster, config_map)
-            except Refused as error:
-                policy_refused = f"no permission to read the ConfigMap {config_map}: {error}"
-        return ClusterFacts(
-            cluster.server,
-            found.objects,
-            found.raw,
-            found.pods,
-            policy,
-            policy_refused,
-            frozenset(found.missing),
-            frozenset(found.partial),
-            tuple(found.refused),
-        )
+        try:
+            found.policy = await reading.policy_manifest(cluster, config_map)
+        except Refused as error:
+            found.policy_refused = f"no permission to read the ConfigMap {config_map}: {error}"
+        return found

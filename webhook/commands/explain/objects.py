@@ -13,7 +13,7 @@ from webhook.api.taints import NO_EXECUTE
 from webhook.commands.preview.report import not_judged, selector_values, toleration_values
 from webhook.commands.shared.entries import meta
 from webhook.commands.shared.walks import values_of
-from webhook.commands.status.report import condition_values, line_values, lines_of, pod_values
+from webhook.commands.status.report import condition_values, line_values, lines_of, pod_values, time_value
 from webhook.commands.status.views import views_of
 from webhook.config.command_line import program
 from webhook.eviction.conditions import ConditionReason
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from webhook.commands.explain.facts import ExplainFacts
     from webhook.commands.status.report import TaintLine
     from webhook.commands.status.views import StatusSettings
-    from webhook.commands.status.waits import PodStatus
     from webhook.inventory.preview import Cause, PodRow
     from webhook.inventory.state import Inventory
 
@@ -48,7 +47,7 @@ def pod_explanation(facts: ExplainFacts, pod: Pod) -> dict[str, Any]:
     inventory = facts.objects.inventory
     names = claim_keys(pod)
     known = [name for name in names if name in inventory.claims]
-    statuses = statuses_of(facts, {pod.meta.uid})
+    found = [status for view in views_of(facts.objects, facts.settings) for status in view.statuses()]
     claims = [claim_values(facts, key) for key in known]
     rules = {taint["rule"] for claim in claims for device in claim["devices"] for taint in device["taints"]}
     own = {key_of(claim.meta) for claim in inventory.claims_of(pod)}
@@ -62,15 +61,9 @@ def pod_explanation(facts: ExplainFacts, pod: Pod) -> dict[str, Any]:
         "claims": claims,
         "claimsNotFound": [name for name in names if name not in inventory.claims],
         "claimsNotReserved": [key for key in known if key not in own],
-        "evictions": [pod_values(status) for status in statuses],
+        "evictions": [pod_values(status) for status in found if status.pod.meta.uid == pod.meta.uid],
         "reported": reported_values(facts, {name for name in rules if name}),
     }
-
-
-def statuses_of(facts: ExplainFacts, uids: set[str] | None = None) -> list[PodStatus]:
-    """The states of the pods that a taint evicts, of these or of all; none if pods or claims are not known."""
-    found = [status for view in views_of(facts.objects, facts.settings) for status in view.statuses()]
-    return [status for status in found if uids is None or status.pod.meta.uid in uids]
 
 
 def reported_values(facts: ExplainFacts, names: Iterable[str]) -> list[dict[str, Any]]:
@@ -251,12 +244,12 @@ def taint_values(placed: PlacedTaint) -> dict[str, Any]:
         "key": taint.key,
         "value": taint.value,
         "effect": taint.effect,
-        "timeAdded": as_time(taint.time_added),
+        "timeAdded": time_value(taint.time_added),
         "source": "ResourceSlice" if rule is None else "DeviceTaintRule",
         "rule": None if rule is None else rule.meta.name,
         "evict": rule is not None and rule.taint.effect != rule.effective_effect,
         "evictor": None if placed.taint.evictor is None else placed.taint.evictor.value,
-        "notBefore": as_time(placed.taint.not_before),
+        "notBefore": time_value(placed.taint.not_before),
         "notJudged": [] if rule is None or rule.selector is None else sorted(not_judged(rule.selector)),
     }
 
@@ -285,7 +278,7 @@ def _until(placed: PlacedTaint, outcome: PodOutcome, cause: Cause) -> str | None
     if not timed or added is None or toleration is None or toleration.toleration_seconds is None:
         return None
     try:
-        return as_time(added + timedelta(seconds=max(toleration.toleration_seconds, 0)))
+        return time_value(added + timedelta(seconds=max(toleration.toleration_seconds, 0)))
     except OverflowError:
         return None
 
@@ -293,11 +286,6 @@ def _until(placed: PlacedTaint, outcome: PodOutcome, cause: Cause) -> str | None
 def described(toleration: DeviceToleration) -> dict[str, Any]:
     """The fields of a toleration, and `text`: the same in words."""
     return {**toleration_values(toleration), "text": toleration_text(toleration)}
-
-
-def as_time(time: datetime | None) -> str | None:
-    """RFC 3339, or None."""
-    return None if time is None else format_time(time)
 
 
 _NOTES: Final = {

@@ -26,7 +26,7 @@ from webhook.inventory.scope import can_judge
 from webhook.inventory.usage import is_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from webhook.api.rules import DeviceTaintRule
@@ -111,17 +111,14 @@ def listed_taints(inventory: Inventory, devices: NodeDevices, *, untainted: bool
 
 def notes_without_devices(inventory: Inventory) -> list[str]:
     """One note on all rules that select no published device: a node that is gone leaves such rules behind."""
-    rules = [*_rules_without_devices(inventory)]
+    rules = [
+        name
+        for name, rule in sorted(inventory.rules.items())
+        if not is_published(inventory, DeviceNames.of(rule.selector, inventory.servers))
+    ]
     if len(rules) < 2:
         return [f"rule {name} selects no published device" for name in rules]
     return [f"{len(rules)} rules select no published device: {first_names(rules)}"]
-
-
-def _rules_without_devices(inventory: Inventory) -> Iterator[str]:
-    """The rules that select no published device, by name."""
-    for name, rule in sorted(inventory.rules.items()):
-        if not is_published(inventory, DeviceNames.of(rule.selector, inventory.servers)):
-            yield name
 
 
 def rules_not_judged(inventory: Inventory) -> list[str]:

@@ -7,7 +7,6 @@ The rule is sent as a dry run, so the webhook reviews it; nothing is written.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,6 +18,7 @@ from webhook.cluster.cache.server_version import read_facts
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import decoded
 from webhook.cluster.client.rest import Cluster, path_of
+from webhook.commands.preview.notes import PreviewSource
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult
 from webhook.commands.shared import cluster_reading as reading
 from webhook.commands.shared.entries import meta, text
@@ -30,9 +30,7 @@ from webhook.inventory.state import Inventory
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.meta import NamespacedName
-    from webhook.api.patches import ResourceSlicePatch
     from webhook.api.rules import DeviceTaintRule
     from webhook.cluster.client.credentials import Credentials
     from webhook.commands.shared.cluster_reading import Resource
@@ -48,38 +46,27 @@ class ClusterSight(NamedTuple):
     """A cluster as it was read once. `policy`: None if there is none or it may not be read."""
 
     server: str
-    inventory: Inventory
-    pods_known: bool
-    rules_served: bool
+    source: PreviewSource
     policy: Manifest | None
     confirmations: tuple[DryRunResult, ...]
     """For each of the rules that were given."""
-    notes: tuple[str, ...] = ()
-    patches: Mapping[str, ResourceSlicePatch] = {}
-    classes: Mapping[str, DeviceClassSelectors] = {}
 
 
-def sight_of_cluster(
+async def sight_of_cluster(
     credentials: Credentials,
     config_map: NamespacedName | None,
     rules: Sequence[Mapping[str, Any]],
     *,
-    patched: bool = False,
+    patched: bool,
 ) -> ClusterSight:
     """The cluster, and its answers to the rules. Raises ClusterError or NoCredentials.
 
     Rules are manifests of known versions. The ConfigMap is not read if it is None; `patched`: patches and device
     classes are read as well.
     """
-    return asyncio.run(_read_cluster(Cluster(credentials), config_map, rules, patched=patched))
-
-
-async def _read_cluster(
-    cluster: Cluster, config_map: NamespacedName | None, rules: Sequence[Mapping[str, Any]], *, patched: bool
-) -> ClusterSight:
     inventory, progress, notes = Inventory(), _Progress(), list[str]()
     stock = Stock()
-    async with cluster:
+    async with Cluster(credentials) as cluster:
         if patched:
             await _add_patching(stock, cluster, progress)
         for needed in (reading.SLICES, reading.CLAIMS):
@@ -90,17 +77,8 @@ async def _read_cluster(
         pods_known = await _add_pods(inventory, cluster, progress, notes)
         found = await reading.policy_or_note(cluster, config_map, notes)
         answers = [await _dry_run_answer(cluster, rule, served=served) for rule in rules]
-        return ClusterSight(
-            cluster.server,
-            inventory,
-            pods_known,
-            served,
-            found,
-            tuple(answers),
-            tuple(notes),
-            stock.patches,
-            stock.classes,
-        )
+        source = PreviewSource(inventory, pods_known, None, served, tuple(notes), stock.patches, stock.classes)
+        return ClusterSight(cluster.server, source, found, tuple(answers))
 
 
 async def _add_patching(stock: Stock, cluster: Cluster, progress: _Progress) -> None:

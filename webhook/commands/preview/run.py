@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
 from dataclasses import replace
@@ -204,13 +205,10 @@ def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], rep
     config_map = None if options.policy is not None else options.policy_configmap
     with reading_cluster():
         patched = any(isinstance(subject.value, ResourceSlicePatch) for subject in subjects)
-        sight = sight_of_cluster(credentials_of(options), config_map, rules, patched=patched)
+        sight = asyncio.run(sight_of_cluster(credentials_of(options), config_map, rules, patched=patched))
     report.server = sight.server
     policy = (_policy_in(sight.policy, report) if sight.policy is not None else None) or BUILTIN
-    source = PreviewSource(
-        sight.inventory, sight.pods_known, None, sight.rules_served, sight.notes, sight.patches, sight.classes
-    )
-    return _PreviewInput(source, policy, sight.confirmations)
+    return _PreviewInput(sight.source, policy, sight.confirmations)
 
 
 def _policy_in(manifest: Manifest, report: PreviewReport) -> Policy | None:

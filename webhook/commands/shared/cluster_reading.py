@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
@@ -131,13 +130,9 @@ async def policy_or_note(cluster: Cluster, name: NamespacedName | None, notes: l
         return None
 
 
-def policy_of_cluster(credentials: Credentials, name: NamespacedName) -> Manifest:
+async def policy_of_cluster(credentials: Credentials, name: NamespacedName) -> Manifest:
     """The ConfigMap with the policy. Raises ClusterError, also if there is none, or NoCredentials."""
-    return asyncio.run(_policy(Cluster(credentials), name))
-
-
-async def _policy(cluster: Cluster, name: NamespacedName) -> Manifest:
-    async with cluster:
+    async with Cluster(credentials) as cluster:
         found = await policy_manifest(cluster, name)
         if found is None:
             raise NotFound(f"{cluster.server}: there is no ConfigMap {name}", code=404)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.names import WORKER
@@ -54,11 +53,6 @@ class ClusterStatus(NamedTuple):
     notes: tuple[str, ...]
 
 
-def status_of_cluster(credentials: Credentials, config_map: NamespacedName | None) -> ClusterStatus:
-    """Reads the cluster. Raises ClusterError or NoCredentials. The ConfigMap is not read if it is None."""
-    return asyncio.run(_read(Cluster(credentials), config_map))
-
-
 async def worker_of_cluster(credentials: Credentials, namespace: str) -> WorkerSays | None:
     """What the worker wrote on its Lease; None if there is none. Raises ClusterError or NoCredentials."""
     path = path_of("coordination.k8s.io", "v1", "leases", namespace=namespace, name=WORKER)
@@ -69,9 +63,10 @@ async def worker_of_cluster(credentials: Credentials, namespace: str) -> WorkerS
             return None
 
 
-async def _read(cluster: Cluster, config_map: NamespacedName | None) -> ClusterStatus:
+async def status_of_cluster(credentials: Credentials, config_map: NamespacedName | None) -> ClusterStatus:
+    """Reads the cluster. Raises ClusterError or NoCredentials. The ConfigMap is not read if it is None."""
     objects, missing, notes = StatusObjects(), set(), list[str]()
-    async with cluster:
+    async with Cluster(credentials) as cluster:
         for collection, lacking in LACKING.items():
             try:
                 found = await objects_of(cluster, collection)

@@ -210,7 +210,7 @@ def line_values(line: TaintLine) -> dict[str, Any]:
         "kind": "DeviceTaintRule" if rule is not None else "Driver",
         "name": line.name,
         "taints": [{"key": each.key, "value": each.value, "effect": each.effect} for each in line.taints],
-        "timeAdded": _time(rule.taint.time_added) if rule is not None else None,
+        "timeAdded": time_value(rule.taint.time_added) if rule is not None else None,
         "evict": rule is not None and rule.taint.effect != rule.effective_effect,
         "computed": {
             "evictors": [each.value for each in line.evictors],
@@ -218,7 +218,7 @@ def line_values(line: TaintLine) -> dict[str, Any]:
             "allocated": line.allocated,
             "pods": {state.value: counts[state] for state in PodState},
             "pending": line.pending,
-            "nextDue": _time(line.next_due),
+            "nextDue": time_value(line.next_due),
             "total": None if line.evicted is None else line.evicted + line.pending,
         },
         "reported": None
@@ -237,7 +237,7 @@ def condition_values(condition: Condition, rule: DeviceTaintRule) -> dict[str, A
         "status": condition.status,
         "reason": condition.reason,
         "message": condition.message,
-        "since": _time(condition.last_transition_time),
+        "since": time_value(condition.last_transition_time),
         "current": condition.observed_generation == rule.generation,
     }
 
@@ -255,8 +255,8 @@ def pod_values(status: PodStatus) -> dict[str, Any]:
         "drivers": sorted({reason.driver for reason in reasons if not reason.rule}),
         "evictor": status.evictor.value,
         "state": status.state.value,
-        "due": _time(status.due),
-        "since": _time(status.since),
+        "due": time_value(status.due),
+        "since": time_value(status.since),
         "waitsFor": {
             "kind": waits_for.kind.value,
             "message": waits_for.message,
@@ -268,7 +268,8 @@ def pod_values(status: PodStatus) -> dict[str, Any]:
     }
 
 
-def _time(time: datetime | None) -> str | None:
+def time_value(time: datetime | None) -> str | None:
+    """RFC 3339, or None."""
     return None if time is None else format_time(time)
 
 

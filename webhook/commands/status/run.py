@@ -235,9 +235,8 @@ class ClusterLook:
         from webhook.commands.status.from_cluster import status_of_cluster  # noqa: PLC0415
 
         with reading_cluster():
-            found = status_of_cluster(
-                credentials_of(options), None if options.policy is not None else options.policy_configmap
-            )
+            config_map = None if options.policy is not None else options.policy_configmap
+            found = asyncio.run(status_of_cluster(credentials_of(options), config_map))
         self.objects, self.server, self.missing = found.objects, found.server, found.missing
         self.notes += found.notes
         if found.policy is not None:
