@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from webhook.api.counts import counted
 from webhook.api.rules import DESCRIPTION, EVICT
 from webhook.cluster.client.rest import Cluster
-from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES
+from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES, RuleStore
 from webhook.commands.shared.device_selection import belonging, nodes_of, refuse_missing
 from webhook.commands.shared.flags import credentials_of, given_cluster_flags
 from webhook.commands.shared.main import ClusterUnreachable, ServerRefusal, reading_cluster
 from webhook.commands.shared.node_devices import allocated, read_inventory
 from webhook.commands.shared.output import write_more
-from webhook.commands.shared.rule_store import RuleStore
 from webhook.commands.shared.tainting import DryRun, OnExisting, TaintOrder, TaintResult, texts_by_rule, write_taints
 from webhook.commands.shared.words import NAME, WantedRule
 from webhook.commands.status.waits import PodState

@@ -1,4 +1,4 @@
-"""What verbs read of a cluster: collections, in the versions that it serves, and the policy. Read only."""
+"""What verbs read of a cluster, in the versions that it serves: collections and the policy; and rules, which they write."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from webhook.api.owners import POD_GROUPS as POD_GROUP_RESOURCE
 from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import NotFound, Refused, Unavailable
-from webhook.cluster.client.list_pages import config_map_of, listed
+from webhook.cluster.client.list_pages import config_map_of, decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.shared.entries import meta, text
+from webhook.commands.shared.main import ServerRefusal
+from webhook.commands.shared.words import KIND, MANAGER, RESOURCE, StoredTaintRule
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from webhook.api.field import FieldError
     from webhook.api.meta import NamespacedName
     from webhook.cluster.client.credentials import Credentials
+    from webhook.cluster.client.raw import RawResponse
 
 _STABLE: Final = ("v1",)
 """The versions of what every server has served for years, for which none is asked."""
@@ -137,3 +140,65 @@ async def policy_of_cluster(credentials: Credentials, name: NamespacedName) -> M
         if found is None:
             raise NotFound(f"{cluster.server}: there is no ConfigMap {name}", code=404)
         return found
+
+
+# --- rules, which verbs write as well -------------------------------------------------------------
+
+
+_NOT_SERVED: Final = f'error: the server doesn\'t have a resource type "{RESOURCE}" (feature gate DRADeviceTaints)'
+
+
+class RuleStore:
+    """Rules in the newest version that the cluster serves."""
+
+    def __init__(self, cluster: Cluster, version: str) -> None:
+        self.version = version
+        self._cluster = cluster
+        self._collection = path_of(GROUP, version, RESOURCE)
+
+    @classmethod
+    async def of(cls, cluster: Cluster) -> RuleStore:
+        """Asks for the version. Raises ClusterError, and ServerRefusal if rules are not served."""
+        version = await served_version(cluster, GROUP, RULE_VERSIONS, RESOURCE)
+        if version is None:
+            raise ServerRefusal(_NOT_SERVED)
+        return cls(cluster, version)
+
+    async def all(self) -> list[StoredTaintRule]:
+        """All rules, by name. Raises ClusterError."""
+        found = await listed(self._cluster, self._collection, f"{GROUP}/{self.version}", KIND)
+        return sorted(map(StoredTaintRule.of, found), key=lambda each: each.rule.meta.name)
+
+    async def get(self, name: str) -> StoredTaintRule | None:
+        """One rule; None if it is gone. Raises ClusterError."""
+        try:
+            return StoredTaintRule.of(decoded(await self._cluster.get(self._path(name)), self._collection))
+        except NotFound:
+            return None
+
+    async def create(self, manifest: Mapping[str, Any], *, dry_run: bool) -> RawResponse:
+        """A new rule. Raises Unavailable."""
+        return await self._cluster.send("POST", self._collection, manifest, _query(dry_run=dry_run))
+
+    async def replace(self, manifest: Mapping[str, Any], *, dry_run: bool) -> RawResponse:
+        """A rule that is there, if it has not changed since it was read. Raises Unavailable."""
+        path = self._path(manifest["metadata"]["name"])
+        return await self._cluster.send("PUT", path, manifest, _query(dry_run=dry_run))
+
+    async def delete(self, stored: StoredTaintRule, *, dry_run: bool) -> RawResponse:
+        """The very rule that was read, if it has not changed since. Raises Unavailable."""
+        meta = stored.rule.meta
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+            **({"dryRun": ["All"]} if dry_run else {}),
+        }
+        return await self._cluster.send("DELETE", self._path(meta.name), body)
+
+    def _path(self, name: str) -> str:
+        return path_of(GROUP, self.version, RESOURCE, name=name)
+
+
+def _query(*, dry_run: bool) -> dict[str, str | int]:
+    return {"fieldManager": MANAGER, **({"dryRun": "All"} if dry_run else {})}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
-    from webhook.commands.shared.rule_store import RuleStore
+    from webhook.commands.shared.cluster_reading import RuleStore
     from webhook.commands.shared.words import StoredTaintRule, WantedRule
 
 _TAINTED: Final = "tainted"

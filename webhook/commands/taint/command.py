@@ -97,7 +97,7 @@ def _ask(
 
     from webhook.cluster.client.errors import Refused  # noqa: PLC0415
     from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
-    from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
+    from webhook.commands.shared.cluster_reading import RuleStore  # noqa: PLC0415
 
     async def ask() -> tuple[list[TaintResult], TaintOrder]:
         async with Cluster(credentials_of(options)) as cluster:

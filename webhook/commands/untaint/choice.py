@@ -15,9 +15,9 @@ from webhook.inventory.matching import selects
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from webhook.commands.shared.cluster_reading import RuleStore
     from webhook.commands.shared.device_selection import DeviceSelection
     from webhook.commands.shared.node_devices import ReadInventory
-    from webhook.commands.shared.rule_store import RuleStore
     from webhook.commands.shared.words import StoredTaintRule, TaintPattern
     from webhook.inventory.state import Inventory
 

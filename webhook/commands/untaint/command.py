@@ -82,9 +82,13 @@ async def _untaint(
     """All of it, or nothing if there is no rule for one of the taints, or the server refuses a deletion."""
     # Late: see commands/shared/main.py.
     from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
-    from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES  # noqa: PLC0415
+    from webhook.commands.shared.cluster_reading import (  # noqa: PLC0415
+        CLAIMS,
+        PODS,
+        SLICES,
+        RuleStore,  # noqa: PLC0415
+    )
     from webhook.commands.shared.node_devices import read_inventory  # noqa: PLC0415
-    from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
     from webhook.commands.untaint.choice import RemovedRule, choose, choose_on_nodes, remove  # noqa: PLC0415  # noqa: PLC0415
 
     store = await RuleStore.of(cluster)
