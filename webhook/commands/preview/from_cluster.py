@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from webhook.api.meta import NamespacedName
-    from webhook.api.rules import DeviceTaintRule
     from webhook.cluster.client.credentials import Credentials
     from webhook.commands.shared.cluster_reading import Resource
     from webhook.files.read import Manifest
@@ -137,7 +136,7 @@ async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: 
         return DryRunResult(DryRunAnswer.NOT_ASKED, message="the cluster does not serve DeviceTaintRules")
     try:
         answer = await _dry_run(cluster, rule)
-        softened = _held_rule(answer).softened
+        softened = decode_rule(Reader.of(decoded(answer, reading.RULES.name), [])).softened
     except Unavailable as error:
         return DryRunResult(DryRunAnswer.FAILED, message=str(error))
     except ClusterError as error:
@@ -146,10 +145,6 @@ async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: 
             return DryRunResult(DryRunAnswer.CONFIRM, found[1], error.server_message)
         return DryRunResult(DryRunAnswer.REFUSED, message=str(error))
     return DryRunResult(DryRunAnswer.SOFTENED if softened else DryRunAnswer.GRANTED)
-
-
-def _held_rule(answer: bytes) -> DeviceTaintRule:
-    return decode_rule(Reader.of(decoded(answer, reading.RULES.name), []))
 
 
 async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> bytes:

@@ -111,7 +111,9 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.kubernetes_version:
         found.source.inventory.servers = version.facts
     if options.policy is not None:
-        found = found._replace(policy=_policy_in_file(options.policy, report) or found.policy)
+        given = policy_file(options.policy)
+        _add_errors(given.rows, report)
+        found = found._replace(policy=given.policy or found.policy)
     report.servers = found.source.inventory.servers
     report.pods_known, report.claims_known = found.source.pods_known, found.source.claims_known
     world = _patch_world(subjects, found.source, now)
@@ -217,12 +219,6 @@ def _policy_in(manifest: Manifest, report: PreviewReport) -> Policy | None:
     _add_errors([judged.row], report)
     loaded = judged.loaded.get(POLICY_KEY)
     return None if loaded is None else loaded.policy
-
-
-def _policy_in_file(name: str, report: PreviewReport) -> Policy | None:
-    found = policy_file(name)
-    _add_errors(found.rows, report)
-    return found.policy
 
 
 def _add_errors(rows: Iterable[Row], report: PreviewReport) -> None:

@@ -1,4 +1,4 @@
-"""What verbs read of a cluster, in the versions that it serves: collections and the policy; and rules, which they write."""
+"""What verbs read of a cluster, in versions that it serves: collections and the policy; and rules, also written."""
 
 from __future__ import annotations
 

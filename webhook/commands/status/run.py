@@ -72,9 +72,8 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     if not options.watch:
         return write(show(chosen(first)), first.exit_code)
     interval = INTERVAL_SECONDS if options.interval is None else options.interval
-    return watch(
-        chosen(first), lambda: chosen(look(options)), show, seconds=interval, screen=_on_screen(options.output)
-    )
+    screen = options.output == "text" and sys.stdout.isatty()
+    return watch(chosen(first), lambda: chosen(look(options)), show, seconds=interval, screen=screen)
 
 
 def _unknown(names: Sequence[str], report: StatusReport) -> list[str]:
@@ -97,10 +96,6 @@ def _choose(names: Sequence[str], report: StatusReport) -> StatusReport:
         report.notes += [f"{name} is gone" for name in names if name not in known]
         report.lines = [line for line in report.lines if line.name in names]
     return report
-
-
-def _on_screen(output: str) -> bool:
-    return output == "text" and sys.stdout.isatty()
 
 
 def _renderer(options: argparse.Namespace) -> Callable[[StatusReport], str]:

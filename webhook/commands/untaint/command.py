@@ -86,7 +86,7 @@ async def _untaint(
         CLAIMS,
         PODS,
         SLICES,
-        RuleStore,  # noqa: PLC0415
+        RuleStore,
     )
     from webhook.commands.shared.node_devices import read_inventory  # noqa: PLC0415
     from webhook.commands.untaint.choice import RemovedRule, choose, choose_on_nodes, remove  # noqa: PLC0415  # noqa: PLC0415
