@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from webhook.admission.audit import Author
     from webhook.admission.explanation import Explanation
-    from webhook.commands.status.objects import StatusObjects
     from webhook.commands.status.views import StatusSettings
+    from webhook.commands.status.waits import StatusObjects
     from webhook.files.report import Row
 
 _CONSEQUENCES: Final = {

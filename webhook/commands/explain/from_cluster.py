@@ -12,7 +12,7 @@ from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.shared import cluster_reading as reading
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.status.from_cluster import LACKING, NOT_SERVED, objects_of
-from webhook.commands.status.objects import StatusObjects, object_in
+from webhook.commands.status.waits import StatusObjects, object_in
 
 if TYPE_CHECKING:
     from webhook.api.meta import NamespacedName

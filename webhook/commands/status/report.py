@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.api.taints import DeviceTaint
-    from webhook.commands.status.objects import StatusObjects
     from webhook.commands.status.views import EvictionView, StatusSettings
-    from webhook.commands.status.waits import PodStatus
+    from webhook.commands.status.waits import PodStatus, StatusObjects
     from webhook.files.report import Row
 
 VERSION: Final = 1

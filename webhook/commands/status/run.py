@@ -30,9 +30,9 @@ from webhook.commands.shared.main import USAGE, ClusterUnreachable, reading_clus
 from webhook.commands.shared.output import write, write_more
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.commands.shared.words import NODES, RULES, name_in, type_in
-from webhook.commands.status.objects import StatusObjects, object_in
 from webhook.commands.status.report import StatusReport, as_text, as_values, lines_of
 from webhook.commands.status.views import StatusSettings, in_tree_of, mode_by_conditions
+from webhook.commands.status.waits import StatusObjects, object_in
 from webhook.eviction.modes import InTree, Mode, WorkerSays
 from webhook.files.read import Manifest, read
 from webhook.files.report import UNREADABLE, Level, Row
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from webhook.api.taints import DeviceTaint
-    from webhook.commands.status.objects import StatusObject
+    from webhook.commands.status.waits import StatusObject
     from webhook.config.command_line import CommandLine
     from webhook.policy.model import Policy
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from webhook.api.pods import Pod
     from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.commands.status.objects import StatusObjects
+    from webhook.commands.status.waits import StatusObjects
     from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.profiles import Profile
     from webhook.eviction.step import Step
