@@ -20,7 +20,6 @@ from webhook.cluster.client.throttled import ThrottledCluster
 from webhook.cluster.eviction_lease import EvictionLease
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.commands.doctor import probes
-from webhook.commands.doctor.access import RIGHTS, Right
 from webhook.commands.doctor.checks import (
     Check,
     MissingRight,
@@ -44,7 +43,7 @@ from webhook.commands.doctor.checks import (
     webhook_clock_check,
     worker_check,
 )
-from webhook.commands.doctor.probes import handshake_with, webhook_entry_of
+from webhook.commands.doctor.probes import RIGHTS, Right, handshake_with, webhook_entry_of
 from webhook.commands.shared.cluster_reading import TEMPLATES
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.modes import InTree, WorkerSays
