@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 _COMPARED = CLAIMS | {"DeviceTaintRule", "ResourceSlice", "ResourceSlicePatch"}
 _DEFAULT_NAMESPACE = "default"
+_BESIDE: Final = ("eviction", "pause", "breaker", "reactions")
+"""Parts of a policy that judge no object."""
 
 
 class Compared(NamedTuple):
@@ -139,10 +141,6 @@ def reference_of(manifest: Manifest) -> tuple[str, str, str]:
     """Kind, namespace and name."""
     about = meta(manifest.value)
     return row_of(manifest).kind, text(about, "namespace"), text(about, "name") or row_of(manifest).name
-
-
-_BESIDE: Final = ("eviction", "pause", "breaker", "reactions")
-"""Parts of a policy that judge no object."""
 
 
 def run(options: argparse.Namespace, parser: CommandLine) -> int:

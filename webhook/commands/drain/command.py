@@ -10,7 +10,7 @@ from webhook.api.meta import OWN_GROUP
 from webhook.api.taints import NO_SCHEDULE
 from webhook.commands.shared.device_selection import DeviceSelection, split_nodes
 from webhook.commands.shared.flags import INTERVAL_SECONDS, add_cluster, add_interval, add_policy_config_map
-from webhook.commands.shared.main import REFUSED, asking_server, main_as_kubectl
+from webhook.commands.shared.main import REFUSED, asking_server, main_of
 from webhook.commands.shared.output import flushed, write_more
 from webhook.commands.shared.tainting import DryRun, add_confirm, add_dry_run, report_refusals
 from webhook.commands.shared.words import NAME, TaintSpec, as_taint_spec, split_words
@@ -34,7 +34,7 @@ _INTERRUPTED: Final = 130
 
 def run(arguments: Sequence[str]) -> int:
     """Drains. Returns 0 once no allocation holds a device, 1 if that is not to be, 2 for wrong usage or no cluster."""
-    return main_as_kubectl(command_line(), arguments, partial(_run, words=arguments))
+    return main_of(command_line(), arguments, partial(_run, words=arguments))
 
 
 def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.commands.shared.device_selection import add_nodes, belonging, nodes_of, parse_selection
 from webhook.commands.shared.flags import INTERVAL_SECONDS, add_cluster, add_interval, credentials_of
-from webhook.commands.shared.main import ClusterUnreachable, ServerRefusal, asking_server, main_as_kubectl
+from webhook.commands.shared.main import ClusterUnreachable, ServerRefusal, asking_server, main_of
 from webhook.commands.shared.output import write, write_more
 from webhook.commands.shared.words import DeviceAddress
 from webhook.config.command_line import IntermixedLine, program
@@ -36,7 +36,7 @@ class TaintList(NamedTuple):
 
 def run(arguments: Sequence[str]) -> int:
     """Prints the list. Returns 0, 1 if the server refuses, 2 for wrong usage or no cluster."""
-    return main_as_kubectl(command_line(), arguments, _run)
+    return main_of(command_line(), arguments, _run)
 
 
 def _run(options: argparse.Namespace, parser: CommandLine) -> int:

@@ -13,7 +13,7 @@ from webhook.cluster.client.list_pages import config_map_of, decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.main import ServerRefusal
-from webhook.commands.shared.words import KIND, MANAGER, RESOURCE, StoredTaintRule
+from webhook.commands.shared.words import MANAGER, StoredTaintRule
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
 
@@ -145,7 +145,7 @@ async def policy_of_cluster(credentials: Credentials, name: NamespacedName) -> M
 # --- rules, which verbs write as well -------------------------------------------------------------
 
 
-_NOT_SERVED: Final = f'error: the server doesn\'t have a resource type "{RESOURCE}" (feature gate DRADeviceTaints)'
+_NOT_SERVED: Final = f'error: the server doesn\'t have a resource type "{RULES.name}" (feature gate DRADeviceTaints)'
 
 
 class RuleStore:
@@ -154,19 +154,19 @@ class RuleStore:
     def __init__(self, cluster: Cluster, version: str) -> None:
         self.version = version
         self._cluster = cluster
-        self._collection = path_of(GROUP, version, RESOURCE)
+        self._collection = path_of(GROUP, version, RULES.name)
 
     @classmethod
     async def of(cls, cluster: Cluster) -> RuleStore:
         """Asks for the version. Raises ClusterError, and ServerRefusal if rules are not served."""
-        version = await served_version(cluster, GROUP, RULE_VERSIONS, RESOURCE)
+        version = await served_version(cluster, GROUP, RULE_VERSIONS, RULES.name)
         if version is None:
             raise ServerRefusal(_NOT_SERVED)
         return cls(cluster, version)
 
     async def all(self) -> list[StoredTaintRule]:
         """All rules, by name. Raises ClusterError."""
-        found = await listed(self._cluster, self._collection, f"{GROUP}/{self.version}", KIND)
+        found = await listed(self._cluster, self._collection, f"{GROUP}/{self.version}", RULES.kind)
         return sorted(map(StoredTaintRule.of, found), key=lambda each: each.rule.meta.name)
 
     async def get(self, name: str) -> StoredTaintRule | None:
@@ -197,7 +197,7 @@ class RuleStore:
         return await self._cluster.send("DELETE", self._path(meta.name), body)
 
     def _path(self, name: str) -> str:
-        return path_of(GROUP, self.version, RESOURCE, name=name)
+        return path_of(GROUP, self.version, RULES.name, name=name)
 
 
 def _query(*, dry_run: bool) -> dict[str, str | int]:

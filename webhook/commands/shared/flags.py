@@ -203,18 +203,6 @@ def refuse_empty(report: Report, verb: str, *, allow_empty: bool, skips_others: 
     sys.stderr.write(f"{program(verb)}: {report.nothing_checked}\n")
 
 
-# --- output -------------------------------------------------------------------------------------
-
-
-def use_color(choice: str = "auto") -> bool:
-    """Whether to use colors: as `--color` says, else by NO_COLOR, then FORCE_COLOR, else if this is a terminal."""
-    if choice != "auto":
-        return choice == "always"
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
-
-
 def add_terms(parser: argparse.ArgumentParser) -> None:
     """Adds flags on the request (who, when, where) and on what the cluster contains."""
     add = parser.add_argument
@@ -269,3 +257,12 @@ def add_policy(parser: argparse.ArgumentParser, more: str = "") -> None:
         help=f"the ConfigMap with a cluster's policy, instead of a file; usually {policy_config_map(own_namespace())}",
     )
     add_cluster(parser)
+
+
+def use_color(choice: str = "auto") -> bool:
+    """Whether to use colors: as `--color` says, else by NO_COLOR, then FORCE_COLOR, else if this is a terminal."""
+    if choice != "auto":
+        return choice == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()

@@ -15,18 +15,27 @@ if TYPE_CHECKING:
 
     from webhook.config.command_line import CommandLine
 
-USAGE = 2
+USAGE: Final = 2
 """The exit code for wrong usage, unreadable input and an unreachable cluster."""
+REFUSED: Final = 1
+"""The exit code after a refusal, as kubectl's."""
+_UNAUTHORIZED: Final = "Unauthorized"
 
 
 class ClusterUnreachable(Exception):  # noqa: N818 -- it says what the cluster is
     """The cluster cannot be read; the text says why."""
 
 
+class ServerRefusal(Exception):  # noqa: N818 -- it says what it is
+    """What the API server does not grant, or what cannot be done there. The text is complete."""
+
+
 def main_of(
     parser: CommandLine, arguments: Sequence[str], body: Callable[[argparse.Namespace, CommandLine], int]
 ) -> int:
     """The exit code of a verb: its body's, or 2 for wrong usage and an unreachable cluster, which stderr explains.
+
+    After a refusal of the server it is 1, and stderr has the text.
 
     The body gets the flags, and the parser, whose `error` it calls for flags that do not fit together.
     """
@@ -35,6 +44,9 @@ def main_of(
     except ClusterUnreachable as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
         return USAGE
+    except ServerRefusal as refusal:
+        sys.stderr.write(f"{refusal}\n")
+        return REFUSED
     except SystemExit as end:  # argparse has said why
         return end.code if isinstance(end.code, int) else USAGE
 
@@ -64,15 +76,6 @@ def reading_cluster() -> Iterator[None]:
         raise ClusterUnreachable(str(error)) from None
 
 
-REFUSED: Final = 1
-"""The exit code after a refusal, as kubectl's."""
-_UNAUTHORIZED: Final = "Unauthorized"
-
-
-class ServerRefusal(Exception):  # noqa: N818 -- it says what it is
-    """What the API server does not grant, or what cannot be done there. The text is complete."""
-
-
 def refusal_text(reason: str, message: str) -> str:
     """A refusal as kubectl shows it; `reason` is that of the Status, or empty."""
     if reason == _UNAUTHORIZED:
@@ -95,18 +98,3 @@ def asking_server() -> Iterator[None]:
         if not error.code:
             raise ClusterUnreachable(str(error)) from None
         raise ServerRefusal(refusal_text(error.reason, error.server_message or str(error))) from None
-
-
-def main_as_kubectl(
-    parser: CommandLine, arguments: Sequence[str], body: Callable[[argparse.Namespace, CommandLine], int]
-) -> int:
-    """The exit code of a verb, as `main_of`; 1 after a refusal, which stderr has."""
-
-    def refusing(options: argparse.Namespace, line: CommandLine) -> int:
-        try:
-            return body(options, line)
-        except ServerRefusal as refusal:
-            sys.stderr.write(f"{refusal}\n")
-            return REFUSED
-
-    return main_of(parser, arguments, refusing)

@@ -167,7 +167,6 @@ def _effect(text: str) -> str:
 # --- rules ----------------------------------------------------------------------------------------
 
 
-RESOURCE: Final = "devicetaintrules"
 KIND: Final = "DeviceTaintRule"
 NAME: Final = f"{KIND.lower()}.{GROUP}"
 """Before the slash in what `-o name` prints."""

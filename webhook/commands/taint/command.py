@@ -12,7 +12,7 @@ from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT
 from webhook.api.taints import NO_SCHEDULE
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, addresses_of, parse_selection
 from webhook.commands.shared.flags import add_cluster, credentials_of
-from webhook.commands.shared.main import REFUSED, ClusterUnreachable, asking_server, main_as_kubectl
+from webhook.commands.shared.main import REFUSED, ClusterUnreachable, asking_server, main_of
 from webhook.commands.shared.output import write
 from webhook.commands.shared.tainting import (
     DryRun,
@@ -43,7 +43,7 @@ _REMOVES: Final = "-"
 
 def run(arguments: Sequence[str]) -> int:
     """Taints the devices. Returns 0, 1 if the server refuses or a taint is there already, 2 for usage or no cluster."""
-    return main_as_kubectl(command_line(), arguments, partial(_run, words=arguments))
+    return main_of(command_line(), arguments, partial(_run, words=arguments))
 
 
 def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, nodes_of, parse_selection
 from webhook.commands.shared.flags import add_cluster, credentials_of
-from webhook.commands.shared.main import REFUSED, ServerRefusal, asking_server, main_as_kubectl
+from webhook.commands.shared.main import REFUSED, ServerRefusal, asking_server, main_of
 from webhook.commands.shared.output import write
 from webhook.commands.shared.tainting import DryRun, add_dry_run, write_warnings
 from webhook.commands.shared.words import NAME, TaintPattern, as_taint_pattern, split_words
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def run(arguments: Sequence[str]) -> int:
     """Deletes the rules. Returns 0, 1 if there is none or one is refused, 2 for wrong usage or no cluster."""
-    return main_as_kubectl(command_line(), arguments, _run)
+    return main_of(command_line(), arguments, _run)
 
 
 def _run(options: argparse.Namespace, parser: CommandLine) -> int:
