@@ -7,8 +7,6 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Final
 
-from webhook.files.render import visible
-
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Sequence
@@ -80,6 +78,9 @@ def refusal_text(reason: str, message: str) -> str:
     """A refusal as kubectl shows it; `reason` is that of the Status, or empty."""
     if reason == _UNAUTHORIZED:
         return f"error: You must be logged in to the server ({reason})"
+    # Late: verbs that are refused nothing start without it.
+    from webhook.files.render import visible  # noqa: PLC0415
+
     text = "\n".join(map(visible, message.splitlines()))
     return f"Error from server ({reason}): {text}" if reason else f"Error from server: {text}"
 

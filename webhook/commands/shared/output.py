@@ -9,15 +9,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.commands.shared.codes import code_texts
 from webhook.config.command_line import program
-from webhook.files.formats import Renderer
 from webhook.files.stdin import STDIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from webhook.config.command_line import CommandLine
+    from webhook.files.formats import Renderer
 
 _FAILED: Final = 2
 _STEERING: Final = re.compile(
@@ -80,9 +79,6 @@ def without_output() -> bool:
     return sys.stdout is None
 
 
-_USAGE = 2
-
-
 class ReportTarget(NamedTuple):
     """A format, and the file that gets it; without a file it is standard output."""
 
@@ -137,7 +133,7 @@ def write_reports(targets: Sequence[ReportTarget], render: Callable[[ReportTarge
     """Writes the files, then standard output. Returns the exit code: `code`, or 2 if something could not be written."""
     for target in targets:
         if target.file and not _written(target.file, render(target)):
-            code = _USAGE
+            code = _FAILED
     return write(render(next((target for target in targets if target.shown), ReportTarget("text"))), code)
 
 
@@ -154,4 +150,8 @@ def _written(file: str, content: str) -> bool:
 
 def renderer_of(verb: str) -> Renderer:
     """Prints reports of the verb, with the texts of the warning codes where a format has room for them."""
+    # Late: most verbs print no report.
+    from webhook.commands.shared.codes import code_texts  # noqa: PLC0415
+    from webhook.files.formats import Renderer  # noqa: PLC0415
+
     return Renderer(verb, code_texts)
