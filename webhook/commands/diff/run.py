@@ -55,6 +55,12 @@ _COMPARED = CLAIMS | {"DeviceTaintRule", "ResourceSlice", "ResourceSlicePatch"}
 _DEFAULT_NAMESPACE = "default"
 _BESIDE: Final = ("eviction", "pause", "breaker", "reactions")
 """Parts of a policy that judge no object."""
+_SERVERS: Final = frozenset({"resourceVersion", "uid", "generation", "creationTimestamp", "managedFields", "selfLink"})
+"""What a server writes into the metadata; an object that is created has none of it."""
+_NO_NAME: Final = '""'
+"""What a message calls a user without a name."""
+_RANK: Final = {Severity.DENY: 2, Severity.WARN: 1, Severity.AUDIT: 0}
+VERSION: Final = 1
 
 
 class Compared(NamedTuple):
@@ -189,13 +195,6 @@ def _notes(old: Policy, new: Policy, user: str) -> Iterator[str]:
         )
 
 
-_SERVERS: Final = frozenset({"resourceVersion", "uid", "generation", "creationTimestamp", "managedFields", "selfLink"})
-"""What a server writes into the metadata; an object that is created has none of it."""
-_NO_NAME: Final = '""'
-"""What a message calls a user without a name."""
-_RANK: Final = {Severity.DENY: 2, Severity.WARN: 1, Severity.AUDIT: 0}
-
-
 class ChangeKind(StrEnum):
     """How the new policy differs; the values are those of the JSON, in the order of the text."""
 
@@ -316,7 +315,6 @@ def _defaults(before: Iterable[dict[str, JSON]], after: Iterable[dict[str, JSON]
             yield PolicyChange(ChangeKind.DEFAULTS, each["path"], "", f"would no longer set {each['path']}")
 
 
-VERSION: Final = 1
 _WORDS: Final = {
     ChangeKind.REFUSED: "newly refused",
     ChangeKind.ALLOWED: "no longer refused",

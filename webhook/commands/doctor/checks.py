@@ -33,6 +33,10 @@ _SKEW_WORST_SECONDS: Final = 60.0
 _SOON_SECONDS: Final = 3600.0
 _DENIED: Final = "denied the request"
 _FAILED: Final = "failed calling webhook"
+_ENDED: Final = ("EOF", "connection reset by peer", "broken pipe")
+"""How a caller sees that the webhook ended the handshake: it depends on how far it had come itself."""
+_SOFTENING_ADVICE: Final = "run evict in mode delegated or replacement, with --leader-elect: docs/eviction.md"
+_NAMED_MOST: Final = 5
 
 
 class Status(StrEnum):
@@ -103,10 +107,6 @@ def probe_check(probed: ProbeResult, namespace: str) -> Check:
         return Check(name, Status.FAIL, text, "check that the pods are ready; the API server's log says why calls fail")
     text = f"unknown: something else refused the probe: {probed.message}"
     return Check(name, Status.WARN, text, "run doctor as a user who may create such objects")
-
-
-_ENDED: Final = ("EOF", "connection reset by peer", "broken pipe")
-"""How a caller sees that the webhook ended the handshake: it depends on how far it had come itself."""
 
 
 def _advice_on_failure(message: str, namespace: str) -> str:
@@ -368,9 +368,6 @@ def _listed(versions: Iterable[str]) -> str:
     return ", ".join(sorted(versions))
 
 
-_ADVICE: Final = "run evict in mode delegated or replacement, with --leader-elect: docs/eviction.md"
-
-
 def softens(policy: Policy | None) -> bool:
     """Whether the policy in use softens rules."""
     return policy is not None and policy.impact.softens
@@ -379,11 +376,8 @@ def softens(policy: Policy | None) -> bool:
 def softening_check(problem: str) -> Check:
     """Whether an eviction worker acts on softened rules; `problem` is why none does, or empty."""
     if problem:
-        return Check("softening", Status.WARN, f"the policy softens rules, but {problem}", _ADVICE)
+        return Check("softening", Status.WARN, f"the policy softens rules, but {problem}", _SOFTENING_ADVICE)
     return passed("softening", "the policy softens rules, and an eviction worker acts on them")
-
-
-_NAMED_MOST: Final = 5
 
 
 def fallback_check(

@@ -38,6 +38,9 @@ _KEY: Final = "devicetaint.k8s.io/doctor"
 _HTTPS: Final = 443
 FORGED_AUTHOR: Final = '{"username":"device-taint-webhook-doctor-forged"}'
 """No user of a cluster."""
+_HANDSHAKE_SECONDS: Final = 5.0
+_READ: Final = ("list", "watch")
+_HOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
 class Probe(NamedTuple):
@@ -113,9 +116,6 @@ def address_of(config: Mapping[str, Any]) -> tuple[str, int, str]:
     return url.hostname or "", url.port or _HTTPS, url.hostname or ""
 
 
-_SECONDS: Final = 5.0
-
-
 def webhook_entry_of(kind: str, webhook: dict[str, Any]) -> WebhookEntry:
     """An entry of a webhook configuration of this kind."""
     config = webhook.get("clientConfig") or {}
@@ -137,7 +137,7 @@ async def handshake_with(entry: WebhookEntry) -> Handshake:
     """A handshake with the server behind the entry, trusting its caBundle only."""
     host, port, name = entry.address
     try:
-        ends = await certificate_end(host, port, name, entry.bundle, _SECONDS)
+        ends = await certificate_end(host, port, name, entry.bundle, _HANDSHAKE_SECONDS)
     except Untrusted as error:
         return Handshake(entry.name, untrusted=str(error))
     except NoHandshake as error:
@@ -193,8 +193,6 @@ def _rights(  # noqa: PLR0913 -- a table's columns
         yield Right(account, verb, group, resource, name, namespaced, self_managed)
 
 
-_READ: Final = ("list", "watch")
-_HOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 RIGHTS: Final = (
     *_rights(PROGRAM, "", ["namespaces"], ["get", *_READ]),
     *_rights(PROGRAM, GROUP, ["deviceclasses"], ["get", *_READ]),

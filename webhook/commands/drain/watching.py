@@ -42,6 +42,29 @@ if TYPE_CHECKING:
 _DAEMON_SET: Final = "DaemonSet"
 _CALM_SECONDS: Final = 5.0
 """After a rule was written, until no scheduler allocates that has not seen it: as long as the worker waits."""
+_WAITING: Final = frozenset(
+    {
+        PodState.NOT_DUE,
+        PodState.HELD,
+        PodState.PUT_OFF,
+        PodState.BLOCKED,
+        PodState.LIMITED,
+        PodState.PAUSED,
+        PodState.SKIPPED,
+        PodState.STUCK,
+    }
+)
+"""States that are worth a line; a pod that is due goes soon."""
+_WORDS: Final = {PodState.NOT_DUE: "is not due", PodState.PUT_OFF: "is put off"}
+_GIVES_UP: Final = frozenset(
+    {ConditionReason.STOPPED, ConditionReason.HELD_BY_POD_GROUP, ConditionReason.RETURNS_TO_DEVICE}
+)
+"""Reasons of the worker to evict no further pod."""
+_DONE: Final = frozenset({ConditionReason.COMPLETED, ConditionReason.NOTHING_TO_DO})
+_SETTLE_SECONDS: Final = 30.0
+"""How long claims may stay allocated after their pods; who holds a device longer than that holds it for good."""
+_SILENCE_SECONDS: Final = 30.0
+"""A worker writes its first condition within seconds."""
 
 
 class Closing:
@@ -170,27 +193,6 @@ def _monitors(read: ReadInventory, key: str) -> bool:
     )
 
 
-_WAITING: Final = frozenset(
-    {
-        PodState.NOT_DUE,
-        PodState.HELD,
-        PodState.PUT_OFF,
-        PodState.BLOCKED,
-        PodState.LIMITED,
-        PodState.PAUSED,
-        PodState.SKIPPED,
-        PodState.STUCK,
-    }
-)
-"""States that are worth a line; a pod that is due goes soon."""
-_WORDS: Final = {PodState.NOT_DUE: "is not due", PodState.PUT_OFF: "is put off"}
-_GIVES_UP: Final = frozenset(
-    {ConditionReason.STOPPED, ConditionReason.HELD_BY_POD_GROUP, ConditionReason.RETURNS_TO_DEVICE}
-)
-"""Reasons of the worker to evict no further pod."""
-_DONE: Final = frozenset({ConditionReason.COMPLETED, ConditionReason.NOTHING_TO_DO})
-
-
 class DrainEnd(NamedTuple):
     """How a drain has ended: whether no allocation holds a device any more, and a sentence."""
 
@@ -288,12 +290,6 @@ def _news(status: PodStatus) -> Iterator[str]:
 def _name(status: PodStatus) -> str:
     meta = status.pod.meta
     return f"{meta.namespace}/{meta.name}"
-
-
-_SETTLE_SECONDS: Final = 30.0
-"""How long claims may stay allocated after their pods; who holds a device longer than that holds it for good."""
-_SILENCE_SECONDS: Final = 30.0
-"""A worker writes its first condition within seconds."""
 
 
 class DrainWatch(NamedTuple):

@@ -41,6 +41,16 @@ if TYPE_CHECKING:
     from webhook.inventory.preview import Cause, PodRow
     from webhook.inventory.state import Inventory
 
+_NOTES: Final = {
+    "description": DESCRIPTION,
+    "owner": OWNER,
+    "ticket": TICKET,
+    "notBefore": NOT_BEFORE,
+    "expiresAt": EXPIRES_AT,
+    "softenedFrom": SOFTENED_FROM,
+}
+"""Annotations by the names of their values."""
+
 
 def pod_explanation(facts: ExplainFacts, pod: Pod) -> dict[str, Any]:
     """A pod that is known. `evictions` has an entry for each evictor that would evict it; empty if none would."""
@@ -286,17 +296,6 @@ def _until(placed: PlacedTaint, outcome: PodOutcome, cause: Cause) -> str | None
 def described(toleration: DeviceToleration) -> dict[str, Any]:
     """The fields of a toleration, and `text`: the same in words."""
     return {**toleration_values(toleration), "text": toleration_text(toleration)}
-
-
-_NOTES: Final = {
-    "description": DESCRIPTION,
-    "owner": OWNER,
-    "ticket": TICKET,
-    "notBefore": NOT_BEFORE,
-    "expiresAt": EXPIRES_AT,
-    "softenedFrom": SOFTENED_FROM,
-}
-"""Annotations by the names of their values."""
 
 
 def rule_explanation(facts: ExplainFacts, rule: DeviceTaintRule) -> dict[str, Any]:

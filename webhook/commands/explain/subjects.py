@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
     from webhook.commands.explain.facts import ExplainFacts
 
+_PARTS: Final = 3
+VERSION: Final = 1
+_NAMED_MOST: Final = 3
+
 
 class SubjectKind(StrEnum):
     """The kinds; the values are those of the JSON."""
@@ -40,7 +44,6 @@ KINDS: Final = {
     **dict.fromkeys(("rule", "rules", "devicetaintrule", "devicetaintrules"), SubjectKind.RULE),
 }
 """By the words for them, as kubectl has them for resources."""
-_PARTS: Final = 3
 
 
 class ExplainSubject(NamedTuple):
@@ -76,8 +79,6 @@ def device_parts(name: str) -> tuple[str, str, str]:
     return driver, pool, device
 
 
-VERSION: Final = 1
-_NAMED_MOST: Final = 3
 _NEEDED: Final = {
     SubjectKind.POD: "Pod",
     SubjectKind.CLAIM: "ResourceClaim",

@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Inventory
 
 _Names = tuple[str | None, str | None, str | None]
+VERSION: Final = 1
+_NONE: Final = "<none>"
+_PODS_SHOWN: Final = 3
+_HEADERS: Final = ("NAME", "TAINT", "EFFECT", "SOURCE", "AGE", "PODS")
+_WIDE: Final = ("NODE", "RULE", "EVICTION", "EXPIRES", "REASON")
 
 
 class TaintSource(NamedTuple):
@@ -200,13 +205,6 @@ def _by_names(inventory: Inventory) -> Mapping[_Names, list[DeviceTaintRule]]:
     for rule in inventory.rules.values():
         found[DeviceNames.of(rule.selector, inventory.servers)].append(rule)
     return found
-
-
-VERSION: Final = 1
-_NONE: Final = "<none>"
-_PODS_SHOWN: Final = 3
-_HEADERS: Final = ("NAME", "TAINT", "EFFECT", "SOURCE", "AGE", "PODS")
-_WIDE: Final = ("NODE", "RULE", "EVICTION", "EXPIRES", "REASON")
 
 
 def table_text(

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from webhook.files.report import Report
     from webhook.policy.ports import KnownNames
 
+INTERVAL_SECONDS: Final = 2
+"""Between two looks, unless a flag says otherwise."""
+
 
 class KubernetesVersion(NamedTuple):
     """A version of the servers: the rules for fields, and what those servers do."""
@@ -150,10 +153,6 @@ def add_namespace_of_installation(parser: argparse.ArgumentParser, what: str) ->
 def add_output(parser: argparse.ArgumentParser, formats: Iterable[str], default: str = "text") -> None:
     """`--output`."""
     parser.add_argument("-o", "--output", choices=sorted(formats), default=default, help=f"default {default}")
-
-
-INTERVAL_SECONDS: Final = 2
-"""Between two looks, unless a flag says otherwise."""
 
 
 def add_interval(parser: argparse.ArgumentParser, of_what: str = "") -> None:

@@ -47,6 +47,26 @@ if TYPE_CHECKING:
     from webhook.files.read import Manifest
     from webhook.validation.releases import Release
 
+OTHER_KIND: Final = "of other kinds"
+NO_OBJECT: Final = "without apiVersion and kind"
+OTHER_REVIEW: Final = "review of another resource"
+_HINT: Final = "; --skip-others skips files of other kinds"
+_REVIEW: Final = GroupVersionKind("admission.k8s.io", "v1", "AdmissionReview")
+_POLICY_KINDS: Final = frozenset({POLICY_KIND, SUITE_KIND})
+_OUR_KINDS: Final = {
+    **{group: frozenset(known.kind for known in BY_KIND if known.group == group) for group in (GROUP, OWN_GROUP)},
+    GroupVersionKind.parse(POLICY_VERSION, "").group: _POLICY_KINDS,
+}
+"""Kinds that are reviewed here or read by another verb, by group."""
+_SOME_VERSION: Final = "1"
+_NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
+_CANDIDATE_WORDS: Final = {
+    Change.DENIED: "the candidate policy would refuse {}",
+    Change.ALLOWED: "the candidate policy would no longer refuse {}",
+    Change.WARNED: "the candidate policy would warn about {}",
+    Change.SILENT: "the candidate policy would no longer warn about {}",
+}
+
 
 class Verdict(NamedTuple):
     """`strict`: unknown fields; `remarks`: findings of /mutate; `findings`: those of /validate that `strict` lacks."""
@@ -110,28 +130,6 @@ def _unknown_fields(request: AdmissionRequest, context: AdmissionContext) -> tup
         return ()
     kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
     return tuple(strict_findings(value, kind, context.release))
-
-
-OTHER_KIND: Final = "of other kinds"
-NO_OBJECT: Final = "without apiVersion and kind"
-OTHER_REVIEW: Final = "review of another resource"
-
-_HINT: Final = "; --skip-others skips files of other kinds"
-_REVIEW: Final = GroupVersionKind("admission.k8s.io", "v1", "AdmissionReview")
-_POLICY_KINDS: Final = frozenset({POLICY_KIND, SUITE_KIND})
-_OUR_KINDS: Final = {
-    **{group: frozenset(known.kind for known in BY_KIND if known.group == group) for group in (GROUP, OWN_GROUP)},
-    GroupVersionKind.parse(POLICY_VERSION, "").group: _POLICY_KINDS,
-}
-"""Kinds that are reviewed here or read by another verb, by group."""
-_SOME_VERSION: Final = "1"
-_NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
-_CANDIDATE_WORDS: Final = {
-    Change.DENIED: "the candidate policy would refuse {}",
-    Change.ALLOWED: "the candidate policy would no longer refuse {}",
-    Change.WARNED: "the candidate policy would warn about {}",
-    Change.SILENT: "the candidate policy would no longer warn about {}",
-}
 
 
 @dataclass(frozen=True, slots=True)

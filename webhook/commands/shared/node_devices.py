@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 
 _NAME: Final = "metadata.name"
 _NOWHERE: Final[frozenset[str]] = frozenset()
+_LACKING: Final = {
+    RULES: "only taints in slices are known",
+    CLAIMS: "it is unknown which pods use a device",
+    PODS: "it is unknown which nodes some devices are used on",
+}
+"""What is unknown without a collection that is not needed."""
 
 
 class NodePlacement:
@@ -195,14 +201,6 @@ class NodeDevices:
 def allocated(claim: ResourceClaim) -> Iterator[DeviceAddress]:
     """The devices of a claim."""
     return (DeviceAddress(each.driver, each.pool, each.device) for each in claim.allocation or ())
-
-
-_LACKING: Final = {
-    RULES: "only taints in slices are known",
-    CLAIMS: "it is unknown which pods use a device",
-    PODS: "it is unknown which nodes some devices are used on",
-}
-"""What is unknown without a collection that is not needed."""
 
 
 class ReadInventory(NamedTuple):

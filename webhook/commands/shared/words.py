@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 NODES: Final = frozenset({"node", "nodes", "no"})
 RULES: Final = frozenset({"devicetaintrule", "devicetaintrules"})
 _QUALIFIED: Final = re.compile(r"([a-z]+)(\.v\d\w*)?(\.|\.resource\.k8s\.io)?")
+_FORM: Final = "must be DRIVER, DRIVER/POOL or DRIVER/POOL/DEVICE, such as gpu.example.com/node-7/gpu-0"
+EFFECTS: Final = (NO_SCHEDULE, NO_EXECUTE, NONE)
+_MINUS: Final = "-"
+_MARKS: Final = frozenset(":=")
 
 
 def type_in(word: str) -> str:
@@ -32,9 +36,6 @@ def name_in(word: str, types: frozenset[str]) -> str:
     """The name in `TYPE/NAME` of one of these types; empty if the word is anything else."""
     kind, _, name = word.partition("/")
     return name if type_in(kind) in types and "/" not in name else ""
-
-
-_FORM: Final = "must be DRIVER, DRIVER/POOL or DRIVER/POOL/DEVICE, such as gpu.example.com/node-7/gpu-0"
 
 
 class DeviceAddress(NamedTuple):
@@ -69,11 +70,6 @@ def as_device_address(text: str) -> DeviceAddress:
     if any(map(dns1123_subdomain, named)) or (device and dns1123_label(device)):
         raise ValueError(_FORM)
     return DeviceAddress(driver, pool, device)
-
-
-EFFECTS: Final = (NO_SCHEDULE, NO_EXECUTE, NONE)
-_MINUS: Final = "-"
-_MARKS: Final = frozenset(":=")
 
 
 class TaintSpec(NamedTuple):

@@ -33,6 +33,15 @@ if TYPE_CHECKING:
     from webhook.files.report import Row
 
 VERSION: Final = 1
+_WORDS: Final = {PodState.NOT_DUE: "not due", PodState.PUT_OFF: "put off"}
+_EVICTORS: Final = {Evictor.OURS: "worker", Evictor.IN_TREE: "in-tree"}
+_RELEASED: Final = {"True": "its devices are released", "False": "its devices are not released"}
+_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
+_ENOUGH: Final = 2
+"""From this many of a unit on, smaller units are left out."""
+_LAST_LEAST: Final = 16
+"""The columns of a terminal that the last column of a table needs, which is folded there."""
+_LEGEND: Final = "WORKER SAYS and the pods evicted so far are from its conditions; the rest is computed here."
 
 
 class TaintLine(NamedTuple):
@@ -270,17 +279,6 @@ def pod_values(status: PodStatus) -> dict[str, Any]:
 def time_value(time: datetime | None) -> str | None:
     """RFC 3339, or None."""
     return None if time is None else format_time(time)
-
-
-_WORDS: Final = {PodState.NOT_DUE: "not due", PodState.PUT_OFF: "put off"}
-_EVICTORS: Final = {Evictor.OURS: "worker", Evictor.IN_TREE: "in-tree"}
-_RELEASED: Final = {"True": "its devices are released", "False": "its devices are not released"}
-_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"))
-_ENOUGH: Final = 2
-"""From this many of a unit on, smaller units are left out."""
-_LAST_LEAST: Final = 16
-"""The columns of a terminal that the last column of a table needs, which is folded there."""
-_LEGEND: Final = "WORKER SAYS and the pods evicted so far are from its conditions; the rest is computed here."
 
 
 def as_text(report: StatusReport, *, limit: int, width: int | None = None, color: bool = False) -> str:

@@ -48,6 +48,21 @@ if TYPE_CHECKING:
     from webhook.config.command_line import CommandLine
     from webhook.policy.model import Policy
 
+_CLEAR: Final = "\x1b[2J"
+_HOME: Final = "\x1b[H"
+_TO_END_OF_LINE: Final = "\x1b[K"
+_TO_END_OF_SCREEN: Final = "\x1b[J"
+_CUT_LINES, _WRAP_LINES = "\x1b[?7l", "\x1b[?7h"
+"""What is wider than the screen would otherwise take more lines than were counted."""
+_NEEDED: Final = {
+    "DeviceTaintRule": "DeviceTaintRules",
+    "ResourceSlice": "ResourceSlices, so published devices and taints on them are unknown",
+    "ResourceClaim": "ResourceClaims, so it is unknown which pods use a device",
+    "Pod": "Pods, so no pod is counted",
+    "Namespace": "Namespaces, so their holds and labels are unknown",
+    "PodDisruptionBudget": "PodDisruptionBudgets, so pods are shown as due that one blocks",
+}
+
 
 def run(options: argparse.Namespace, parser: CommandLine) -> int:
     """Prints the status. Returns 0, or 2 for bad input, an unknown rule or no cluster."""
@@ -112,14 +127,6 @@ def _renderer(options: argparse.Namespace) -> Callable[[StatusReport], str]:
     return text
 
 
-_CLEAR: Final = "\x1b[2J"
-_HOME: Final = "\x1b[H"
-_TO_END_OF_LINE: Final = "\x1b[K"
-_TO_END_OF_SCREEN: Final = "\x1b[J"
-_CUT_LINES, _WRAP_LINES = "\x1b[?7l", "\x1b[?7h"
-"""What is wider than the screen would otherwise take more lines than were counted."""
-
-
 def watch(
     report: StatusReport,
     look: Callable[[], StatusReport],
@@ -159,16 +166,6 @@ def framed(content: str, height: int) -> str:
         lines = [*lines[: height - 2], f"and {rest} more lines; {PROGRAM} status without --watch shows all"]
     body = "".join(f"{each}{_TO_END_OF_LINE}\n" for each in lines)
     return f"{_HOME}{_CUT_LINES}{body}{_TO_END_OF_SCREEN}{_WRAP_LINES}"
-
-
-_NEEDED: Final = {
-    "DeviceTaintRule": "DeviceTaintRules",
-    "ResourceSlice": "ResourceSlices, so published devices and taints on them are unknown",
-    "ResourceClaim": "ResourceClaims, so it is unknown which pods use a device",
-    "Pod": "Pods, so no pod is counted",
-    "Namespace": "Namespaces, so their holds and labels are unknown",
-    "PodDisruptionBudget": "PodDisruptionBudgets, so pods are shown as due that one blocks",
-}
 
 
 class ClusterLook:

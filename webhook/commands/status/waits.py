@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 _BUDGET: Final = ("policy/v1", "PodDisruptionBudget")
 _NAMESPACE: Final = ("v1", "Namespace")
+StatusObject: TypeAlias = "InventoryObject | HeldNamespace | DisruptionBudget"
+_NOW_SECONDS: Final = 0.0
+"""The monotonic time: everything is of one moment."""
+_SIBLINGS_SHOWN: Final = 3
 
 
 class HeldNamespace(NamedTuple):
@@ -49,9 +53,6 @@ class HeldNamespace(NamedTuple):
 
     facts: NamespaceFacts
     hold: str | None
-
-
-StatusObject: TypeAlias = "InventoryObject | HeldNamespace | DisruptionBudget"
 
 
 def object_in(value: Any) -> tuple[StatusObject | None, list[FieldError]]:
@@ -195,11 +196,6 @@ class PodStatus(NamedTuple):
     since: datetime | None
     """Since when it is in this state; None if that cannot be known."""
     waits_for: WaitsFor
-
-
-_NOW_SECONDS: Final = 0.0
-"""The monotonic time: everything is of one moment."""
-_SIBLINGS_SHOWN: Final = 3
 
 
 class DueState(NamedTuple):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from webhook.policy.suites import Case, Word
 
 _NOT_MEASURED: Final = "not measured"
+VERSION: Final = 1
+_RED, _GREEN, _PLAIN = "\x1b[1;31m", "\x1b[32m", "\x1b[0m"
 
 
 class Mismatch(NamedTuple):
@@ -91,10 +93,6 @@ def listed(names: Iterable[str]) -> str:
 def _shown(tolerations: tuple[DeviceToleration, ...]) -> str:
     maps = (", ".join(f"{name}: {value}" for name, value in rendered(each).items()) for each in tolerations)
     return listed(f"{{{fields}}}" for fields in maps)
-
-
-VERSION: Final = 1
-_RED, _GREEN, _PLAIN = "\x1b[1;31m", "\x1b[32m", "\x1b[0m"
 
 
 class Tested(NamedTuple):

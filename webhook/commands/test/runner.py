@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from webhook.policy.ports import ClusterNames, Requester
     from webhook.policy.suites import Case, InventorySource, PriorRule, Suite
 
+_FIGURES_AT: Final = frozenset({str(SELECTOR), str(SPEC.child("devices"))})
+
 
 class Trial:
     """A replica for one case. Rules that it admits stay in the inventory until `undo`."""
@@ -114,9 +116,6 @@ class Trial:
             if rule is not None or stored is not None:
                 self._inventory.apply(stored, rule)
         self._before.clear()
-
-
-_FIGURES_AT: Final = frozenset({str(SELECTOR), str(SPEC.child("devices"))})
 
 
 class BadCase(Exception):  # noqa: N818 -- it says what is wrong, and is reported rather than handled

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from webhook.commands.shared.words import StoredTaintRule, TaintPattern
     from webhook.inventory.state import Inventory
 
+_ATTEMPTS: Final = 5
+"""The worker writes the status of a rule every few seconds, which is no reason not to delete it."""
+
 
 class UntaintChoice(NamedTuple):
     """For one address and one pattern: the rules to delete, and why other taints of that key stay."""
@@ -131,10 +134,6 @@ def _slice_taints(address: DeviceAddress, pattern: TaintPattern, inventory: Inve
             f"driver {address.driver} publishes that taint of {which} in ResourceSlice {name}, and would publish it "
             "again: only the driver can take it back; a pod that may use the device all the same has to tolerate it"
         )
-
-
-_ATTEMPTS: Final = 5
-"""The worker writes the status of a rule every few seconds, which is no reason not to delete it."""
 
 
 class RemovedRule(NamedTuple):
