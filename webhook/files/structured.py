@@ -44,13 +44,6 @@ STRUCTURED: Final[Mapping[str, Callable[[Any], str]]] = {"json": json_text, "yam
 """By the value of `-o`."""
 
 
-def document(output: str, values: dict[str, Any]) -> str:
-    """One of several documents: a line of JSON, or YAML after `---`."""
-    if output == "json":
-        return json_text(values, indent=None)
-    return f"---\n{STRUCTURED[output](values)}"
-
-
 def json_list(objects: Sequence[dict[str, Any]]) -> str:
     """Manifests as a v1 List in JSON, which kubectl takes apart."""
     return json_text({"apiVersion": "v1", "kind": "List", "items": list(objects)})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from webhook.commands.shared.device_selection import add_nodes, belonging, nodes_of, parse_selection
 from webhook.commands.shared.flags import INTERVAL_SECONDS, add_cluster, add_interval, credentials_of
 from webhook.commands.shared.main import ClusterUnreachable, ServerRefusal, asking_server, main_of
-from webhook.commands.shared.output import write, write_more
+from webhook.commands.shared.output import document, write, write_more
 from webhook.commands.shared.words import DeviceAddress
 from webhook.config.command_line import IntermixedLine, program
 from webhook.config.texts import as_namespace
@@ -91,7 +91,7 @@ def _is_in(row: ListedTaint, namespace: str | None) -> bool:
 def _shown(found: TaintList, options: argparse.Namespace) -> str:
     # Late: see commands/shared/main.py.
     from webhook.commands.list.taints import names_text, table_text, values_of  # noqa: PLC0415
-    from webhook.files.structured import STRUCTURED, document  # noqa: PLC0415
+    from webhook.files.structured import STRUCTURED  # noqa: PLC0415
 
     if options.output in ("json", "yaml"):
         values = values_of(found.rows, found.now, found.notes)

@@ -54,6 +54,16 @@ def write_more(content: str, *, screen: bool = False) -> int | None:
     return None
 
 
+def document(output: str, values: dict[str, Any]) -> str:
+    """One of several documents: a line of JSON, or YAML after `---`."""
+    # Late: most verbs print no such documents.
+    from webhook.files.structured import STRUCTURED, json_text  # noqa: PLC0415
+
+    if output == "json":
+        return json_text(values, indent=None)
+    return f"---\n{STRUCTURED[output](values)}"
+
+
 def flushed(code: int) -> int:
     """The exit code after everything is flushed. Without this, a full disk would end in code 120 and a traceback."""
     try:

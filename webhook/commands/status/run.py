@@ -27,7 +27,7 @@ from webhook.commands.shared.flags import (
     use_color,
 )
 from webhook.commands.shared.main import USAGE, ClusterUnreachable, reading_cluster
-from webhook.commands.shared.output import write, write_more
+from webhook.commands.shared.output import document, write, write_more
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.commands.shared.words import NODES, RULES, name_in, type_in
 from webhook.commands.status.report import StatusReport, as_text, as_values, lines_of
@@ -36,7 +36,7 @@ from webhook.commands.status.waits import StatusObjects, object_in
 from webhook.eviction.modes import InTree, Mode, WorkerSays
 from webhook.files.read import Manifest, read
 from webhook.files.report import UNREADABLE, Level, Row
-from webhook.files.structured import STRUCTURED, document
+from webhook.files.structured import STRUCTURED
 from webhook.policy.model import BUILTIN
 
 if TYPE_CHECKING:
