@@ -24,7 +24,7 @@ from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from webhook.api.field import Severity
-from webhook.commands.shared.verdicts import whole_verdict_on
+from webhook.commands.shared.manifest_review import whole_verdict_on
 from webhook.policy.decide import Judge
 from webhook.policy.model import Policy, PolicyMode
 from webhook.validation.releases import NEWEST, RELEASES

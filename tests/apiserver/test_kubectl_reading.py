@@ -13,7 +13,7 @@ import pytest
 
 from tests.builders import make_claim, make_meta, make_toleration
 from webhook.commands.check import command as check
-from webhook.commands.shared.taint_specs import as_taint_pattern, as_taint_specs
+from webhook.commands.shared.words import as_taint_pattern, as_taint_specs
 from webhook.files.read import parse
 
 if TYPE_CHECKING:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     Object = ResourceClaim | ResourceClaimTemplate
 
-ADDITION_REMARKS: Final = {"DT120": "toleration added by default"}
 _CLAIM_ANNOTATIONS: Final = ("metadata", "annotations")
 _TEMPLATE_ANNOTATIONS: Final = ("spec", "metadata", "annotations")
 _ANNOTATIONS: Final = Path.root().child("metadata", "annotations")

@@ -31,13 +31,6 @@ if TYPE_CHECKING:
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
 
-CLUSTER_LINTS: Final = {
-    "DT201": "selector that matches no device",
-    "DT202": "toleration of a key that is not published",
-    "DT203": "rule that another one covers",
-    "DT204": "driver left without a free device",
-    "DT205": "other devices of the same hardware stay in service",
-}
 _PHASE: Final = "lint"
 _UNKNOWN_KEYS_MAX: Final = 32
 """Keys of an object that are compared with the published ones: each costs as much as judging a small claim."""

@@ -37,27 +37,6 @@ if TYPE_CHECKING:
     from webhook.api.claims import DeviceRequest
     from webhook.api.rules import DeviceSelector
 
-LINTS: Final = {
-    "DT001": "toleration without effect",
-    "DT002": "tolerationSeconds without effect NoExecute",
-    "DT003": "duplicate toleration",
-    "DT004": "shadowed toleration",
-    "DT005": "key in a reserved domain",
-    "DT006": "unknown effect",
-    "DT007": "timeAdded in the future",
-    "DT008": "timeAdded in the past",
-    "DT009": "tolerationSeconds that overflow",
-    "DT010": "tolerationSeconds that give no time",
-    "DT011": "selector that selects every device",
-    "DT012": "rule without selector",
-    "DT013": "toleration of effect None",
-    "DT014": "upper case in a driver name",
-    "DT015": "unknown selector field",
-    "DT016": "retired selector field",
-    "DT017": "field that no released server has",
-    "DT018": "unknown annotation of ours",
-}
-
 MAX_SECONDS: Final = 9_223_372_036
 """The in-tree controller counts nanoseconds in 64 bits; more seconds overflow and may evict at once (E-10)."""
 _POSITION: Final = re.compile(r"\[[0-9]+\]")

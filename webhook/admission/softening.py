@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from webhook.api.taints import DeviceTaint
 
 SOFTENED: Final = "DT121"
-SOFTENING_REMARKS: Final = {SOFTENED: "rule that was softened"}
 EVERY_ONE: Final = "the policy softens every such rule"
 AS_BEFORE: Final = "as before"
 

@@ -7,13 +7,12 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
-from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.credentials import KubeConfig, kubeconfig_paths
 from webhook.cluster.client.errors import ClusterError, NoCredentials
 from webhook.cluster.client.kubeconfig import merged
 from webhook.cluster.client.list_pages import decoded
-from webhook.cluster.client.rest import Cluster, path_of
+from webhook.cluster.client.rest import Cluster
+from webhook.commands.shared.cluster_reading import CLAIMS, NAMESPACES, NODES, PODS, RULES, SLICES, place_of
 from webhook.commands.shared.flags import credentials_of
 
 if TYPE_CHECKING:
@@ -25,12 +24,12 @@ _SECONDS: Final = 3.0
 _MOST: Final = 500
 _NAMES_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _COLLECTIONS: Final = {
-    "rules": (GROUP, RULE_VERSIONS, "devicetaintrules"),
-    "devices": (GROUP, SERVED_VERSIONS, "resourceslices"),
-    "claims": (GROUP, SERVED_VERSIONS, "resourceclaims"),
-    "pods": ("", ("v1",), "pods"),
-    "namespaces": ("", ("v1",), "namespaces"),
-    "nodes": ("", ("v1",), "nodes"),
+    "rules": RULES,
+    "devices": SLICES,
+    "claims": CLAIMS,
+    "pods": PODS,
+    "namespaces": NAMESPACES,
+    "nodes": NODES,
 }
 _NAMESPACED: Final = frozenset({"pods", "claims"})
 
@@ -54,16 +53,12 @@ async def _read(what: str, options: argparse.Namespace) -> list[str]:
     if what in _NAMESPACED:
         own = credentials.namespace() if isinstance(credentials, KubeConfig) else ""
         namespace = options.namespace or own or "default"
-    group, versions, resource = _COLLECTIONS[what]
     async with Cluster(credentials) as cluster:
-        version: str | None = versions[0]
-        if group:
-            version = await served_version(cluster, group, versions, resource)
-        if version is None:
+        place = await place_of(cluster, _COLLECTIONS[what], namespace)
+        if place is None:
             return []
-        path = path_of(group, version, resource, namespace=namespace)
         accept = "application/json" if what == "devices" else _NAMES_ONLY
-        page = decoded(await cluster.get(path, {"limit": _MOST}, accept=accept), path)
+        page = decoded(await cluster.get(place.path, {"limit": _MOST}, accept=accept), place.path)
     return sorted({name for item in page.get("items") or () for name in _names_in(what, item)})
 
 

@@ -27,7 +27,7 @@ from webhook.admission.jsonpatch import apply_patch
 from webhook.admission.known_specs import KnownSpec, KnownSpecs
 from webhook.admission.review import decode_review
 from webhook.api.field import Severity
-from webhook.commands.shared.verdicts import verdict_on
+from webhook.commands.shared.manifest_review import verdict_on
 from webhook.policy.match import Scope
 from webhook.policy.model import Action
 from webhook.policy.ports import KnownNames, Requester

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.audit import AtRest, AuditReason, Author, audited
 from webhook.admission.carried_text import fault_of_stored
 from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
 from webhook.admission.context import AdmissionContext
+from webhook.api.counts import counted
 from webhook.api.field import Severity
 from webhook.api.meta import changed_at
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
 from webhook.api.servers import UNKNOWN, ServerFacts
-from webhook.commands.audit.groups import LINES, as_grouped_text, as_grouped_values
 from webhook.commands.audit.releases import ReleaseAudit
 from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import LEVELS, unreadable_row
@@ -36,29 +37,31 @@ from webhook.commands.shared.flags import (
     use_color,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
+from webhook.commands.shared.output import add_reports, renderer_of, write_reports
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
-from webhook.commands.shared.reports import add_reports, renderer_of, write_reports
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_namespace, as_time
 from webhook.files.dump import CONFIRMED, Dump, held_in, lacking, patching_object_in
 from webhook.files.formats import FORMATS
 from webhook.files.open_reports import OPEN_REPORTS, open_reports
 from webhook.files.read import Manifest, read
-from webhook.files.report import Entry, Level, Report, Result, Row
+from webhook.files.render import as_text, as_values
+from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
 from webhook.files.spots import NOWHERE, find
 from webhook.files.stdin import STDIN
 from webhook.files.structured import STRUCTURED, json_list
+from webhook.files.tables import table
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.ports import asks_who
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from webhook.api.field import Finding
     from webhook.commands.shared.flags import KubernetesVersion
+    from webhook.commands.shared.output import ReportTarget
     from webhook.commands.shared.policy_files import PolicyFile
-    from webhook.commands.shared.reports import ReportTarget
     from webhook.policy.model import Policy
 
 _NO_POLICY: Final = "no policy: only documented rules are checked; name a policy with --policy"
@@ -212,23 +215,25 @@ def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _
 def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) -> _AuditInput:
     """The cluster's own objects and policy. Raises ClusterUnreachable."""
     # Late: see commands/shared/main.py.
+    import asyncio  # noqa: PLC0415
+
     from webhook.commands.audit.from_cluster import dump_of_cluster  # noqa: PLC0415
 
     config_map = None if options.policy is not None else options.policy_configmap
     # A Report is of a namespace, so it has no place for rules, and an account that only keeps reports reads none.
     rules = options.namespace is None and any(target.format != OPEN_REPORTS for target in options.output)
+    slices = bool(options.kubernetes_version)
     with reading_cluster():
-        answer = dump_of_cluster(
-            credentials_of(options), config_map, options.namespace, rules=rules, slices=bool(options.kubernetes_version)
+        answer = asyncio.run(
+            dump_of_cluster(credentials_of(options), config_map, options.namespace, rules=rules, slices=slices)
         )
     report.files, report.source = 1, "cluster"
     report.notes += answer.notes
     dump = Dump()
     dump.add(Manifest(answer.server, number, value, NOWHERE) for number, value in enumerate(answer.objects, 1))
-    if answer.config_map is None:
+    if answer.policy is None:
         return _AuditInput(dump, proved_since=answer.proved_since, servers=answer.servers)
-    value = {"apiVersion": "v1", "kind": "ConfigMap", **answer.config_map}
-    holding = [Manifest(answer.server, 1, value, NOWHERE)]
+    holding = [answer.policy]
     policy, candidate = _policies_in(holding, report, now)
     return _AuditInput(dump, policy, candidate, answer.proved_since, _judged_since(policy, holding), answer.servers)
 
@@ -325,3 +330,75 @@ def command_line() -> CommandLine:
     add_codes(parser)
     add_color(parser)
     return parser
+
+
+# --- findings, counted by rule and namespace ------------------------------------------------------
+
+
+LINES: Final = 200
+"""Findings in a text, unless another limit is given."""
+_HEADERS: Final = ("RULE", "NAMESPACE", "ERRORS", "WARNINGS", "OBJECTS")
+_NUMBERS: Final = (2, 3, 4)
+
+
+def grouped(report: Report) -> list[dict[str, Any]]:
+    """`rule`, `namespace`, `errors`, `warnings` and `objects` that have any, the most errors first.
+
+    Findings that come from no rule of the policy are grouped by reason, such as `FieldValueTooMany`.
+    """
+    counts: Counter[tuple[str, str, Level]] = Counter()
+    objects: dict[tuple[str, str], set[int]] = {}
+    for number, row in enumerate(report.rows):
+        for entry in row.entries:
+            if entry.level is Level.INFO or entry.reason == UNREADABLE or not row.kind.startswith("ResourceClaim"):
+                continue
+            rule = entry.rule or entry.code or entry.reason
+            counts[rule, row.namespace, entry.level] += 1
+            objects.setdefault((rule, row.namespace), set()).add(number)
+    found = [
+        {
+            "rule": rule,
+            "namespace": namespace,
+            "errors": counts[rule, namespace, Level.ERROR],
+            "warnings": counts[rule, namespace, Level.WARNING],
+            "objects": len(numbers),
+        }
+        for (rule, namespace), numbers in objects.items()
+    ]
+    return sorted(found, key=lambda each: (-each["errors"], -each["warnings"], each["rule"], each["namespace"]))
+
+
+def as_grouped_text(report: Report, *, limit: int, color: bool) -> str:
+    """At most `limit` findings (0 for all), a table of counts by rule and namespace, notes, and totals."""
+    lines = as_text(report, color=color, named=True).splitlines()
+    findings = len(lines) - len(report.notes) - 1
+    counts = _table(report, limit, color=color)
+    return "\n".join([*_first_lines(lines[:findings], limit), *counts, *lines[findings:]]) + "\n"
+
+
+def _first_lines(lines: list[str], limit: int) -> Iterator[str]:
+    if not limit or len(lines) <= limit:
+        yield from lines
+        return
+    yield from lines[:limit]
+    rest = len(lines) - limit
+    yield f"and {counted(rest, 'more finding')}; --limit 0 lists all"
+
+
+def _table(report: Report, limit: int, *, color: bool) -> Iterator[str]:
+    """The table of counts, if there are two objects or more."""
+    groups = grouped(report)
+    if sum(group["objects"] for group in groups) < 2:
+        return
+    shown = groups[:limit] if limit else groups
+    yield ""
+    rows = [[str(value) for value in group.values()] for group in shown]
+    yield from table(rows, headers=_HEADERS, right=_NUMBERS, color=color)
+    if len(shown) < len(groups):
+        yield f"and {len(groups) - len(shown)} more of these"
+    yield ""
+
+
+def as_grouped_values(report: Report) -> dict[str, Any]:
+    """The structure of a report, and `groups`."""
+    return {**as_values(report), "groups": grouped(report)}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
+from webhook.api.meta import GROUP, SERVED_VERSIONS
 from webhook.api.rules import NEVER
 from webhook.cluster.cache.author_policy import read_author_policy
 from webhook.cluster.cache.discovery import read_facts, served_version
 from webhook.cluster.client.errors import NotFound, Refused
-from webhook.cluster.client.list_pages import config_map_of, decoded, listed
+from webhook.cluster.client.list_pages import decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
+from webhook.commands.shared import cluster_reading as reading
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,29 +21,18 @@ if TYPE_CHECKING:
     from webhook.api.meta import NamespacedName
     from webhook.api.servers import ServerFacts
     from webhook.cluster.client.credentials import Credentials
+    from webhook.files.read import Manifest
 
-_KINDS: Final = {
-    "deviceclasses": "DeviceClass",
-    "resourceclaimtemplates": "ResourceClaimTemplate",
-    "resourceclaims": "ResourceClaim",
-}
-_SLICES: Final = (("resourceslices", "ResourceSlice"),)
-_OF_NO_NAMESPACE: Final = frozenset({"deviceclasses", "resourceslices"})
-_CONFIRMED: Final = (
-    (GROUP, RULE_VERSIONS, "devicetaintrules", "DeviceTaintRule"),
-    (OWN_GROUP, ("v1alpha1",), "resourceslicepatches", "ResourceSlicePatch"),
-)
-"""What may carry a confirmation."""
 _LOADED: Final = timedelta(seconds=60)
 """After that time every API server applies a policy that was created."""
 
 
 class ClusterDump(NamedTuple):
-    """Objects as in a dump. `config_map` is None if there is none."""
+    """Objects as in a dump. `policy` is None if there is none."""
 
     server: str
     objects: tuple[dict[str, Any], ...]
-    config_map: dict[str, Any] | None
+    policy: Manifest | None
     proved_since: datetime | None
     """Since when API servers have proved authors: None if that may not be read."""
     notes: tuple[str, ...]
@@ -51,7 +40,7 @@ class ClusterDump(NamedTuple):
     servers: ServerFacts
 
 
-def dump_of_cluster(
+async def dump_of_cluster(
     credentials: Credentials, config_map: NamespacedName | None, namespace: str | None, *, rules: bool, slices: bool
 ) -> ClusterDump:
     """Reads what is audited. Raises ClusterError or NoCredentials.
@@ -59,14 +48,8 @@ def dump_of_cluster(
     The ConfigMap is not read if it is None. With a namespace, only objects in it are read. `rules`: with
     DeviceTaintRules and ResourceSlicePatches; `slices`: with ResourceSlices.
     """
-    return asyncio.run(_dump(Cluster(credentials), config_map, namespace, rules=rules, slices=slices))
-
-
-async def _dump(
-    cluster: Cluster, config_map: NamespacedName | None, namespace: str | None, *, rules: bool, slices: bool
-) -> ClusterDump:
-    async with cluster:
-        version = await served_version(cluster, GROUP, SERVED_VERSIONS, "resourceclaimtemplates")
+    async with Cluster(credentials) as cluster:
+        version = await served_version(cluster, GROUP, SERVED_VERSIONS, reading.TEMPLATES.name)
         if version is None:
             raise NotFound(f"{GROUP} is not served in {', '.join(SERVED_VERSIONS)}", code=404)
         if namespace is None:
@@ -74,11 +57,11 @@ async def _dump(
         else:
             path = path_of("", "v1", "namespaces", name=namespace)
             objects = [{"apiVersion": "v1", "kind": "Namespace", **decoded(await cluster.get(path), path)}]
-        for resource, kind in (*_KINDS.items(), *_SLICES[:slices]):
-            within = "" if namespace is None or resource in _OF_NO_NAMESPACE else namespace
-            path = path_of(GROUP, version, resource, namespace=within)
-            objects += await listed(cluster, path, f"{GROUP}/{version}", kind)
-        found = None if config_map is None else await config_map_of(cluster, config_map)
+        for each in (reading.CLASSES, reading.TEMPLATES, reading.CLAIMS, *((reading.SLICES,) if slices else ())):
+            within = namespace or "" if each in (reading.TEMPLATES, reading.CLAIMS) else ""
+            path = path_of(GROUP, version, each.name, namespace=within)
+            objects += await listed(cluster, path, f"{GROUP}/{version}", each.kind)
+        found = await reading.policy_manifest(cluster, config_map)
         notes = [note async for note in _add_confirmed(objects, cluster)] if rules else []
         return ClusterDump(
             cluster.server, tuple(objects), found, await _proved_since(cluster), tuple(notes), await read_facts(cluster)
@@ -87,13 +70,11 @@ async def _dump(
 
 async def _add_confirmed(objects: list[dict[str, Any]], cluster: Cluster) -> AsyncIterator[str]:
     """Adds rules and patches as far as they are served; yields why some may not be read."""
-    for group, versions, resource, kind in _CONFIRMED:
+    for each in (reading.RULES, reading.PATCHES):
         try:
-            version = await served_version(cluster, group, versions, resource)
-            if version is not None:
-                objects += await listed(cluster, path_of(group, version, resource), f"{group}/{version}", kind)
+            objects += await reading.objects_as_served(cluster, each) or ()
         except Refused as error:
-            yield f"no permission to read {resource}, so their confirmations were not checked: {error}"
+            yield f"no permission to read {each.name}, so their confirmations were not checked: {error}"
 
 
 async def _proved_since(cluster: Cluster) -> datetime | None:

@@ -7,14 +7,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from webhook.admission.context import AdmissionContext
-from webhook.commands.check.flags import add_policy, add_terms
 from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import meta, text, unreadable_row
 from webhook.commands.shared.flags import (
     NOT_SAID,
     add_allow_empty,
     add_color,
+    add_policy,
     add_skip_others,
+    add_terms,
     add_warnings_as_errors,
     credentials_of,
     given_cluster_flags,
@@ -25,8 +26,8 @@ from webhook.commands.shared.flags import (
 )
 from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.manifest_review import ObjectKey, ReviewTerms, review_manifest
+from webhook.commands.shared.output import add_reports, renderer_of, write_reports
 from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
-from webhook.commands.shared.reports import add_reports, renderer_of, write_reports
 from webhook.config.command_line import CommandLine, program
 from webhook.files.dump import Dump
 from webhook.files.formats import FORMATS
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from webhook.api.field import JSON
-    from webhook.commands.shared.reports import ReportTarget
+    from webhook.commands.shared.output import ReportTarget
     from webhook.files.read import File
     from webhook.policy.ports import KnownNames
 
@@ -165,9 +166,12 @@ def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile
     """The policy of the cluster that the flags name. Raises ClusterUnreachable."""
     with reading_cluster():
         # Late: see commands/shared/main.py.
-        from webhook.commands.check.from_cluster import policy_of_cluster  # noqa: PLC0415
+        import asyncio  # noqa: PLC0415
 
-        return policy_in(policy_of_cluster(credentials_of(options), options.policy_configmap), now=now)
+        from webhook.commands.shared.cluster_reading import policy_of_cluster  # noqa: PLC0415
+
+        found = asyncio.run(policy_of_cluster(credentials_of(options), options.policy_configmap))
+        return policy_in(found, now=now)
 
 
 def _add_policy(found: PolicyFile, report: Report, *, judges: bool) -> None:

@@ -2,92 +2,67 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
-from webhook.cluster.cache.discovery import served_version
 from webhook.cluster.client.errors import Refused
-from webhook.cluster.client.list_pages import config_map_of, listed
-from webhook.cluster.client.rest import Cluster, path_of
-from webhook.files.dump import CLAIMS
+from webhook.cluster.client.rest import Cluster
+from webhook.commands.shared import cluster_reading as reading
 
 if TYPE_CHECKING:
     from webhook.api.meta import NamespacedName
     from webhook.cluster.client.credentials import Credentials
+    from webhook.commands.shared.cluster_reading import Resource
+    from webhook.files.read import Manifest
 
 
-class _Collection(NamedTuple):
-    """A collection. `lacking`: what comes of it if it may not be read."""
-
-    group: str
-    versions: tuple[str, ...]
-    name: str
-    kind: str
-    lacking: str
-
-
-_COLLECTIONS: Final = (
-    _Collection("", ("v1",), "namespaces", "Namespace", "labels of namespaces are unknown"),
-    _Collection(GROUP, SERVED_VERSIONS, "deviceclasses", "DeviceClass", "the drivers behind classes are unknown"),
-    _Collection(GROUP, SERVED_VERSIONS, "resourceclaims", "ResourceClaim", "no claim is compared, and limits see none"),
-    _Collection(GROUP, SERVED_VERSIONS, "resourceclaimtemplates", "ResourceClaimTemplate", "no template is compared"),
-    _Collection(GROUP, SERVED_VERSIONS, "resourceslices", "ResourceSlice", "no slice is compared, and limits see none"),
-    _Collection(GROUP, RULE_VERSIONS, "devicetaintrules", "DeviceTaintRule", "no rule is compared"),
-    _Collection(OWN_GROUP, ("v1alpha1",), "resourceslicepatches", "ResourceSlicePatch", "no patch is compared"),
-)
+_LACKING: Final = {
+    reading.NAMESPACES: "labels of namespaces are unknown",
+    reading.CLASSES: "the drivers behind classes are unknown",
+    reading.CLAIMS: "no claim is compared, and limits see none",
+    reading.TEMPLATES: "no template is compared",
+    reading.SLICES: "no slice is compared, and limits see none",
+    reading.RULES: "no rule is compared",
+    reading.PATCHES: "no patch is compared",
+}
+"""What is read, and what comes of it if that may not be read."""
 
 
 class ClusterObjects(NamedTuple):
-    """Objects as they are served. `config_map` is the policy's; None if there is none, or it was not asked for."""
+    """Objects as they are served. `policy`: None if there is none, or it was not asked for."""
 
     server: str
     objects: list[dict[str, Any]]
-    config_map: dict[str, Any] | None
+    policy: Manifest | None
     notes: tuple[str, ...]
 
 
-def objects_of_cluster(
+async def objects_of_cluster(
     credentials: Credentials, config_map: NamespacedName | None, namespace: str | None
 ) -> ClusterObjects:
     """Reads what is compared. Raises ClusterError or NoCredentials.
 
     Without permission to read the claims of all namespaces, those of `namespace` are read.
     """
-    return asyncio.run(_read(Cluster(credentials), config_map, namespace))
-
-
-async def _read(cluster: Cluster, config_map: NamespacedName | None, namespace: str | None) -> ClusterObjects:
     objects: list[dict[str, Any]] = []
     notes: list[str] = []
-    async with cluster:
-        for each in _COLLECTIONS:
+    async with Cluster(credentials) as cluster:
+        for each, lacking in _LACKING.items():
             try:
-                objects += await _objects(cluster, each)
+                objects += await reading.objects_as_served(cluster, each) or ()
             except Refused as error:
                 own = await _own(cluster, each, namespace)
                 objects += own or []
                 if own is None:
-                    notes.append(f"no permission to read {each.name}, so {each.lacking}: {error}")
-        policy = None if config_map is None else await config_map_of(cluster, config_map)
+                    notes.append(f"no permission to read {each.name}, so {lacking}: {error}")
+        policy = await reading.policy_manifest(cluster, config_map)
         return ClusterObjects(cluster.server, objects, policy, tuple(notes))
 
 
-async def _objects(cluster: Cluster, each: _Collection, namespace: str = "") -> list[dict[str, Any]]:
-    version: str | None = each.versions[0]
-    if each.group:
-        version = await served_version(cluster, each.group, each.versions, each.name)
-    if version is None:
-        return []
-    path = path_of(each.group, version, each.name, namespace=namespace)
-    return await listed(cluster, path, f"{each.group}/{version}" if each.group else version, each.kind)
-
-
-async def _own(cluster: Cluster, each: _Collection, namespace: str | None) -> list[dict[str, Any]] | None:
+async def _own(cluster: Cluster, each: Resource, namespace: str | None) -> list[dict[str, Any]] | None:
     """The objects of the namespace; None if they may not be read either."""
-    if namespace is None or each.kind not in CLAIMS:
+    if namespace is None or each not in (reading.CLAIMS, reading.TEMPLATES):
         return None
     try:
-        return await _objects(cluster, each, namespace)
+        return await reading.objects_as_served(cluster, each, namespace) or []
     except Refused:
         return None

@@ -10,6 +10,9 @@ from webhook.api.counts import counted
 from webhook.eviction.modes import InTree
 from webhook.policy.model import InTreeEvictor, PolicyMode
 from webhook.policy.vap.author_policy import AUTHOR_POLICY
+from webhook.policy.vap.drift import FallbackState, compare
+from webhook.policy.vap.export import Coverage, export
+from webhook.policy.vap.objects import PolicyTopic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from webhook.eviction.modes import WorkerSays
     from webhook.policy.document import Loaded
     from webhook.policy.model import Policy
+    from webhook.policy.vap.drift import AdmissionObjectKey, StoredObject
 
 PROBE_CODE: Final = "DT005"
 """The warning that every probe object gets, whatever the policy says: its key is in a reserved domain."""
@@ -29,6 +33,10 @@ _SKEW_WORST_SECONDS: Final = 60.0
 _SOON_SECONDS: Final = 3600.0
 _DENIED: Final = "denied the request"
 _FAILED: Final = "failed calling webhook"
+_ENDED: Final = ("EOF", "connection reset by peer", "broken pipe")
+"""How a caller sees that the webhook ended the handshake: it depends on how far it had come itself."""
+_SOFTENING_ADVICE: Final = "run evict in mode delegated or replacement, with --leader-elect: docs/eviction.md"
+_NAMED_MOST: Final = 5
 
 
 class Status(StrEnum):
@@ -99,10 +107,6 @@ def probe_check(probed: ProbeResult, namespace: str) -> Check:
         return Check(name, Status.FAIL, text, "check that the pods are ready; the API server's log says why calls fail")
     text = f"unknown: something else refused the probe: {probed.message}"
     return Check(name, Status.WARN, text, "run doctor as a user who may create such objects")
-
-
-_ENDED: Final = ("EOF", "connection reset by peer", "broken pipe")
-"""How a caller sees that the webhook ended the handshake: it depends on how far it had come itself."""
 
 
 def _advice_on_failure(message: str, namespace: str) -> str:
@@ -362,3 +366,43 @@ def worker_check(worker: WorkerSays) -> Check:
 
 def _listed(versions: Iterable[str]) -> str:
     return ", ".join(sorted(versions))
+
+
+def softens(policy: Policy | None) -> bool:
+    """Whether the policy in use softens rules."""
+    return policy is not None and policy.impact.softens
+
+
+def softening_check(problem: str) -> Check:
+    """Whether an eviction worker acts on softened rules; `problem` is why none does, or empty."""
+    if problem:
+        return Check("softening", Status.WARN, f"the policy softens rules, but {problem}", _SOFTENING_ADVICE)
+    return passed("softening", "the policy softens rules, and an eviction worker acts on them")
+
+
+def fallback_check(
+    policy: Policy | None, stored: Mapping[AdmissionObjectKey, StoredObject], namespace: str
+) -> Check | None:
+    """Compare the objects in a cluster with what the policy exports; None where there are none.
+
+    `policy` is None if it cannot be loaded.
+    """
+    ours = [each for each in stored.values() if each.ours]
+    if not ours:
+        return None
+    if policy is None:
+        return passed("fallback", "not compared, as the policy cannot be loaded: the last good one stays in place")
+    protects = any(each.key.name.endswith(f"-{PolicyTopic.LABELS}") for each in ours)
+    exported = export(policy, protect_labels=protects, namespace=namespace)
+    found = compare(exported.objects, stored)
+    amiss = [str(each) for each in found if each.state is not FallbackState.IN_SYNC]
+    if amiss:
+        more = f", and {len(amiss) - _NAMED_MOST} more" if len(amiss) > _NAMED_MOST else ""
+        text = f"admission policies differ from the policy: {'; '.join(amiss[:_NAMED_MOST])}{more}"
+        return Check("fallback", Status.WARN, text, "export and apply them again: docs/export-vap.md")
+    parts = (*exported.rules, *exported.beyond)
+    full = sum(each.coverage is Coverage.FULL for each in parts)
+    return passed(
+        "fallback",
+        f"{len(found)} admission policies and bindings as in the policy; {full} of {len(parts)} parts in full",
+    )

@@ -19,7 +19,6 @@ from webhook.cluster.client.rest import Cluster, ThrottledCluster, path_of
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.cluster.leader import EvictionLease
 from webhook.commands.doctor import probes
-from webhook.commands.doctor.access import RIGHTS, Right
 from webhook.commands.doctor.checks import (
     Check,
     MissingRight,
@@ -32,17 +31,19 @@ from webhook.commands.doctor.checks import (
     clock_check,
     deployment_check,
     evictor_check,
+    fallback_check,
     forgery_check,
     policy_check,
     probe_check,
     registration_check,
+    softening_check,
+    softens,
     versions_check,
     webhook_clock_check,
     worker_check,
 )
-from webhook.commands.doctor.entries import handshake_with, webhook_entry_of
-from webhook.commands.doctor.fallback import fallback_check
-from webhook.commands.doctor.softening import softening_check, softens
+from webhook.commands.doctor.probes import RIGHTS, Right, handshake_with, webhook_entry_of
+from webhook.commands.shared.cluster_reading import TEMPLATES
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.modes import InTree, WorkerSays
 from webhook.flowcontrol.throttle import Throttle
@@ -199,10 +200,8 @@ class Doctor:
         return bool(answer["status"]["allowed"])
 
     async def _exists(self, resource: str, name: str, *, group: str = "") -> bool:
-        return (
-            await self._get_or_none(path_of(group, "v1", resource, namespace=self._options.namespace, name=name))
-            is not None
-        )
+        path = path_of(group, "v1", resource, namespace=self._options.namespace, name=name)
+        return await self._get_or_none(path) is not None
 
     async def _policies(self) -> list[Check]:
         found = await config_map_of(self._cluster, self._options.policy)
@@ -228,23 +227,21 @@ class Doctor:
     # --- probes ----------------------------------------------------------------------------------
 
     async def _probes(self) -> list[Check]:
-        return [probe_check(probed, self._options.namespace) for probed in await self._send_probes()]
-
-    async def _send_probes(self) -> list[ProbeResult]:
         """The answers to one probe for each validating entry whose resource is served."""
-        found = []
+        checks = []
         for entry in self._entries:
             obj = None
             if entry.kind == "Validating":
                 obj = await self._probe_of(entry.name.partition(".")[0])
             if obj is not None:
                 answer = await self._dry_run(obj)
-                found.append(ProbeResult(entry.name, entry.fails_open, answer.code, answer.message, answer.warnings))
-        return found
+                probed = ProbeResult(entry.name, entry.fails_open, answer.code, answer.message, answer.warnings)
+                checks.append(probe_check(probed, self._options.namespace))
+        return checks
 
     async def _forgery(self) -> list[Check]:
         """Empty if no templates are served. The webhook is not asked about its own namespace."""
-        version = await served_version(self._cluster, GROUP, SERVED_VERSIONS, probes.RESOURCES["templates"])
+        version = await served_version(self._cluster, GROUP, SERVED_VERSIONS, TEMPLATES.name)
         if version is None:
             return []
         answer = await self._dry_run(probes.forged_template(version, self._options.namespace))
@@ -253,11 +250,10 @@ class Doctor:
     async def _probe_of(self, sort: str) -> probes.Probe | None:
         if sort == "policy":
             return probes.policy_probe(self._options.policy)
-        resource = probes.RESOURCES.get(sort)
-        if resource is None:
+        if sort not in probes.COLLECTIONS:
             return None
-        versions = RULE_VERSIONS if sort == "rules" else SERVED_VERSIONS
-        version = await served_version(self._cluster, GROUP, versions, resource)
+        group, versions, resource, _ = probes.COLLECTIONS[sort]
+        version = await served_version(self._cluster, group, versions, resource)
         return None if version is None else probes.probe(sort, version, self._options.probe_namespace)
 
     async def _dry_run(self, probe: probes.Probe) -> RawResponse:

@@ -1,34 +1,36 @@
-"""Objects that the webhook comments on whatever the policy says; they are refused, or created as dry runs. No I/O."""
+"""What `doctor` asks: probes, which the webhook comments on whatever the policy says, TLS handshakes, and rights.
+
+Objects are refused, or created as dry runs. The rights are those of the roles in the manifests, right by right. A test
+compares the two.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import copy
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from webhook.admission.claim_view import REQUESTED_BY
 from webhook.admission.config_maps import POLICY_KEY
-from webhook.api.meta import GROUP
-from webhook.api.names import PROGRAM
+from webhook.api.meta import GROUP, OWN_GROUP
+from webhook.api.names import CA_NAME, PATCH_ACCOUNT, PATCHER, POLICY_NAME, PROGRAM, WORKER
+from webhook.api.owners import POD_GROUPS
+from webhook.cluster.client.raw import NoHandshake, Untrusted, certificate_end
 from webhook.cluster.client.rest import path_of
+from webhook.commands.doctor.checks import Handshake, WebhookEntry
+from webhook.commands.shared.cluster_reading import CLAIMS, RULES, SLICES, TEMPLATES
+from webhook.policy.vap.author_policy import AUTHOR_POLICY
+from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from webhook.api.meta import NamespacedName
 
-RESOURCES: Final = {
-    "rules": "devicetaintrules",
-    "claims": "resourceclaims",
-    "templates": "resourceclaimtemplates",
-    "slices": "resourceslices",
-}
-_KINDS: Final = {
-    "rules": "DeviceTaintRule",
-    "claims": "ResourceClaim",
-    "templates": "ResourceClaimTemplate",
-    "slices": "ResourceSlice",
-}
+COLLECTIONS: Final = {"rules": RULES, "claims": CLAIMS, "templates": TEMPLATES, "slices": SLICES}
 _PREFIX: Final = f"{PROGRAM}-doctor-"
 _DRIVER: Final = "doctor.devicetaint.io"
 _KEY: Final = "devicetaint.k8s.io/doctor"
@@ -36,6 +38,9 @@ _KEY: Final = "devicetaint.k8s.io/doctor"
 _HTTPS: Final = 443
 FORGED_AUTHOR: Final = '{"username":"device-taint-webhook-doctor-forged"}'
 """No user of a cluster."""
+_HANDSHAKE_SECONDS: Final = 5.0
+_READ: Final = ("list", "watch")
+_HOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
 class Probe(NamedTuple):
@@ -48,10 +53,10 @@ class Probe(NamedTuple):
 def probe(sort: str, version: str, namespace: str) -> Probe:
     """A valid object of this sort. It selects no device, and no pod uses it."""
     namespaced = sort in ("claims", "templates")
-    place = path_of(GROUP, version, RESOURCES[sort], namespace=namespace if namespaced else "")
+    place = path_of(GROUP, version, COLLECTIONS[sort].name, namespace=namespace if namespaced else "")
     obj = {
         "apiVersion": f"{GROUP}/{version}",
-        "kind": _KINDS[sort],
+        "kind": COLLECTIONS[sort].kind,
         "metadata": {"generateName": _PREFIX, **({"namespace": namespace} if namespaced else {})},
         "spec": _spec(sort, version),
     }
@@ -109,3 +114,114 @@ def address_of(config: Mapping[str, Any]) -> tuple[str, int, str]:
         return host, service.get("port", _HTTPS), host
     url = urlsplit(config.get("url", ""))
     return url.hostname or "", url.port or _HTTPS, url.hostname or ""
+
+
+def webhook_entry_of(kind: str, webhook: dict[str, Any]) -> WebhookEntry:
+    """An entry of a webhook configuration of this kind."""
+    config = webhook.get("clientConfig") or {}
+    rules = tuple(
+        (group, resource, frozenset(rule.get("apiVersions") or ()))
+        for rule in webhook.get("rules") or ()
+        for group in rule.get("apiGroups") or ()
+        for resource in rule.get("resources") or ()
+    )
+    try:
+        bundle = base64.b64decode(config.get("caBundle") or "")
+    except binascii.Error:
+        bundle = b""
+    fails_open = webhook.get("failurePolicy") == "Ignore"
+    return WebhookEntry(webhook["name"], kind, fails_open, bundle, address_of(config), rules)
+
+
+async def handshake_with(entry: WebhookEntry) -> Handshake:
+    """A handshake with the server behind the entry, trusting its caBundle only."""
+    host, port, name = entry.address
+    try:
+        ends = await certificate_end(host, port, name, entry.bundle, _HANDSHAKE_SECONDS)
+    except Untrusted as error:
+        return Handshake(entry.name, untrusted=str(error))
+    except NoHandshake as error:
+        return Handshake(entry.name, unreachable=str(error))
+    return Handshake(entry.name, ends=ends)
+
+
+# --- rights of our service accounts ---------------------------------------------------------------
+
+
+class Right(NamedTuple):
+    """One verb on one resource, or on one object of it."""
+
+    account: str
+    verb: str
+    group: str
+    resource: str
+    name: str = ""
+    namespaced: bool = False
+    """In our namespace only."""
+    self_managed: bool = False
+    """Needed only where the webhook issues its own certificates."""
+
+    def __str__(self) -> str:
+        resource = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.verb} {resource}" + (f" {self.name}" if self.name else "")
+
+    def attributes(self, namespace: str) -> dict[str, str]:
+        """As a SubjectAccessReview has it."""
+        resource, _, sub_resource = self.resource.partition("/")
+        fields = {
+            "verb": self.verb,
+            "group": self.group,
+            "resource": resource,
+            "subresource": sub_resource,
+            "name": self.name,
+            "namespace": namespace if self.namespaced else "",
+        }
+        return {field: text for field, text in fields.items() if text}
+
+
+def _rights(  # noqa: PLR0913 -- a table's columns
+    account: str,
+    group: str,
+    resources: Iterable[str],
+    verbs: Iterable[str],
+    *,
+    name: str = "",
+    namespaced: bool = False,
+    self_managed: bool = False,
+) -> Iterator[Right]:
+    for resource, verb in product(resources, verbs):
+        yield Right(account, verb, group, resource, name, namespaced, self_managed)
+
+
+RIGHTS: Final = (
+    *_rights(PROGRAM, "", ["namespaces"], ["get", *_READ]),
+    *_rights(PROGRAM, GROUP, ["deviceclasses"], ["get", *_READ]),
+    *_rights(PROGRAM, GROUP, ["resourceslices", "devicetaintrules", "resourceclaims"], _READ),
+    *_rights(PROGRAM, ADMISSION_GROUP, ADMISSION_RESOURCES.values(), ["get", *_READ], name=AUTHOR_POLICY),
+    *_rights(PROGRAM, ADMISSION_GROUP, _HOOKS, ["get"], name=PROGRAM),
+    *_rights(PROGRAM, "", ["configmaps"], _READ, name=POLICY_NAME, namespaced=True),
+    *_rights(PROGRAM, "events.k8s.io", ["events"], ["create"], namespaced=True),
+    *_rights(PROGRAM, "coordination.k8s.io", ["leases"], ["get"], name=WORKER, namespaced=True),
+    *_rights(PROGRAM, "", ["secrets"], ["get", "update"], name=CA_NAME, namespaced=True, self_managed=True),
+    *_rights(PROGRAM, ADMISSION_GROUP, _HOOKS, ["patch"], name=PROGRAM, self_managed=True),
+    *_rights(WORKER, "", ["namespaces", "pods"], _READ),
+    *_rights(WORKER, "policy", ["poddisruptionbudgets"], _READ),
+    *_rights(WORKER, GROUP, ["resourceclaims", "resourceslices", "devicetaintrules"], _READ),
+    *_rights(WORKER, POD_GROUPS[0], [POD_GROUPS[1]], _READ),
+    *_rights(WORKER, OWN_GROUP, ["resourceslicepatches"], _READ),
+    *_rights(WORKER, GROUP, ["resourceclaimtemplates", "deviceclasses"], ["list"]),
+    *_rights(WORKER, GROUP, ["devicetaintrules/status"], ["patch"]),
+    *_rights(WORKER, "events.k8s.io", ["events"], ["create"]),
+    *_rights(WORKER, "", ["configmaps"], _READ, name=POLICY_NAME, namespaced=True),
+    *_rights(WORKER, "coordination.k8s.io", ["leases"], ["create"], namespaced=True),
+    *_rights(WORKER, "coordination.k8s.io", ["leases"], ["get", "update"], name=WORKER, namespaced=True),
+    *_rights(PATCH_ACCOUNT, GROUP, ["resourceslices", "deviceclasses", "devicetaintrules"], _READ),
+    *_rights(PATCH_ACCOUNT, OWN_GROUP, ["resourceslicepatches"], _READ),
+    *_rights(PATCH_ACCOUNT, GROUP, ["devicetaintrules"], ["create", "patch", "delete"]),
+    *_rights(PATCH_ACCOUNT, OWN_GROUP, ["resourceslicepatches/status"], ["patch"]),
+    *_rights(PATCH_ACCOUNT, "events.k8s.io", ["events"], ["create"]),
+    *_rights(PATCH_ACCOUNT, "", ["configmaps"], _READ, name=POLICY_NAME, namespaced=True),
+    *_rights(PATCH_ACCOUNT, "coordination.k8s.io", ["leases"], ["create"], namespaced=True),
+    *_rights(PATCH_ACCOUNT, "coordination.k8s.io", ["leases"], ["get", "update"], name=PATCHER, namespaced=True),
+)
+"""For the worker, only what every mode needs; the modes that act check the rest when they start."""

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.meta import OWN_GROUP
 from webhook.api.taints import NO_SCHEDULE
-from webhook.commands.shared.confirmations import as_confirmation
 from webhook.commands.shared.device_selection import DeviceSelection, split_nodes
-from webhook.commands.shared.flags import add_cluster, add_policy_config_map
+from webhook.commands.shared.flags import INTERVAL_SECONDS, add_cluster, add_interval, add_policy_config_map
+from webhook.commands.shared.main import REFUSED, asking_server, main_of
 from webhook.commands.shared.output import flushed, write_more
-from webhook.commands.shared.rule_objects import NAME
-from webhook.commands.shared.server_errors import REFUSED, asking_server, main_as_kubectl
-from webhook.commands.shared.taint_output import report_refusals
-from webhook.commands.shared.taint_specs import TaintSpec, as_taint_spec, split_words
-from webhook.commands.shared.tainting import DryRun, add_dry_run
+from webhook.commands.shared.tainting import DryRun, add_confirm, add_dry_run, report_refusals
+from webhook.commands.shared.words import NAME, TaintSpec, as_taint_spec, split_words
 from webhook.config.command_line import IntermixedLine, program
-from webhook.config.texts import as_count, as_lifetime
+from webhook.config.texts import as_lifetime
 from webhook.files.render import visible
 
 if TYPE_CHECKING:
@@ -25,11 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from webhook.commands.drain.closing import Closing
+    from webhook.commands.drain.watching import Closing
     from webhook.config.command_line import CommandLine
 
 _KEY: Final = f"{OWN_GROUP}/drain"
-_INTERVAL_SECONDS: Final = 2
 _NO_TIMEOUT: Final = frozenset({"0", "0s"})
 _INTERRUPTED: Final = 130
 """128 + SIGINT, as shells count."""
@@ -37,17 +34,13 @@ _INTERRUPTED: Final = 130
 
 def run(arguments: Sequence[str]) -> int:
     """Drains. Returns 0 once no allocation holds a device, 1 if that is not to be, 2 for wrong usage or no cluster."""
-
-    def body(options: argparse.Namespace, parser: CommandLine) -> int:
-        return _run(options, parser, arguments)
-
-    return main_as_kubectl(command_line(), arguments, body)
+    return main_of(command_line(), arguments, partial(_run, words=arguments))
 
 
 def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:
     selection, taint = _read(options, parser)
     # Late: see commands/shared/main.py.
-    from webhook.commands.drain.closing import Closing  # noqa: PLC0415
+    from webhook.commands.drain.watching import Closing  # noqa: PLC0415
 
     closing = Closing(options, parser, selection, taint)
     dry_run = DryRun(options.dry_run)
@@ -82,13 +75,13 @@ def _watch(options: argparse.Namespace, parser: CommandLine, closing: Closing) -
     import logging  # noqa: PLC0415
 
     from webhook.commands.drain.watching import DrainWatch, watch_drain  # noqa: PLC0415
-    from webhook.commands.status.inputs import look  # noqa: PLC0415
+    from webhook.commands.status.run import look  # noqa: PLC0415
 
     # Otherwise the worker's own code would log to standard error what is in the lines.
     logging.getLogger("webhook.eviction").addHandler(logging.NullHandler())
     timeout: timedelta | None = options.timeout
     seconds = None if timeout is None else timeout.total_seconds()
-    interval = _INTERVAL_SECONDS if options.interval is None else options.interval
+    interval = INTERVAL_SECONDS if options.interval is None else options.interval
     watch = DrainWatch(closing.rules, interval, seconds, parser.prog)
     try:
         end = watch_drain(watch, lambda: look(options), closing.check)
@@ -137,20 +130,8 @@ def command_line() -> CommandLine:
     add("--key", default=_KEY, metavar="K", help=f"key of the taint; default {_KEY}")
     add("--reason", metavar="TEXT", help="why, for people (annotation devicetaint.io/description)")
     add("--timeout", type=as_timeout, metavar="10m", help="how long to wait until they are empty; default 0, for ever")
-    add(
-        "--interval",
-        type=as_count,
-        metavar="S",
-        help=f"seconds between two looks; default {_INTERVAL_SECONDS}",
-    )
-    add(
-        "--confirm",
-        type=as_confirmation,
-        action="append",
-        default=[],
-        metavar="[RULE=]TEXT",
-        help="confirm the impact with the text that a refusal contains; repeatable if there are several rules",
-    )
+    add_interval(parser)
+    add_confirm(parser)
     add(
         "--ignore-daemonsets",
         action="store_true",

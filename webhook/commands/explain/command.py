@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webhook.commands.check.flags import add_policy, add_terms
-from webhook.commands.shared.flags import add_color, add_output
+from webhook.commands.shared.flags import add_color, add_output, add_policy, add_terms
 from webhook.commands.shared.main import body_of, main_of
 from webhook.commands.status.command import add_evictors
 from webhook.config.command_line import CommandLine, program

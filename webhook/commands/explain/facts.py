@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +11,7 @@ from webhook.admission.context import AdmissionContext
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.flags import credentials_of
 from webhook.commands.shared.main import reading_cluster
-from webhook.commands.status.inputs import ClusterLook
+from webhook.commands.status.run import ClusterLook
 from webhook.files.dump import Dump
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     from webhook.admission.audit import Author
     from webhook.admission.explanation import Explanation
-    from webhook.commands.status.objects import StatusObjects
     from webhook.commands.status.views import StatusSettings
+    from webhook.commands.status.waits import StatusObjects
     from webhook.files.report import Row
 
 _CONSEQUENCES: Final = {
@@ -109,10 +110,10 @@ class ExplainLook(ClusterLook):
         with reading_cluster():
             credentials = credentials_of(options)
             self.namespace = self._asked or namespace_of(credentials) or "default"
-            found = facts_of_cluster(credentials, config_map, self.namespace)
+            found = asyncio.run(facts_of_cluster(credentials, config_map, self.namespace))
         self.objects, self.server = found.objects, found.server
         self.pods = found.pods
-        self.missing, self.partial = found.missing, found.partial
+        self.missing, self.partial = frozenset(found.missing), frozenset(found.partial)
         for number, value in enumerate(found.raw, 1):
             self.take(Manifest(found.server, number, value, NOWHERE))
         for kind, why in found.refused:
@@ -122,9 +123,8 @@ class ExplainLook(ClusterLook):
             self.unknown.append(
                 f"what the policy says, and its limits, for which the built-in ones are shown: {found.policy_refused}"
             )
-        if found.config_map is not None:
-            value = {"apiVersion": "v1", "kind": "ConfigMap", **found.config_map}
-            self.use(Manifest(found.server, 1, value, NOWHERE))
+        if found.policy is not None:
+            self.use(found.policy)
 
 
 def facts_of(options: argparse.Namespace) -> ExplainFacts:

@@ -6,11 +6,10 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Final
 
-from webhook.commands.explain.explanations import NotExplained, explanation_of
 from webhook.commands.explain.facts import facts_of
-from webhook.commands.explain.subjects import subject_in
+from webhook.commands.explain.subjects import NotExplained, explanation_of, subject_in
 from webhook.commands.explain.text import as_text
-from webhook.commands.shared.codes import CODE, WarningCode, codes
+from webhook.commands.shared.codes import CODE, codes
 from webhook.commands.shared.flags import refuse_cluster_beside_dump, refuse_stdin_twice
 from webhook.commands.shared.main import USAGE
 from webhook.commands.shared.output import write
@@ -81,10 +80,6 @@ def _explain_codes(options: argparse.Namespace, parser: CommandLine) -> int:
         parser.error(f"unknown code {unknown[0]}; codes are {', '.join(codes())}")
     found = [codes()[word] for word in words]
     if options.output == "text":
-        return write("\n".join(map(_code_text, found)), 0)
+        return write("\n".join(f"{code.code}: {code.title}\n\n{code.text}\n" for code in found), 0)
     values = {"version": VERSION, "codes": [code._asdict() for code in found]}
     return write(STRUCTURED[options.output](values), 0)
-
-
-def _code_text(code: WarningCode) -> str:
-    return f"{code.code}: {code.title}\n\n{code.text}\n"

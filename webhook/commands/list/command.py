@@ -6,14 +6,13 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.commands.shared.addresses import DeviceAddress
 from webhook.commands.shared.device_selection import add_nodes, belonging, nodes_of, parse_selection
-from webhook.commands.shared.flags import add_cluster, credentials_of
-from webhook.commands.shared.main import ClusterUnreachable
-from webhook.commands.shared.output import write, write_more
-from webhook.commands.shared.server_errors import ServerRefusal, asking_server, main_as_kubectl
+from webhook.commands.shared.flags import INTERVAL_SECONDS, add_cluster, add_interval, credentials_of
+from webhook.commands.shared.main import ClusterUnreachable, ServerRefusal, asking_server, main_of
+from webhook.commands.shared.output import document, write, write_more
+from webhook.commands.shared.words import DeviceAddress
 from webhook.config.command_line import IntermixedLine, program
-from webhook.config.texts import as_count, as_namespace
+from webhook.config.texts import as_namespace
 from webhook.files.render import visible
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from webhook.commands.shared.device_selection import DeviceSelection
     from webhook.config.command_line import CommandLine
 
-_INTERVAL_SECONDS: Final = 2
 _TABLES: Final = (None, "wide")
 
 
@@ -38,7 +36,7 @@ class TaintList(NamedTuple):
 
 def run(arguments: Sequence[str]) -> int:
     """Prints the list. Returns 0, 1 if the server refuses, 2 for wrong usage or no cluster."""
-    return main_as_kubectl(command_line(), arguments, _run)
+    return main_of(command_line(), arguments, _run)
 
 
 def _run(options: argparse.Namespace, parser: CommandLine) -> int:
@@ -59,14 +57,8 @@ def _look(options: argparse.Namespace, selection: DeviceSelection) -> TaintList:
 
     from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
     from webhook.commands.list.taints import listed_taints, notes_without_devices, rules_not_judged  # noqa: PLC0415
-    from webhook.commands.shared.device_reading import (  # noqa: PLC0415
-        CLAIMS,
-        PODS,
-        RULES,
-        SLICES,
-        ReadInventory,
-        read_inventory,
-    )
+    from webhook.commands.shared.cluster_reading import CLAIMS, PODS, RULES, SLICES  # noqa: PLC0415
+    from webhook.commands.shared.node_devices import ReadInventory, read_inventory  # noqa: PLC0415
 
     async def ask() -> tuple[ReadInventory, frozenset[str]]:
         async with Cluster(credentials_of(options)) as cluster:
@@ -98,11 +90,12 @@ def _is_in(row: ListedTaint, namespace: str | None) -> bool:
 
 def _shown(found: TaintList, options: argparse.Namespace) -> str:
     # Late: see commands/shared/main.py.
-    from webhook.commands.list.show import names_text, structured_text, table_text, values_of  # noqa: PLC0415
+    from webhook.commands.list.taints import names_text, table_text, values_of  # noqa: PLC0415
+    from webhook.files.structured import STRUCTURED  # noqa: PLC0415
 
     if options.output in ("json", "yaml"):
         values = values_of(found.rows, found.now, found.notes)
-        return structured_text(values, options.output, one_of_many=options.watch)
+        return document(options.output, values) if options.watch else STRUCTURED[options.output](values)
     _say(found.notes)
     if options.output == "name":
         return names_text(found.rows)
@@ -123,7 +116,7 @@ def _watch(first: TaintList, look: Callable[[], TaintList], options: argparse.Na
     # Late: tests stop the time.
     import time  # noqa: PLC0415
 
-    seconds = _INTERVAL_SECONDS if options.interval is None else options.interval
+    seconds = INTERVAL_SECONDS if options.interval is None else options.interval
     before, missed = first, ""
     written = write_more(_shown(first, options))
     while written is None:
@@ -143,7 +136,7 @@ def _watch(first: TaintList, look: Callable[[], TaintList], options: argparse.Na
 
 def _change(before: TaintList, after: TaintList, options: argparse.Namespace) -> str:
     # Late: see commands/shared/main.py.
-    from webhook.commands.list.show import table_text  # noqa: PLC0415
+    from webhook.commands.list.taints import table_text  # noqa: PLC0415
 
     known, left = [{each.identity: each for each in rows} for rows in (before.rows, after.rows)]
     changed = [each for each in after.rows if known.get(each.identity) != each]
@@ -199,11 +192,6 @@ def command_line() -> CommandLine:
     add("-o", "--output", choices=("json", "name", "wide", "yaml"), help="default a table")
     add("--no-headers", action="store_true", help="print no line with the names of the columns")
     add("-w", "--watch", action="store_true", help="then print what is added, changed or <removed>, until interrupted")
-    add(
-        "--interval",
-        type=as_count,
-        metavar="S",
-        help=f"seconds between two looks of --watch; default {_INTERVAL_SECONDS}",
-    )
+    add_interval(parser, " of --watch")
     add_cluster(parser)
     return parser

@@ -11,7 +11,7 @@ from webhook.commands.shared.flags import (
     add_policy_config_map,
 )
 from webhook.commands.shared.main import body_of, main_of
-from webhook.commands.shared.reports import add_reports
+from webhook.commands.shared.output import add_reports
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_time
 from webhook.files.stdin import STDIN

@@ -7,39 +7,34 @@ The rule is sent as a dry run, so the webhook reviews it; nothing is written.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.decode import Reader
-from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, GroupVersionKind
-from webhook.api.owners import POD_GROUPS
-from webhook.api.pod_groups import POD_GROUP_VERSIONS
+from webhook.api.meta import GROUP, GroupVersionKind
 from webhook.api.rules import RULE_ANNOTATIONS, decode_rule
-from webhook.cluster.cache.discovery import read_facts, served_version
+from webhook.cluster.cache.discovery import read_facts
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
-from webhook.cluster.client.list_pages import config_map_of, decoded, listed
+from webhook.cluster.client.list_pages import decoded
 from webhook.cluster.client.rest import Cluster, path_of
+from webhook.commands.preview.notes import PreviewSource
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult
-from webhook.commands.shared.confirmations import TEXT
+from webhook.commands.shared import cluster_reading as reading
 from webhook.commands.shared.entries import meta, text
+from webhook.commands.shared.tainting import TEXT
 from webhook.config.command_line import program
 from webhook.files.dump import Stock, held_in, patching_object_in
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.field import FieldError
     from webhook.api.meta import NamespacedName
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.rules import DeviceTaintRule
     from webhook.cluster.client.credentials import Credentials
+    from webhook.commands.shared.cluster_reading import Resource
+    from webhook.files.read import Manifest
 
-_RULES: Final = "devicetaintrules"
-_OWN_VERSION: Final = "v1alpha1"
 _DRY_RUN: Final = "dryRun=All"
 _QUIET_SECONDS: Final = 3.0
 """Reading that takes less time reports no progress."""
@@ -47,133 +42,75 @@ _TELL_EVERY_SECONDS: Final = 2.0
 
 
 class ClusterSight(NamedTuple):
-    """A cluster as it was read once. `config_map` is the policy's; None if there is none or it may not be read."""
+    """A cluster as it was read once. `policy`: None if there is none or it may not be read."""
 
     server: str
-    inventory: Inventory
-    pods_known: bool
-    rules_served: bool
-    config_map: dict[str, Any] | None
+    source: PreviewSource
+    policy: Manifest | None
     confirmations: tuple[DryRunResult, ...]
     """For each of the rules that were given."""
-    notes: tuple[str, ...] = ()
-    patches: Mapping[str, ResourceSlicePatch] = {}
-    classes: Mapping[str, DeviceClassSelectors] = {}
 
 
-def sight_of_cluster(
+async def sight_of_cluster(
     credentials: Credentials,
     config_map: NamespacedName | None,
     rules: Sequence[Mapping[str, Any]],
     *,
-    patched: bool = False,
+    patched: bool,
 ) -> ClusterSight:
     """The cluster, and its answers to the rules. Raises ClusterError or NoCredentials.
 
     Rules are manifests of known versions. The ConfigMap is not read if it is None; `patched`: patches and device
     classes are read as well.
     """
-    return asyncio.run(_read_cluster(Cluster(credentials), config_map, rules, patched=patched))
-
-
-async def _read_cluster(
-    cluster: Cluster, config_map: NamespacedName | None, rules: Sequence[Mapping[str, Any]], *, patched: bool
-) -> ClusterSight:
     inventory, progress, notes = Inventory(), _Progress(), list[str]()
     stock = Stock()
-    async with cluster:
+    async with Cluster(credentials) as cluster:
         if patched:
             await _add_patching(stock, cluster, progress)
-        for resource, kind in (("resourceslices", "ResourceSlice"), ("resourceclaims", "ResourceClaim")):
-            version = await served_version(cluster, GROUP, SERVED_VERSIONS, resource)
-            if version is None:
-                raise NotFound(f"{resource}.{GROUP} is not served in {', '.join(SERVED_VERSIONS)}", code=404)
-            await _add_all(inventory, cluster, GroupVersionKind(GROUP, version, kind), resource, progress)
-        served = await served_version(cluster, GROUP, RULE_VERSIONS, _RULES)
-        if served is not None:
-            await _add_all(inventory, cluster, GroupVersionKind(GROUP, served, "DeviceTaintRule"), _RULES, progress)
+        for needed in (reading.SLICES, reading.CLAIMS):
+            if not await _add_all(inventory, cluster, needed, progress):
+                raise needed.not_served
+        served = await _add_all(inventory, cluster, reading.RULES, progress)
         inventory.servers = await read_facts(cluster)
         pods_known = await _add_pods(inventory, cluster, progress, notes)
-        found = None
-        if config_map is not None:
-            try:
-                found = await config_map_of(cluster, config_map)
-            except Refused as error:
-                notes.append(f"no permission to read the policy, so the built-in one is used: {error}")
-        answers = [await _dry_run_answer(cluster, rule, served=served is not None) for rule in rules]
-        return ClusterSight(
-            cluster.server,
-            inventory,
-            pods_known,
-            served is not None,
-            found,
-            tuple(answers),
-            tuple(notes),
-            stock.patches,
-            stock.classes,
-        )
+        found = await reading.policy_or_note(cluster, config_map, notes)
+        answers = [await _dry_run_answer(cluster, rule, served=served) for rule in rules]
+        source = PreviewSource(inventory, pods_known, None, served, tuple(notes), stock.patches, stock.classes)
+        return ClusterSight(cluster.server, source, found, tuple(answers))
 
 
 async def _add_patching(stock: Stock, cluster: Cluster, progress: _Progress) -> None:
     """The patches that are stored, where the kind is served, and the device classes."""
-    for group, versions, resource, kind in (
-        (OWN_GROUP, (_OWN_VERSION,), "resourceslicepatches", "ResourceSlicePatch"),
-        (GROUP, SERVED_VERSIONS, "deviceclasses", "DeviceClass"),
-    ):
-        version = await served_version(cluster, group, versions, resource)
-        if version is not None:
-            place = GroupVersionKind(group, version, kind)
-            for value in await _listed(cluster, place, resource, patching_object_in, progress):
-                stock.add_beside(value)
+    for collection in (reading.PATCHES, reading.CLASSES):
+        for value in (
+            await reading.decoded_objects(cluster, collection, patching_object_in, progress=progress.tell) or ()
+        ):
+            stock.add_beside(value)
 
 
 async def _add_pods(inventory: Inventory, cluster: Cluster, progress: _Progress, notes: list[str]) -> bool:
     """Pods and PodGroups, as far as they may be read, with a note if not; returns whether pods are known."""
     try:
-        await _add_all(inventory, cluster, GroupVersionKind("", "v1", "Pod"), "pods", progress)
+        await _add_all(inventory, cluster, reading.PODS, progress)
     except Refused as error:
         notes.append(f"no permission to read pods, so their owners and priorities are unknown: {error}")
         return False
-    group, resource = POD_GROUPS
-    served = await served_version(cluster, group, POD_GROUP_VERSIONS, resource)
-    if served is not None:
-        try:
-            await _add_all(inventory, cluster, GroupVersionKind(group, served, "PodGroup"), resource, progress)
-        except Refused as error:
-            notes.append(
-                f"no permission to read PodGroups, so the pods of each are shown as a gang, and all as evicted: {error}"
-            )
+    try:
+        await _add_all(inventory, cluster, reading.POD_GROUPS, progress)
+    except Refused as error:
+        notes.append(
+            f"no permission to read PodGroups, so the pods of each are shown as a gang, and all as evicted: {error}"
+        )
     return True
 
 
-async def _add_all(
-    inventory: Inventory, cluster: Cluster, kind: GroupVersionKind, resource: str, progress: _Progress
-) -> None:
-    """All objects of one resource."""
-    for value in await _listed(cluster, kind, resource, held_in, progress):
+async def _add_all(inventory: Inventory, cluster: Cluster, collection: Resource, progress: _Progress) -> bool:
+    """All objects of a collection; returns whether it is served."""
+    found = await reading.decoded_objects(cluster, collection, held_in, progress=progress.tell)
+    for value in found or ():
         inventory.apply(None, value)
-
-
-async def _listed(
-    cluster: Cluster,
-    kind: GroupVersionKind,
-    resource: str,
-    decode: Callable[[Any], tuple[Any, list[FieldError]]],
-    progress: _Progress,
-) -> list[Any]:
-    """All objects of one resource, decoded."""
-    path = path_of(kind.group, kind.version, resource)
-
-    def held(item: dict[str, Any]) -> Any:
-        value, errors = decode(item)
-        if errors:
-            name = "/".join(filter(None, (text(meta(item), "namespace"), text(meta(item), "name"))))
-            raise Unavailable(f"GET {path}: {name} cannot be read: {errors[0]}")
-        return value
-
-    return await listed(
-        cluster, path, kind.api_version, kind.kind, held, lambda count: progress.tell(f"{count} {resource}")
-    )
+    return found is not None
 
 
 class _Progress:
@@ -199,7 +136,7 @@ async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: 
         return DryRunResult(DryRunAnswer.NOT_ASKED, message="the cluster does not serve DeviceTaintRules")
     try:
         answer = await _dry_run(cluster, rule)
-        softened = _held_rule(answer).softened
+        softened = decode_rule(Reader.of(decoded(answer, reading.RULES.name), [])).softened
     except Unavailable as error:
         return DryRunResult(DryRunAnswer.FAILED, message=str(error))
     except ClusterError as error:
@@ -210,17 +147,13 @@ async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: 
     return DryRunResult(DryRunAnswer.SOFTENED if softened else DryRunAnswer.GRANTED)
 
 
-def _held_rule(answer: bytes) -> DeviceTaintRule:
-    return decode_rule(Reader.of(decoded(answer, _RULES), []))
-
-
 async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> bytes:
     """Creates or updates it, without effect; returns it as it would be stored. Raises ClusterError."""
     version = GroupVersionKind.parse(text(rule, "apiVersion"), "").version
-    collection = path_of(GROUP, version, _RULES)
+    collection = path_of(GROUP, version, reading.RULES.name)
     name = text(meta(rule), "name")
     if name:
-        path = path_of(GROUP, version, _RULES, name=name)
+        path = path_of(GROUP, version, reading.RULES.name, name=name)
         try:
             stored = decoded(await cluster.get(path), path)
         except NotFound:

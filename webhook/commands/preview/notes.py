@@ -1,26 +1,33 @@
-"""Notes on a preview: what is unknown, and what is easily overlooked."""
+"""Notes on a preview: what is unknown, what is easily overlooked, and what the windows of the policy mean."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.commands.preview.report import not_judged
 from webhook.commands.preview.text import first_names, taint_text
+from webhook.eviction.profiles import classes_of
 from webhook.eviction.released import keeps_closed
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import unused_claims
+from webhook.inventory.matching import Evictor
 from webhook.inventory.preview import acts, outdated
 from webhook.inventory.scope import can_judge
+from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
+from webhook.policy.window_fit import Leaving, fit_texts, has_windows, windows_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import datetime
 
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.patches import ResourceSlicePatch
-    from webhook.inventory.preview import Preview
+    from webhook.inventory.preview import PodRow, Preview
     from webhook.inventory.state import Inventory
+    from webhook.policy.model import Policy
 
 _NEEDED: Final = {
     "ResourceSlice": "ResourceSlices, so published devices are unknown",
@@ -104,3 +111,34 @@ def _slice_notes(value: ResourceSlice, preview: Preview, source: PreviewSource) 
     }
     if passive and preview.taints and not preview.simulated:
         yield f"taints that do nothing are left out: {', '.join(sorted(passive))}"
+
+
+def window_notes(preview: Preview, inventory: Inventory, policy: Policy, now: datetime) -> Iterator[str]:
+    """The windows of the pods that our worker would evict, and which of them the pods wait for."""
+    taints = [taint for _, taint in preview.taints]
+    if not any(taint.evictor is Evictor.OURS for taint in taints) or not has_windows(policy.eviction):
+        return
+    matcher, counts = ProfileMatcher(policy.eviction), dict[int | None, Counter[int]]()
+    for row in preview.pods:
+        if row.seconds is not None:
+            counts.setdefault(matcher.profile_of(_facts_of(row, inventory)), Counter())[row.seconds] += 1
+    pods = {position: dues for position, dues in counts.items() if position is not None}
+    for position in sorted(pods):
+        profile = policy.eviction[position]
+        if profile.windows and not profile.skips:
+            yield f"windows of profile {position}, for pods here: {windows_text(profile)}"
+    yield from fit_texts(policy.eviction, Leaving(pods, now))
+
+
+def _facts_of(row: PodRow, inventory: Inventory) -> PodFacts:
+    """What is known of a pod; the labels of namespaces are not read here."""
+    if row.pod is None:
+        return PodFacts(row.namespace)
+    pod = row.pod
+    return PodFacts(
+        row.namespace,
+        classes=classes_of(inventory, pod),
+        known=True,
+        priority=pod.priority,
+        labels=dict(pod.labels),
+    )

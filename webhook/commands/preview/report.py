@@ -133,7 +133,7 @@ def _preview_values(item: ObjectPreview, now: datetime) -> dict[str, Any]:
         "simulated": preview.simulated,
         "summary": _summary_values(preview),
         "pods": [_pod_values(each, now) for each in preview.pods],
-        "podGroups": [_group_values(each, now) for each in preview.pod_groups],
+        "podGroups": [{**_fate_values(each, now), "pods": names_of(each.pods)} for each in preview.pod_groups],
         "gangs": [_gang_values(each) for each in item.gangs],
         "siblings": [_sibling_values(each) for each in preview.impact.siblings.devices],
         "incompletePools": [{"driver": driver, "pool": pool} for driver, pool in preview.impact.incomplete_pools],
@@ -270,10 +270,6 @@ def _pod_values(row: PodRow, now: datetime) -> dict[str, Any]:
         "node": pod.node_name or None if pod is not None else None,
         "hold": None if pod is None else pod.hold,
     }
-
-
-def _group_values(row: GroupRow, now: datetime) -> dict[str, Any]:
-    return {**_fate_values(row, now), "pods": names_of(row.pods)}
 
 
 def _gang_values(broken: BrokenGang) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import structs
@@ -26,12 +27,10 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceTaintRule, condition_of
 from webhook.api.schema import api_versions_of
 from webhook.api.slices import ResourceSlice
-from webhook.commands.preview.gangs import Gangs
-from webhook.commands.preview.notes import PreviewSource, notes_of
+from webhook.commands.preview.notes import PreviewSource, notes_of, window_notes
 from webhook.commands.preview.patches import PatchWorld, patch_notes
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult, ObjectPreview, PreviewReport, as_values
 from webhook.commands.preview.text import as_text
-from webhook.commands.preview.windows import window_notes
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.shared.flags import (
     NOT_SAID,
@@ -42,17 +41,19 @@ from webhook.commands.shared.flags import (
     use_color,
 )
 from webhook.commands.shared.main import reading_cluster
+from webhook.commands.shared.output import write_reports
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
-from webhook.commands.shared.reports import write_reports
 from webhook.eviction.conditions import EVICTION, ConditionReason
+from webhook.eviction.followed_pods import ProfiledPods
 from webhook.files.dump import Stock, held_in, patching_object_in
 from webhook.files.read import Manifest, read
 from webhook.files.report import UNREADABLE, Level, Result, Row
-from webhook.files.spots import NOWHERE
 from webhook.files.structured import STRUCTURED
 from webhook.inventory.device_selectors import DeviceSelectors
-from webhook.inventory.preview import rule_preview, slice_preview
+from webhook.inventory.gangs import broken_gangs, count_gangs
+from webhook.inventory.preview import PodOutcome, rule_preview, slice_preview
 from webhook.inventory.state import Sight
+from webhook.inventory.worker_preview import as_our_worker
 from webhook.policy.decide import Judge
 from webhook.policy.model import BUILTIN, InTreeEvictor
 from webhook.validation.kinds import BY_KIND, KINDS
@@ -60,14 +61,16 @@ from webhook.validation.releases import NEWEST, RELEASES, Release
 
 if TYPE_CHECKING:
     import argparse
+    from collections import Counter
     from collections.abc import Iterable, Iterator, Sequence
 
     from webhook.api.field import FieldError
-    from webhook.commands.shared.reports import ReportTarget
+    from webhook.commands.shared.output import ReportTarget
     from webhook.config.command_line import CommandLine
+    from webhook.inventory.gangs import BrokenGang, Gang
     from webhook.inventory.preview import Preview
     from webhook.inventory.state import Inventory
-    from webhook.policy.model import Policy
+    from webhook.policy.model import EvictionProfile, Policy
 
 _PATCH: Final = "ResourceSlicePatch"
 _KINDS: Final = {GROUP: frozenset({"DeviceTaintRule", "ResourceSlice", _PATCH}), OWN_GROUP: frozenset({_PATCH})}
@@ -108,7 +111,9 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.kubernetes_version:
         found.source.inventory.servers = version.facts
     if options.policy is not None:
-        found = found._replace(policy=_policy_in_file(options.policy, report) or found.policy)
+        given = policy_file(options.policy)
+        _add_errors(given.rows, report)
+        found = found._replace(policy=given.policy or found.policy)
     report.servers = found.source.inventory.servers
     report.pods_known, report.claims_known = found.source.pods_known, found.source.claims_known
     world = _patch_world(subjects, found.source, now)
@@ -202,16 +207,10 @@ def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], rep
     config_map = None if options.policy is not None else options.policy_configmap
     with reading_cluster():
         patched = any(isinstance(subject.value, ResourceSlicePatch) for subject in subjects)
-        sight = sight_of_cluster(credentials_of(options), config_map, rules, patched=patched)
+        sight = asyncio.run(sight_of_cluster(credentials_of(options), config_map, rules, patched=patched))
     report.server = sight.server
-    policy = BUILTIN
-    if sight.config_map is not None:
-        value = {"apiVersion": "v1", "kind": "ConfigMap", **sight.config_map}
-        policy = _policy_in(Manifest(sight.server, 1, value, NOWHERE), report) or policy
-    source = PreviewSource(
-        sight.inventory, sight.pods_known, None, sight.rules_served, sight.notes, sight.patches, sight.classes
-    )
-    return _PreviewInput(source, policy, sight.confirmations)
+    policy = (_policy_in(sight.policy, report) if sight.policy is not None else None) or BUILTIN
+    return _PreviewInput(sight.source, policy, sight.confirmations)
 
 
 def _policy_in(manifest: Manifest, report: PreviewReport) -> Policy | None:
@@ -220,12 +219,6 @@ def _policy_in(manifest: Manifest, report: PreviewReport) -> Policy | None:
     _add_errors([judged.row], report)
     loaded = judged.loaded.get(POLICY_KEY)
     return None if loaded is None else loaded.policy
-
-
-def _policy_in_file(name: str, report: PreviewReport) -> Policy | None:
-    found = policy_file(name)
-    _add_errors(found.rows, report)
-    return found.policy
 
 
 def _add_errors(rows: Iterable[Row], report: PreviewReport) -> None:
@@ -353,3 +346,25 @@ def _rendered(report: PreviewReport, options: argparse.Namespace, target: Report
         return STRUCTURED[target.format](as_values(report))
     width = shutil.get_terminal_size().columns if target.shown and sys.stdout.isatty() else None
     return as_text(report, limit=options.limit, width=width, color=target.shown and use_color(options.color))
+
+
+class Gangs:
+    """The gangs of an inventory, as the profiles of a policy define them; labels of namespaces are not read here."""
+
+    def __init__(self, inventory: Inventory, profiles: Iterable[EvictionProfile]) -> None:
+        self._inventory = inventory
+        self._pods = ProfiledPods(inventory, profiles)
+
+    def as_carried_out(self, preview: Preview) -> Preview:
+        """The preview with what our worker leaves alone, and evicts besides, if it is the one that evicts."""
+        return as_our_worker(self._inventory, preview, self._pods.exemption_of)
+
+    def broken_by(self, preview: Preview) -> tuple[BrokenGang, ...]:
+        """The gangs of evicted pods that have several pods, those that lose most first."""
+        evicted = [row.pod for row in preview.pods if row.outcome is PodOutcome.EVICTED and row.pod is not None]
+        lost = count_gangs(evicted, self._pods.gang_of)
+        return broken_gangs(lost, self._sizes) if lost else ()
+
+    @cached_property
+    def _sizes(self) -> Counter[Gang]:
+        return count_gangs(self._inventory.pods.values(), self._pods.gang_of)

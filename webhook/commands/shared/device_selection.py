@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.commands.shared.kubectl_names import NODES, name_in, type_in
-from webhook.commands.shared.server_errors import ServerRefusal
-from webhook.commands.shared.taint_specs import is_taint, split_words
+from webhook.commands.shared.main import ServerRefusal
+from webhook.commands.shared.words import NODES, is_taint, name_in, split_words, type_in
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Collection, Iterator
 
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.shared.addresses import DeviceAddress
-    from webhook.commands.shared.device_reading import ReadInventory
+    from webhook.commands.shared.node_devices import ReadInventory
+    from webhook.commands.shared.words import DeviceAddress
     from webhook.config.command_line import CommandLine
 
 
@@ -76,7 +75,7 @@ def split_nodes(words: list[str]) -> tuple[list[str], list[str]]:
 async def nodes_of(cluster: Cluster, selection: DeviceSelection) -> frozenset[str]:
     """The names of the nodes that are meant. Raises ClusterError."""
     # Late: see commands/shared/main.py.
-    from webhook.commands.shared.device_reading import labels_of_nodes  # noqa: PLC0415
+    from webhook.commands.shared.node_devices import labels_of_nodes  # noqa: PLC0415
 
     return frozenset(await labels_of_nodes(cluster, selection.labels) if selection.labels else selection.nodes)
 
@@ -84,7 +83,8 @@ async def nodes_of(cluster: Cluster, selection: DeviceSelection) -> frozenset[st
 async def addresses_of(cluster: Cluster, selection: DeviceSelection) -> tuple[DeviceAddress, ...]:
     """The devices. Raises ClusterError, and ServerRefusal if anything that is named is not there."""
     # Late: see commands/shared/main.py.
-    from webhook.commands.shared.device_reading import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
+    from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES  # noqa: PLC0415
+    from webhook.commands.shared.node_devices import read_inventory  # noqa: PLC0415
 
     if selection.by_node:
         nodes = await nodes_of(cluster, selection)

@@ -12,7 +12,7 @@ from webhook.api.servers import UNKNOWN, ServerFacts, facts_of, parse_version
 from webhook.commands.verbs import CLUSTER_FLAGS
 from webhook.config.command_line import program
 from webhook.config.namespace import own_namespace, policy_config_map
-from webhook.config.texts import as_namespace, as_namespaced
+from webhook.config.texts import as_class_drivers, as_count, as_group, as_labels, as_namespace, as_namespaced, as_time
 from webhook.files.stdin import STDIN
 from webhook.validation.releases import NEWEST, RELEASES, Release
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from webhook.files.dump import Dump
     from webhook.files.report import Report
     from webhook.policy.ports import KnownNames
+
+INTERVAL_SECONDS: Final = 2
+"""Between two looks, unless a flag says otherwise."""
 
 
 class KubernetesVersion(NamedTuple):
@@ -156,6 +159,12 @@ def add_output(parser: argparse.ArgumentParser, formats: Iterable[str], default:
     parser.add_argument("-o", "--output", choices=sorted(formats), default=default, help=f"default {default}")
 
 
+def add_interval(parser: argparse.ArgumentParser, of_what: str = "") -> None:
+    """`--interval`, None unless it is given."""
+    text = f"seconds between two looks{of_what}; default {INTERVAL_SECONDS}"
+    parser.add_argument("--interval", type=as_count, metavar="S", help=text)
+
+
 def refuse_stdin_twice(names: Iterable[str | None], parser: argparse.ArgumentParser) -> None:
     """Exits as argparse does if more than one input is standard input."""
     if list(names).count(STDIN) > 1:
@@ -197,7 +206,60 @@ def refuse_empty(report: Report, verb: str, *, allow_empty: bool, skips_others: 
     sys.stderr.write(f"{program(verb)}: {report.nothing_checked}\n")
 
 
-# --- output -------------------------------------------------------------------------------------
+def add_terms(parser: argparse.ArgumentParser) -> None:
+    """Adds flags on the request (who, when, where) and on what the cluster contains."""
+    add = parser.add_argument
+    add(
+        "--old",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="objects as stored in the cluster (kubectl get -o yaml): the same object in FILE is checked as an update",
+    )
+    add("--user", default="", metavar="U", help="who sends the request")
+    add("--group", type=as_group, action="append", default=[], metavar="G", help="a group of the user; repeatable")
+    add(
+        "-n",
+        "--namespace",
+        type=as_namespace,
+        default="default",
+        metavar="NS",
+        help="namespace of claims and templates that do not set one",
+    )
+    add(
+        "--namespace-labels",
+        type=as_labels,
+        metavar="K=V,...",
+        help="labels of all namespaces for which FILE has no Namespace; without it their labels are unknown",
+    )
+    add(
+        "--device-class",
+        type=as_class_drivers,
+        action="append",
+        default=[],
+        metavar="NAME=DRIVER,...",
+        help="drivers of a class for which FILE has no DeviceClass; repeatable; without it they are unknown",
+    )
+    add(
+        "--time",
+        type=as_time,
+        metavar="T",
+        help="when the request is sent (RFC 3339), for exceptions; default now",
+    )
+    add_kubernetes_version(parser, f"the release whose versions and rules apply; default 1.{NEWEST.minor}")
+
+
+def add_policy(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """The policy: a file, or what a cluster has. `more` ends the help of the first."""
+    add = parser.add_argument
+    add("--policy", metavar="F", help=f"a DeviceTaintPolicy, or the ConfigMap that holds it{more}")
+    add(
+        "--policy-configmap",
+        type=as_namespaced,
+        metavar="NS/NAME",
+        help=f"the ConfigMap with a cluster's policy, instead of a file; usually {policy_config_map(own_namespace())}",
+    )
+    add_cluster(parser)
 
 
 def use_color(choice: str = "auto") -> bool:

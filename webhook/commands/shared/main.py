@@ -1,11 +1,11 @@
-"""How a verb runs: it parses its flags, runs its body and returns an exit code."""
+"""How a verb runs: it parses its flags, runs its body and returns an exit code; what a server refuses is reported."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import argparse
@@ -13,18 +13,27 @@ if TYPE_CHECKING:
 
     from webhook.config.command_line import CommandLine
 
-USAGE = 2
+USAGE: Final = 2
 """The exit code for wrong usage, unreadable input and an unreachable cluster."""
+REFUSED: Final = 1
+"""The exit code after a refusal, as kubectl's."""
+_UNAUTHORIZED: Final = "Unauthorized"
 
 
 class ClusterUnreachable(Exception):  # noqa: N818 -- it says what the cluster is
     """The cluster cannot be read; the text says why."""
 
 
+class ServerRefusal(Exception):  # noqa: N818 -- it says what it is
+    """What the API server does not grant, or what cannot be done there. The text is complete."""
+
+
 def main_of(
     parser: CommandLine, arguments: Sequence[str], body: Callable[[argparse.Namespace, CommandLine], int]
 ) -> int:
     """The exit code of a verb: its body's, or 2 for wrong usage and an unreachable cluster, which stderr explains.
+
+    After a refusal of the server it is 1, and stderr has the text.
 
     The body gets the flags, and the parser, whose `error` it calls for flags that do not fit together.
     """
@@ -33,6 +42,9 @@ def main_of(
     except ClusterUnreachable as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
         return USAGE
+    except ServerRefusal as refusal:
+        sys.stderr.write(f"{refusal}\n")
+        return REFUSED
     except SystemExit as end:  # argparse has said why
         return end.code if isinstance(end.code, int) else USAGE
 
@@ -60,3 +72,30 @@ def reading_cluster() -> Iterator[None]:
         yield
     except (ClusterError, NoCredentials) as error:
         raise ClusterUnreachable(str(error)) from None
+
+
+def refusal_text(reason: str, message: str) -> str:
+    """A refusal as kubectl shows it; `reason` is that of the Status, or empty."""
+    if reason == _UNAUTHORIZED:
+        return f"error: You must be logged in to the server ({reason})"
+    # Late: verbs that are refused nothing start without it.
+    from webhook.files.render import visible  # noqa: PLC0415
+
+    text = "\n".join(map(visible, message.splitlines()))
+    return f"Error from server ({reason}): {text}" if reason else f"Error from server: {text}"
+
+
+@contextlib.contextmanager
+def asking_server() -> Iterator[None]:
+    """Turns the errors of the cluster's client into ServerRefusal, or ClusterUnreachable if there was no answer."""
+    # Late: see commands/shared/main.py.
+    from webhook.cluster.client.errors import ClusterError, NoCredentials  # noqa: PLC0415
+
+    try:
+        yield
+    except NoCredentials as error:
+        raise ClusterUnreachable(str(error)) from None
+    except ClusterError as error:
+        if not error.code:
+            raise ClusterUnreachable(str(error)) from None
+        raise ServerRefusal(refusal_text(error.reason, error.server_message or str(error))) from None

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.admission.chain import explain
+from webhook.admission.chain import MAX_FINDINGS, explain, mutate, validate
 from webhook.admission.decision import Change
+from webhook.admission.jsonpatch import apply_patch
 from webhook.admission.review import AdmissionRequest, BadReview, decode_review
-from webhook.api.field import Finding, Path, Severity, not_supported, required, type_invalid
+from webhook.api.field import ErrorType, Finding, Path, Severity, not_supported, required, type_invalid
 from webhook.api.meta import FLAT_VERSIONS, GROUP, OWN_GROUP, GroupVersionKind, format_time
 from webhook.api.schema import api_versions_of
 from webhook.commands.shared.entries import (
@@ -24,7 +26,6 @@ from webhook.commands.shared.entries import (
     text,
 )
 from webhook.commands.shared.policy_files import holds_policy, review_policy, row_of
-from webhook.commands.shared.verdicts import whole_verdict_on
 from webhook.commands.shared.walks import entries_of as walk_entries
 from webhook.commands.shared.walks import values_of
 from webhook.files.report import Entry, Level, Result, Row
@@ -34,13 +35,15 @@ from webhook.policy.model import API_VERSION as POLICY_VERSION
 from webhook.policy.model import KIND as POLICY_KIND
 from webhook.policy.suites import KIND as SUITE_KIND
 from webhook.validation.kinds import BY_KIND, KINDS
+from webhook.validation.objects import object_errors
+from webhook.validation.strict import LINTED_AS_WELL, strict_findings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from datetime import datetime
 
     from webhook.admission.context import AdmissionContext
-    from webhook.admission.decision import Difference
+    from webhook.admission.decision import Decision, Difference
     from webhook.api.field import JSON, FieldError
     from webhook.files.read import Manifest
     from webhook.validation.releases import Release
@@ -48,7 +51,6 @@ if TYPE_CHECKING:
 OTHER_KIND: Final = "of other kinds"
 NO_OBJECT: Final = "without apiVersion and kind"
 OTHER_REVIEW: Final = "review of another resource"
-
 _HINT: Final = "; --skip-others skips files of other kinds"
 _REVIEW: Final = GroupVersionKind("admission.k8s.io", "v1", "AdmissionReview")
 _POLICY_KINDS: Final = frozenset({POLICY_KIND, SUITE_KIND})
@@ -65,6 +67,70 @@ _CANDIDATE_WORDS: Final = {
     Change.WARNED: "the candidate policy would warn about {}",
     Change.SILENT: "the candidate policy would no longer warn about {}",
 }
+
+
+class Verdict(NamedTuple):
+    """`strict`: unknown fields; `remarks`: findings of /mutate; `findings`: those of /validate that `strict` lacks."""
+
+    request: AdmissionRequest
+    """With the object as /mutate leaves it."""
+    patch: tuple[dict[str, JSON], ...]
+    strict: tuple[Finding, ...]
+    remarks: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
+    decision: Decision
+
+
+def verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
+    """The verdict on a request."""
+    strict = _unknown_fields(request, context)
+    unknown = {finding.error.path.written for finding in strict}
+    defaulted = mutate(request, context)
+    if defaulted.patch:
+        request = structs.replace(request, object=apply_patch(request.object, defaulted.patch))
+    decision = validate(request, context)
+    findings = tuple(
+        finding
+        for finding in decision.findings
+        if finding.code not in LINTED_AS_WELL or finding.error.path.written not in unknown
+    )
+    return Verdict(request, defaulted.patch, strict, defaulted.findings, findings, decision)
+
+
+def whole_verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
+    """The verdict plus everything that an API server itself would refuse in the object.
+
+    In a cluster the server validates the object before it calls the webhook; a file has not been validated yet.
+    """
+    verdict = verdict_on(request, context)
+    if request.sub_resource or not isinstance(request.object, dict):
+        return verdict
+    kind = GroupVersionKind.parse(text(request.object, "apiVersion"), text(request.object, "kind"))
+    old = request.old_object if request.operation == "UPDATE" else None
+    errors = tuple(islice(object_errors(request.object, old, kind, context.release), MAX_FINDINGS))
+    if not errors:
+        return verdict
+    wrong = {error.path.written for error in errors if error.type is ErrorType.TYPE_INVALID}
+    crowded = tuple(f"{error.path}[" for error in errors if error.type is ErrorType.TOO_MANY)
+    kept = [each for each in verdict.findings if not _reported_already(each, wrong, crowded)]
+    return verdict._replace(findings=(*(Finding(Severity.DENY, error) for error in errors), *kept))
+
+
+def _reported_already(finding: Finding, wrong: set[str], crowded: tuple[str, ...]) -> bool:
+    """Whether its wrong type is reported already, or it is in a list that is too long for the server to validate."""
+    error = finding.error
+    if error.type is ErrorType.TYPE_INVALID:
+        return error.path.written in wrong
+    return finding.code is None and finding.rule is None and str(error.path).startswith(crowded)
+
+
+def _unknown_fields(request: AdmissionRequest, context: AdmissionContext) -> tuple[Finding, ...]:
+    """Unknown fields of what a request writes; the decoder has answered for the rest of a status update."""
+    value = request.object
+    if not isinstance(value, dict) or request.sub_resource:
+        return ()
+    kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
+    return tuple(strict_findings(value, kind, context.release))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final
 from webhook.commands.shared.flags import (
     add_cluster,
     add_color,
+    add_interval,
     add_output,
     add_policy_config_map,
 )
 from webhook.commands.shared.main import body_of, main_of
 from webhook.config.command_line import CommandLine, program
-from webhook.config.texts import as_count, as_limit, as_time
+from webhook.config.texts import as_limit, as_time
 from webhook.eviction.modes import InTree, Mode
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 _ROWS: Final = 200
 """The default number of table rows: more are hard to read."""
-INTERVAL_SECONDS: Final = 2
-"""Between two looks of --watch, unless a flag says otherwise."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -54,12 +53,7 @@ def command_line() -> CommandLine:
     add("names", nargs="*", metavar="RULE", help="DeviceTaintRules, or drivers, to show with their pods; default all")
     add("--pods", action="store_true", help="also show each pod and what it waits for, as with a RULE")
     add("-w", "--watch", action="store_true", help="show it again and again, until interrupted")
-    add(
-        "--interval",
-        type=as_count,
-        metavar="S",
-        help=f"seconds between two looks of --watch; default {INTERVAL_SECONDS}",
-    )
+    add_interval(parser, " of --watch")
     add_evictors(parser)
     _add_sources(parser)
     add("--time", type=as_time, metavar="T", help="the time of the dump (RFC 3339); default now")

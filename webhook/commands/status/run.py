@@ -2,33 +2,66 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import shutil
 import sys
+import time
+from collections import Counter
+from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
+from webhook.admission.config_maps import POLICY_KEY
+from webhook.api.names import PROGRAM, WORKER
+from webhook.api.rules import DeviceTaintRule
+from webhook.api.slices import ResourceSlice
+from webhook.commands.shared.entries import meta, unreadable_row
 from webhook.commands.shared.flags import (
+    INTERVAL_SECONDS,
+    credentials_of,
     refuse_cluster_beside_dump,
     refuse_stdin_twice,
     use_color,
 )
-from webhook.commands.shared.kubectl_names import NODES, RULES, name_in, type_in
-from webhook.commands.shared.main import USAGE
-from webhook.commands.shared.output import write
-from webhook.commands.status.command import INTERVAL_SECONDS
-from webhook.commands.status.inputs import look
-from webhook.commands.status.report import as_values
-from webhook.commands.status.text import as_text
-from webhook.commands.status.watching import document, watch
+from webhook.commands.shared.main import USAGE, ClusterUnreachable, reading_cluster
+from webhook.commands.shared.output import document, write, write_more
+from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
+from webhook.commands.shared.words import NODES, RULES, name_in, type_in
+from webhook.commands.status.report import StatusReport, as_text, as_values, lines_of
+from webhook.commands.status.views import StatusSettings, in_tree_of, mode_by_conditions
+from webhook.commands.status.waits import StatusObjects, object_in
+from webhook.eviction.modes import InTree, Mode, WorkerSays
+from webhook.files.read import Manifest, read
+from webhook.files.report import UNREADABLE, Level, Row
 from webhook.files.structured import STRUCTURED
+from webhook.policy.model import BUILTIN
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from webhook.commands.status.report import StatusReport
+    from webhook.api.taints import DeviceTaint
+    from webhook.commands.status.waits import StatusObject
     from webhook.config.command_line import CommandLine
+    from webhook.policy.model import Policy
+
+_CLEAR: Final = "\x1b[2J"
+_HOME: Final = "\x1b[H"
+_TO_END_OF_LINE: Final = "\x1b[K"
+_TO_END_OF_SCREEN: Final = "\x1b[J"
+_CUT_LINES, _WRAP_LINES = "\x1b[?7l", "\x1b[?7h"
+"""What is wider than the screen would otherwise take more lines than were counted."""
+_NEEDED: Final = {
+    "DeviceTaintRule": "DeviceTaintRules",
+    "ResourceSlice": "ResourceSlices, so published devices and taints on them are unknown",
+    "ResourceClaim": "ResourceClaims, so it is unknown which pods use a device",
+    "Pod": "Pods, so no pod is counted",
+    "Namespace": "Namespaces, so their holds and labels are unknown",
+    "PodDisruptionBudget": "PodDisruptionBudgets, so pods are shown as due that one blocks",
+}
 
 
 def run(options: argparse.Namespace, parser: CommandLine) -> int:
@@ -54,9 +87,8 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     if not options.watch:
         return write(show(chosen(first)), first.exit_code)
     interval = INTERVAL_SECONDS if options.interval is None else options.interval
-    return watch(
-        chosen(first), lambda: chosen(look(options)), show, seconds=interval, screen=_on_screen(options.output)
-    )
+    screen = options.output == "text" and sys.stdout.isatty()
+    return watch(chosen(first), lambda: chosen(look(options)), show, seconds=interval, screen=screen)
 
 
 def _unknown(names: Sequence[str], report: StatusReport) -> list[str]:
@@ -81,10 +113,6 @@ def _choose(names: Sequence[str], report: StatusReport) -> StatusReport:
     return report
 
 
-def _on_screen(output: str) -> bool:
-    return output == "text" and sys.stdout.isatty()
-
-
 def _renderer(options: argparse.Namespace) -> Callable[[StatusReport], str]:
     if options.output in STRUCTURED:
         if options.watch:
@@ -97,3 +125,186 @@ def _renderer(options: argparse.Namespace) -> Callable[[StatusReport], str]:
         return as_text(report, limit=options.limit, width=width, color=color)
 
     return text
+
+
+def watch(
+    report: StatusReport,
+    look: Callable[[], StatusReport],
+    show: Callable[[StatusReport], str],
+    *,
+    seconds: float,
+    screen: bool,
+) -> int:
+    """Shows `report`, then what `look` returns, every so often, until standard output is closed.
+
+    While the cluster does not answer, the last report stays, with a note. Returns the exit code; ends by an interrupt.
+    """
+    written = write_more(_CLEAR if screen else "", screen=screen)
+    while written is None:
+        content = show(report)
+        written = write_more(framed(content, shutil.get_terminal_size().lines) if screen else content, screen=screen)
+        if written is None:
+            time.sleep(seconds)
+            report = _next(report, look)
+    return written
+
+
+def _next(report: StatusReport, look: Callable[[], StatusReport]) -> StatusReport:
+    try:
+        return look()
+    except ClusterUnreachable as error:
+        note = f"this is the last answer, because the cluster cannot be read now: {error}"
+        report.notes = [*[each for each in report.notes if not each.startswith("this is the last answer")], note]
+        return report
+
+
+def framed(content: str, height: int) -> str:
+    """Text in place of what the screen has shown before: each line is overwritten, so nothing is blank in between."""
+    lines = content.splitlines()
+    if len(lines) >= height > 1:
+        rest = len(lines) - height + 2
+        lines = [*lines[: height - 2], f"and {rest} more lines; {PROGRAM} status without --watch shows all"]
+    body = "".join(f"{each}{_TO_END_OF_LINE}\n" for each in lines)
+    return f"{_HOME}{_CUT_LINES}{body}{_TO_END_OF_SCREEN}{_WRAP_LINES}"
+
+
+class ClusterLook:
+    """What was read so far, from a dump or a cluster. `explain` reads more of the same."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.objects = StatusObjects()
+        self.policy: Policy = BUILTIN
+        self.server: str | None = None
+        self.missing: frozenset[str] = frozenset()
+        self.notes: list[str] = []
+        self.rows: list[Row] = []
+        self.failed = False
+        self._now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
+        self.worker: WorkerSays | None = None
+        """What the Lease of the worker says; None if there is none, or it may not be read."""
+        if options.dump:
+            self._read_dump(options)
+        else:
+            self.read_cluster(options)
+            self._read_worker(options)
+        if options.policy is not None:
+            found = policy_file(options.policy)
+            self._report(found.rows)
+            self.policy = found.policy or self.policy
+
+    def _read_dump(self, options: argparse.Namespace) -> None:
+        kinds: Counter[str] = Counter()
+        holding: list[Manifest] = []
+        for file in read(options.dump):
+            unreadable = unreadable_row(file)
+            if unreadable is not None:
+                self._report([unreadable])
+            for manifest in file.manifests:
+                self.take(manifest)
+                value, errors = object_in(manifest.value)
+                kinds[row_of(manifest).kind] += 1
+                if row_of(manifest).kind == "Lease" and meta(manifest.value).get("name") == WORKER:
+                    self.worker = WorkerSays.of(manifest.value)
+                if errors:
+                    row = row_of(manifest)
+                    self._report([row.failed(f"{row.reference}: left out: {errors[0]}", UNREADABLE)])
+                elif value is not None:
+                    self.objects.add(_as_served(value, self._now))
+                if holds_policy(manifest.value):
+                    holding.append(manifest)
+        self.missing = frozenset(kind for kind in _NEEDED if not kinds[kind])
+        self.notes += [f"the dump has no {text}" for kind, text in _NEEDED.items() if kind in self.missing]
+        if options.policy is not None or not holding:
+            return
+        if len(holding) > 1:
+            problem = f"contains {len(holding)} policies; choose one with --policy"
+            self._report([Row(holding[1].file).failed(problem, UNREADABLE)])
+        self.use(holding[0])
+
+    def read_cluster(self, options: argparse.Namespace) -> None:
+        """Reads the cluster that the flags name. Raises ClusterUnreachable."""
+        # Late: see commands/shared/main.py.
+        from webhook.commands.status.from_cluster import status_of_cluster  # noqa: PLC0415
+
+        with reading_cluster():
+            config_map = None if options.policy is not None else options.policy_configmap
+            found = asyncio.run(status_of_cluster(credentials_of(options), config_map))
+        self.objects, self.server, self.missing = found.objects, found.server, found.missing
+        self.notes += found.notes
+        if found.policy is not None:
+            self.use(found.policy)
+
+    def _read_worker(self, options: argparse.Namespace) -> None:
+        # Late: see commands/shared/main.py.
+        from webhook.cluster.client.errors import Refused  # noqa: PLC0415
+        from webhook.commands.status.from_cluster import worker_of_cluster  # noqa: PLC0415
+
+        with reading_cluster():
+            try:
+                self.worker = asyncio.run(
+                    worker_of_cluster(credentials_of(options), options.policy_configmap.namespace)
+                )
+            except Refused as error:
+                self.notes.append(f"no permission to read the worker's Lease, so its mode is not known: {error}")
+
+    def take(self, manifest: Manifest) -> None:
+        """One manifest of a dump, before it is read."""
+
+    def settings(self, options: argparse.Namespace) -> StatusSettings:
+        """How the cluster evicts, by the flags, the worker's Lease, the conditions of rules, and the policy."""
+        in_tree = in_tree_of(self.policy)
+        said = Mode(options.mode) if options.mode else None
+        if self.worker is not None:
+            said = said or self.worker.mode
+            in_tree = in_tree if self.worker.in_tree is InTree.UNKNOWN else self.worker.in_tree
+        in_tree = InTree(options.in_tree) if options.in_tree else in_tree
+        mode = said or mode_by_conditions(self.objects.inventory.rules.values(), in_tree)
+        return StatusSettings(
+            self.policy, mode or Mode.OBSERVE, in_tree, self._now, mode_said=said is not None, worker=mode is not None
+        )
+
+    def use(self, manifest: Manifest) -> None:
+        """The policy of a document or ConfigMap."""
+        judged = review_policy(manifest, row_of(manifest))
+        self._report([judged.row])
+        loaded = judged.loaded.get(POLICY_KEY)
+        if loaded is not None and loaded.policy is not None:
+            self.policy = loaded.policy
+
+    def _report(self, rows: Iterable[Row]) -> None:
+        broken = [row for row in rows if row.count(Level.ERROR)]
+        self.rows += broken
+        self.failed = self.failed or bool(broken)
+
+
+def _as_served(value: StatusObject, now: datetime) -> StatusObject:
+    """What a manifest leaves out a server shows: taints without a time were added now (E-12)."""
+
+    def timed(taint: DeviceTaint) -> DeviceTaint:
+        return structs.replace(taint, time_added=now) if taint.time_added is None else taint
+
+    if isinstance(value, DeviceTaintRule):
+        return structs.replace(value, taint=timed(value.taint))
+    if isinstance(value, ResourceSlice):
+        devices = [structs.replace(each, taints=tuple(map(timed, each.taints))) for each in value.devices]
+        return structs.replace(value, devices=tuple(devices))
+    return value
+
+
+def look(options: argparse.Namespace) -> StatusReport:
+    """Reads everything once. Raises ClusterUnreachable."""
+    read_now = ClusterLook(options)
+    settings = read_now.settings(options)
+    lines, tripped = lines_of(read_now.objects, settings)
+    return StatusReport(
+        source="dump" if options.dump else "cluster",
+        settings=settings,
+        server=read_now.server,
+        missing=read_now.missing,
+        lines=lines,
+        tripped=tripped,
+        show_pods=options.pods or bool(options.names),
+        notes=read_now.notes,
+        rows=read_now.rows,
+        failed=read_now.failed,
+    )

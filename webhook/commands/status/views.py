@@ -14,8 +14,7 @@ from msgspec import structs
 from webhook.admission.impact_text import on_extended_resources
 from webhook.api.meta import format_time
 from webhook.api.rules import condition_of
-from webhook.commands.status.states import PodState, PodStatus, WaitKind, WaitsFor
-from webhook.commands.status.waits import DueState, DueWaits
+from webhook.commands.status.waits import DueState, DueWaits, PodState, PodStatus, WaitKind, WaitsFor
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.conditions import EVICTION, ConditionReason, announced_at
 from webhook.eviction.modes import InTree, Mode, scope_of
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
     from webhook.api.pods import Pod
     from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.commands.status.objects import StatusObjects
+    from webhook.commands.status.waits import StatusObjects
     from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.profiles import Profile
     from webhook.eviction.step import Step

@@ -1,36 +1,201 @@
-"""What a pod that is due waits for, by the worker's own limits, applied to what was read."""
+"""What `status` reads, from a cluster or a dump; the states that a pod can be in, and what it waits for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+import msgspec
+
+from webhook.api.budgets import DisruptionBudget, decode_budget
 from webhook.api.counts import counted
+from webhook.api.decode import Reader
 from webhook.api.meta import format_time
+from webhook.api.pods import HOLD, Pod
 from webhook.api.rules import own_rate
-from webhook.commands.status.states import PodState, WaitKind, WaitsFor
 from webhook.eviction.budget_gate import BudgetGate
 from webhook.eviction.ports import BreakerLimit, NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import max_unavailable
 from webhook.eviction.rate_limiter import RateLimiter
 from webhook.eviction.step import together_with
 from webhook.eviction.units import owner_of
+from webhook.files.dump import held_in, labels_of
 from webhook.inventory.gangs import root_owner
+from webhook.inventory.state import Inventory
+from webhook.policy.model import NAMESPACE_NAME_LABEL
+from webhook.policy.ports import NamespaceFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from webhook.api.budgets import DisruptionBudget
-    from webhook.commands.status.objects import StatusObjects
+    from webhook.api.field import FieldError
     from webhook.eviction.breaker import Breaker
     from webhook.eviction.plans import Plans
     from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.ports import BudgetLimit
     from webhook.eviction.profiles import Profile
+    from webhook.inventory.evictions import Eviction
+    from webhook.inventory.matching import Evictor
+    from webhook.inventory.state import InventoryObject
 
+_BUDGET: Final = ("policy/v1", "PodDisruptionBudget")
+_NAMESPACE: Final = ("v1", "Namespace")
+StatusObject: TypeAlias = "InventoryObject | HeldNamespace | DisruptionBudget"
 _NOW_SECONDS: Final = 0.0
 """The monotonic time: everything is of one moment."""
 _SIBLINGS_SHOWN: Final = 3
+
+
+class HeldNamespace(NamedTuple):
+    """A namespace and the text of its `/hold`; None without one."""
+
+    facts: NamespaceFacts
+    hold: str | None
+
+
+def object_in(value: Any) -> tuple[StatusObject | None, list[FieldError]]:
+    """What `status` keeps of an object, None if nothing, and the wrong types in it."""
+    errors: list[FieldError] = []
+    kind = (value.get("apiVersion"), value.get("kind")) if isinstance(value, dict) else None
+    if kind == _BUDGET:
+        return decode_budget(Reader.of(value, errors)), errors
+    if kind == _NAMESPACE:
+        meta = Reader.of(value, errors).meta()
+        labels = labels_of(value) | {NAMESPACE_NAME_LABEL: meta.name}
+        return HeldNamespace(NamespaceFacts(meta.name, labels), meta.annotations.get(HOLD)), errors
+    return held_in(value)
+
+
+@dataclass(slots=True)
+class StatusObjects:
+    """Objects of one moment. It also is the worker's port for budgets (`eviction.ports.PodBudgets`)."""
+
+    inventory: Inventory = field(default_factory=Inventory)
+    namespaces: dict[str, HeldNamespace] = field(default_factory=dict)
+    budgets: dict[str, dict[str, DisruptionBudget]] = field(default_factory=dict)
+    """By namespace and name."""
+
+    def add(self, found: StatusObject) -> None:
+        """One more object; of two with the same name the last counts."""
+        match found:
+            case HeldNamespace(facts):
+                self.namespaces[facts.name] = found
+            case DisruptionBudget(meta):
+                self.budgets.setdefault(meta.namespace, {})[meta.name] = found
+            case other:
+                self.inventory.apply(None, other)
+
+    def facts_of(self, namespace: str) -> NamespaceFacts | None:
+        """The name and labels of a namespace, if it is known."""
+        known = self.namespaces.get(namespace)
+        return None if known is None else known.facts
+
+    def hold_of(self, pod: Pod) -> str | None:
+        """The text of `/hold` on the pod, or else on its namespace; None without one."""
+        known = self.namespaces.get(pod.meta.namespace)
+        return pod.hold if pod.hold is not None or known is None else known.hold
+
+    # --- budgets ---------------------------------------------------------------------------------
+
+    def select(self, pod: Pod) -> tuple[DisruptionBudget, ...]:
+        """The budgets that select the pod, by name."""
+        labels = dict(pod.labels)
+        known = sorted(self.budgets.get(pod.meta.namespace, {}).items())
+        return tuple([each for _, each in known if each.selector is not None and each.selector.matches(labels)])
+
+    def find(self, namespace: str, name: str) -> DisruptionBudget | None:
+        """The budget of that name, if there is one."""
+        return self.budgets.get(namespace, {}).get(name)
+
+
+class PodState(StrEnum):
+    """Where a pod stands that a taint evicts. The values are those of the JSON, in the order of the tables."""
+
+    NOT_DUE = "notDue"
+    DUE = "due"
+    HELD = "held"
+    """By annotation `/hold`."""
+    PUT_OFF = "putOff"
+    """Until a window opens, or until it completes."""
+    BLOCKED = "blocked"
+    """By a disruption budget."""
+    LIMITED = "limited"
+    """By a limit of its profile, or the breaker."""
+    PAUSED = "paused"
+    """By `pause` in the policy."""
+    STOPPED = "stopped"
+    """The worker has stopped the rule."""
+    SKIPPED = "skipped"
+    """It is never evicted, such as a pod of a DaemonSet."""
+    TERMINATING = "terminating"
+    STUCK = "stuck"
+    """Terminating for longer than its grace period and `stuckAfter`."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether the pod is still to be evicted."""
+        return self not in (PodState.SKIPPED, PodState.TERMINATING, PodState.STUCK)
+
+
+class WaitKind(StrEnum):
+    """What a pod waits for; the values are those of the JSON."""
+
+    TIME = "time"
+    ANNOUNCEMENT = "announcement"
+    """The worker has not written the condition of the rule yet, and evicts no pod before."""
+    HOLD = "hold"
+    WINDOW = "window"
+    COMPLETION = "completion"
+    """Its own end, by `waitForCompletion`."""
+    GANG = "gang"
+    """Another pod that it goes together with."""
+    BUDGET = "disruptionBudget"
+    OVERALL = "overall"
+    NAMESPACE = "perNamespace"
+    OWNER = "perOwnerUnavailable"
+    BREAKER = "breaker"
+    PAUSE = "pause"
+    STOP = "stop"
+    RATE = "rate"
+    """Its turn, as rates allow."""
+    IN_TREE = "inTreeController"
+    OBSERVE = "observe"
+    """The worker evicts no pod in mode observe."""
+    EXEMPTION = "exemption"
+    """Nothing: it is never evicted."""
+    END = "end"
+    """Its containers have to end."""
+
+
+class WaitsFor(msgspec.Struct, frozen=True):
+    """What a pod waits for, in words and as fields.
+
+    `name`: of budgets (separated by `, `), an owner, a namespace or a driver. `limit` and `count`: the limit's number,
+    and how many places are taken now; pods that go together take one. `pods`: those that do, as `namespace/name`, where
+    an owner limits; or the one that this pod waits for, where that is of its gang or shares a claim with it.
+    """
+
+    kind: WaitKind
+    message: str
+    name: str = ""
+    limit: int | None = None
+    count: int | None = None
+    pods: tuple[str, ...] = ()
+
+
+class PodStatus(NamedTuple):
+    """A pod at one moment. `due` includes the profile's grace; None where no time is known yet."""
+
+    pod: Pod
+    eviction: Eviction
+    evictor: Evictor
+    state: PodState
+    due: datetime | None
+    since: datetime | None
+    """Since when it is in this state; None if that cannot be known."""
+    waits_for: WaitsFor
 
 
 class DueState(NamedTuple):

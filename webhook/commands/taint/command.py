@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.meta import RULE_VERSIONS, format_time
 from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT
 from webhook.api.taints import NO_SCHEDULE
-from webhook.commands.shared.confirmations import as_confirmation, texts_by_rule
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, addresses_of, parse_selection
 from webhook.commands.shared.flags import add_cluster, credentials_of
-from webhook.commands.shared.main import ClusterUnreachable
+from webhook.commands.shared.main import REFUSED, ClusterUnreachable, asking_server, main_of
 from webhook.commands.shared.output import write
-from webhook.commands.shared.rule_objects import NAME, WantedRule
-from webhook.commands.shared.server_errors import REFUSED, asking_server, main_as_kubectl
-from webhook.commands.shared.taint_output import objects_text, report_refusals
-from webhook.commands.shared.taint_specs import TaintSpec, as_taint_specs
 from webhook.commands.shared.tainting import (
     DryRun,
     OnExisting,
     TaintOrder,
     TaintResult,
+    add_confirm,
     add_dry_run,
     drafted,
+    objects_text,
+    report_refusals,
+    texts_by_rule,
     write_taints,
 )
+from webhook.commands.shared.words import NAME, TaintSpec, WantedRule, as_taint_specs
 from webhook.config.command_line import IntermixedLine, program
 from webhook.config.texts import as_lifetime
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from webhook.commands.shared.addresses import DeviceAddress
+    from webhook.commands.shared.words import DeviceAddress
     from webhook.config.command_line import CommandLine
 
 _REMOVES: Final = "-"
@@ -42,11 +43,7 @@ _REMOVES: Final = "-"
 
 def run(arguments: Sequence[str]) -> int:
     """Taints the devices. Returns 0, 1 if the server refuses or a taint is there already, 2 for usage or no cluster."""
-
-    def body(options: argparse.Namespace, parser: CommandLine) -> int:
-        return _run(options, parser, arguments)
-
-    return main_as_kubectl(command_line(), arguments, body)
+    return main_of(command_line(), arguments, partial(_run, words=arguments))
 
 
 def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:
@@ -100,7 +97,7 @@ def _ask(
 
     from webhook.cluster.client.errors import Refused  # noqa: PLC0415
     from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
-    from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
+    from webhook.commands.shared.cluster_reading import RuleStore  # noqa: PLC0415
 
     async def ask() -> tuple[list[TaintResult], TaintOrder]:
         async with Cluster(credentials_of(options)) as cluster:
@@ -180,14 +177,7 @@ def command_line() -> CommandLine:
     add("--overwrite", action="store_true", help="change rules that set the same key and effect on these devices")
     add("--missing-ok", action="store_true", help="also taint devices that are neither published nor allocated yet")
     _add_annotations(parser)
-    add(
-        "--confirm",
-        type=as_confirmation,
-        action="append",
-        default=[],
-        metavar="[RULE=]TEXT",
-        help="confirm the impact with the text that a refusal contains; repeatable if there are several rules",
-    )
+    add_confirm(parser)
     add_dry_run(parser)
     add("-o", "--output", choices=("json", "name", "yaml"), help="print the rules; default a line for each")
     add_cluster(parser)

@@ -12,11 +12,10 @@ from webhook.api.field import Finding, Path, Severity
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.shared.flags import add_allow_empty, add_color, add_skip_others, use_color
 from webhook.commands.shared.main import main_of
+from webhook.commands.shared.output import add_reports, renderer_of, write_reports
 from webhook.commands.shared.policy_files import policy_file
-from webhook.commands.shared.reports import add_reports, renderer_of, write_reports
-from webhook.commands.test.impact_suite import cluster_of
 from webhook.commands.test.results import Results, Tested, as_report, as_text, as_values
-from webhook.commands.test.runner import BadCase, Runner
+from webhook.commands.test.runner import BadCase, Runner, cluster_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace
 from webhook.config.texts import as_pattern
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Sequence
 
-    from webhook.commands.shared.reports import ReportTarget
+    from webhook.commands.shared.output import ReportTarget
     from webhook.files.read import File, Manifest
     from webhook.policy.model import Policy
     from webhook.policy.suites import Suite

@@ -3,52 +3,119 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import structs
 
+from webhook.admission.chain import explain
 from webhook.admission.claim_view import DEFAULTED, REQUESTED_BY, UNNAMEABLE, annotation_of
+from webhook.admission.context import UNLIMITED
 from webhook.admission.guard import GUARD
 from webhook.admission.impact_text import IMPACT, measured_in
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.softening import SOFTENED
 from webhook.api.decode import Reader
-from webhook.api.field import Severity
-from webhook.api.meta import GroupVersionKind
-from webhook.api.rules import DeviceTaintRule
-from webhook.commands.shared.entries import meta, text
+from webhook.api.field import FieldError, Finding, Path, Severity, not_supported
+from webhook.api.meta import GROUP, GroupVersionKind
+from webhook.api.rules import DeviceTaintRule, decode_rule
+from webhook.commands.shared.entries import entries_of, meta, text, unreadable_row
+from webhook.commands.shared.manifest_review import verdict_on
+from webhook.commands.shared.policy_files import read_policy, row_of
 from webhook.commands.shared.walks import values_of
-from webhook.commands.test.case_result import CaseResult, Mismatch, listed, mismatches_of
-from webhook.commands.test.trial import Trial
-from webhook.files.dump import CLAIMS, Dump
-from webhook.files.read import read
+from webhook.commands.test.results import CaseResult, Mismatch, listed, mismatches_of
+from webhook.files.dump import CLAIMS, Dump, Stock, held_in
+from webhook.files.read import Manifest, read
+from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import NOWHERE
+from webhook.inventory.patch_reach import KnownPatches
+from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import CLAIM_CONTROLLER, NAMESPACE_NAME_LABEL, Action
 from webhook.policy.ports import KnownNames, authenticated
+from webhook.policy.store import PolicyStore
 from webhook.policy.suites import Word, toleration_in
+from webhook.server.assumed_rules import AssumedRules, RecentTaints
+from webhook.server.review_state import ReviewState
 from webhook.validation.kinds import BY_KIND
+from webhook.validation.releases import NEWEST
 from webhook.validation.rules import SELECTOR
 from webhook.validation.slices import SPEC
+from webhook.validation.strict import strict_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from datetime import datetime
+    from collections.abc import Iterator, Mapping, Sequence
 
     from webhook.admission.decision import Decision
+    from webhook.admission.explanation import Explanation
     from webhook.admission.impact_text import Measured
-    from webhook.api.field import JSON, Finding, Path
+    from webhook.api.field import JSON
     from webhook.api.taints import DeviceToleration
-    from webhook.commands.shared.verdicts import Verdict
-    from webhook.commands.test.impact_suite import SuiteCluster
+    from webhook.commands.shared.manifest_review import Verdict
+    from webhook.inventory.state import Inventory
     from webhook.policy.model import Policy
-    from webhook.policy.ports import Requester
-    from webhook.policy.suites import Case, PriorRule, Suite
+    from webhook.policy.ports import ClusterNames, Requester
+    from webhook.policy.suites import Case, InventorySource, PriorRule, Suite
 
 _FIGURES_AT: Final = frozenset({str(SELECTOR), str(SPEC.child("devices"))})
+
+
+class Trial:
+    """A replica for one case. Rules that it admits stay in the inventory until `undo`."""
+
+    def __init__(self, judge: Judge, names: ClusterNames, inventory: Inventory | None) -> None:
+        self._now = datetime.min.replace(tzinfo=UTC)
+        self._names = names
+        self._inventory = inventory
+        self._state = ReviewState(
+            policies=PolicyStore(judge),
+            authors_unproved=str,
+            sight=None if inventory is None else lambda: Sight(inventory),
+            patches=KnownPatches,
+            read_policy=read_policy,
+            assumed_rules=AssumedRules(self._seconds),
+            recent_taints=RecentTaints(self._seconds),
+        )
+        self._before: dict[str, DeviceTaintRule | None] = {}
+
+    def _seconds(self) -> float:
+        return self._now.timestamp()
+
+    def verdict_on(self, request: AdmissionRequest, now: datetime) -> Verdict:
+        """The verdict at that time, which must not be earlier than that of the previous one."""
+        self._now = now
+        return verdict_on(request, self._state.context(now, UNLIMITED, self._names))
+
+    def explanation_of(self, verdict: Verdict) -> Explanation:
+        """Why the policy decided as it did in the last verdict."""
+        return explain(verdict.request, self._state.context(self._now, UNLIMITED, self._names))
+
+    def admit(self, verdict: Verdict) -> None:
+        """Stores a rule that was allowed, and remembers its victims as the server does."""
+        assumed = self._state.assumed_rules
+        if verdict.decision.assumed is not None:
+            assumed.add(verdict.decision.assumed, verdict.request.username)
+        self.store(verdict.request.object)
+        assumed.stored(decode_rule(Reader.of(verdict.request.object, [])))
+
+    def store(self, value: JSON) -> None:
+        """Stores a rule as a server does; fields of a wrong type count as missing."""
+        rule = decode_rule(Reader.of(value, []))
+        if self._inventory is not None:
+            self._before.setdefault(rule.meta.name, self._inventory.rules.get(rule.meta.name))
+            self._inventory.apply(None, rule)
+
+    def undo(self) -> None:
+        """Leaves the inventory as it was."""
+        if self._inventory is None:
+            return
+        for name, rule in self._before.items():
+            stored = self._inventory.rules.get(name)
+            if rule is not None or stored is not None:
+                self._inventory.apply(stored, rule)
+        self._before.clear()
 
 
 class BadCase(Exception):  # noqa: N818 -- it says what is wrong, and is reported rather than handled
@@ -227,3 +294,89 @@ def _defaulted(request: AdmissionRequest, verdict: Verdict) -> tuple[DeviceToler
 def _annotations(value: JSON) -> Mapping[str, JSON]:
     found = meta(value).get("annotations")
     return found if isinstance(found, dict) else {}
+
+
+# --- the cluster of a suite -----------------------------------------------------------------------
+
+
+_OBJECTS: Final = Path.root().child("inventory", "objects")
+_HELD: Final = frozenset({(GROUP, "ResourceSlice"), (GROUP, "ResourceClaim"), (GROUP, "DeviceTaintRule"), ("", "Pod")})
+_NAMES: Final = frozenset({(GROUP, "DeviceClass"), ("", "Namespace")})
+_KINDS: Final = sorted(kind for _, kind in _HELD | _NAMES)
+_EMPTY: Final = f"contains none of {', '.join(_KINDS)}"
+
+
+@dataclass(slots=True)
+class SuiteCluster:
+    """The objects and names of a cluster; incomplete if there are `faults`, which say what is unusable."""
+
+    stock: Stock = field(default_factory=Stock)
+    names: Dump = field(default_factory=Dump)
+    faults: list[Row] = field(default_factory=list)
+
+    @property
+    def inventory(self) -> Inventory:
+        """Slices, rules, claims and pods."""
+        return self.stock.inventory
+
+
+def cluster_of(given: InventorySource, suite: Manifest, folder: str) -> SuiteCluster:
+    """The cluster of a suite in `folder`; inline objects replace those in files."""
+    cluster = SuiteCluster()
+    for name in given.files:
+        _add_files(cluster, os.path.join(folder, name))  # noqa: PTH118 -- shown as it is put together
+    errors = [error for position, value in enumerate(given.objects) for error in _add_object(cluster, value, position)]
+    if errors:
+        cluster.faults.append(_unusable(row_of(suite), [*entries_of(suite.spot, _denials(errors))]))
+    return cluster
+
+
+def _add_files(cluster: SuiteCluster, name: str) -> None:
+    known, found = len(cluster.stock.malformed), False
+    for file in read([name]):
+        unreadable = unreadable_row(file)
+        if unreadable is not None:
+            cluster.faults.append(unreadable)
+            found = True
+        ours = [manifest for manifest in file.manifests if _kind_of(manifest.value) in _HELD | _NAMES]
+        found = found or bool(ours)
+        cluster.stock.add(ours)
+        cluster.names.add(manifest for manifest in ours if _kind_of(manifest.value) in _NAMES)
+    for manifest, error in cluster.stock.malformed[known:]:
+        cluster.faults.append(_unusable(row_of(manifest), [*entries_of(manifest.spot, _denials([error]))]))
+    if not found:
+        cluster.faults.append(_unusable(Row(name), [Entry(Level.ERROR, _EMPTY)]))
+
+
+def _add_object(cluster: SuiteCluster, value: JSON, position: int) -> Iterator[FieldError]:
+    """One inline object. Unknown fields are errors here, since no server will report them."""
+    path = _OBJECTS.index(position)
+    kind = _kind_of(value)
+    if kind in _NAMES:
+        cluster.names.add([Manifest("", 0, value, NOWHERE)])
+    elif kind in _HELD:
+        held, errors = held_in(value, path)
+        yield from errors
+        for finding in strict_findings(value, GroupVersionKind.parse(text(value, "apiVersion"), kind[1]), NEWEST, path):
+            if finding.severity is Severity.DENY:
+                yield finding.error
+        cluster.inventory.apply(None, held)
+    else:
+        yield not_supported(path.child("kind"), value.get("kind"), _KINDS)
+
+
+def _kind_of(value: JSON) -> tuple[str, str]:
+    if not isinstance(value, dict):
+        return "", ""
+    kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
+    return kind.group, kind.kind
+
+
+def _denials(errors: Sequence[FieldError]) -> Iterator[Finding]:
+    return (Finding(Severity.DENY, error) for error in errors)
+
+
+def _unusable(row: Row, entries: Sequence[Entry]) -> Row:
+    """A fault that makes every case of the suite meaningless."""
+    unreadable_entries = tuple(replace(entry, reason=UNREADABLE) for entry in entries)
+    return replace(row, result=Result.DENIED, entries=unreadable_entries)

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, nodes_of, parse_selection
 from webhook.commands.shared.flags import add_cluster, credentials_of
+from webhook.commands.shared.main import REFUSED, ServerRefusal, asking_server, main_of
 from webhook.commands.shared.output import write
-from webhook.commands.shared.rule_objects import NAME
-from webhook.commands.shared.server_errors import REFUSED, ServerRefusal, asking_server, main_as_kubectl
-from webhook.commands.shared.taint_output import write_warnings
-from webhook.commands.shared.taint_specs import TaintPattern, as_taint_pattern, split_words
-from webhook.commands.shared.tainting import DryRun, add_dry_run
+from webhook.commands.shared.tainting import DryRun, add_dry_run, write_warnings
+from webhook.commands.shared.words import NAME, TaintPattern, as_taint_pattern, split_words
 from webhook.config.command_line import IntermixedLine, program
 
 if TYPE_CHECKING:
@@ -20,14 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.untaint.choice import UntaintChoice
-    from webhook.commands.untaint.removal import RemovedRule
+    from webhook.commands.untaint.choice import RemovedRule, UntaintChoice
     from webhook.config.command_line import CommandLine
 
 
 def run(arguments: Sequence[str]) -> int:
     """Deletes the rules. Returns 0, 1 if there is none or one is refused, 2 for wrong usage or no cluster."""
-    return main_as_kubectl(command_line(), arguments, _run)
+    return main_of(command_line(), arguments, _run)
 
 
 def _run(options: argparse.Namespace, parser: CommandLine) -> int:
@@ -85,10 +82,14 @@ async def _untaint(
     """All of it, or nothing if there is no rule for one of the taints, or the server refuses a deletion."""
     # Late: see commands/shared/main.py.
     from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
-    from webhook.commands.shared.device_reading import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
-    from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
-    from webhook.commands.untaint.choice import choose, choose_on_nodes  # noqa: PLC0415
-    from webhook.commands.untaint.removal import RemovedRule, remove  # noqa: PLC0415
+    from webhook.commands.shared.cluster_reading import (  # noqa: PLC0415
+        CLAIMS,
+        PODS,
+        SLICES,
+        RuleStore,
+    )
+    from webhook.commands.shared.node_devices import read_inventory  # noqa: PLC0415
+    from webhook.commands.untaint.choice import RemovedRule, choose, choose_on_nodes, remove  # noqa: PLC0415  # noqa: PLC0415
 
     store = await RuleStore.of(cluster)
     stored = await store.all()

@@ -20,10 +20,9 @@ from webhook.api.names import PATCH_ACCOUNT, PROGRAM, WORKER
 from webhook.cluster.client.errors import ClusterError
 from webhook.commands.doctor import command as doctor
 from webhook.commands.doctor import run as printing
-from webhook.commands.doctor.access import RIGHTS, Right
 from webhook.commands.doctor.checks import AHEAD_CODE, PROBE_CODE, Check, Status
 from webhook.commands.doctor.probe_cluster import wait_answered
-from webhook.commands.doctor.probes import address_of, forged_template, policy_probe, probe, with_time
+from webhook.commands.doctor.probes import RIGHTS, Right, address_of, forged_template, policy_probe, probe, with_time
 from webhook.config.namespace import policy_config_map
 
 if TYPE_CHECKING:

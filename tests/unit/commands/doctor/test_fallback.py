@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from tests.unit.policy.documents import make_entry, policy_of
-from webhook.commands.doctor.fallback import fallback_check
+from webhook.commands.doctor.checks import fallback_check
 from webhook.policy.vap.drift import AdmissionObjectKey, StoredObject, key_of
 from webhook.policy.vap.export import export
 

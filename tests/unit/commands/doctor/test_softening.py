@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.commands.doctor.checks import Check, Status
-from webhook.commands.doctor.softening import softening_check, softens
+from webhook.commands.doctor.checks import Check, Status, softening_check, softens
 from webhook.policy.model import ImpactLimits, ImpactSettings, Policy, Softening
 
 

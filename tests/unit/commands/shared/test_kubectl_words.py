@@ -7,9 +7,9 @@ import json
 import pytest
 
 from webhook.api.rules import DeviceSelector
-from webhook.commands.shared.addresses import DeviceAddress, as_device_address
-from webhook.commands.shared.ages import human_duration
-from webhook.commands.shared.confirmations import (
+from webhook.commands.list.taints import human_duration
+from webhook.commands.shared.device_selection import split_nodes
+from webhook.commands.shared.tainting import (
     GivenText,
     NeededText,
     as_confirmation,
@@ -17,15 +17,18 @@ from webhook.commands.shared.confirmations import (
     needed_text,
     texts_by_rule,
 )
-from webhook.commands.shared.device_selection import split_nodes
-from webhook.commands.shared.kubectl_names import NODES, RULES, name_in
-from webhook.commands.shared.rule_objects import WantedRule
-from webhook.commands.shared.taint_specs import (
+from webhook.commands.shared.words import (
+    NODES,
+    RULES,
+    DeviceAddress,
     TaintPattern,
     TaintSpec,
+    WantedRule,
+    as_device_address,
     as_taint_pattern,
     as_taint_spec,
     as_taint_specs,
+    name_in,
     split_words,
 )
 from webhook.validation.formats import dns1123_subdomain

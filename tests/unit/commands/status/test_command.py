@@ -17,8 +17,8 @@ from tests.unit.commands.preview_runner import HEADER
 from tests.unit.commands.status_runner import BUDGET, CLUSTER, NAMESPACE, RULE, SINCE
 from webhook.commands.status import command as status
 from webhook.commands.status.command import command_line
-from webhook.commands.status.inputs import look
-from webhook.commands.status.text import as_text, span
+from webhook.commands.status.report import as_text, span
+from webhook.commands.status.run import look
 
 if TYPE_CHECKING:
     from tests.unit.commands.status_runner import StatusRunner

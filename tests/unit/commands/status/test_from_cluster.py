@@ -15,7 +15,7 @@ from tests.unit.commands.preview_runner import HEADER
 from tests.unit.commands.standing_clock import Then
 from tests.unit.commands.status_runner import BUDGET, CLAIMS, IDLE, NAMESPACE, PODS, RULE, SLICES
 from webhook.commands.status import command as status
-from webhook.commands.status import inputs, watching
+from webhook.commands.status import run as running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ SERVED = ("resourceslices", "resourceclaims", "devicetaintrules")
 
 @pytest.fixture
 def api_server(run_status: StatusRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
-    monkeypatch.setattr(inputs, "datetime", Then)
+    monkeypatch.setattr(running, "datetime", Then)
     tables = ApiServer()
     tables.collections = {
         f"{GROUP}/v1/resourceslices": [bare(each) for each in SLICES],
@@ -213,17 +213,17 @@ def test_a_terminal_is_cleared_once_and_then_overwritten(
 
 
 def test_screen_is_overwritten_line_by_line() -> None:
-    assert watching.framed("a\nb\n", 24) == "\x1b[H\x1b[?7la\x1b[K\nb\x1b[K\n\x1b[J\x1b[?7h"
+    assert running.framed("a\nb\n", 24) == "\x1b[H\x1b[?7la\x1b[K\nb\x1b[K\n\x1b[J\x1b[?7h"
 
 
 def test_what_does_not_fit_on_the_screen_is_counted() -> None:
-    framed = watching.framed("".join(f"{number}\n" for number in range(10)), 5)
+    framed = running.framed("".join(f"{number}\n" for number in range(10)), 5)
     assert framed.count("\n") == 4
     assert "2\x1b[K\nand 7 more lines; device-taint-webhook status without --watch shows all" in framed
-    assert "more" not in watching.framed("1\n2\n3\n4\n", 5)
+    assert "more" not in running.framed("1\n2\n3\n4\n", 5)
 
 
 @pytest.mark.usefixtures("api_server")
 def test_watching_ends_when_the_reader_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "write_more", lambda _, **__: 0)
+    monkeypatch.setattr(running, "write_more", lambda _, **__: 0)
     assert status.run([*ASK, "--watch"]) == 0
