@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import shlex
 import sys
 import time
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.api.counts import counted
 from webhook.api.rules import DESCRIPTION, EVICT
+from webhook.cluster.client.errors import Refused
 from webhook.cluster.client.rest import Cluster
 from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES, RuleStore
 from webhook.commands.shared.device_selection import belonging, nodes_of, refuse_missing
@@ -144,7 +146,10 @@ class Closing:
         some of it cannot be tainted, because others use it. What belongs to it by now is tainted, too.
         """
         with reading_cluster():
-            return asyncio.run(self._check(sight))
+            try:
+                return asyncio.run(self._check(sight))
+            except Refused as error:  # a right that is lacking will be lacking the next time, too
+                raise ServerRefusal(f"error: {error}") from None
 
     async def _check(self, sight: DrainSight) -> DrainSight:
         async with Cluster(credentials_of(self._options)) as cluster:
@@ -168,7 +173,8 @@ class Closing:
         inventory = read.inventory
         named = [DeviceNames(*[part or None for part in each]) for each in self._closed]
         places = {place for names in named for place in devices_to_look_at(inventory, names)}
-        held = {key for place in places for key in inventory.usage.claims_on(*place)} | {*read.devices.claims_on(nodes)}
+        held = {key for place in places for key in inventory.usage.claims_on(*place)}
+        held.update(read.devices.claims_on(nodes), read.devices.perhaps_on(nodes))
         monitors = {key for key in held if _monitors(read, key)}
         left = held - monitors if self._options.ignore_daemonsets else held
         if left:
@@ -185,10 +191,17 @@ class Closing:
 def _monitors(read: ReadInventory, key: str) -> bool:
     """Whether a claim has its devices by admin access, and only pods of DaemonSets use it."""
     claim, pods = read.inventory.claims[key], read.inventory.pods
-    users = [pods.get(f"{claim.meta.namespace}/{each.name}") if is_pod(each) else None for each in claim.reserved_for]
+    users = [(pods.get(f"{claim.meta.namespace}/{each.name}"), each) for each in claim.reserved_for]
     return (
         bool(users)
-        and all(each is not None and each.owner is not None and each.owner.kind == _DAEMON_SET for each in users)
+        and all(
+            pod is not None
+            and is_pod(user)
+            and pod.meta.uid == user.uid
+            and pod.owner is not None
+            and pod.owner.kind == _DAEMON_SET
+            for pod, user in users
+        )
         and read.devices.placement.admin.get(key, frozenset()).issuperset(allocated(claim))
     )
 
@@ -332,9 +345,10 @@ def watch_drain(
             settled_since = (settled_since or now) if sight.settled else None
             if settled_since is not None and now - settled_since >= _SETTLE_SECONDS:
                 return DrainEnd(emptied=False, text=f"no further pod may be evicted, but {sight.settled}")
-        if drain.timeout_seconds is not None and now - begun >= drain.timeout_seconds:
+        left = math.inf if drain.timeout_seconds is None else begun + drain.timeout_seconds - now
+        if left <= 0:
             return DrainEnd(emptied=False, text=f"not empty within {drain.timeout_seconds:g} s")
-        time.sleep(drain.interval_seconds)
+        time.sleep(min(drain.interval_seconds, left))
 
 
 class _Hints:

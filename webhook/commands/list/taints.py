@@ -136,14 +136,14 @@ def rules_not_judged(inventory: Inventory) -> list[str]:
 
 
 def _of_slice(inventory: Inventory, device: DeviceAddress, node: str, taint: DeviceTaint, name: str) -> ListedTaint:
-    users = _users(inventory, device, Taint.of_slice(taint, in_tree=False))
+    users = _users(inventory, device, Taint.of_slice(taint, in_tree=True))
     return ListedTaint(device, node, taint, TaintSource("slice", name), users=users)
 
 
 def _of_rule(inventory: Inventory, device: DeviceAddress, node: str, rule: DeviceTaintRule) -> ListedTaint:
     annotations, evicts = rule.meta.annotations, rule.effective_effect == NO_EXECUTE
     said = condition_of(rule.conditions, EVICTION) or condition_of(rule.conditions, IN_TREE)
-    users = _users(inventory, device, Taint.of_rule(rule, in_tree=False))
+    users = _users(inventory, device, Taint.of_rule(rule, in_tree=True))
     return ListedTaint(
         device,
         node,

@@ -139,11 +139,12 @@ def refuse_missing(read: ReadInventory, selection: DeviceSelection, nodes: Colle
 
 
 def missing_addresses(read: ReadInventory, selection: DeviceSelection) -> Iterator[DeviceAddress]:
-    """Those of the named devices that no slice shows and no allocation has."""
+    """Those of the named devices that no newest slice shows and no allocation has."""
+    # Late: only verbs that ask a cluster come here.
+    from webhook.inventory.fates import DeviceNames  # noqa: PLC0415
+    from webhook.inventory.holders import is_published  # noqa: PLC0415
+
     for address in selection.addresses:
-        driver, pool, device = address.driver, address.pool or None, address.device or None
-        shown = (each for _, found in read.inventory.pools.selected(driver, pool) for each in found.slices.values())
-        if not any(device is None or device in [each.name for each in value.devices] for value in shown) and (
-            not read.inventory.usage.in_use(driver, pool, device)
-        ):
+        names = DeviceNames(address.driver, address.pool or None, address.device or None)
+        if not is_published(read.inventory, names) and not read.inventory.usage.in_use(*names):
             yield address

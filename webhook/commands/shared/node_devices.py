@@ -182,6 +182,16 @@ class NodeDevices:
         """The claims, by `namespace/name`, whose allocation or pods are on the nodes."""
         return [key for key, claim in self.inventory.claims.items() if self._is_on(key, claim, nodes)]
 
+    def perhaps_on(self, nodes: Collection[str]) -> list[str]:
+        """Those whose allocation is for these nodes and others, and of which no pod says where they are."""
+        return [
+            key
+            for key, claim in self.inventory.claims.items()
+            if claim.allocation is not None
+            and not self._pods_nodes(key, claim)
+            and not self.placement.nodes(self.placement.claims.get(key)).isdisjoint(nodes)
+        ]
+
     def _is_on(self, key: str, claim: ResourceClaim, nodes: Collection[str]) -> bool:
         if claim.allocation is None:
             return False

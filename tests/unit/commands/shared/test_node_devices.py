@@ -120,6 +120,21 @@ def test_what_belongs_to_nodes(objects: list[Any], nodes: str, expected: list[st
     assert [str(one).removeprefix(f"{DRIVER}/") for one in found] == expected
 
 
+@pytest.mark.parametrize(
+    ("objects", "expected"),
+    [
+        ([claim("job", "fabric/gpu-9", selector=RACK_1)], ["ml/job"]),
+        ([claim("job", "fabric/gpu-9", selector=RACK_1, users=[])], ["ml/job"]),
+        ([claim("job", "fabric/gpu-9", selector=RACK_1), make_pod("job", "job", nodeName="b")], []),
+        ([claim("job", "fabric/gpu-9", selector=names("b", "c"))], []),
+    ],
+)
+def test_allocation_for_several_nodes_may_be_on_any_of_them(objects: list[Any], expected: list[str]) -> None:
+    """Such a device is not tainted, since another node may have it; but it is not free either."""
+    found = read(*objects)
+    assert (found.perhaps_on({"a"}), found.on({"a"})) == (expected, ())
+
+
 def test_pods_of_a_group_say_where_its_claim_is() -> None:
     crew = make_consumer("crew", apiGroup="scheduling.k8s.io", resource="podgroups")
     pod = group_pod("worker", "crew", "job")
