@@ -38,7 +38,7 @@ _HOT_REMARK = (
     "The GPUs are closed at once. The in-tree controller deletes nothing; our worker evicts the ranks of one job "
     "together, and those of the other when the first is whole again on the spare server, as their budget demands."
 )
-_BUILT_IN = '"msg":"no policy found: the built-in policy is in use"'
+_BUILT_IN = '"msg":"policy deleted: the built-in policy is in use"'
 _IN_USE = '"msg":"policy in use"'
 
 SOFTENING = (
