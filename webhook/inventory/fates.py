@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from webhook.api.claims import AllocationResult, ResourceClaim
     from webhook.api.rules import DeviceSelector
     from webhook.api.taints import DeviceToleration
+    from webhook.inventory.published import DeviceId
     from webhook.inventory.state import Inventory
     from webhook.inventory.steps import Check
     from webhook.inventory.usage import ClaimGroup
@@ -45,8 +46,8 @@ class DeviceNames(NamedTuple):
             return NOWHERE if servers.missing_selects_nothing else ANYWHERE
         return ANYWHERE if selector.unknown else cls(selector.driver, selector.pool, selector.device)
 
-    def includes(self, result: AllocationResult) -> bool:
-        """Whether an allocated device has these names."""
+    def includes(self, result: AllocationResult | DeviceId) -> bool:
+        """Whether a device has these names."""
         return (
             (self.pool is None or result.pool == self.pool)
             and (self.driver is None or result.driver == self.driver)

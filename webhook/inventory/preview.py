@@ -302,7 +302,7 @@ def _users(inventory: Inventory, taints: Iterable[tuple[DeviceNames, Taint]], no
             claim = inventory.claims[key]
             for result in claim.allocation or ():
                 device = DeviceId(result.driver, result.pool, result.device)
-                if not claim.reserved_for or not _named(names, device):
+                if not claim.reserved_for or not names.includes(result):
                     continue
                 sort = result.tolerations, claim.extended_resource
                 if sort not in judged:
@@ -316,10 +316,6 @@ def _users(inventory: Inventory, taints: Iterable[tuple[DeviceNames, Taint]], no
                         users[consumer.uid] = _User(claim.meta.namespace, consumer, [])
                     users[consumer.uid].hits.append(hit)
     return users.values()
-
-
-def _named(names: DeviceNames, device: DeviceId) -> bool:
-    return all(wanted in (None, given) for wanted, given in zip(names, device, strict=True))
 
 
 def outcome_of(

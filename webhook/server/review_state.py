@@ -20,7 +20,7 @@ from webhook.policy.model import InTreeEvictor
 from webhook.policy.ports import NO_NAMES, ClusterNames, NamespaceFacts
 from webhook.policy.store import PolicyStore
 from webhook.server.assumed_rules import AssumedRules, RecentTaints
-from webhook.validation.releases import NEWEST, RELEASES
+from webhook.validation.releases import release_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -146,7 +146,7 @@ class ReviewState:
             judge=policies.active,
             candidate=policies.candidate,
             servers=servers,
-            release=RELEASES[38] if servers.judges_as_1_38 else NEWEST,
+            release=release_of(servers),
             names=names,
             authors_unproved=self.authors_unproved(),
             sight=sight,

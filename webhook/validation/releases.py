@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, NONE
+
+if TYPE_CHECKING:
+    from webhook.api.servers import ServerFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +86,8 @@ RELEASES: Final = {
 }
 NEWEST: Final = RELEASES[37]
 """The newest release that is out: what a server is judged by whose version is not known."""
+
+
+def release_of(servers: ServerFacts) -> Release:
+    """Return the release whose field rules these servers apply: 1.38, or else the newest that is out."""
+    return RELEASES[max(RELEASES)] if servers.judges_as_1_38 else NEWEST

@@ -238,8 +238,7 @@ def taints_on(inventory: Inventory, device: DeviceId, settings: StatusSettings) 
     for each in pool.taints_of(device.device) if pool is not None else ():
         yield PlacedTaint(Taint.of_slice(each, in_tree=in_tree), None)
     for _, rule in sorted(inventory.rules.items()):
-        names = DeviceNames.of(rule.selector, inventory.servers)
-        if all(wanted in (None, given) for wanted, given in zip(names, device, strict=True)):
+        if DeviceNames.of(rule.selector, inventory.servers).includes(device):
             taint = Taint.of_rule(rule, in_tree=in_tree)
             # A missing selector evicts from no device (E-6); `/evict` wants an effect that acts.
             evicts = rule.selector is not None and acts(rule.taint.effect)

@@ -14,7 +14,7 @@ from webhook.config.command_line import program
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import as_class_drivers, as_count, as_group, as_labels, as_namespace, as_namespaced, as_time
 from webhook.files.stdin import STDIN
-from webhook.validation.releases import NEWEST, RELEASES, Release
+from webhook.validation.releases import NEWEST, RELEASES, Release, release_of
 
 if TYPE_CHECKING:
     import argparse
@@ -57,9 +57,9 @@ def _kubernetes_version(word: str) -> KubernetesVersion:
     if found is None or found[0].minor < oldest:
         raise ValueError(f"must be 1.{oldest} or later, such as 1.{NEWEST.minor}")
     facts = facts_of([word])
+    release = RELEASES[found[0].minor] if found[0].minor < NEWEST.minor else release_of(facts)
     # No server has spoken yet, so none has warned.
-    release = NEWEST if found[0].minor == max(RELEASES) and not facts.judges_as_1_38 else RELEASES.get(found[0].minor)
-    return KubernetesVersion(release or RELEASES[max(RELEASES)], structs.replace(facts, warns_of_empty=False))
+    return KubernetesVersion(release, structs.replace(facts, warns_of_empty=False))
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:

@@ -81,8 +81,6 @@ def _read(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelec
         taints = as_taint_specs(words)
     except ValueError as error:
         parser.error(str(error))
-    if len({(each.key, each.effect) for each in taints}) < len(taints):
-        parser.error("the same key and effect may not be given with several values")
     other = next((each.effect for each in taints if each.effect != NO_SCHEDULE), None)
     if options.evict and other is not None:
         parser.error(f"--evict goes with effect {NO_SCHEDULE}, not {other}: the eviction worker empties such devices")
