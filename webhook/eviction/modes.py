@@ -6,6 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
+from webhook.api.decode import Reader
 from webhook.api.meta import OWN_GROUP, parse_time
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
@@ -58,9 +59,10 @@ class WorkerSays(NamedTuple):
     @classmethod
     def of(cls, lease: Mapping[str, Any], now: datetime | None = None) -> WorkerSays | None:
         """Reads the Lease; None if no one holds it, or renewed it lately. Without `now` any time will do."""
-        spec, annotations = lease.get("spec") or {}, lease["metadata"].get("annotations") or {}
-        renewed = parse_time(spec.get("renewTime") or "")
-        if not spec.get("holderIdentity") or (now is not None and (renewed is None or renewed < now - _SILENT)):
+        reader = Reader.of(lease, [])
+        spec, annotations = reader.child_or_empty("spec"), reader.meta().annotations
+        renewed = parse_time(spec.text("renewTime"))
+        if not spec.text("holderIdentity") or (now is not None and (renewed is None or renewed < now - _SILENT)):
             return None
         mode, in_tree = annotations.get(MODE_ANNOTATION, ""), annotations.get(IN_TREE_ANNOTATION, "")
         return cls(

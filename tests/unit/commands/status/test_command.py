@@ -132,6 +132,30 @@ def test_lease_of_the_worker_says_its_mode_and_what_it_found(run_status: StatusR
     assert (worker["mode"], worker["inTree"]) == ("delegated", "absent")
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"spec": None},
+        {"spec": ["x"]},
+        {"spec": "x"},
+        {"spec": {"renewTime": 5}},
+        {"spec": {"holderIdentity": 7}},
+        {"metadata": {**LEASE["metadata"], "annotations": None}},
+        {"metadata": {**LEASE["metadata"], "annotations": ["x"]}},
+        {"metadata": {**LEASE["metadata"], "annotations": {"devicetaint.io/mode": ["a"]}}},
+        {"metadata": {**LEASE["metadata"], "annotations": {"devicetaint.io/in-tree": {"a": 1}}}},
+    ],
+    ids=str,
+)
+def test_lease_of_any_shape_in_a_dump_leaves_the_conditions(run_status: StatusRunner, odd: dict[str, Any]) -> None:
+    assert run_status(dump=[*CLUSTER, {**LEASE, **odd}])[1].splitlines()[0] == TABLE.splitlines()[0]
+
+
+def test_lease_that_is_held_counts_in_a_dump_whenever_it_was_renewed(run_status: StatusRunner) -> None:
+    odd = {**LEASE, "spec": {"holderIdentity": "a", "renewTime": 5}}
+    assert "worker in mode observe" in run_status(dump=[*CLUSTER, odd])[1].splitlines()[0]
+
+
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_narrow_terminal_shows_what_pods_wait_for(run_status: StatusRunner, width: int) -> None:
     """M11: `--watch` cuts lines that are longer."""
