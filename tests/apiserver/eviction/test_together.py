@@ -339,9 +339,11 @@ def pods_on_one_claim_that_are_not_ready_leave_whatever_their_budget_allows(stag
     other = {"metadata": {"name": "other", "labels": {"app": ground.name}}, "spec": spec}
     uid = ground.client.create(ground.pods, other).object["metadata"]["uid"]
     claim = path(VERSION, "resourceclaims", namespace=ground.name, name="first")
-    users = ground.client.get(claim).object["status"]["reservedFor"]
-    users.append({"resource": "pods", "name": "other", "uid": uid})
-    _ = ground.client.patch(f"{claim}/status", {"status": {"reservedFor": users}}).object
+
+    def users() -> list[str]:
+        return [each["uid"] for each in ground.client.get(claim).object["status"]["reservedFor"]]
+
+    wait_until(lambda: uid in users(), "the claim is reserved for both", seconds=SOON_SECONDS, every=0.2)
     ground.fail("first", "other")
     ground.budget(failing=2, minAvailable=2, unhealthyPodEvictionPolicy="AlwaysAllow")
     yield
