@@ -16,15 +16,12 @@ the columns are chosen anyway.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from webhook.api.rules import DeviceSelector
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from webhook.inventory.pools import Pools
-    from webhook.inventory.published import DeviceId
+from webhook.inventory.pools import Pools
+from webhook.inventory.published import DeviceId
 
 DeviceNameSet: TypeAlias = frozenset[str]
 """Names of devices of one pool."""

@@ -6,35 +6,28 @@ Source: `semantics.md` E-5 to E-20.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import structs
 
-from webhook.api.claims import ResourceClaim
+from webhook.api.claims import AllocationResult, ResourceClaim
 from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import NEVER, DeviceTaintRule
+from webhook.api.servers import ServerFacts
 from webhook.api.slices import ResourceSlice
-from webhook.api.taints import NO_EXECUTE, DeviceTaint
+from webhook.api.taints import NO_EXECUTE, DeviceTaint, DeviceToleration
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import HARMLESS, Taint
 from webhook.inventory.matching import FOR_EVER
 from webhook.inventory.pod_groups import keeps_all
-from webhook.inventory.scope import can_judge, is_ours, start_of
-from webhook.inventory.state import key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from collections.abc import Set as AbstractSet
-
-    from webhook.api.claims import AllocationResult
-    from webhook.api.servers import ServerFacts
-    from webhook.api.taints import DeviceToleration
-    from webhook.inventory.pools import PoolId
-    from webhook.inventory.scope import EvictionScope
-    from webhook.inventory.state import Inventory, InventoryObject
+from webhook.inventory.pools import PoolId
+from webhook.inventory.scope import EvictionScope, can_judge, is_ours, start_of
+from webhook.inventory.state import Inventory, InventoryObject, key_of
 
 _LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """The end of the calendar stands for every time after it."""

@@ -15,20 +15,17 @@ a JobSet or a Deployment: what those controllers write into their pods says enou
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from webhook.api.pod_groups import SINGLE
 from webhook.api.pods import Pod
 from webhook.inventory.pod_groups import group_of, is_leaving
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.inventory.state import Inventory, InventoryObject
+from webhook.inventory.steps import Check, in_steps, unchecked
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+GangOf = Callable[[Pod], "Gang | None"]
 
-    from webhook.inventory.state import Inventory, InventoryObject
-    from webhook.inventory.steps import Check
-
-    GangOf = Callable[[Pod], "Gang | None"]
 
 POD_GROUP: Final = "PodGroup"
 JOB_SET: Final = "JobSet"

@@ -10,31 +10,24 @@ wrong with the other. Where each device draws on one set, as GPUs and their part
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple
 
 import msgspec
 
-from webhook.api.rules import HARDWARE, SCOPE, DeviceSelector
-from webhook.api.taints import NO_SCHEDULE
+from webhook.api.rules import HARDWARE, SCOPE, DeviceSelector, DeviceTaintRule
+from webhook.api.slices import Device, ResourceSlice
+from webhook.api.taints import NO_SCHEDULE, DeviceTaint
 from webhook.inventory.expansion import is_named_for, is_same_taint
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames
+from webhook.inventory.pools import PoolId, Pools
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.scope import can_judge
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.inventory.state import Inventory
+from webhook.inventory.steps import Check, in_steps, unchecked
 from webhook.inventory.usage import is_pod
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from collections.abc import Set as AbstractSet
-
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.api.slices import Device, ResourceSlice
-    from webhook.api.taints import DeviceTaint
-    from webhook.inventory.pools import PoolId, Pools
-    from webhook.inventory.state import Inventory
-    from webhook.inventory.steps import Check
-
 
 _CLOSES: Final = EFFECT_RANK[NO_SCHEDULE]
 """The rank from which on a device is not allocated any more."""

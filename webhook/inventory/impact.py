@@ -7,35 +7,27 @@ Source: `semantics.md` E-5 to E-18, E-40.
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import structs
 
-from webhook.api.rules import NEVER, not_before_of
-from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
+from webhook.api.rules import NEVER, DeviceSelector, DeviceTaintRule, not_before_of
+from webhook.api.servers import ServerFacts
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
 from webhook.inventory.extent import Extent
-from webhook.inventory.fates import DeviceNames, Fates, fates_on
+from webhook.inventory.fates import DeviceNames, Fates, Users, fates_on
 from webhook.inventory.gangs import BrokenGang
 from webhook.inventory.hardware import NO_SIBLINGS, Siblings
 from webhook.inventory.matching import FOR_EVER, Evictor, grace_seconds, keeps_from_allocation, tolerates
 from webhook.inventory.pools import PoolId
-from webhook.inventory.steps import in_steps, unchecked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-    from datetime import datetime
-
-    from webhook.api.rules import DeviceSelector, DeviceTaintRule
-    from webhook.api.servers import ServerFacts
-    from webhook.api.taints import DeviceToleration
-    from webhook.inventory.fates import Users
-    from webhook.inventory.state import Inventory
-    from webhook.inventory.steps import Check
-    from webhook.inventory.usage import ClaimGroup
+from webhook.inventory.state import Inventory
+from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.inventory.usage import ClaimGroup
 
 _NONE: Final[frozenset[str]] = frozenset()
 _SECOND: Final = timedelta(seconds=1)

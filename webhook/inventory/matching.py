@@ -5,16 +5,13 @@ Source: `semantics.md` M-1 to M-5, E-6, E-9, E-10, K-4, K-5; KEP-5055, DeviceTol
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from webhook.api.rules import DeviceSelector
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.api.taints import EQUAL, EXISTS, NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.rules import DeviceSelector
 
 _NANOSECONDS: Final = 1_000_000_000
 _HALF: Final = 1 << 63

@@ -7,8 +7,8 @@ what is stored, and an annotation (see `originals`): the driver may keep what it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -33,13 +33,8 @@ from webhook.inventory.originals import (
     with_settings,
     written_devices,
 )
-from webhook.inventory.patching import Origin
+from webhook.inventory.patching import Origin, PatchedDevice
 from webhook.inventory.published import qualified_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from webhook.inventory.patching import PatchedDevice
 
 ORIGINALS_MAX_BYTES: Final = 64 * 1024
 """Of originals of values that are overridden now. What drivers still have of others comes on top, up to as much."""

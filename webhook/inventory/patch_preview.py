@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
 
 from msgspec import structs
 
+from webhook.api.field import JSON
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.taints import DeviceTaint
+from webhook.inventory.expansion import ExpandedRule
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Taint, impact_on_users, union
-from webhook.inventory.patching import Origin, PatchedDevice
+from webhook.inventory.patching import EffectiveDevices, Origin, PatchedDevice
 from webhook.inventory.preview import Preview, acts, rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from datetime import datetime
-
-    from webhook.api.field import JSON
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.taints import DeviceTaint
-    from webhook.inventory.expansion import ExpandedRule
-    from webhook.inventory.patching import EffectiveDevices
-    from webhook.inventory.published import DeviceId
-    from webhook.inventory.state import Inventory
+from webhook.inventory.published import DeviceId
+from webhook.inventory.state import Inventory
 
 
 class PatchChange(NamedTuple):

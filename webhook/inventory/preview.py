@@ -7,13 +7,19 @@ count as evicted.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import structs
 
+from webhook.api.claims import Consumer
 from webhook.api.pods import Pod
+from webhook.api.rules import DeviceTaintRule
+from webhook.api.servers import ServerFacts
+from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.hardware import siblings_of_rule, siblings_of_slice
@@ -22,18 +28,8 @@ from webhook.inventory.matching import FOR_EVER, Evictor, counts, tolerates
 from webhook.inventory.pod_groups import is_leaving
 from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.inventory.state import key_of
+from webhook.inventory.state import Inventory, key_of
 from webhook.inventory.usage import is_pod
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from datetime import datetime
-
-    from webhook.api.claims import Consumer
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.api.servers import ServerFacts
-    from webhook.api.slices import ResourceSlice
-    from webhook.inventory.state import Inventory
 
 _ACTING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 

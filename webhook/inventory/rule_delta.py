@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
-from webhook.api.rules import CONFIRM_IMPACT, EVICT, HARDWARE, SCOPE, not_before_of, own_rate
+from webhook.api.rules import (
+    CONFIRM_IMPACT,
+    EVICT,
+    HARDWARE,
+    SCOPE,
+    DeviceSelector,
+    DeviceTaintRule,
+    not_before_of,
+    own_rate,
+)
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.rules import DeviceSelector, DeviceTaintRule
 
 EFFECT_RANK: Final = {NO_SCHEDULE: 1, NO_EXECUTE: 2}
 """Effects that act, by how much they do."""
