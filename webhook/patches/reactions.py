@@ -13,39 +13,34 @@ a process is noted on the rules themselves (`reasons`); when taints were first s
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import structs
 
-from webhook.api.rules import ACTING_ANNOTATIONS
-from webhook.inventory.pools import ShareUse
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.api.rules import ACTING_ANNOTATIONS, DeviceTaintRule
+from webhook.api.taints import DeviceTaint
+from webhook.inventory.pools import Pools, ShareUse
+from webhook.inventory.published import DeviceId
+from webhook.inventory.steps import Check, in_steps, unchecked
 from webhook.patches.reasons import (
     RETURNS_MAX,
+    FirstSights,
     ReactionReason,
     ReactionRule,
+    ReasonId,
+    Signal,
     SignalMatcher,
+    Signals,
     is_named_for,
     noted_on,
     shown_in,
 )
 from webhook.policy.impact_limits import limit_on_devices
-from webhook.policy.model import Share
-from webhook.policy.reactions import level_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.api.taints import DeviceTaint
-    from webhook.inventory.pools import Pools
-    from webhook.inventory.published import DeviceId
-    from webhook.inventory.steps import Check
-    from webhook.patches.reasons import FirstSights, ReasonId, Signal, Signals
-    from webhook.policy.model import Reaction
-    from webhook.policy.reactions import ReactionLevel
+from webhook.policy.model import Reaction, Share
+from webhook.policy.reactions import ReactionLevel, level_of
 
 NAMED_MAX: Final = 10
 """Devices that a text names; of more it says how many."""

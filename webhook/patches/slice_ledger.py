@@ -7,20 +7,16 @@ its event loop if it likes, and puts down the result.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from webhook.inventory.slice_patches import SlicePatches
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.slices import ResourceSlice
+from webhook.inventory.overriding import Refusal
+from webhook.inventory.slice_patches import SlicePatches, SliceWork
 from webhook.patches.status import PatchInSlices
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.slices import ResourceSlice
-    from webhook.inventory.overriding import Refusal
-    from webhook.inventory.slice_patches import SliceWork
 
 
 class _Entry(NamedTuple):
