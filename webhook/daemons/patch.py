@@ -7,7 +7,8 @@ import logging
 import os
 import random
 import secrets
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 from webhook import __version__, runtime
 from webhook.api.names import PATCHER
@@ -26,16 +27,12 @@ from webhook.daemons.wiring import cluster_credentials, policy_stages, probe_sta
 from webhook.flowcontrol.throttle import Throttle
 from webhook.patches.reasons import FirstSights
 from webhook.patches.status import REASONS, AppliedAttributes
+from webhook.patches.stored import StoredPatch, StoredRule
 from webhook.policy.store import PolicyStore
 from webhook.runtime import Stage, Stages
 from webhook.server.probes import Checks
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from webhook.patches.stored import StoredPatch, StoredRule
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", "StoredClass", "StoredPatch", "StoredRule")

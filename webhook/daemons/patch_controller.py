@@ -10,12 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn
+from datetime import datetime
+from typing import Final, NoReturn
 
 from msgspec import structs
 
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.slices import ResourceSlice
 from webhook.cluster.cache.listwatch import is_newer
+from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.device_selectors import SharedSelectors
@@ -28,21 +33,12 @@ from webhook.patches.status import (
     TOO_MANY_RULES,
     AppliedAttributes,
     ExpansionOutcome,
+    Standing,
     reason_of,
     status_of,
 )
-from webhook.patches.stored import StoredRule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from datetime import datetime
-
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.slices import ResourceSlice
-    from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
-    from webhook.patches.status import Standing
-    from webhook.patches.stored import RuleApply, StoredPatch
-    from webhook.telemetry.workers import PatchMetrics
+from webhook.patches.stored import RuleApply, StoredPatch, StoredRule
+from webhook.telemetry.workers import PatchMetrics
 
 log = logging.getLogger(__name__)
 

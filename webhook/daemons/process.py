@@ -6,9 +6,12 @@ on would mean running without the requested policy, or waiting for a directory t
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from webhook import runtime
@@ -19,20 +22,16 @@ from webhook.config.flags import ConfigError
 from webhook.daemons.wiring import read_policy
 from webhook.files.regular import text_of
 from webhook.flowcontrol.clock import boottime_seconds
-from webhook.runtime import Stage
+from webhook.runtime import Stage, Stages
 from webhook.telemetry import logs
 
 if TYPE_CHECKING:
-    import logging
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path as FilePath
-
     from webhook.cluster.client.rest import Cluster
     from webhook.cluster.leader import Leadership
     from webhook.config.evict import EvictSettings
     from webhook.config.patch import PatchSettings
     from webhook.config.serve import ServeSettings
-    from webhook.runtime import Stages
+
 
 _SHOWN: Final = 16
 USAGE: Final = 2

@@ -9,29 +9,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from webhook.api.rules import REASONS
+from webhook.cluster.patch_writer import ReactionWriter, WriteAnswer
+from webhook.daemons.patch_controller import PatchController
 from webhook.flowcontrol.backoff import Backoff
-from webhook.patches.reactions import ABOVE_MAX_DEVICES, WITHIN_MAX_DEVICES, react
+from webhook.patches.reactions import ABOVE_MAX_DEVICES, WITHIN_MAX_DEVICES, ReactionPass, react
+from webhook.patches.reasons import FirstSights, ReactionRule
 from webhook.patches.refusals import WriteAttempts
 from webhook.patches.status import RULE_REFUSED
+from webhook.patches.stored import StoredRule
 from webhook.policy.decide import BUILTIN_JUDGE
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-    from datetime import datetime
-
-    from webhook.cluster.patch_writer import ReactionWriter, WriteAnswer
-    from webhook.daemons.patch_controller import PatchController
-    from webhook.patches.reactions import ReactionPass
-    from webhook.patches.reasons import FirstSights, ReactionRule
-    from webhook.patches.stored import StoredRule
-    from webhook.policy.model import Reaction
-    from webhook.policy.store import PolicyState, PolicyStore
-    from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
+from webhook.policy.model import Reaction
+from webhook.policy.store import PolicyState, PolicyStore
+from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
 
 
 class ReactionPolicy:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from webhook import __version__, runtime
 from webhook.admission.config_maps import CONFIG_MAPS
@@ -30,9 +30,6 @@ from webhook.server.probes import Checks
 from webhook.server.review_state import ReviewState
 from webhook.telemetry.metrics import Metrics
 from webhook.validation.kinds import KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 log = logging.getLogger(__name__)
 

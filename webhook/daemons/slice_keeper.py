@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.slices import ResourceSlice
+from webhook.cluster.patch_writer import SliceToucher
 from webhook.inventory.device_selectors import DeviceSelectors
-from webhook.inventory.slice_patches import SliceWork, slice_work
+from webhook.inventory.overriding import Faults
+from webhook.inventory.slice_patches import SlicePatches, SliceWork, slice_work
 from webhook.patches.slice_ledger import SliceLedger
 from webhook.patches.status import ATTRIBUTES_APPLIED, AppliedAttributes
+from webhook.patches.stored import StoredPatch
 from webhook.validation.device_objects import device_faults
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.slices import ResourceSlice
-    from webhook.cluster.patch_writer import SliceToucher
-    from webhook.inventory.overriding import Faults
-    from webhook.inventory.slice_patches import SlicePatches
-    from webhook.patches.stored import StoredPatch
 
 AT_ONCE: Final = 16
 """Slices that are worked out together."""
