@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import logging
 import secrets
-from datetime import UTC
+from collections.abc import Callable
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from webhook.cluster.client.errors import ClusterError
-from webhook.cluster.client.rest import path_of
+from webhook.cluster.client.rest import Cluster, path_of
 from webhook.flowcontrol.write_behind import WriteBehind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from webhook.cluster.client.rest import Cluster
 
 log = logging.getLogger(__name__)
 

@@ -5,25 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from webhook.api.meta import GROUP, parse_time
+from webhook.cluster.cache.discovery import Collection
 from webhook.cluster.cache.listwatch import ObjectIdentity
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable, is_admission_refusal
 from webhook.cluster.client.list_pages import decoded, pages
+from webhook.cluster.client.rest import Cluster, ThrottledCluster
 from webhook.eviction.conditions import CANARY, IN_TREE
 from webhook.eviction.modes import InTree
 from webhook.flowcontrol.backoff import Backoff
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.client.rest import Cluster, ThrottledCluster
 
 log = logging.getLogger(__name__)
 _DRIVER: Final = "canary.devicetaint.io"

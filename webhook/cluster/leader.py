@@ -12,24 +12,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from datetime import UTC, datetime
+from typing import Any, Final, NoReturn
 
 import msgspec
 
+from webhook.api.meta import NamespacedName
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, Unavailable
-from webhook.cluster.client.rest import path_of
+from webhook.cluster.client.rest import Cluster, path_of
 from webhook.eviction.modes import MODE_ANNOTATION
 from webhook.flowcontrol.clock import boottime_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-
-    from webhook.api.meta import NamespacedName
-    from webhook.cluster.client.rest import Cluster
 
 log = logging.getLogger(__name__)
 JITTER_FACTOR: Final = 1.2

@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from webhook.api.meta import GROUP, OWN_GROUP, format_time
+from webhook.api.meta import GROUP, OWN_GROUP, NamespacedName, format_time
 from webhook.api.names import PATCHER
 from webhook.api.rules import EVICT, HARDWARE_LABEL, PATCH_LABEL
+from webhook.cluster.cache.discovery import Collection as ServedAt
 from webhook.cluster.cache.known_patches import PATCHES, OwnedRuleWire
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, is_admission_refusal
-from webhook.cluster.client.rest import condition_object, path_of
-from webhook.cluster.events import EventType, ObjectReference
+from webhook.cluster.client.rest import Cluster, ThrottledCluster, condition_object, path_of
+from webhook.cluster.events import EventType, EventWriter, ObjectReference
 from webhook.flowcontrol.workqueue import WorkQueue
+from webhook.patches.reactions import ReactionWrite
 from webhook.patches.stored import (
     PATCH_API_VERSION,
     PATCH_KIND,
     PATCH_VERSION,
     RULE_KIND,
+    PatchStatus,
+    RuleApply,
     RuleOwner,
+    StoredPatch,
     StoredRule,
     own_annotations,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from webhook.api.meta import NamespacedName
-    from webhook.cluster.cache.discovery import Collection as ServedAt
-    from webhook.cluster.client.rest import Cluster, ThrottledCluster
-    from webhook.cluster.events import EventWriter
-    from webhook.patches.reactions import ReactionWrite
-    from webhook.patches.stored import PatchStatus, RuleApply, StoredPatch
 
 _RULE: Final = msgspec.json.Decoder(OwnedRuleWire)
 _NOT_SET: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from datetime import datetime  # noqa: TC003 -- msgspec reads the annotations
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -15,16 +16,11 @@ from webhook.cluster.cache.listwatch import Meta, WireValue
 from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.client.errors import NotFound
 from webhook.cluster.client.list_pages import decoded, listed
-from webhook.cluster.client.rest import path_of
+from webhook.cluster.client.rest import Cluster, path_of
 from webhook.policy.vap.author_policy import AUTHOR_POLICY, unproved
 from webhook.policy.vap.drift import AdmissionObjectKey, StoredObject
 from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from webhook.cluster.client.rest import Cluster
-    from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.metrics import Metrics
 
 _VERSIONS: Final = ("v1",)
 

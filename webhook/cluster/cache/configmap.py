@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 from webhook.cluster.cache.discovery import FixedCollection
 from webhook.cluster.cache.names import ConfigMap
 from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import ReflectorSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.cluster.client.rest import Cluster
-    from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.metrics import Metrics
 
 
 class ConfigMapSource:

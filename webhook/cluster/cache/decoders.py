@@ -7,9 +7,10 @@ of a counter a device draws. Rules are few and kept whole.
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003 -- msgspec looks it up
+from collections.abc import Iterable
+from datetime import datetime
 from sys import intern
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -39,9 +40,6 @@ from webhook.cluster.cache.listwatch import (
     owner_of,
 )
 from webhook.inventory.originals import ORIGINALS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _NOTHING: Final = msgspec.Raw()
 

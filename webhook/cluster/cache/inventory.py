@@ -17,33 +17,28 @@ import contextlib
 import logging
 import math
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.owners import POD_GROUPS
 from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.api.pods import Pod
+from webhook.api.servers import ServerFacts
 from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire, WholeSliceWire
-from webhook.cluster.cache.discovery import FixedCollection, ServedCollection, ServerVersions
+from webhook.cluster.cache.discovery import Collection, FixedCollection, ServedCollection, ServerVersions
 from webhook.cluster.cache.listwatch import ListWatch, WireValue, is_newer
 from webhook.cluster.cache.pods import PodGroupWire, PodWire
 from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.client.errors import ClusterError, NotFound
+from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import InventorySettings
 from webhook.flowcontrol.backoff import Backoff
-from webhook.inventory.state import Inventory, Sight
+from webhook.inventory.state import Inventory, InventoryObject, Sight
+from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.repeats import LastingFault
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from webhook.api.servers import ServerFacts
-    from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.client.rest import Cluster
-    from webhook.inventory.state import InventoryObject
-    from webhook.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 _WATCH_SECONDS: Final = 3

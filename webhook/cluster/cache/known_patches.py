@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -17,28 +18,26 @@ import msgspec
 from webhook.api.decode import Reader
 from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, ObjectMeta
-from webhook.api.patches import decode_patch
+from webhook.api.patches import ResourceSlicePatch, decode_patch
 from webhook.api.rules import decode_conditions, decode_rule
+from webhook.api.slices import ResourceSlice
 from webhook.cluster.cache.decoders import WholeSliceWire
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.client.errors import NotFound
+from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import InventorySettings
 from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
 from webhook.inventory.filter_memo import FilterMemo
 from webhook.inventory.patch_reach import KnownPatches
 from webhook.inventory.slice_patches import SlicePatches
+from webhook.inventory.state import Sight
 from webhook.patches.stored import PATCH_VERSION, PatchStatus, RuleOwner, StoredPatch, StoredRule, own_labels
+from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.slices import ResourceSlice
     from webhook.cluster.cache.names import ClusterCache
-    from webhook.cluster.client.rest import Cluster
-    from webhook.inventory.state import Sight
-    from webhook.telemetry.metrics import Metrics
+
 
 PATCHES: Final = "resourceslicepatches"
 _IDLE_SECONDS: Final = 0.2

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from sys import intern
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
 from webhook.api.meta import ObjectMeta
 from webhook.api.owners import Owner, kind_of
+from webhook.cluster.cache.discovery import Collection
 from webhook.cluster.client.answers import decode, decode_large
 from webhook.cluster.client.errors import Undecodable, error_of
-from webhook.cluster.client.list_pages import collection_version, list_pages
-from webhook.cluster.client.rest import JSON
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-    from typing import Self
-
-    from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.client.list_pages import Page
-    from webhook.cluster.client.rest import Cluster
-    from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.cluster.client.list_pages import Page, collection_version, list_pages
+from webhook.cluster.client.rest import JSON, Cluster
+from webhook.flowcontrol.timeslice import TimeSlice
 
 _TOMBSTONES_MOST: Final = 1024
 """Deleted objects that are remembered, so that an event that comes late does not bring one back."""

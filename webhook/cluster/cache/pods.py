@@ -5,8 +5,9 @@ Equal strings are one string, and equal labels are one value: a cluster has hund
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from sys import intern
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -15,6 +16,7 @@ from webhook.api.decode import Reader
 from webhook.api.meta import parse_time
 from webhook.api.pod_groups import PodGroup, decode_pod_group
 from webhook.api.pods import GANG, HOLD, MIRROR, READY, Labels, Pod, PodClaim, to_labels, will_complete
+from webhook.api.selectors import LabelSelector
 from webhook.cluster.cache.discovery import FixedCollection
 from webhook.cluster.cache.listwatch import (
     REMEMBERED_ENTRIES,
@@ -26,12 +28,7 @@ from webhook.cluster.cache.listwatch import (
     owner_of,
 )
 from webhook.cluster.cache.reflector import Reflector
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.api.selectors import LabelSelector
-    from webhook.cluster.client.rest import ThrottledCluster
+from webhook.cluster.client.rest import ThrottledCluster
 
 _NOTHING: Final = msgspec.Raw()
 _label_pairs: Final[dict[tuple[str, str], tuple[str, str]]] = {}

@@ -8,6 +8,7 @@ import errno
 import socket
 import ssl
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
@@ -16,9 +17,8 @@ from aiohttp.payload import BytesPayload
 from webhook.cluster.client.errors import NotSent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aiohttp.abc import AbstractStreamWriter
+
 
 _PROBES: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """A dead watch looks like an idle one, and what it has shown is acted on until a server that vanished is noticed:

@@ -11,18 +11,15 @@ import os
 import re
 import shutil
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
 from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.trust import trusting_context
 from webhook.cluster.client.errors import NoCredentials
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _HEADER_CHARACTERS: Final = "!#$&'*+-.^_`|~"
 """What may stand in the name of a header besides letters and digits; `%` escapes all others."""

@@ -8,15 +8,13 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import yaml
 
 from webhook.cluster.client.errors import NoCredentials
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 _LISTS: Final = {"clusters": "cluster", "contexts": "context", "users": "user"}
 """The lists of a kubeconfig, and the key of an entry that holds its value."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
+from webhook.api.meta import NamespacedName
 from webhook.cluster.client.answers import decode, decode_large, objects
 from webhook.cluster.client.errors import Gone, NotFound, Unavailable
-from webhook.cluster.client.rest import JSON, path_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-
-    from webhook.api.meta import NamespacedName
-    from webhook.cluster.client.rest import Cluster
+from webhook.cluster.client.rest import JSON, Cluster, path_of
 
 PAGE: Final = 500
 """Objects in one answer, as in kubectl."""

@@ -6,21 +6,18 @@ import asyncio
 import contextlib
 import re
 import ssl
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from multidict import CIMultiDictProxy
 
 from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.trust import trusting_context
 from webhook.cluster.client.answers import decode, objects
 from webhook.cluster.client.connections import reason_of_connecting
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from multidict import CIMultiDictProxy
 
 _WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
