@@ -10,28 +10,23 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
 
-from webhook.api.rules import CONFIRM_IMPACT, RuleOrigin, counted_pods, evicted_pods
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule, RuleOrigin, counted_pods, evicted_pods
+from webhook.api.slices import ResourceSlice
+from webhook.eviction.dependencies import Dependencies
+from webhook.eviction.hits import RuleHits
+from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import Ceiling, JudgedWhole
+from webhook.inventory.evictions import RuleRef
 from webhook.inventory.expansion import is_written_for_patch
 from webhook.inventory.hardware import is_written_for_hardware
 from webhook.inventory.patch_reach import judged_whole
 from webhook.inventory.rule_delta import only_less
 from webhook.policy.impact_limits import limits_of_anybody, resolve_limit
-from webhook.policy.model import PolicyMode, Share
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.api.slices import ResourceSlice
-    from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.hits import RuleHits
-    from webhook.eviction.pod_plan import PodPlan
-    from webhook.inventory.evictions import RuleRef
-    from webhook.policy.model import Policy
+from webhook.policy.model import Policy, PolicyMode, Share
 
 log = logging.getLogger(__name__)
 _EMPTY_MOST: Final = 1000

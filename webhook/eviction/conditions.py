@@ -9,21 +9,17 @@ Source of the in-tree controller's condition: `semantics.md` E-36 to E-44; users
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from webhook.api.counts import counted
 from webhook.api.meta import OWN_GROUP, format_time
-from webhook.api.rules import Condition, condition_of
+from webhook.api.rules import Condition, DeviceTaintRule, condition_of
 from webhook.api.taints import NO_EXECUTE, NONE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.rules import DeviceTaintRule
 
 EVICTION: Final = f"{OWN_GROUP}/Eviction"
 RELEASED: Final = f"{OWN_GROUP}/Released"

@@ -22,18 +22,20 @@ The plans are the source of truth. An item in a queue is a hint; its plan is che
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.budget_gate import BudgetGate
 from webhook.eviction.ceilings import CeilingGroups
 from webhook.eviction.conditions import Announcements
+from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import EvictionRecorder
-from webhook.eviction.modes import scope_of
+from webhook.eviction.modes import InTree, scope_of
 from webhook.eviction.plans import Plans
-from webhook.eviction.pod_plan import stays
+from webhook.eviction.pod_plan import PodPlan, stays
 from webhook.eviction.ports import BreakerLimit, BudgetLimit
 from webhook.eviction.rate_limiter import RateLimiter
 from webhook.eviction.ready_queue import ReadyQueue
@@ -41,14 +43,7 @@ from webhook.eviction.returns import Returns
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.evictions import Evictions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.modes import InTree
-    from webhook.eviction.pod_plan import PodPlan
-    from webhook.inventory.scope import EvictionScope
+from webhook.inventory.scope import EvictionScope
 
 RETRY_MOST_SECONDS: Final = 10.0
 """The longest wait between two attempts at a pod."""

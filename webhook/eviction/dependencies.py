@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from webhook.eviction.modes import InTree, Mode
-from webhook.policy.model import BreakerSettings
+from webhook.policy.model import BreakerSettings, Pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.pods import Pod
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.ports import Ceiling, Clock, ClusterWriter, NamespaceHolds, PodBudgets
     from webhook.eviction.profiles import Profile, Profiles
     from webhook.inventory.state import Inventory
-    from webhook.policy.model import Pause
     from webhook.telemetry.workers import EvictionMetrics
 
 

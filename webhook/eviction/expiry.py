@@ -12,28 +12,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import timedelta
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from msgspec import structs
 
 from webhook.api.meta import OWN_GROUP, format_time, parse_time
-from webhook.api.rules import EXPIRES_AT, condition_of
+from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule, condition_of
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.eviction.conditions import ConditionState, updated
+from webhook.eviction.dependencies import Dependencies
 from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.inventory.pools import Pool, PoolId
 from webhook.inventory.scope import can_judge
+from webhook.inventory.state import Inventory
 from webhook.telemetry.repeats import LastingFault
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
-    from datetime import datetime
-
-    from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.eviction.dependencies import Dependencies
-    from webhook.inventory.pools import Pool, PoolId
-    from webhook.inventory.state import Inventory
 
 CONTESTED: Final = f"{OWN_GROUP}/ExpiryContested"
 """Condition type. Unknown: the expired rule is being taken back; False: it was; True: it was restored after that."""

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
+from webhook.api.pods import Pod
 from webhook.eviction.pod_plan import StepReason, exemption
 from webhook.eviction.profiles import Profiles, classes_of
 from webhook.inventory.gang_impact import KnownPods
-from webhook.inventory.gangs import GangSizes, gang_in
+from webhook.inventory.gangs import Gang, GangSizes, gang_in
 from webhook.inventory.preview import OutcomeReason
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from webhook.api.pods import Pod
-    from webhook.inventory.gangs import Gang
-    from webhook.inventory.state import Inventory, InventoryObject
-    from webhook.policy.model import EvictionProfile, Policy
-    from webhook.policy.ports import NamespaceFacts
+from webhook.inventory.state import Inventory, InventoryObject
+from webhook.policy.model import EvictionProfile, Policy
+from webhook.policy.ports import NamespaceFacts
 
 _REASONS: Final = {
     StepReason.MIRROR: OutcomeReason.MIRROR_POD,

@@ -9,13 +9,10 @@ patch with a hundred rules and a hundred thousand pods.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from webhook.eviction.pod_plan import PodPlan
-    from webhook.inventory.evictions import RuleRef
+from webhook.eviction.pod_plan import PodPlan
+from webhook.inventory.evictions import RuleRef
 
 
 class _Hits:

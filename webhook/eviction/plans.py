@@ -6,22 +6,17 @@ unit: an owner of two gangs of eight misses one of two as soon as one pod is mis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
+from webhook.api.pods import Pod
 from webhook.eviction.hits import RuleHits
-from webhook.eviction.pod_plan import Doubt, PodPlan
-from webhook.eviction.ports import EvictionFound, OwnerFreed, PodFreed, PodTerminating, ReplacementPending
+from webhook.eviction.pod_plan import Doubt, PodPlan, StepReason
+from webhook.eviction.ports import EvictionFound, Freed, OwnerFreed, PodFreed, PodTerminating, ReplacementPending
+from webhook.eviction.profiles import Profile
 from webhook.eviction.units import Companions, Grouping, Units, owner_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from webhook.api.pods import Pod
-    from webhook.eviction.pod_plan import StepReason
-    from webhook.eviction.ports import Freed
-    from webhook.eviction.profiles import Profile
-    from webhook.inventory.evictions import Eviction, Evictions
-    from webhook.inventory.state import Inventory
+from webhook.inventory.evictions import Eviction, Evictions
+from webhook.inventory.state import Inventory
 
 
 class _Evicted(NamedTuple):

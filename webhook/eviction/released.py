@@ -10,26 +10,20 @@ others is looked at again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from webhook.api.claims import ResourceClaim
-from webhook.api.rules import condition_of
+from webhook.api.rules import Condition, DeviceTaintRule, condition_of
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.eviction.conditions import RELEASED, ConditionState, updated
-from webhook.eviction.core import ItemKind, WorkItem
+from webhook.eviction.core import Core, ItemKind, WorkItem
 from webhook.inventory.fates import DeviceNames
-from webhook.inventory.holders import devices_to_look_at, holders_of, is_held, is_published
+from webhook.inventory.holders import Holders, devices_to_look_at, holders_of, is_held, is_published
 from webhook.inventory.scope import can_judge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.eviction.core import Core
-    from webhook.inventory.holders import Holders
-    from webhook.inventory.state import InventoryObject
+from webhook.inventory.state import InventoryObject
 
 TURN_SECONDS: Final = 1.0
 """The minimum time between two writes of which the second one changes the status; True ends without a wait."""

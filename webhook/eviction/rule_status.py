@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, NEVER, NOT_BEFORE, condition_of
+from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, NEVER, NOT_BEFORE, Condition, DeviceTaintRule, condition_of
 from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.eviction.conditions import (
     CANARY,
@@ -15,6 +16,7 @@ from webhook.eviction.conditions import (
     IN_TREE,
     ConditionReason,
     ConditionState,
+    ImpactForecast,
     Progress,
     counted_pods_condition,
     evicted_pods_condition,
@@ -22,7 +24,8 @@ from webhook.eviction.conditions import (
     in_tree_condition,
     updated,
 )
-from webhook.eviction.core import ItemKind, WorkItem
+from webhook.eviction.core import Core, ItemKind, WorkItem
+from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import RENEW_SECONDS, rule_event
 from webhook.eviction.expiry import ExpiryStep, RuleExpiry
 from webhook.eviction.modes import Mode
@@ -30,14 +33,6 @@ from webhook.eviction.progress import ProgressCount, forecast_of
 from webhook.eviction.released import ReleasedConditions, is_true
 from webhook.inventory.scope import can_judge, is_ours, start_of, tolerating_scheduling
 from webhook.telemetry.repeats import LastingFault
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.eviction.conditions import ImpactForecast
-    from webhook.eviction.core import Core
-    from webhook.eviction.dependencies import Dependencies
 
 log = logging.getLogger(__name__)
 

@@ -5,6 +5,8 @@ The worker calls `recheck` wherever it decides about a pod.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
@@ -14,17 +16,14 @@ from webhook.api.meta import format_time
 from webhook.api.pods import Pod
 from webhook.eviction.pod_plan import PodPlan, StepReason, exemption, in_vain, later
 from webhook.eviction.profiles import deletes_at_once
-from webhook.eviction.units import due_of
+from webhook.eviction.units import Unit, due_of
 from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile
 from webhook.policy.windows import local_text, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from datetime import datetime
-
     from webhook.eviction.core import Core
-    from webhook.eviction.units import Unit
+
 
 _LOOK_AGAIN_SECONDS: Final = 24 * 3600.0
 """After what time to look again for the next window if none is known, or for the newer version of a pod."""

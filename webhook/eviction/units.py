@@ -9,26 +9,21 @@ A PodGroup brings pods along that no taint evicts; `inventory.pod_groups` says w
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from sys import intern
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from webhook.api.pods import Pod
 from webhook.eviction.pod_plan import PodPlan, later
+from webhook.eviction.profiles import Profile
+from webhook.inventory.evictions import Eviction, Evictions
 from webhook.inventory.gangs import gang_in, root_owner
 from webhook.inventory.pod_groups import goes_with_all, group_key, is_leaving, may_go_along
-from webhook.inventory.state import claim_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from webhook.api.pods import Pod
-    from webhook.eviction.profiles import Profile
-    from webhook.inventory.evictions import Eviction, Evictions
-    from webhook.inventory.state import Inventory
+from webhook.inventory.state import Inventory, claim_keys
 
 _STALE_MOST: Final = 4
 """How many entries a heap may have for each pod."""
