@@ -36,7 +36,6 @@ class ObjectReference(NamedTuple):
     """Empty for what has none; its Events are in `default` then."""
     name: str
     uid: str = ""
-    resource_version: str = ""
 
 
 class EventType(StrEnum):
@@ -87,7 +86,6 @@ class EventWriter:
                 "name": regarding.name,
                 **({"namespace": regarding.namespace} if regarding.namespace else {}),
                 **({"uid": regarding.uid} if regarding.uid else {}),
-                **({"resourceVersion": regarding.resource_version} if regarding.resource_version else {}),
             },
             "reportingController": CONTROLLER,
             "reportingInstance": self._instance,

@@ -269,7 +269,7 @@ class _Record(msgspec.Struct, omit_defaults=True):
 
 
 class _WorkerLease(msgspec.Struct):
-    """coordination.k8s.io/v1 Lease, as far as it matters here."""
+    """The fields of a coordination.k8s.io/v1 Lease that matter here."""
 
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Record = msgspec.field(default_factory=_Record)

@@ -49,7 +49,6 @@ class WriteAnswer(NamedTuple):
     """The message of a webhook, of a policy or of the server: the same again would be refused again."""
     failed: str = ""
     """An error that may pass."""
-    retry_after_seconds: float = 0.0
 
 
 class PatchWriter:
@@ -135,7 +134,7 @@ class PatchWriter:
 def _answer(error: ClusterError) -> WriteAnswer:
     if isinstance(error, Refused) or is_admission_refusal(error):
         return WriteAnswer(refused=error.server_message or str(error))
-    return WriteAnswer(failed=str(error), retry_after_seconds=error.retry_after_seconds)
+    return WriteAnswer(failed=str(error))
 
 
 def _reference(owner: RuleOwner, version: str) -> dict[str, Any]:
@@ -282,15 +281,6 @@ class SliceToucher:
         self._wanted: frozenset[str] = frozenset()
         self.problems: dict[str, str] = {}
         """Why a touch failed, by slice; without those that are as they should be."""
-
-    @property
-    def waiting(self) -> frozenset[str]:
-        """The slices that are not as they should be."""
-        return self._wanted
-
-    def failures(self, name: str) -> int:
-        """How often a slice was touched in vain, in a row."""
-        return self._queue.failures(name)
 
     def want(self, names: Collection[str]) -> None:
         """All slices that are to be touched now, by name; call it whenever slices or patches have changed."""

@@ -46,8 +46,6 @@ class ConfigMapSource:
         )
         self.reflector.subscribe(self._changed)
         self._on_change = on_change
-        self.synced = asyncio.Event()
-        """Set once `on_change` was called with the first state; never unset."""
 
     async def run(self) -> NoReturn:
         """Follows it; returns only when cancelled."""
@@ -56,7 +54,6 @@ class ConfigMapSource:
             await self.reflector.synced.wait()
             if not self.reflector.items:
                 self._on_change(None)
-            self.synced.set()
         raise AssertionError("the reflector does not return")
 
     def _changed(self, _: ConfigMap | None, new: ConfigMap | None) -> None:

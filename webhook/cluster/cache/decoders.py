@@ -35,6 +35,7 @@ from webhook.cluster.cache.listwatch import (
     ObjectIdentity,
     OwnerReference,
     SharedLists,
+    WholeWire,
     controller_of,
     object_meta,
     owner_of,
@@ -192,7 +193,7 @@ class ClassedClaimWire(ClaimWire, frozen=True, gc=False):
     spec: _ClaimSpec = _ClaimSpec()
 
     def to_value(self) -> ResourceClaim:
-        """Likewise, with what `api.claims.classes_only` leaves of its requests."""
+        """The same, with what `api.claims.classes_only` leaves of its requests."""
         return msgspec.structs.replace(super().to_value(), requests=_requests.of(self.spec.devices.requests))
 
 
@@ -318,13 +319,9 @@ class WholeSliceWire(msgspec.Struct, frozen=True, gc=False):
 # --- rules --------------------------------------------------------------------------------------
 
 
-class RuleWire(msgspec.Struct, frozen=True):
+class RuleWire(WholeWire, frozen=True):
     """A DeviceTaintRule of any version, whole: a selector with unknown fields must be recognized as one."""
-
-    metadata: dict[str, Any]
-    spec: dict[str, Any] | None = None
-    status: dict[str, Any] | None = None
 
     def to_value(self) -> DeviceTaintRule:
         """As `api.rules.decode_rule` returns it."""
-        return decode_rule(Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, []))
+        return decode_rule(self.reader)

@@ -124,11 +124,6 @@ class InventoryCache:
         return self._trusted
 
     @property
-    def rules_served(self) -> bool:
-        """Whether the server has DeviceTaintRules, as far as is known."""
-        return not self._rules.unserved
-
-    @property
     def claims_version(self) -> str:
         """The inventory has all changes of claims up to this version."""
         return self._claims.version
@@ -140,7 +135,7 @@ class InventoryCache:
 
     @property
     def pods_problem(self) -> str | None:
-        """Likewise for pods and PodGroups, where they are not needed."""
+        """The same for pods and PodGroups, where they are not needed."""
         return self._problem_of(self._beside)
 
     @property
@@ -271,7 +266,7 @@ class ClaimsHorizon:
             raise
 
     async def _last_change(self, until: str) -> str:
-        """The version of the last change up to `until`, as far as the server says; else `until` itself."""
+        """The version of the last change up to `until`, if the server says so; else `until` itself."""
         with contextlib.suppress(ClusterError):  # such as 410: then only the first watch can say
             return await self._replayed(until)
         return until

@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
+from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
 from webhook.api.owners import Owner, kind_of
 from webhook.cluster.cache.discovery import Collection
@@ -100,6 +101,19 @@ class WireValue(msgspec.Struct, frozen=True):
     def to_value(self) -> Self:
         """Itself."""
         return self
+
+
+class WholeWire(msgspec.Struct, frozen=True):
+    """An object that is kept whole: a field that is not known must be recognized as one."""
+
+    metadata: dict[str, Any]
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+    @property
+    def reader(self) -> Reader:
+        """Reads the object."""
+        return Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, [])
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -295,7 +309,7 @@ class Event(NamedTuple, Generic[V]):
 
 
 class ListWatch(Generic[V]):
-    """Lists and watches of one collection, as far as the struct `wire` describes its objects."""
+    """Lists and watches of one collection; the struct `wire` says which fields are read."""
 
     def __init__(
         self,

@@ -129,7 +129,7 @@ class _DeviceClassSpec(msgspec.Struct, frozen=True):
 
 
 class DeviceClass(WireValue, frozen=True):
-    """The same in every version that was ever served, as far as it is read."""
+    """The fields that are read; they are the same in every version that was ever served."""
 
     spec: _DeviceClassSpec | None = None
 

@@ -23,6 +23,7 @@ from webhook.cluster.cache.listwatch import (
     ObjectIdentity,
     OwnerReference,
     SharedLists,
+    WholeWire,
     controller_of,
     object_meta,
     owner_of,
@@ -34,7 +35,7 @@ _NOTHING: Final = msgspec.Raw()
 _label_pairs: Final[dict[tuple[str, str], tuple[str, str]]] = {}
 """Pods of one owner often differ in one label, so each label is shared, beside all labels of a pod."""
 _REMEMBERED_MOST: Final = 10_000
-"""Different labels in one namespace of which the budgets are remembered."""
+"""Different labels in one namespace whose budgets are remembered."""
 
 
 def _read_labels(value: Any) -> Labels:
@@ -96,7 +97,7 @@ class _PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PodWire(msgspec.Struct, frozen=True, gc=False):
-    """A Pod, as far as evicting it is concerned."""
+    """The fields of a Pod that matter for evicting it."""
 
     metadata: _PodMeta
     spec: _PodSpec = _PodSpec()
@@ -158,14 +159,10 @@ class PodGroupWire(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-class _BudgetWire(msgspec.Struct, frozen=True):
-    metadata: dict[str, Any]
-    spec: dict[str, Any] | None = None
-    status: dict[str, Any] | None = None
-
+class _BudgetWire(WholeWire, frozen=True):
     def to_value(self) -> DisruptionBudget:
         """As `api.budgets.decode_budget` returns it."""
-        return decode_budget(Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, []))
+        return decode_budget(self.reader)
 
 
 def _ignore(*_names: str) -> None:
@@ -183,7 +180,7 @@ class DisruptionBudgetCache:
         *,
         random: Callable[[], float],
     ) -> None:
-        """`on_selectors` is called with a namespace, of which other pods may need a disruption of a budget than before.
+        """`on_selectors` is called with a namespace where other pods than before may need a disruption of a budget.
 
         `on_status` is called with the namespace and the name of a budget that may allow more or less.
         """

@@ -95,7 +95,7 @@ _NOT_ALLOWED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 class Reflector(Generic[V]):
-    """Keeps the objects of one collection, as far as the struct `wire` describes them, by `namespace/name` or name."""
+    """Keeps the objects of one collection by `namespace/name` or name; the struct `wire` says which fields."""
 
     def __init__(  # noqa: PLR0913 -- all by name
         self,

@@ -131,8 +131,8 @@ class FencedBody(BytesPayload):
     """The body of a request that only a lease holder may make, or that may be wanted no longer; headers go with it.
 
     Between a check in the worker and the first byte on the connection, a process may wait for a connection, or be
-    stopped and go on after its lease has ended, or after a person has put a pod on hold. What is left of that here is
-    the time from this check to the write to the kernel; only the API server could close it.
+    stopped and go on after its lease has ended, or after a person has put a pod on hold. Here only the time
+    from this check to the write to the kernel is left; only the API server could close it.
     """
 
     def __init__(self, data: bytes, permitted: Callable[[], bool], wanted: Callable[[], bool] = always) -> None:

@@ -174,7 +174,7 @@ class KubeConfig:
     def __init__(
         self, paths: str | Sequence[str], context: str | None = None, impersonation: Impersonation = _NO_ONE
     ) -> None:
-        """One path, which must exist, or several, of which those that exist are used.
+        """One path, which must exist, or several; those that exist are used.
 
         Without a context the current one is taken. What `impersonation` names goes before what the file names.
         """

@@ -51,7 +51,7 @@ def merged(paths: Sequence[str]) -> Merged:
 
 
 def context_of(config: Merged, name: str | None, where: str) -> dict[str, Any]:
-    """A kubeconfig with one context, its cluster and its user, all of which exist. Raises NoCredentials.
+    """A kubeconfig with one context, its cluster and its user, which all exist. Raises NoCredentials.
 
     `name` None takes the current context; `where` names the files in errors.
     """

@@ -66,21 +66,13 @@ async def _page(path: str, answer: bytes) -> Page:
         raise Unavailable(f"GET {path}: cannot be read: {error}") from None
 
 
-def _whole(item: dict[str, Any]) -> dict[str, Any]:
-    return item
-
-
-def _quiet(_: int) -> None:
-    """No progress is reported."""
-
-
 async def listed(
     cluster: Cluster,
     path: str,
     api_version: str,
     kind: str,
-    keep: Callable[[dict[str, Any]], Any] = _whole,
-    progress: Callable[[int], None] = _quiet,
+    keep: Callable[[dict[str, Any]], Any] = lambda item: item,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> list[Any]:
     """All objects of a collection, each with the kind and version of the list. Raises ClusterError.
 

@@ -53,7 +53,7 @@ class NoHandshake(Exception):  # noqa: N818 -- it says what there is
     """Nothing listens there, or it cannot be reached from here."""
 
 
-class Untrusted(Exception):  # noqa: N818 -- likewise
+class Untrusted(Exception):  # noqa: N818 -- it says what is wrong
     """The caBundle does not verify the served certificate; the text says why."""
 
 
