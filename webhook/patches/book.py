@@ -132,7 +132,7 @@ class RuleBook:
         return concerned
 
     def put_rule(self, name: str, new: StoredRule | None) -> list[str]:
-        """Likewise for a rule: the owners that it has or had, and itself if it has siblings."""
+        """The same for a rule: the owners that it has or had, and itself if it has siblings."""
         concerned: list[str] = []
         old = self._rules.pop(name, None)
         if old is not None:
@@ -250,7 +250,7 @@ class Handover:
         return sorted(found)
 
     def has_all(self, uid: str) -> list[str]:
-        """An owner lacks nothing, or is gone; returns likewise."""
+        """An owner lacks nothing, or is gone; returns as `lacks` does."""
         return self.lacks(uid, "", ())
 
     def heir_of(self, uid: str, stored: StoredRule) -> str:

@@ -157,7 +157,7 @@ class FilterMatch:
         return names if device is None else names & {device}
 
     def selected(self, fleet: Fleet) -> Iterator[tuple[PoolId, DeviceNameSet]]:
-        """All pools of which it selects devices, and which."""
+        """All pools where it selects devices, and which."""
         if self.unusable:
             return iter(())
         return fleet.named(self.selector) if self.plain else iter(list(self._selected.items()))
@@ -207,7 +207,7 @@ class FilterMatch:
         return other, other_faults
 
     def known(self) -> set[PoolId]:
-        """The pools of which something is kept."""
+        """The pools for which something is kept."""
         return self._selected.keys() | self._faults.keys()
 
 

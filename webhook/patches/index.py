@@ -172,7 +172,7 @@ class PatchIndex:
         return found
 
     def take_changed_pools(self) -> set[PoolId]:
-        """Likewise the pools."""
+        """The pools that have changed since the last time."""
         found, self._changed_pools = self._changed_pools, set()
         return found
 

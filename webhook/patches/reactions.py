@@ -49,7 +49,7 @@ WITHIN_MAX_DEVICES: Final = "WithinMaxDevices"
 
 
 class ReactionOutcome(msgspec.Struct, frozen=True):
-    """One reaction after a pass. Counts are of reasons, of which a device usually has one.
+    """One reaction after a pass. Counts are of reasons; a device usually has one.
 
     `active`: rules whose taint is there; `quiet`: whose taint is gone, but not for long enough; `unpublished`: whose
     pool is not published in full, so that nothing is known; `waiting`: taints that have not lasted long enough;
@@ -259,7 +259,7 @@ class _Pass:
         self._counts: dict[str, OutcomeCounts] = defaultdict(OutcomeCounts)
         self.rules: dict[DeviceId, ReactionRule] = {}
         self.left_alone: list[ReactionRule] = []
-        """Rules of which no reason can be read, while nothing is known of their devices."""
+        """Rules without a reason that can be read, while nothing is known of their devices."""
         self.next_seconds: float | None = None
 
     def go_on(self, noted: ReactionRule) -> None:

@@ -20,7 +20,7 @@ from webhook.patches.status import PatchInSlices
 
 
 class _Entry(NamedTuple):
-    """What came of a slice; only those of which something did are kept."""
+    """What came of a slice; kept only where something did."""
 
     touch: bool
     refused: tuple[Refusal, ...]
@@ -144,7 +144,7 @@ class SliceLedger:
         return frozenset(self._touch)
 
     def take_changed(self) -> set[str]:
-        """Patches of which something else has become since the last time, by name; maybe some that are gone."""
+        """Patches, by name, whose outcome has changed since the last time; maybe some that are gone."""
         found, self._changed = self._changed, set()
         for name in found - self._patches.keys():
             if not self._of_patch.get(name):

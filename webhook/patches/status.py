@@ -35,7 +35,7 @@ class AppliedAttributes(NamedTuple):
     """What the status of a patch says about slices."""
 
     patched: int = 0
-    """Devices of which it sets an attribute or a capacity."""
+    """Devices on which it sets an attribute or a capacity."""
     condition: Condition | None = None
     """None for a patch that sets none, and where patches are not put into slices."""
 
