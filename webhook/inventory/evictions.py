@@ -33,7 +33,7 @@ _LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """The end of the calendar stands for every time after it."""
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()
 _ALIKE_MOST: Final = 1024
-"""Different tolerations under the same rules, of which the result is kept."""
+"""Different tolerations under the same rules whose result is kept."""
 
 
 class EvictionReason(msgspec.Struct, frozen=True, gc=False):
@@ -289,7 +289,7 @@ class Evictions:
         return claim is not None and self._eviction_by(claim, frozenset()) is not None
 
     def holding_group(self, pod: Pod) -> str:
-        """The pod's PodGroup, by name, if it keeps all claims reserved because of which the pod is evicted; else empty.
+        """The pod's PodGroup, by name, if it keeps all claims reserved that make the pod go; else empty.
 
         Such a claim is deallocated only once the PodGroup is deleted, whatever becomes of the pods (KEP-5729).
         """

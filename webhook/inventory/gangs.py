@@ -59,7 +59,7 @@ class Gang(NamedTuple):
 
 
 class RootOwner(NamedTuple):
-    """The object at the top of the owners of a pod, as far as the pod says. `key` is the same for all of its pods."""
+    """The object at the top of the owners that a pod names. `key` is the same for all of its pods."""
 
     kind: str
     name: str
@@ -88,7 +88,7 @@ def gang_of(pod: Pod, gang_labels: Sequence[str] = (), *, by_owner: bool = False
 
 
 def gang_in(inventory: Inventory, pod: Pod, gang_labels: Sequence[str] = (), *, by_owner: bool = False) -> Gang | None:
-    """Likewise, but none for a pod of a PodGroup whose disruption mode is `single`: its pods may go one by one.
+    """The same, but none for a pod of a PodGroup whose disruption mode is `single`: its pods may go one by one.
 
     Pods of a PodGroup that is not known, or says nothing, go together.
     """
@@ -149,12 +149,12 @@ def _labelled_root(pod: Pod) -> RootOwner | None:
 
 
 def _named(pod: Pod, kind: str, name: str) -> RootOwner:
-    """An owner of which no uid is known."""
+    """An owner whose uid is not known."""
     return RootOwner(kind, name, f"{kind}/{pod.meta.namespace}/{name}")
 
 
 class BrokenGang(NamedTuple):
-    """A gang of which pods are evicted. `pods`: all of its pods that run, evicted or not."""
+    """A gang that loses pods. `pods`: all of its pods that run, evicted or not."""
 
     gang: Gang
     evicted: int

@@ -79,7 +79,7 @@ class Siblings(msgspec.Struct, frozen=True):
 
     @property
     def pod_groups(self) -> frozenset[str]:
-        """The PodGroups that do, likewise."""
+        """The PodGroups that use them, by `namespace/name`."""
         return frozenset([group for each in self.devices for group in each.pod_groups])
 
 
@@ -210,7 +210,7 @@ def selectors_in_scope(
 def siblings_of_slice(
     inventory: Inventory, value: ResourceSlice, ranks: Mapping[str, int], check: Check = unchecked
 ) -> Siblings:
-    """The siblings of devices of a slice, which is new or changed, that stay in service; others are left out likewise.
+    """The siblings of devices of a slice, which is new or changed, that stay in service, as in `siblings_of_rule`.
 
     `ranks` are the devices on which it puts further taints, with the highest rank of these. Of the pool's other slices
     the newest generation that is there counts, even if the slice begins the next one.

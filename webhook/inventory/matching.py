@@ -44,11 +44,9 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
     return operator == EXISTS
 
 
-def keeps_from_allocation(taint: DeviceTaint, tolerations: Iterable[DeviceToleration] = ()) -> bool:
-    """Whether a device with the taint is not given to a request with these tolerations (L-15)."""
-    if taint.effect not in (NO_SCHEDULE, NO_EXECUTE):
-        return False
-    return not any(tolerates(toleration, taint) for toleration in tolerations)
+def acts(effect: str) -> bool:
+    """Whether a taint with that effect does anything; unknown ones act as None (T-11)."""
+    return effect in (NO_SCHEDULE, NO_EXECUTE)
 
 
 def counts(toleration: DeviceToleration, evictor: Evictor, servers: ServerFacts) -> bool:

@@ -89,7 +89,7 @@ def kept_in(annotation: str | None) -> dict[str, dict[Setting, Overridden]]:
 
 
 def rewrites_in(annotation: str | None) -> int:
-    """How often a slice with this annotation was rewritten, as far as it says."""
+    """How often a slice with this annotation was rewritten, if it says so; else 0."""
     found = _decoded(annotation).get("rewrites")
     return found if isinstance(found, int) else 0
 

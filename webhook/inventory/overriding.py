@@ -294,7 +294,7 @@ class _Rewriting:
         return None if own and sent is UNSET else Overridden(value.was, now, sent)
 
     def kept(self, limit_bytes: int) -> Mapping[str, Kept]:
-        """What is known, as far as there is room; what is overridden now always fits."""
+        """All that is known if there is room; else the values that are overridden now, which always fit."""
         if len(annotation_of(self._kept).encode()) <= limit_bytes:
             return self._kept
         return {

@@ -164,7 +164,7 @@ class _Matching:
     def of_rival(
         self, rival: ResourceSlicePatch, wanted: Collection[PoolId], unpublished: Sequence[tuple[str, str, str]]
     ) -> Mapping[PoolId, AbstractSet[str]] | None:
-        """Likewise, and those of the unpublished ones that it names; none where its filter cannot be judged.
+        """The same of a rival, with the unpublished ones that it names; none where its filter cannot be judged.
 
         It is not applied then.
         """

@@ -81,7 +81,7 @@ class EffectiveDevices(msgspec.Struct, frozen=True):
     selected: Mapping[str, tuple[DeviceId, ...]]
     """By the patch's name, all patches; in the order of the names of drivers, pools and devices."""
     faults: tuple[PatchFault, ...]
-    """Likewise by patch, then by device."""
+    """By patch, then by device."""
     inapplicable: Mapping[str, str]
     """Patches that select nothing because their filter cannot be judged, and why, such as a class that is missing."""
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
-from webhook.inventory.matching import keeps_from_allocation
+from webhook.inventory.matching import acts
 from webhook.inventory.steps import Check, in_steps, unchecked
 
 PoolId = tuple[str, str]
@@ -125,7 +125,7 @@ class Pool:
             self._closed = {}
         if self._closed is None:
             acting = {
-                name: [taint for taint in taints if keeps_from_allocation(taint)]
+                name: [taint for taint in taints if acts(taint.effect)]
                 for name, taints in self.devices.items()
                 if taints
             }

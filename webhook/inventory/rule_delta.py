@@ -106,7 +106,7 @@ def _taint(rule: DeviceTaintRule) -> tuple[str, str, str]:
 
 
 def narrower(new: DeviceSelector | None, old: DeviceSelector | None) -> bool:
-    """Whether a selector selects nothing that another one does not, as far as can be judged; equal ones do not."""
+    """Whether a selector selects nothing that another one does not, if that can be judged; equal ones do not."""
     if new == old:
         return True
     if new is None or old is None or new.unknown or old.unknown:

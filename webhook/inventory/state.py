@@ -155,7 +155,7 @@ class Inventory:
         return pod in self._sharing
 
     def pods_using(self, claims: Iterable[str]) -> frozenset[str]:
-        """The pods that name any of the claims, likewise."""
+        """The pods that name any of the claims, by `namespace/name`."""
         known = self._claim_pods
         return frozenset([pod for claim in claims for pod in known.get(claim, ())])
 
