@@ -33,7 +33,7 @@ from webhook.cluster.settings import InventorySettings
 from webhook.config.evict import EvictSettings, parse_evict
 from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
 from webhook.daemons.policy_loader import PolicyLoader
-from webhook.daemons.process import USAGE, SystemClock, lease_stages, policy_faults_of, read_settings, run_stages
+from webhook.daemons.process import USAGE, lease_stages, policy_faults_of, read_settings, run_stages
 from webhook.daemons.wiring import cluster_credentials, policy_stages, probe_stages, read_policy
 from webhook.eviction.ceilings import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.controller import Controller
@@ -52,6 +52,7 @@ from webhook.eviction.modes import (
 from webhook.eviction.ports import Ceiling
 from webhook.eviction.profiles import Profile, Profiles, classes_of
 from webhook.flowcontrol.backoff import Backoff
+from webhook.flowcontrol.clock import Clock
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.decide import BUILTIN_JUDGE
 from webhook.policy.impact_limits import protected_among
@@ -139,7 +140,7 @@ class Worker:
 
     def __init__(self, settings: EvictSettings) -> None:
         self._settings = settings
-        self._clock = SystemClock()
+        self._clock = Clock()
         self._metrics = Metrics(version=__version__, resources=(), serves=False)
         self._eviction_metrics = EvictionMetrics(
             self._metrics.registry, in_tree_names=settings.worker.mode is Mode.REPLACEMENT

@@ -20,10 +20,11 @@ from webhook.cluster.patch_writer import PatchWriter, ReactionWriter, SliceTouch
 from webhook.config.patch import PatchSettings, parse_patch
 from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.daemons.policy_loader import PolicyLoader
-from webhook.daemons.process import USAGE, SystemClock, lease_stages, policy_faults_of, read_settings, run_stages
+from webhook.daemons.process import USAGE, lease_stages, policy_faults_of, read_settings, run_stages
 from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts, ReactionPolicy
 from webhook.daemons.slice_keeper import KeeperParts, SliceKeeper
 from webhook.daemons.wiring import cluster_credentials, policy_stages, probe_stages, read_policy
+from webhook.flowcontrol.clock import Clock
 from webhook.flowcontrol.throttle import Throttle
 from webhook.patches.reasons import FirstSights
 from webhook.patches.status import REASONS, AppliedAttributes
@@ -62,7 +63,7 @@ class Patcher:
 
     def __init__(self, settings: PatchSettings) -> None:
         self._settings = settings
-        self._clock = SystemClock()
+        self._clock = Clock()
         self._metrics = Metrics(version=__version__, resources=(), serves=False)
         self._patch_metrics = PatchMetrics(self._metrics.registry, REASONS)
         credentials = cluster_credentials(settings.cluster)

@@ -10,7 +10,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -21,7 +20,6 @@ from webhook.config.command_line import program
 from webhook.config.flags import ConfigError
 from webhook.daemons.wiring import read_policy
 from webhook.files.regular import text_of
-from webhook.flowcontrol.clock import boottime_seconds
 from webhook.runtime import Stage, Stages
 from webhook.telemetry import logs
 
@@ -128,15 +126,3 @@ def _policy_faults(path: FilePath) -> Iterator[str]:
         yield from map(str, errors[:_SHOWN])
         if len(errors) > _SHOWN:
             yield f"and {len(errors) - _SHOWN} more; `check --policy {path}` shows all"
-
-
-class SystemClock:
-    """The shell's clocks."""
-
-    def now(self) -> datetime:
-        """Wall-clock time in UTC."""
-        return datetime.now(UTC)  # noqa: TID251 -- the shell's clock
-
-    def seconds(self) -> float:
-        """Seconds that only go forward, also while the machine is suspended."""
-        return boottime_seconds()

@@ -37,7 +37,7 @@ SLICE_STEPS: Final = 2_000_000
 class KeeperParts:
     """What the keeper needs. `current`: whether this process may write, and knows enough to.
 
-    `report` is called with names of patches of which something else has become.
+    `report` is called with the names of patches whose outcome has changed.
     `pause_seconds`: from one pass to the next.
     """
 
@@ -73,7 +73,7 @@ class SliceKeeper:
         self._wake()
 
     def observe_patch(self, name: str, new: StoredPatch | None) -> None:
-        """Likewise for a patch. One that is being deleted counts until it is gone, as in `/mutate`."""
+        """A patch came, changed or went. One that is being deleted counts until it is gone, as in `/mutate`."""
         self._ledger.apply_patch(name, None if new is None else new.patch)
         self._wake()
 

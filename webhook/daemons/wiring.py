@@ -333,7 +333,7 @@ def probe_stages(
     metrics: Metrics,
     checks: Checks,
 ) -> Iterator[Stage]:
-    """The ports for probes and metrics, as far as they are configured."""
+    """The ports for probes and metrics that are configured."""
     for name, address, handler in (
         ("health", settings.health_address, health(checks)),
         ("metrics", settings.metrics_address, exposition(metrics.exposition)),

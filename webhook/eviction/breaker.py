@@ -13,8 +13,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from webhook.eviction.pod_plan import PodPlan
-from webhook.eviction.ports import BreakerLimit, Clock
+from webhook.eviction.ports import BreakerLimit
 from webhook.eviction.profiles import max_unavailable
+from webhook.flowcontrol.clock import Clock
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import ShareUse
 from webhook.inventory.state import Inventory

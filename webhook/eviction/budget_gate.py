@@ -68,9 +68,6 @@ class BudgetGate:
         self._units: dict[BudgetLimit, set[int]] = {}
         """How many evictions units need that were blocked, by the limit of single pods. Kept as long as a gate is."""
 
-    def __len__(self) -> int:
-        return len(self._gates)
-
     def limit_of(self, plan: PodPlan) -> BudgetLimit | None:
         """The budgets of a pod that it needs a disruption of; None if it needs none and was never refused."""
         namespace, budgets = plan.pod.meta.namespace, self._budgets.select(plan.pod)

@@ -30,9 +30,9 @@ from webhook.policy.model import Policy, PolicyMode, Share
 
 log = logging.getLogger(__name__)
 _EMPTY_MOST: Final = 1000
-"""Patches without rules of which the count is kept: rules may come back as long as the patch exists."""
+"""Patches without rules whose count is kept: rules may come back as long as the patch exists."""
 _GONE_MOST: Final = 1000
-"""Deleted rules of which the group is remembered."""
+"""Deleted rules whose group is remembered."""
 
 
 class Figures(Protocol):

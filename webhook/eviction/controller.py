@@ -243,12 +243,9 @@ class Controller:
             async with asyncio.timeout(self._deps.settings.last_conditions_seconds), asyncio.TaskGroup() as group:
                 await self._plan_everything()
                 for name in self._deps.inventory.rules:
-                    group.create_task(self._sync_last(name))
+                    group.create_task(self.rules.sync(name, last=True))
         except TimeoutError:
             log.warning("last conditions not written in time")
-
-    async def _sync_last(self, name: str) -> None:
-        await self.rules.sync(name, last=True)
 
     async def flush_events(self) -> None:
         """Writes the queued Events, for a limited time. Call it after `stop`, once `run` was cancelled."""

@@ -14,7 +14,7 @@ Where things wait:
 | an evicted pod without a replacement | `queue`, as REPLACEMENT | the wait for a replacement is over |
 | a pod that was evicted and is not seen to terminate | `queue`, as EVICTED | the time for that is over |
 | a pod that is terminating | `queue`, as TERMINATING | it is gone, or counts as stuck |
-| a stopped patch of which a rule has changed | `queue`, as CEILING | its other rules had time to change as well |
+| a stopped patch whose rules have changed | `queue`, as CEILING | its other rules had time to change as well |
 | an Event | `events` | it is written |
 
 The plans are the source of truth. An item in a queue is a hint; its plan is checked again when it is popped.
@@ -81,7 +81,7 @@ class Backlog:
         self.pods = PendingSet()
         """Pods, by `namespace/name`, that are to be planned again."""
         self.groups = PendingSet()
-        """PodGroups, by `namespace/name`, of which pods go because of others: planned once all of those are."""
+        """PodGroups, by `namespace/name`, whose pods go because of others: planned once all of those are."""
         self.to_enqueue = PendingSet()
         """Planned pods, by uid, that are to be put into a queue."""
         self.due: dict[str, PodPlan] = {}

@@ -180,7 +180,7 @@ class RuleHits:
     def counts_in(self, group: str) -> tuple[int, Collection[str]]:
         """Number of pods that the rules of a group hit, each once, and their namespaces.
 
-        Pods of which a PodGroup keeps the claims reserved do not count, as they are not evicted.
+        Pods whose claims a PodGroup keeps reserved do not count, as they are not evicted.
         """
         members = self._members.get(group, ())
         found = self._of(members[0]) if len(members) == 1 else self._joint.get(group, _NOTHING)

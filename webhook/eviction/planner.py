@@ -166,7 +166,7 @@ class Planner:
     def _follow_rates(self, rules: Iterable[str]) -> None:
         """The rates of these rules, by uid, have changed, for their pods and for those that go with them."""
         core = self._core
-        plans = {plan.uid: plan for uid in rules for plan in core.plans.of_rule(uid)}
+        plans = {plan.uid: plan for uid in rules for plan in core.plans.hits.plans_of(uid)}
         units = {id(unit): unit for unit in map(core.plans.units.of, plans.values()) if unit is not None}
         core.limiter.forget_groups()
         self._backlog.to_enqueue.add([*plans, *[each.uid for unit in units.values() for each in unit.plans]])

@@ -332,10 +332,6 @@ class Plans:
 
     # --- queries ---------------------------------------------------------------------------------
 
-    def of_rule(self, rule_uid: str) -> list[PodPlan]:
-        """The plans of the pods that a rule hits."""
-        return self.hits.plans_of(rule_uid)
-
     def stuck_of(self, rule_uid: str) -> list[str]:
         """The pods, by `namespace/name`, that a rule hits and that stay in Terminating."""
         return [pod.key for pod in self.stuck.values() if rule_uid in pod.rules]
@@ -534,7 +530,7 @@ class Plans:
         self._drop(uid, [])
 
     def fail(self, plan: PodPlan) -> None:
-        """The pod was not evicted, as far as is known."""
+        """The pod was not evicted, or that is not known."""
         self._requested.discard(plan.uid)
         current = self.scheduled.get(plan.uid)
         if current is not None:

@@ -7,7 +7,6 @@ there may be room again. Source: policy profiles, `breaker`; policy/v1 PodDisrup
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -225,18 +224,6 @@ class Ceiling(NamedTuple):
 
     def _unconfirmed(self) -> str:
         return f"its confirmation does not count: {self.text_problem}" if self.text_problem else "nothing was confirmed"
-
-
-class Clock(Protocol):
-    """Wall-clock and monotonic time."""
-
-    def now(self) -> datetime:
-        """Wall-clock time in UTC, for what the API says."""
-        ...
-
-    def seconds(self) -> float:
-        """Seconds that only go forward, for waits and rates."""
-        ...
 
 
 class LimitKind(StrEnum):

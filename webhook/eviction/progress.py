@@ -52,9 +52,9 @@ class ProgressCount:
         self._returning: dict[tuple[str, str], int] = {}
 
     async def count(self, rule_uid: str) -> Progress:
-        """The progress as far as the plans show it, which may change while this counts in time slices."""
+        """The progress that the plans show, which may change while this counts in time slices."""
         timeslice = TimeSlice(clock=self._core.deps.clock.seconds)
-        for plan in self._core.plans.of_rule(rule_uid):
+        for plan in self._core.plans.hits.plans_of(rule_uid):
             await timeslice.pause()
             if self._core.plans.scheduled.get(plan.uid) is plan:
                 self._add(plan)

@@ -40,9 +40,6 @@ class Buckets:
     def __init__(self) -> None:
         self._buckets: dict[object, TokenBucket] = {}
 
-    def __len__(self) -> int:
-        return len(self._buckets)
-
     def wait_seconds(self, rates: Iterable[tuple[object, Rate]], now: float) -> float:
         """The shortest wait of these buckets, in seconds; 0 without buckets."""
         waits = [self._bucket(key, rate, now).wait_seconds(now) for key, rate in rates]

@@ -47,9 +47,6 @@ class Returns:
         """The claims whose rounds count a request without a response, by the uid of its pod."""
         self._rounds: dict[str, _Rounds] = {}
 
-    def __len__(self) -> int:
-        return len(self._rounds)
-
     def claim_of(self, pod: Pod) -> str:
         """The claim through which the pod has come back too often, by `namespace/name`; empty if there is none."""
         if not self._rounds:

@@ -18,8 +18,6 @@ from webhook.eviction.conditions import (
     ConditionState,
     ImpactForecast,
     Progress,
-    counted_pods_condition,
-    evicted_pods_condition,
     eviction_condition,
     in_tree_condition,
     updated,
@@ -260,10 +258,12 @@ class RuleStatusUpdater:
         tally, now = self._ceilings.tally_of(rule), self._deps.clock.now()
         if tally.total:
             known = condition_of(rule.conditions, EVICTED_PODS)
-            yield updated(known, EVICTED_PODS, evicted_pods_condition(tally.total), generation, now)
+            state = ConditionState("True", "PodsEvicted", str(tally.total))
+            yield updated(known, EVICTED_PODS, state, generation, now)
         known = condition_of(rule.conditions, COUNTED_PODS)
         if known is not None or tally.counting != tally.total:
-            yield updated(known, COUNTED_PODS, counted_pods_condition(tally.counting), generation, now)
+            state = ConditionState("True", "PodsCounted", str(tally.counting))
+            yield updated(known, COUNTED_PODS, state, generation, now)
 
     def _eviction_state(self, rule: DeviceTaintRule, progress: Progress) -> ConditionState | None:
         """Condition Eviction; None for a rule that this worker does not act on and has not reported on."""

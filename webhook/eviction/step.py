@@ -112,7 +112,7 @@ def wait_for_unit(core: Core, plan: PodPlan, now: datetime) -> Wait | None:
 
 
 def unit_wait(unit: Unit, plan: PodPlan, now: datetime, step_of: Callable[[PodPlan], Step]) -> Wait | None:
-    """Likewise, apart from errors; `step_of`: what other pods of the unit would do by themselves."""
+    """The same, apart from errors; `step_of`: what other pods of the unit would do by themselves."""
     if now < unit.due:
         last = max(unit.deciding, key=due_of)
         return Wait((unit.due - now).total_seconds(), StepReason.GANG, last, StepReason.EARLY)
@@ -262,7 +262,7 @@ def when_text(core: Core, plan: PodPlan, step: NoAction | Wait, now: datetime) -
 
 
 def state_text(step: Wait) -> str:
-    """What the pod is that this one waits for, as in `ml/train-0, which is on hold`."""
+    """The state of the pod that this one waits for, as in `ml/train-0, which is on hold`."""
     assert step.cause is not None
     return _WORDS[step.cause]
 

@@ -207,7 +207,7 @@ class Units:
         return [self._scheduled[uid] for uid in uids if uid in self._scheduled]
 
     def _claims_of(self, plan: PodPlan) -> list[str]:
-        """The claims that the pod shares with others and because of which it is evicted."""
+        """The claims that the pod shares with others and that make it go."""
         if not self._inventory.shares(plan.key):
             return []
         shared = [key for key in claim_keys(plan.pod) if self._inventory.is_shared(key)]
@@ -218,16 +218,12 @@ class Units:
         return [pods[key].meta.uid for key in self._inventory.pods_of(claim)]
 
 
-def _completes(plan: PodPlan) -> bool:
-    """Whether its profile lets the pod complete."""
-    return bool(plan.profile.settings.wait_for_completion_seconds) and plan.pod.completes
-
-
 def _deciding(members: Iterable[PodPlan]) -> tuple[PodPlan, ...]:
     """One pod for each profile, with and without a hold, completing or not, stale or not: a few of thousands."""
     kinds: dict[tuple[int, bool, bool, bool], PodPlan] = {}
     for each in members:
-        kind = each.profile.position, each.pod.hold is not None, _completes(each), each.stale
+        completes = each.profile.settings.wait_for_completion_seconds > 0 and each.pod.completes
+        kind = each.profile.position, each.pod.hold is not None, completes, each.stale
         known = kinds.get(kind)
         if known is None or (known.eviction is not each.eviction and due_of(known) < due_of(each)):
             kinds[kind] = each
@@ -239,7 +235,7 @@ def _by_name(plan: PodPlan) -> str:
 
 
 def due_of(plan: PodPlan) -> datetime:
-    """When a pod may be evicted, as far as its taints and the grace time of its profile are concerned."""
+    """When a pod may be evicted by its taints and the grace time of its profile alone."""
     grace = plan.profile.settings.grace_seconds
     return later(plan.eviction.due, grace) if grace else plan.eviction.due
 
