@@ -135,7 +135,7 @@ async def _remove_left_over(cluster: ThrottledCluster, collection: str, before: 
         log.info("rules not listed, so no canary of an earlier process is deleted", extra={"error": str(error)})
         return
     for meta in rules:
-        if _created_before(meta, before):
+        if (parse_time(meta.get("creationTimestamp") or "") or before) < before:
             fields = {"rule": meta["name"]}
             try:
                 await cluster.delete(f"{collection}/{meta['name']}", {"preconditions": {"uid": meta["uid"]}})
@@ -151,11 +151,6 @@ def _is_canary(rule: dict[str, Any]) -> bool:
     selector, taint = spec.get("deviceSelector") or {}, spec.get("taint") or {}
     named = rule["metadata"]["name"].startswith(f"{CANARY}-")
     return named and (selector.get("driver"), taint.get("effect")) == (_DRIVER, "None")
-
-
-def _created_before(meta: dict[str, Any], before: datetime) -> bool:
-    created = parse_time(meta.get("creationTimestamp") or "")
-    return created is not None and created < before
 
 
 async def _remove(cluster: ThrottledCluster, path: str, seconds: float) -> None:

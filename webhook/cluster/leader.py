@@ -192,7 +192,7 @@ class Leadership:
 
     async def _write(self) -> None:
         """Creates, takes or renews the lease, unless another candidate holds it. Raises ClusterError."""
-        written = _micro_time(self._now())
+        written = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # as metav1.MicroTime
         record = {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": self._settings.lease_seconds,
@@ -251,11 +251,6 @@ class Leadership:
 
 def _object(metadata: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
-
-
-def _micro_time(at: datetime) -> str:
-    """As metav1.MicroTime is written."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 class _Metadata(msgspec.Struct):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from sys import intern
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -19,7 +19,6 @@ from webhook.api.claims import (
     FROM_TEMPLATE,
     AllocationResult,
     Consumer,
-    DeviceRequest,
     ResourceClaim,
     classes_only,
     decode_claim,
@@ -28,8 +27,8 @@ from webhook.api.claims import (
 from webhook.api.decode import Reader
 from webhook.api.owners import pod_group_of
 from webhook.api.rules import DeviceTaintRule, decode_rule
-from webhook.api.slices import Device, ResourceSlice, SliceTaint, decode_slice
-from webhook.api.taints import DeviceTaint, DeviceToleration, decode_taints, decode_tolerations
+from webhook.api.slices import Device, ResourceSlice, decode_slice
+from webhook.api.taints import decode_taints, decode_tolerations
 from webhook.cluster.cache.listwatch import (
     REMEMBERED_ENTRIES,
     ObjectIdentity,
@@ -45,26 +44,12 @@ from webhook.inventory.originals import ORIGINALS
 _NOTHING: Final = msgspec.Raw()
 
 
-def _read_tolerations(value: Any) -> tuple[DeviceToleration, ...]:
-    return decode_tolerations(Reader({"tolerations": value}, []))
-
-
-def _read_taints(value: Any) -> tuple[DeviceTaint, ...]:
-    return decode_taints(Reader({"taints": value}, []))
-
-
-def _read_slice_taints(value: Any) -> tuple[SliceTaint, ...]:
-    return decode_slice(Reader({"spec": {"taints": value}}, [])).slice_taints
-
-
-def _read_requests(value: Any) -> tuple[DeviceRequest, ...]:
-    return classes_only(decode_claim(Reader({"spec": {"devices": {"requests": value}}}, [])).requests)
-
-
-_requests: Final = SharedLists(_read_requests)
-_tolerations: Final = SharedLists(_read_tolerations)
-_taints: Final = SharedLists(_read_taints)
-_slice_taints: Final = SharedLists(_read_slice_taints)
+_requests: Final = SharedLists(
+    lambda value: classes_only(decode_claim(Reader({"spec": {"devices": {"requests": value}}}, [])).requests)
+)
+_tolerations: Final = SharedLists(lambda value: decode_tolerations(Reader({"tolerations": value}, [])))
+_taints: Final = SharedLists(lambda value: decode_taints(Reader({"taints": value}, [])))
+_slice_taints: Final = SharedLists(lambda value: decode_slice(Reader({"spec": {"taints": value}}, [])).slice_taints)
 _devices: Final[dict[Device, Device]] = {}
 """Equal devices of many slices are one: most have a number for a name, and no taint."""
 

@@ -257,8 +257,9 @@ class Store(Generic[V]):
     def collect(self, found: dict[str, V], new: V) -> None:
         """Adds an item of a list to `found`, as the object that is stored already if it has not changed."""
         key = key_of(new.meta)
-        known = self.items.get(key)
-        found[key] = known if known is not None and _same_state(known, new) else new
+        known, meta = self.items.get(key), new.meta
+        same = known is not None and (known.meta.uid, known.meta.resource_version) == (meta.uid, meta.resource_version)
+        found[key] = known if known is not None and same else new
 
     async def replace(self, found: Mapping[str, V], timeslice: TimeSlice) -> None:
         """The items become those found, change by change; other tasks run in between."""
@@ -292,10 +293,6 @@ class Store(Generic[V]):
     def _notify(self, old: V | None, new: V | None) -> None:
         for on_change in self._subscribers:
             on_change(old, new)
-
-
-def _same_state(known: Stored, new: Stored) -> bool:
-    return known.meta.resource_version == new.meta.resource_version and known.meta.uid == new.meta.uid
 
 
 class Event(NamedTuple, Generic[V]):

@@ -165,18 +165,14 @@ class _BudgetWire(WholeWire, frozen=True):
         return decode_budget(self.reader)
 
 
-def _ignore(*_names: str) -> None:
-    """For those who ask the cache, and need no calls from it."""
-
-
 class DisruptionBudgetCache:
     """Which budgets select a pod, by its labels."""
 
     def __init__(
         self,
         cluster: ThrottledCluster,
-        on_selectors: Callable[[str], None] = _ignore,
-        on_status: Callable[[str, str], None] = _ignore,
+        on_selectors: Callable[[str], None] = lambda *_: None,
+        on_status: Callable[[str, str], None] = lambda *_: None,
         *,
         random: Callable[[], float],
     ) -> None:

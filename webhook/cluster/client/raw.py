@@ -35,7 +35,8 @@ class RawResponse(NamedTuple):
     @classmethod
     def of(cls, code: int, headers: CIMultiDictProxy[str], body: bytes) -> RawResponse:
         """From an HTTP response; a body that is not JSON becomes the message of a Status."""
-        warnings = tuple(_warnings(headers.getall("Warning", [])))
+        texts = [text for header in headers.getall("Warning", []) for text in _WARNING.findall(header)]
+        warnings = tuple([re.sub(r"\\(.)", r"\1", text) for text in texts])
         return cls(code, _object_in(body), warnings, _time_in(headers.get("Date", "")))
 
     @property
@@ -94,10 +95,6 @@ def _object_in(body: bytes) -> dict[str, Any]:
         return decode(objects, body)
     except msgspec.DecodeError:
         return {"message": body[:1024].decode(errors="replace").strip()}
-
-
-def _warnings(headers: list[str]) -> list[str]:
-    return [re.sub(r"\\(.)", r"\1", text) for header in headers for text in _WARNING.findall(header)]
 
 
 def _time_in(text: str) -> datetime | None:
