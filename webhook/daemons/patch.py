@@ -7,7 +7,7 @@ import logging
 import os
 import random
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from webhook import __version__, runtime
@@ -195,9 +195,6 @@ class Patcher:
                 toucher=SliceToucher(self._acting, cache.slice_collection, random=chance, clock=self._clock.seconds),
                 # A server that is starting may not have the kind yet: its patches are not gone.
                 current=lambda: cache.problem is None and cache.patches_served and self._leads(),
-                report=self._report,
+                report=lambda patches: self._controller.look_at_patches(patches),  # noqa: PLW0108 -- it is built later
             )
         )
-
-    def _report(self, patches: Collection[str]) -> None:
-        self._controller.look_at_patches(patches)

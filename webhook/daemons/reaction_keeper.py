@@ -26,7 +26,7 @@ from webhook.patches.status import RULE_REFUSED
 from webhook.patches.stored import StoredRule
 from webhook.policy.decide import BUILTIN_JUDGE
 from webhook.policy.model import Reaction
-from webhook.policy.store import PolicyState, PolicyStore
+from webhook.policy.store import PolicyStore
 from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
 
 
@@ -36,8 +36,7 @@ class ReactionPolicy:
     def __init__(self, policies: PolicyStore, on_change: Callable[[], None]) -> None:
         """`on_change` is called after another policy has become the active one, or it is known that there is none."""
         self._policies = policies
-        self._on_change = on_change
-        policies.subscribe(self._changed)
+        policies.subscribe(lambda _old, _new: on_change())
 
     @property
     def problem(self) -> str | None:
@@ -57,9 +56,6 @@ class ReactionPolicy:
     def reactions(self) -> Sequence[Reaction] | None:
         """Those of the policy in use; None while there is a problem."""
         return None if self.problem else self._policies.active.policy.reactions
-
-    def _changed(self, _old: PolicyState, _new: PolicyState) -> None:
-        self._on_change()
 
 
 log = logging.getLogger(__name__)
