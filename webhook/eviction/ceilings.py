@@ -417,7 +417,8 @@ class CeilingGroups:
             yield from _of(self._deps.ceiling_of(owner), whole)
             return
         hitting = [each for each in rules if self._hits.count_of(each.meta.uid) or self.tally_of(each).counting]
-        sorts = {_sort_of(each): each for each in hitting}
+        # The ceilings of rules of a patch that are alike in this are the same.
+        sorts = {(each.taint.key, each.taint.value, each.effective_effect, each.softened): each for each in hitting}
         for _, rule in sorted(sorts.items()):
             origin = self._origins[rule.meta.uid]
             if origin.patch:
@@ -549,11 +550,6 @@ class CeilingGroups:
 def _of(ceiling: Ceiling | None, whole: JudgedWhole | None) -> Iterator[Ceiling]:
     if ceiling is not None:
         yield ceiling._replace(whole=whole)
-
-
-def _sort_of(rule: DeviceTaintRule) -> tuple[str, str, str, bool]:
-    """The ceilings of rules of a patch that are alike in this are the same."""
-    return rule.taint.key, rule.taint.value, rule.effective_effect, rule.softened
 
 
 def _said(patch: ResourceSlicePatch) -> tuple[object, ...]:

@@ -24,6 +24,8 @@ from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule, condition_
 from webhook.eviction.conditions import ConditionState, updated
 from webhook.eviction.dependencies import Dependencies
 from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.inventory.fates import DeviceNames
+from webhook.inventory.holders import is_published
 from webhook.inventory.matching import acts
 from webhook.inventory.pools import Pool, PoolId
 from webhook.inventory.scope import can_judge
@@ -147,14 +149,9 @@ def in_use(inventory: Inventory, rule: DeviceTaintRule) -> bool:
 
 
 def _has_devices(inventory: Inventory, rule: DeviceTaintRule) -> bool:
-    """Whether the rule selects a published or allocated device. A name is looked up in each pool, not compared."""
-    selector = rule.selector
-    if selector is None or in_use(inventory, rule):
-        return in_use(inventory, rule)
-    for _, pool in inventory.pools.selected(selector.driver, selector.pool):
-        if pool.devices if selector.device is None else selector.device in pool.devices:
-            return True
-    return False
+    """Whether the rule selects a published or allocated device."""
+    published = rule.selector is not None and is_published(inventory, DeviceNames.of(rule.selector))
+    return published or in_use(inventory, rule)
 
 
 def _old_taints(identity: PoolId, pool: Pool, before: datetime) -> Iterator[tuple[str, str, str, str]]:
@@ -195,7 +192,7 @@ class RuleExpiry:
     def known(self, rule: DeviceTaintRule) -> Condition | None:
         """Condition ExpiryContested as it was last written or read; None if there is none."""
         shown = condition_of(rule.conditions, CONTESTED)
-        if self._unseen is not None and shown is not None and _alike(shown, self._unseen):
+        if self._unseen is not None and shown is not None and without_time(shown) == without_time(self._unseen):
             self._unseen = None
         return shown if self._unseen is None else self._unseen
 
@@ -271,9 +268,9 @@ class RuleExpiry:
         return ExpiryStep(changed=True)
 
 
-def _alike(one: Condition, other: Condition) -> bool:
-    """Whether two conditions differ at most in their time: API servers keep full seconds."""
-    return structs.replace(one, last_transition_time=None) == structs.replace(other, last_transition_time=None)
+def without_time(condition: Condition) -> Condition:
+    """The rest of a condition: API servers cut times to full seconds."""
+    return structs.replace(condition, last_transition_time=None)
 
 
 class StaleReporter:

@@ -22,10 +22,6 @@ _REASONS: Final = {
 }
 
 
-def _unknown(_: str) -> None:
-    """For callers that do not read namespaces: no profile matches by their labels."""
-
-
 class ProfiledPods:
     """Answers for the pods of an inventory."""
 
@@ -33,9 +29,9 @@ class ProfiledPods:
         self,
         inventory: Inventory,
         profiles: Iterable[EvictionProfile],
-        facts_of: Callable[[str], NamespaceFacts | None] = _unknown,
+        facts_of: Callable[[str], NamespaceFacts | None] = lambda _: None,
     ) -> None:
-        """`facts_of`: the labels of a namespace by its name, None if they are not known."""
+        """`facts_of`: the labels of a namespace by its name, None if they are not known; without it none are."""
         self._inventory = inventory
         self._profiles = Profiles(tuple(profiles))
         self._facts_of = facts_of

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from msgspec import structs
-
 from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, NEVER, NOT_BEFORE, Condition, DeviceTaintRule, condition_of
 from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.eviction.conditions import (
@@ -25,7 +23,7 @@ from webhook.eviction.conditions import (
 from webhook.eviction.core import Core, ItemKind, WorkItem
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import RENEW_SECONDS, rule_event
-from webhook.eviction.expiry import ExpiryStep, RuleExpiry
+from webhook.eviction.expiry import ExpiryStep, RuleExpiry, without_time
 from webhook.eviction.modes import Mode
 from webhook.eviction.progress import ProgressCount, forecast_of
 from webhook.eviction.released import ReleasedConditions, is_true
@@ -162,8 +160,8 @@ class RuleStatusUpdater:
         state = self._states.get(rule.meta.uid)
         if state is None:
             return False
-        shown = {each.type: _without_time(each) for each in rule.conditions}
-        return any(shown.get(each.type) != _without_time(each) for each in state.written)
+        shown = {each.type: without_time(each) for each in rule.conditions}
+        return any(shown.get(each.type) != without_time(each) for each in state.written)
 
     def _begin_generation(self, rule: DeviceTaintRule, state: _RuleState, now: float) -> bool:
         """Whether no condition was written for this generation yet."""
@@ -316,11 +314,6 @@ class _ConditionsToWrite(NamedTuple):
 
     conditions: list[Condition]
     recheck_seconds: float | None
-
-
-def _without_time(condition: Condition) -> Condition:
-    """What another writer can have changed: the API server cuts times to full seconds."""
-    return structs.replace(condition, last_transition_time=None)
 
 
 def _earliest(*seconds: float | None) -> float | None:

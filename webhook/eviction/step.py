@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
@@ -121,13 +122,9 @@ def unit_wait(unit: Unit, plan: PodPlan, now: datetime, step_of: Callable[[PodPl
     if not waits:
         return None
     closed = [wait for wait in waits if wait[1] is StepReason.WINDOW]
-    _, cause, other = max(closed or waits, key=_seconds)
-    seconds = max(map(_seconds, waits))
+    _, cause, other = max(closed or waits, key=itemgetter(0))
+    seconds = max(wait[0] for wait in waits)
     return Wait(seconds, StepReason.WINDOW if closed else StepReason.GANG, other, cause)
-
-
-def _seconds(wait: tuple[float, StepReason, PodPlan]) -> float:
-    return wait[0]
 
 
 def request_to_send(core: Core, plan: PodPlan, sent: Evict | None = None) -> Evict | None:
