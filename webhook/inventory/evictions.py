@@ -114,7 +114,7 @@ class Evictions:
         """Devices with taints in slices that evict, by pool and name."""
         self._incomplete: set[PoolId] = set()
         """Those of these pools whose newest generation is not complete."""
-        self.on_tainted: Callable[[str, str, list[str]], None] = _ignore
+        self.on_tainted: Callable[[str, str, list[str]], None] = lambda *_: None
         """Called with the driver, the pool and the names of devices that a slice has tainted just now."""
         self._alike: dict[_Sort, Eviction | None] = {}
         """Claims under the same rules with the same tolerations share one result, and one value in memory."""
@@ -353,10 +353,6 @@ class Evictions:
                 self._alike.clear()
             eviction = self._alike[sort] = _eviction_under(hits, result.tolerations, self._inventory.servers)
             return eviction
-
-
-def _ignore(_driver: str, _pool: str, _devices: list[str]) -> None:
-    """For those who do not count tainted devices."""
 
 
 def _eviction_under(
