@@ -82,17 +82,14 @@ class OutcomeCounts:
         self.quiet = 0
         self.unpublished = 0
         self.waiting = 0
-        self._held_back: set[DeviceId] = set()
-
-    def hold_back(self, address: DeviceId) -> None:
-        """The limit keeps the device from getting a rule, or from a stricter one."""
-        self._held_back.add(address)
+        self.held_back: set[DeviceId] = set()
+        """Devices that the limit keeps from getting a rule, or a stricter one."""
 
     def outcome(self, reaction: Reaction, devices: int, limit: int | None) -> ReactionOutcome:
         """The figures, with a sentence about them."""
         return ReactionOutcome(
             *(reaction.name, reaction.driver, self.active, self.quiet, self.unpublished, self.waiting),
-            *(len(self._held_back), devices, limit, self._message(reaction, devices, limit)),
+            *(len(self.held_back), devices, limit, self._message(reaction, devices, limit)),
         )
 
     def _message(self, reaction: Reaction, devices: int, limit: int | None) -> str:
@@ -100,15 +97,15 @@ class OutcomeCounts:
             f"{self.active} active, {self.quiet} quiet, {self.waiting} waiting, {self.unpublished} not published; "
             f"{devices} devices of {reaction.driver} have rules of reactions"
         )
-        if not self._held_back:
+        if not self.held_back:
             return text
-        named = sorted(self._held_back)[:NAMED_MAX]
-        more = len(self._held_back) - len(named)
+        named = sorted(self.held_back)[:NAMED_MAX]
+        more = len(self.held_back) - len(named)
         names = ", ".join(f"{address.pool}/{address.device}" for address in named)
         given = reaction.max_devices
         share = f"{given.percent:g}%, which is {limit}" if isinstance(given, Share) else str(limit)
         return (
-            f"{text}; maxDevices is {share}, so nothing is done for {len(self._held_back)}: {names}"
+            f"{text}; maxDevices is {share}, so nothing is done for {len(self.held_back)}: {names}"
             f"{f' and {more} more' if more else ''}"
         )
 
@@ -395,5 +392,5 @@ class _Pass:
             devices = use.devices + (fresh and use.takes(address.pool))
         if limit is None or devices <= limit or (reached is not None and wanted <= reached):
             return wanted
-        self._counts[reaction.name].hold_back(address)
+        self._counts[reaction.name].held_back.add(address)
         return None
