@@ -177,12 +177,6 @@ def own_rate(rule: DeviceTaintRule) -> float | None:
     return float(extras.evictions_per_second) if extras is not None and extras.evictions_per_second else None
 
 
-def data_of(taint: DeviceTaint, rule: DeviceTaintRule | None = None) -> str | None:
-    """The data of a taint as it is written: the annotation of its rule, or else the field; None without any."""
-    field = None if taint.extras is None else taint.extras.data_text
-    return field if rule is None else rule.meta.annotations.get(DATA, field)
-
-
 def decode_rule(reader: Reader) -> DeviceTaintRule:
     """A DeviceTaintRule of any version."""
     spec = reader.child_or_empty("spec")

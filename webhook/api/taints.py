@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -37,11 +36,6 @@ class TaintExtras(msgspec.Struct, frozen=True, gc=False):
     data: JSON = None
     description: str | None = None
     evictions_per_second: int | None = None
-
-    @property
-    def data_text(self) -> str | None:
-        """`data` as an annotation has it; None without any."""
-        return None if self.data is None else json.dumps(self.data, sort_keys=True, separators=(",", ":"))
 
 
 class DeviceTaint(msgspec.Struct, frozen=True, gc=False):

@@ -176,7 +176,7 @@ def annotations_of(taint: DeviceTaint) -> dict[str, str]:
     if extras is None:
         return {}
     found = {
-        DATA: extras.data_text,
+        DATA: None if extras.data is None else json.dumps(extras.data, sort_keys=True, separators=(",", ":")),
         DESCRIPTION: extras.description,
         EVICTIONS_PER_SECOND: None if extras.evictions_per_second is None else str(extras.evictions_per_second),
     }

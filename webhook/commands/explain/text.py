@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.commands.explain.subjects import SubjectKind
-from webhook.commands.shared.words import shortened
-from webhook.files.render import visible
+from webhook.files.render import shortened, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

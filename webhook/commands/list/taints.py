@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.impact_text import first_names
 from webhook.api.meta import format_time
-from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT, condition_of, data_of
+from webhook.api.rules import DATA, DESCRIPTION, EVICT, EXPIRES_AT, condition_of
 from webhook.api.taints import NO_EXECUTE
-from webhook.commands.shared.words import DeviceAddress, shortened
+from webhook.commands.shared.words import DeviceAddress
 from webhook.eviction.conditions import EVICTION, IN_TREE
+from webhook.files.render import shortened
 from webhook.files.tables import table
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import is_published
@@ -80,7 +81,7 @@ class ListedTaint(NamedTuple):
     eviction: str = ""
     """What the worker, or else the in-tree controller, says of a rule that evicts: the reason of its condition."""
     users: tuple[AffectedUser, ...] = ()
-    data: str | None = None
+    data: str = ""
 
     @property
     def affected(self) -> tuple[AffectedUser, ...]:
@@ -139,7 +140,7 @@ def rules_not_judged(inventory: Inventory) -> list[str]:
 
 def _of_slice(inventory: Inventory, device: DeviceAddress, node: str, taint: DeviceTaint, name: str) -> ListedTaint:
     users = _users(inventory, device, Taint.of_slice(taint, in_tree=True))
-    return ListedTaint(device, node, taint, TaintSource("slice", name), users=users, data=data_of(taint))
+    return ListedTaint(device, node, taint, TaintSource("slice", name), users=users)
 
 
 def _of_rule(inventory: Inventory, device: DeviceAddress, node: str, rule: DeviceTaintRule) -> ListedTaint:
@@ -157,7 +158,7 @@ def _of_rule(inventory: Inventory, device: DeviceAddress, node: str, rule: Devic
         said.reason if evicts and said is not None and said.observed_generation in (0, rule.generation) else "",
         # Without a selector it evicts no pod.
         () if rule.selector is None else users,
-        data_of(rule.taint, rule),
+        annotations.get(DATA, ""),
     )
 
 
@@ -243,7 +244,7 @@ def _cells(row: ListedTaint, now: datetime, *, wide: bool, removed: bool) -> lis
     effect = "<removed>" if removed else f"{taint.effect},evict" if row.evict else taint.effect
     cells = [device, name, effect, str(source), age(taint.time_added, now), _pods(row.affected, wide=wide)]
     if wide:
-        more = (row.node, source.rule, row.eviction, row.expires, row.reason, shortened(row.data or "", _DATA_SHOWN))
+        more = (row.node, source.rule, row.eviction, row.expires, row.reason, shortened(row.data, _DATA_SHOWN))
         cells += [each or _NONE for each in more]
     return cells
 
@@ -280,7 +281,7 @@ def _taint_values(row: ListedTaint) -> dict[str, Any]:
         "eviction": row.eviction or None,
         "expiresAt": row.expires or None,
         "reason": row.reason or None,
-        "data": row.data,
+        "data": row.data or None,
         "users": [
             {"namespace": each.namespace, "resource": each.resource, "name": each.name, "tolerates": each.tolerates}
             for each in row.users

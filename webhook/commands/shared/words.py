@@ -32,11 +32,6 @@ def type_in(word: str) -> str:
     return word if found is None else found[1]
 
 
-def shortened(text: str, most: int) -> str:
-    """A text, or the beginning of one that is longer."""
-    return text if len(text) <= most else f"{text[: most - 3]}..."
-
-
 def name_in(word: str, types: frozenset[str]) -> str:
     """The name in `TYPE/NAME` of one of these types; empty if the word is anything else."""
     kind, _, name = word.partition("/")
