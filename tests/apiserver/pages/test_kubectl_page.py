@@ -240,7 +240,7 @@ def _why_not(reader: Reader, pod: str) -> str:
     """Why the scheduler has not placed it."""
     conditions = reader.client.get(f"{PODS}/{pod}").object["status"].get("conditions", [])
     return "".join(
-        each["reason"] for each in conditions if each["type"] == "PodScheduled" and each["status"] == "False"
+        each["message"] for each in conditions if each["type"] == "PodScheduled" and each["status"] == "False"
     )
 
 
