@@ -10,7 +10,19 @@ from tests.builders import DRIVER, make_condition, make_consumer, make_meta, mak
 from tests.golden import reviews
 from tests.unit.commands.preview_runner import pool_slice, used
 
-POLICIES: Final = sorted((Path(__file__).parents[2] / "manifests" / "policies").glob("*/policy.yaml"))
+# By name: another sample would change every digest.
+POLICIES: Final = [
+    Path(__file__).parents[2] / "manifests" / "policies" / name / "policy.yaml"
+    for name in (
+        "ci-cluster",
+        "dedicated",
+        "driver-operator",
+        "inference-platform",
+        "managed-cluster",
+        "reactions",
+        "research-cluster",
+    )
+]
 NODES: Final = ("node-0", "node-1", "node-2")
 _SINCE: Final = "2026-06-01T11:55:00Z"
 _REASONS: Final = ("Evicting", "Blocked", "Limited", "Completed", "Waiting")

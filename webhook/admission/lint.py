@@ -169,15 +169,18 @@ def _looks_odd(taint: DeviceTaint, soon: datetime) -> bool:
         (time is not None and time > soon)
         or taint.effect not in _KNOWN_EFFECTS
         or taint.extras is not None
-        or _reserved_domain(taint.key) is not None
+        or _domain_fault(taint.key) is not None
     )
 
 
 def _taint(path: Path, taint: DeviceTaint, now: datetime, *, past: bool = True) -> Iterator[Finding]:
-    domain = _reserved_domain(taint.key)
+    domain = _domain_fault(taint.key)
     if domain:
         text = f"is in {domain}, which is reserved for Kubernetes itself; use a domain of yours"
         yield advice("DT005", path.child("key"), taint.key, text)
+    elif domain is not None:
+        text = "has no domain and may clash with others; put one of yours before it, as in example.com/key"
+        yield advice("DT019", path.child("key"), taint.key, text)
     if taint.effect and taint.effect not in _KNOWN_EFFECTS:
         text = "is not known and acts as None: nothing is kept away or evicted"
         yield advice("DT006", path.child("effect"), taint.effect, text)
@@ -209,11 +212,11 @@ def _extras(path: Path, taint: DeviceTaint) -> Iterator[Finding]:
 
 
 @remembered(4096)
-def _reserved_domain(key: str) -> str | None:
-    """The reserved domain that a key lies in, if any."""
+def _domain_fault(key: str) -> str | None:
+    """The reserved domain that a key lies in; empty if it has no domain, and None if there is nothing to say of it."""
     prefix, slash, _ = key.rpartition("/")
     if not slash:
-        return None
+        return "" if key else None
     for domain in _RESERVED:
         if prefix == domain or prefix.endswith(f".{domain}"):
             return domain
@@ -249,7 +252,7 @@ def _is_plain(toleration: DeviceToleration) -> bool:
     """Whether there is no finding on a toleration by itself, checked without building a path."""
     seconds = toleration.toleration_seconds
     counted = seconds is None or (toleration.effect == NO_EXECUTE and 0 < seconds <= MAX_SECONDS)
-    return counted and toleration.effect in _ACTING and _reserved_domain(toleration.key) is None
+    return counted and toleration.effect in _ACTING and _domain_fault(toleration.key) is None
 
 
 def _redundant(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[Finding]:
@@ -293,10 +296,13 @@ def _toleration(at: Path, toleration: DeviceToleration, servers: ServerFacts) ->
     elif seconds is not None and seconds <= 0 and toleration.effect in ("", NO_EXECUTE):
         text = "gives no time: the pod is evicted at once, as if the entry were not there"
         yield advice("DT010", at.child("tolerationSeconds"), seconds, text)
-    domain = _reserved_domain(toleration.key)
+    domain = _domain_fault(toleration.key)
     if domain:
         text = f"is in {domain}: taints of nodes are tolerated in the pod, not in a claim"
         yield advice("DT005", at.child("key"), toleration.key, text)
+    elif domain is not None:
+        text = "has no domain, so it tolerates no taint whose key has one; copy the key of the taint"
+        yield advice("DT019", at.child("key"), toleration.key, text)
 
 
 def shadows(wide: DeviceToleration, narrow: DeviceToleration) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.names import PROGRAM
 from webhook.files.dump import CONFIRMED
+from webhook.files.render import shortened
 from webhook.files.report import Level
 
 if TYPE_CHECKING:
@@ -75,10 +76,6 @@ def _result(row: Row, entry: Entry) -> dict[str, Any]:
         "result": "fail" if refused else "warn",
         "scored": refused,
         "resources": [resource],
-        "message": _shortened(entry.text),
+        "message": shortened(entry.text, _MESSAGE_MOST),
         "properties": {name: text for name, text in properties.items() if text},
     }
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _MESSAGE_MOST else f"{text[: _MESSAGE_MOST - 3]}..."

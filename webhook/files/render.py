@@ -65,6 +65,11 @@ def visible(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most that many characters; the end of a longer one is dots."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def summary(report: Report) -> str:
     """`3 files, 7 objects: 2 errors, 1 warning`, and what was left out."""
     found = [counted(report.errors, "error"), counted(report.warnings, "warning")]

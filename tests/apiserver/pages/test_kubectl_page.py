@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import signal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
 
 from tests.apiserver.evicting import EvictProcess
-from tests.apiserver.pages.fleet import DRIVER, NAMESPACE, NODE, RULES
+from tests.apiserver.pages.fleet import DRIVER, NAMES, NAMESPACE, NODE, RULES
 from tests.apiserver.pages.following import blocks
 from tests.apiserver.policy.stage import POLICY_MAP, make_config_map, make_policy
 from tests.controlplane.client import path
@@ -182,6 +182,66 @@ def test_drain_empties_the_devices_of_a_node(typist: Typist, fleet: Fleet) -> No
         _compare(same(printed).splitlines(), same(said).splitlines())
         assert fleet.running() == set()
         assert "deleted" in typist.run(UNDO, codes={0})
+
+
+def test_a_test_pod_gets_the_closed_device_and_no_other_pod_does(reader: Reader, fleet: Fleet) -> None:
+    """The first goal of KEP-5055, with the page's sample policy (G-7); the page's image is never run."""
+    heading = "Test a closed device"
+    use_policy, close, begin, end = blocks(PAGE, heading)
+    devices = [{"name": f"gpu-{n}", "attributes": {"uuid": {"string": f"GPU-{n or '7f3a'}"}}} for n in (0, 1)]
+    _ = reader.client.patch(f"{SLICES}/{NODE}", {"spec": {"devices": devices}}).object
+    (documents,) = blocks(PAGE, heading, "yaml")
+    reader.write("test.yaml", documents)
+    claim, _pod = yaml.safe_load_all(documents)
+    outside = {**claim, "metadata": {"name": "outside"}}
+    reader.deploy()
+    try:
+        with reader.pod_of_serve():
+            reader.run(use_policy)
+            claims = path("resource.k8s.io/v1", "resourceclaims", namespace=NAMESPACE)
+            wait_until(lambda: reader.client.create(claims, outside, dry_run=True).code == 403, "the policy refuses")
+            reader.run(close)
+            (user,) = (_user(each) for each in reader.client.get(claims).items if _device(each) == "gpu-0")
+            _ = reader.client.delete(f"{PODS}/{user}").object
+            other = reader.client.get(f"{PODS}/{next(iter(NAMES - {user}))}").object["spec"]
+            late = {"metadata": {"name": "late"}, "spec": {"containers": other["containers"]}}
+            late["spec"] |= {"resourceClaims": other["resourceClaims"], "terminationGracePeriodSeconds": 0}
+            _ = reader.client.create(PODS, late).object
+            wait_until(
+                lambda: "cannot allocate all claims" in _why_not(reader, "late"), "another pod waits", seconds=120
+            )
+
+            reader.run(begin)
+            tested = reader.client.get(path("resource.k8s.io/v1", "resourceclaims", namespace="device-tests")).items
+            assert [_device(each) for each in tested] == ["gpu-0"]
+            assert "cannot allocate all claims" in _why_not(reader, "late")
+
+            reader.run(end)
+            wait_until(lambda: "late" in fleet.running(), "the other pod gets the device", seconds=240)
+    finally:
+        reader.client.delete(RULES)
+        reader.client.delete(path("v1", "namespaces", name="device-tests"))
+        _ = reader.client.patch(
+            f"{SLICES}/{NODE}", {"spec": {"devices": [{"name": "gpu-0"}, {"name": "gpu-1"}]}}
+        ).object
+
+
+def _device(claim: dict[str, Any]) -> str:
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    return str(result["device"])
+
+
+def _user(claim: dict[str, Any]) -> str:
+    (consumer,) = claim["status"]["reservedFor"]
+    return str(consumer["name"])
+
+
+def _why_not(reader: Reader, pod: str) -> str:
+    """Why the scheduler has not placed it."""
+    conditions = reader.client.get(f"{PODS}/{pod}").object["status"].get("conditions", [])
+    return "".join(
+        each["message"] for each in conditions if each["type"] == "PodScheduled" and each["status"] == "False"
+    )
 
 
 def _until(running: subprocess.Popen[str], line: str) -> str:

@@ -77,10 +77,24 @@ class RestartablePlane(ControlPlane):
         """Starts it anew, with some versions or resources switched on or off."""
         self.stop_api_server()
         self._runtime_config.update(versions)
-        switches = ",".join(f"{name}={str(on).lower()}" for name, on in self._runtime_config.items())
-        before = [each for each in self._commands["kube-apiserver"] if not each.startswith("--runtime-config=")]
-        self._commands["kube-apiserver"] = [*before, f"--runtime-config={switches}"]
+        self._set("kube-apiserver", "--runtime-config", self._runtime_config)
         self.start_api_server()
+
+    def switch(self, gates: Mapping[str, bool]) -> None:
+        """Starts API server and controller manager anew with these feature gates."""
+        self.processes.pop("kube-controller-manager").stop()
+        self.stop_api_server()
+        for name in ("kube-apiserver", "kube-controller-manager"):
+            self._set(name, "--feature-gates", {**self._feature_gates, **gates})
+        self.start_api_server()
+        manager = self._run("kube-controller-manager", self._commands["kube-controller-manager"])
+        client = self._clients["kube-controller-manager"]
+        manager.wait_ready(functools.partial(answers, client, "/healthz"), seconds=240)
+
+    def _set(self, name: str, flag: str, values: Mapping[str, bool]) -> None:
+        switches = ",".join(f"{each}={str(on).lower()}" for each, on in values.items())
+        before = [each for each in self._commands[name] if not each.startswith(f"{flag}=")]
+        self._commands[name] = [*before, f"{flag}={switches}"]
 
 
 def answers(client: Client, url_path: str) -> bool:

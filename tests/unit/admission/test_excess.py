@@ -47,7 +47,7 @@ FORBIDDEN = make_toleration()
 
 
 def harmless(count: int, start: int = 0) -> list[Any]:
-    return [make_toleration(key=f"k{number}") for number in range(start, start + count)]
+    return [make_toleration(key=f"x.io/k{number}") for number in range(start, start + count)]
 
 
 def listed(count: int, *last: Any) -> Any:
@@ -181,7 +181,7 @@ def test_refusal_names_where_the_judging_ended_and_which_rule_may_refuse() -> No
 
 def test_default_that_denies_refuses_what_is_not_judged() -> None:
     assert words(
-        judged(listed(100), make_entry("all-k", "allow", {"tolerations": {"keys": ["k*"]}}), default="deny")
+        judged(listed(100), make_entry("all-k", "allow", {"tolerations": {"keys": ["x.io/k*"]}}), default="deny")
     ) == [("deny", NOT_JUDGED)]
 
 

@@ -53,8 +53,9 @@ AT = "spec.devices.requests[0].exactly.tolerations[0]"
 SECOND = "spec.devices.requests[0].exactly.tolerations[1]"
 NO_EFFECT = "is empty: allocation takes that for all effects, but in-tree eviction does not; name NoExecute too"
 RESERVED_KEY = "taints of nodes are tolerated in the pod, not in a claim"
+KEY_ALONE = "has no domain, so it tolerates no taint whose key has one; copy the key of the taint"
 NO_TIME = "gives no time: the pod is evicted at once, as if the entry were not there"
-A, B = make_toleration("a"), make_toleration("b")
+A, B = make_toleration("x.io/a"), make_toleration("x.io/b")
 
 
 @pytest.mark.parametrize(
@@ -82,8 +83,8 @@ A, B = make_toleration("a"), make_toleration("b")
         ),
         pytest.param(
             [
-                make_toleration("a", "Equal", effect="NoExecute", seconds=-5),
-                make_toleration("a", "Equal", effect="NoExecute", seconds=0),
+                make_toleration("x.io/a", "Equal", effect="NoExecute", seconds=-5),
+                make_toleration("x.io/a", "Equal", effect="NoExecute", seconds=0),
             ],
             [
                 f"DT010 {AT}.tolerationSeconds: {NO_TIME}",
@@ -92,7 +93,9 @@ A, B = make_toleration("a"), make_toleration("b")
             ],
             id="DT004: of two that say the same, the second",
         ),
-        pytest.param([make_toleration("a", "Equal", "v"), A | {"effect": "NoExecute"}], [], id="DT004: other effects"),
+        pytest.param(
+            [make_toleration("x.io/a", "Equal", "v"), A | {"effect": "NoExecute"}], [], id="DT004: other effects"
+        ),
         pytest.param(
             [make_toleration("node.kubernetes.io/not-ready")],
             [f"DT005 {AT}.key: is in kubernetes.io: {RESERVED_KEY}"],
@@ -104,7 +107,20 @@ A, B = make_toleration("a"), make_toleration("b")
             id="DT005: the domain itself",
         ),
         pytest.param([make_toleration("mykubernetes.io/x")], [], id="DT005: a domain that only ends alike"),
-        pytest.param([make_toleration("kubernetes.io")], [], id="DT005: a name without domain"),
+        *(
+            pytest.param(
+                [make_toleration(key, effect=effect)],
+                [f"DT019 {AT}.key: {KEY_ALONE}"],
+                id=f"DT019: {key} for {effect}",
+            )
+            for key, effect in (
+                ("unhealthy", "NoSchedule"),
+                ("kubernetes.io", "NoExecute"),
+                ("gpu.example.com", "NoExecute"),
+            )
+        ),
+        pytest.param([make_toleration(key=None)], [], id="DT019: all keys"),
+        pytest.param([make_toleration("gpu/unhealthy")], [], id="DT019: a domain of one label"),
         pytest.param(
             [make_toleration(effect="NoExecute", seconds=MAX_SECONDS + 1)],
             [
@@ -184,6 +200,7 @@ def test_long_lists_are_not_compared_pair_by_pair() -> None:
 
 EVERY_DEVICE = "is empty and selects every device of every driver"
 UNKNOWN_EFFECT = "is not known and acts as None: nothing is kept away or evicted"
+NO_DOMAIN = "has no domain and may clash with others; put one of yours before it, as in example.com/key"
 RESERVED = "which is reserved for Kubernetes itself; use a domain of yours"
 NO_SELECTOR = "is missing: the rule evicts no pod, but servers before 1.37.1 allocate no device while it exists"
 FUTURE = "is in the future: evictions wait until then"
@@ -200,6 +217,7 @@ KNOWN = ", ".join(sorted(name.partition("/")[2] for name in RULE_ANNOTATIONS))
             id="DT005: a key of Kubernetes",
         ),
         pytest.param(make_taint(key="kubernetes.io.example.com/x"), [], id="DT005: one of another domain"),
+        pytest.param(make_taint(key="unhealthy"), [f"DT019 spec.taint.key: {NO_DOMAIN}"], id="DT019: no domain"),
         pytest.param(
             make_taint(effect="Evict"), [f"DT006 spec.taint.effect: {UNKNOWN_EFFECT}"], id="DT006: an unknown effect"
         ),
@@ -329,6 +347,11 @@ def test_advice_on_the_annotations_of_a_rule(name: str, expected: list[str]) -> 
             ),
             [f"DT005 spec.devices[1].taints[1].key: is in k8s.io, {RESERVED}"],
             id="a reserved key",
+        ),
+        pytest.param(
+            make_slice([make_device(taints=[make_taint(), make_taint(key="ecc", effect="None")])]),
+            [f"DT019 spec.devices[0].taints[1].key: {NO_DOMAIN}"],
+            id="a key without a domain",
         ),
         pytest.param(
             make_slice([make_basic_device(taints=[make_taint(time_added=ago(-100))])], version="v1beta1"),

@@ -320,7 +320,7 @@ def test_claim_of_the_scheduler_for_an_extended_resource_is_left_alone() -> None
 
 
 def authorship(annotation: str | None, *rules: Any, **fields: Any) -> list[tuple[str, str | None]]:
-    template = make_template([make_toleration(key="harmless")])
+    template = make_template([make_toleration("x.io/harmless")])
     if annotation is not None:
         template["spec"]["metadata"] = {"annotations": {REQUESTED_BY: annotation}}
     return rules_of(judged(template, *rules, **fields))
@@ -364,7 +364,7 @@ def test_template_without_author_is_warned_of_where_rules_ask_for_authors() -> N
 
 
 def test_names_with_control_characters_are_told_why() -> None:
-    template = make_template([make_toleration(key="harmless")])
+    template = make_template([make_toleration("x.io/harmless")])
     (missing,) = judged(template, NO_XID, user="ja\nne").findings
     assert "is missing, because a name of the requester has control characters; claims made" in str(missing.error)
     template["spec"]["metadata"] = {"annotations": {REQUESTED_BY: "x"}}
@@ -378,7 +378,7 @@ def test_files_need_not_name_their_author() -> None:
 
 
 def test_template_as_mutate_leaves_it_is_fine() -> None:
-    template = make_template([make_toleration(key="harmless")])
+    template = make_template([make_toleration("x.io/harmless")])
     request = make_admission_request(template, user="jane", groups=("dev",))
     patched = apply_patch(template, mutate(request, make_context()).patch)
     assert rules_of(judged(patched, NO_XID, groups=("dev",))) == []

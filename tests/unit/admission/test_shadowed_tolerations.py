@@ -49,5 +49,5 @@ def test_entry_that_adds_nothing(wide: Any, narrow: Any, *, expected: bool) -> N
 
 
 def test_list_is_linted_by_itself() -> None:
-    findings = list(tolerations_lint(Path.root().child("t"), [toleration("a", EXISTS, "", "")]))
+    findings = list(tolerations_lint(Path.root().child("t"), [toleration("x.io/a", EXISTS, "", "")]))
     assert [(finding.code, finding.error.field) for finding in findings] == [("DT001", "t[0].effect")]

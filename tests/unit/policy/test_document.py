@@ -410,7 +410,7 @@ def test_samples_pass_the_published_schema_as_others_read_it(file: File) -> None
 
 
 def test_samples_are_there() -> None:
-    assert len(SAMPLES) == 7
+    assert len(SAMPLES) == 8
 
 
 def test_empty_eviction_profile_has_the_documented_defaults() -> None:

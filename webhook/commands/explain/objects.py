@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from webhook.admission.impact_text import on_extended_resources
 from webhook.admission.rulings import toleration_text
 from webhook.api.meta import format_time
-from webhook.api.rules import CONFIRM_IMPACT, DESCRIPTION, EXPIRES_AT, NOT_BEFORE, OWNER, SOFTENED_FROM, TICKET
+from webhook.api.rules import CONFIRM_IMPACT, DATA, DESCRIPTION, EXPIRES_AT, NOT_BEFORE, OWNER, SOFTENED_FROM, TICKET
 from webhook.api.taints import NO_EXECUTE
 from webhook.commands.preview.report import not_judged, selector_values, toleration_values
 from webhook.commands.shared.entries import meta
@@ -19,6 +19,7 @@ from webhook.config.command_line import program
 from webhook.eviction.conditions import ConditionReason
 from webhook.eviction.modes import InTree
 from webhook.files.spots import NOWHERE
+from webhook.inventory.expansion import annotations_of
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.hardware import siblings_in
 from webhook.inventory.impact import Taint
@@ -255,6 +256,7 @@ def taint_values(placed: PlacedTaint) -> dict[str, Any]:
         "value": taint.value,
         "effect": taint.effect,
         "timeAdded": time_value(taint.time_added),
+        "data": {**annotations_of(taint), **({} if rule is None else rule.meta.annotations)}.get(DATA),
         "source": "ResourceSlice" if rule is None else "DeviceTaintRule",
         "rule": None if rule is None else rule.meta.name,
         "evict": rule is not None and rule.taint.effect != rule.effective_effect,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.commands.explain.subjects import SubjectKind
-from webhook.files.render import visible
+from webhook.files.render import shortened, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +24,7 @@ _MEANINGS: Final = {
     "AllocationOnly": "evicts no pod",
 }
 _STATES: Final = {"notDue": "not due", "putOff": "put off"}
+_DATA_SHOWN: Final = 200
 _SHOWN_MOST: Final = 20
 """Pods, devices and claims that a text lists; JSON has all."""
 
@@ -116,7 +117,8 @@ def _taint(taint: dict[str, Any], *, named: bool = True) -> str:
     since = f", since {taint['timeAdded']}" if taint["timeAdded"] else ""
     passed_over = ", ".join(taint["notJudged"])
     odd = f", if {passed_over} of its selector, which cannot be judged here, selects this device" if passed_over else ""
-    return f"{taint['key']}{value}:{taint['effect']}{evict}{source if named else ''}{since}{odd}"
+    data = f", data {shortened(taint['data'], _DATA_SHOWN)}" if taint["data"] is not None else ""
+    return f"{taint['key']}{value}:{taint['effect']}{evict}{source if named else ''}{since}{data}{odd}"
 
 
 def _meaning(taint: dict[str, Any]) -> str:

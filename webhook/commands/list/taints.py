@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.impact_text import first_names
 from webhook.api.meta import format_time
-from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT, condition_of
+from webhook.api.rules import DATA, DESCRIPTION, EVICT, EXPIRES_AT, condition_of
 from webhook.api.taints import NO_EXECUTE
 from webhook.commands.shared.words import DeviceAddress
 from webhook.eviction.conditions import EVICTION, IN_TREE
+from webhook.files.render import shortened
 from webhook.files.tables import table
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import is_published
@@ -39,7 +40,8 @@ VERSION: Final = 1
 _NONE: Final = "<none>"
 _PODS_SHOWN: Final = 3
 _HEADERS: Final = ("NAME", "TAINT", "EFFECT", "SOURCE", "AGE", "PODS")
-_WIDE: Final = ("NODE", "RULE", "EVICTION", "EXPIRES", "REASON")
+_WIDE: Final = ("NODE", "RULE", "EVICTION", "EXPIRES", "REASON", "DATA")
+_DATA_SHOWN: Final = 64
 
 
 class TaintSource(NamedTuple):
@@ -79,6 +81,7 @@ class ListedTaint(NamedTuple):
     eviction: str = ""
     """What the worker, or else the in-tree controller, says of a rule that evicts: the reason of its condition."""
     users: tuple[AffectedUser, ...] = ()
+    data: str = ""
 
     @property
     def affected(self) -> tuple[AffectedUser, ...]:
@@ -155,6 +158,7 @@ def _of_rule(inventory: Inventory, device: DeviceAddress, node: str, rule: Devic
         said.reason if evicts and said is not None and said.observed_generation in (0, rule.generation) else "",
         # Without a selector it evicts no pod.
         () if rule.selector is None else users,
+        annotations.get(DATA, ""),
     )
 
 
@@ -235,12 +239,12 @@ def _cells(row: ListedTaint, now: datetime, *, wide: bool, removed: bool) -> lis
     device, taint, source = str(row.device), row.taint, row.source
     if taint is None or source is None:
         cells = [device, _NONE, _NONE, _NONE, _NONE, _pods(row.users, wide=wide)]
-        return [*cells, *([row.node or _NONE, *[_NONE] * 4] if wide else [])]
+        return [*cells, *([row.node or _NONE, *[_NONE] * 5] if wide else [])]
     name = f"{taint.key}={taint.value}" if taint.value else taint.key
     effect = "<removed>" if removed else f"{taint.effect},evict" if row.evict else taint.effect
     cells = [device, name, effect, str(source), age(taint.time_added, now), _pods(row.affected, wide=wide)]
     if wide:
-        more = (row.node, source.rule, row.eviction, row.expires, row.reason)
+        more = (row.node, source.rule, row.eviction, row.expires, row.reason, shortened(row.data, _DATA_SHOWN))
         cells += [each or _NONE for each in more]
     return cells
 
@@ -277,6 +281,7 @@ def _taint_values(row: ListedTaint) -> dict[str, Any]:
         "eviction": row.eviction or None,
         "expiresAt": row.expires or None,
         "reason": row.reason or None,
+        "data": row.data or None,
         "users": [
             {"namespace": each.namespace, "resource": each.resource, "name": each.name, "tolerates": each.tolerates}
             for each in row.users

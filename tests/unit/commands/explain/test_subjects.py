@@ -202,6 +202,21 @@ def test_rule_has_what_it_selects_whom_it_hits_and_whether_it_waits_for_a_confir
     assert ask.values("rule", "firmware", dump=[silent, *world])["confirmation"]["needed"] is None
 
 
+def test_data_of_a_taint_is_shown_as_it_is_written(ask: ExplainRunner) -> None:
+    """That of a rule is an annotation; the field is in the 1.35-era revision only (N-9)."""
+    annotations = {**RULE["metadata"]["annotations"], "devicetaint.io/data": '{"temperature": 97'}
+    noted = {**RULE, "metadata": {**RULE["metadata"], "annotations": annotations}}
+    published = make_slice([make_device("gpu-0", [make_taint(data={"ecc": [1, 2], "count": 100 * "0"})])])
+    world = [noted, published, used("train", "node-0/gpu-0")]
+    device = ("device", f"{DRIVER}/node-0/gpu-0")
+    whole = '{"count":"' + 100 * "0" + '","ecc":[1,2]}'
+    assert [each["data"] for each in ask.values(*device, dump=world)["taints"]] == [whole, '{"temperature": 97']
+    for subject in (device, ("rule", "firmware"), ("claim", "train", "-n", "ml")):
+        assert ', data {"temperature": 97' in ask(*subject, dump=world)[1]
+    assert f", data {whole}: " in ask(*device, dump=world)[1]
+    assert ask.values("rule", "firmware")["taint"]["data"] is None
+
+
 def test_fields_of_a_selector_that_cannot_be_judged_are_named(ask: ExplainRunner) -> None:
     odd = {**RULE, "spec": {**RULE["spec"], "deviceSelector": {"driver": DRIVER, "deviceClassName": "big"}}}
     world = [odd, *(each for each in HELD if each is not RULE)]

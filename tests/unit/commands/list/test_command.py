@@ -42,6 +42,7 @@ PATCHED = rule_on(
     selector={"driver": DRIVER, "pool": "node-1"},
     ownerReferences=[{**OWNED, "uid": "u"}],
 )
+DATA = json.dumps({"temperatures": list(range(90, 110))}, separators=(",", ":"))
 EVICTING = make_rule(
     taint=make_taint(ECC, "NoSchedule"),
     meta=make_meta(
@@ -52,6 +53,7 @@ EVICTING = make_rule(
             "devicetaint.io/evict": "true",
             "devicetaint.io/expires-at": "2026-06-01T14:00:00Z",
             "devicetaint.io/description": "OPS-7",
+            "devicetaint.io/data": DATA,
         },
     ),
     conditions=[make_condition(type="devicetaint.io/Eviction", reason="Blocked", status="True")],
@@ -101,10 +103,11 @@ def test_table_is_laid_out_as_kubectls(verb: VerbRunner) -> None:
 
 def test_wide_table_has_nodes_rules_and_what_acts_on_them(verb: VerbRunner) -> None:
     header, first, second, third, _ = verb.output("list", "-o", "wide").splitlines()
-    assert header.split()[-5:] == ["NODE", "RULE", "EVICTION", "EXPIRES", "REASON"]
-    assert first.split()[-5:] == ["node-0", "firmware", "Blocked", "2026-06-01T14:00:00Z", "OPS-7"]
-    assert second.split()[-6:] == ["a/0,a/1,a/2,a/3,a/4", "node-1", *["<none>"] * 4]
-    assert third.split()[-4:] == ["recall-1", *["<none>"] * 3]
+    assert header.split()[-6:] == ["NODE", "RULE", "EVICTION", "EXPIRES", "REASON", "DATA"]
+    shown = f"{DATA[:61]}..."
+    assert first.split()[-6:] == ["node-0", "firmware", "Blocked", "2026-06-01T14:00:00Z", "OPS-7", shown]
+    assert second.split()[-7:] == ["a/0,a/1,a/2,a/3,a/4", "node-1", *["<none>"] * 5]
+    assert third.split()[-5:] == ["recall-1", *["<none>"] * 4]
 
 
 def test_devices_without_taints_are_listed_with_all(verb: VerbRunner) -> None:
@@ -162,6 +165,7 @@ def test_values_for_programs(verb: VerbRunner) -> None:
         "eviction": "Blocked",
         "expiresAt": "2026-06-01T14:00:00Z",
         "reason": "OPS-7",
+        "data": DATA,
     }
     assert [each["source"] for each in second["taints"]] == [
         {"kind": "slice", "name": "node-1-gpu", "rule": None},
@@ -204,7 +208,7 @@ def test_many_rules_without_devices_are_one_note(verb: VerbRunner, rule_server: 
 
 def test_old_condition_says_nothing(verb: VerbRunner, rule_server: RuleServer) -> None:
     rule_server.keep({**EVICTING, "metadata": {**EVICTING["metadata"], "generation": 2}})
-    assert verb.output("list", f"{DRIVER}/node-0", "-o", "wide", "--no-headers").split()[-3] == "<none>"
+    assert verb.output("list", f"{DRIVER}/node-0", "-o", "wide", "--no-headers").split()[-4] == "<none>"
 
 
 # --- permissions --------------------------------------------------------------------------------
