@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from datetime import datetime  # noqa: TC003 -- msgspec reads the annotations
+from datetime import datetime  # msgspec reads the annotations
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec

@@ -7,7 +7,7 @@ of a counter a device draws. Rules are few and kept whole.
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003 -- msgspec looks it up
+from datetime import datetime  # msgspec looks it up
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
