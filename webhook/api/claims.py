@@ -7,22 +7,17 @@ v1beta1. All read into the same values; `DeviceRequest.flat` remembers what was 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from msgspec import structs
 
+from webhook.api.decode import Reader
 from webhook.api.field import JSON
 from webhook.api.meta import ObjectMeta
-from webhook.api.owners import decode_owner, decode_owning_pod_group
+from webhook.api.owners import Owner, decode_owner, decode_owning_pod_group
 from webhook.api.taints import DeviceToleration, decode_tolerations
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from webhook.api.decode import Reader
-    from webhook.api.owners import Owner
-
 
 EXTENDED_RESOURCE: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of claims that the scheduler makes (resource/v1.ExtendedResourceClaimAnnotation)."""

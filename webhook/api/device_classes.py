@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from webhook.api.decode import Reader
 from webhook.api.rules import CELSelector, decode_cel_selectors
-
-if TYPE_CHECKING:
-    from webhook.api.decode import Reader
 
 
 class DeviceClassSelectors(msgspec.Struct, frozen=True):

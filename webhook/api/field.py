@@ -6,12 +6,10 @@ Source: apimachinery/pkg/util/validation/field. Rules live in `validation`, not 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Any, Final, TypeAlias
 
 JSON: TypeAlias = Any
 """A decoded JSON value. `Any`, because nothing may be assumed of it before a `Reader` looked."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from sys import intern
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
+from webhook.api.decode import Reader
 from webhook.api.meta import OWN_GROUP, ObjectMeta, parse_time
 from webhook.api.owners import Owner, decode_owner
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from webhook.api.decode import Reader
 
 HOLD: Final = f"{OWN_GROUP}/hold"
 """Annotation on a pod or namespace: why it must not be evicted by us."""

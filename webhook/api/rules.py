@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import marshal
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from webhook.api.decode import Reader
+from webhook.api.field import JSON
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, ObjectMeta, parse_time
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, decode_taint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.field import JSON
 
 DATA: Final = f"{OWN_GROUP}/data"
 DESCRIPTION: Final = f"{OWN_GROUP}/description"

@@ -6,12 +6,10 @@ Nothing else in the product compares versions of servers.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _VERSION: Final = re.compile(
     r"v?1\.(\d{1,4})\+?(?:\.(\d{1,6}))?(?:-(alpha|beta|rc)\.?(\d{0,6})[.\d]*)?(?:[-+].*)?", re.ASCII | re.DOTALL

@@ -6,16 +6,14 @@ value of both (ADR 29).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from webhook.api.field import JSON
 from webhook.api.lenient_json import UNREADABLE
 from webhook.api.taints import known_list, remember_list
-
-if TYPE_CHECKING:
-    from webhook.api.field import JSON
 
 FEW_DEVICES: Final = 64
 """Up to here no limit depends on what the devices are like, so attributes need no look (S-2)."""

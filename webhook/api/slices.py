@@ -8,18 +8,16 @@ from __future__ import annotations
 from datetime import datetime
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from msgspec import Raw
 
+from webhook.api.decode import Reader
 from webhook.api.field import JSON
 from webhook.api.meta import ObjectMeta, parse_time
 from webhook.api.slice_text import FEW_DEVICES, read_rest, read_taints
 from webhook.api.taints import DeviceTaint, decode_taint, decode_taints, known_list, remembered_taints
-
-if TYPE_CHECKING:
-    from webhook.api.decode import Reader
 
 _LIST_ATTRIBUTES: Final = frozenset({"bools", "ints", "strings", "versions"})
 _TAINTS_MAX: Final = 128 * 16

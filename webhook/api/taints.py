@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
-from webhook.api.decode import MAX_ENTRIES
+from webhook.api.decode import MAX_ENTRIES, Reader
 from webhook.api.field import JSON
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.decode import Reader
 
 _K = TypeVar("_K")
 _T = TypeVar("_T")
