@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
 
-from webhook.expressions.parser import BadExpression
-from webhook.expressions.types import MAX_LIST, ListType, MapType, ObjectType, Scalar
-from webhook.expressions.values import reader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from webhook.expressions.parser import Node
-    from webhook.expressions.types import VariableType
-    from webhook.expressions.values import Run, Scope
+from webhook.expressions.parser import BadExpression, Node
+from webhook.expressions.types import MAX_LIST, ListType, MapType, ObjectType, Scalar, VariableType
+from webhook.expressions.values import Run, Scope, reader
 
 _SHOWN_CHARACTERS: Final = 60
 _SIMILARITY: Final = 0.6

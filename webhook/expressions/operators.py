@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from webhook.expressions import values
 from webhook.expressions.checked import Checked, refused, shown, with_article
-from webhook.expressions.parser import Literal
+from webhook.expressions.parser import Literal, Node
 from webhook.expressions.types import MAX_LIST, ListType, MapType, Scalar, joined
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from webhook.expressions.parser import Node
 
 METHODS: Final = ("contains", "endsWith", "matches", "size", "startsWith")
 # Steps that take longer than others: a text is searched, by RE2 or for another, and both may be made to take long.

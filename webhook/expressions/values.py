@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import add, ge, gt, le, lt, mul, sub
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import re2
 
-from webhook.expressions.types import MAX_INT, MAX_LIST, MAX_TEXT, MIN_INT, ListType, Scalar
-
-if TYPE_CHECKING:
-    from webhook.expressions.types import VariableType
+from webhook.expressions.types import MAX_INT, MAX_LIST, MAX_TEXT, MIN_INT, ListType, Scalar, VariableType
 
 Scope: TypeAlias = Mapping[str, Any]
 Run: TypeAlias = Callable[[Scope], Any]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from webhook.expressions.selectors.values import (
     MAX_INT,
@@ -18,9 +19,6 @@ from webhook.expressions.selectors.values import (
     type_name,
 )
 from webhook.expressions.values import EvaluationError, quotient, remainder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 # Up to 20 digits, as many as 64 bits take, after any zeros.
 _INTEGER: Final = re.compile(r"([+-]?)0*([0-9]{1,20})")

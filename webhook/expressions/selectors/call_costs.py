@@ -7,17 +7,14 @@ The API server refuses selectors by these figures, so they are its own, odd ones
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from webhook.expressions.selectors import kinds
-from webhook.expressions.selectors.syntax import Constant
+from webhook.expressions.selectors.kinds import CelType
+from webhook.expressions.selectors.syntax import Constant, Node
 from webhook.expressions.selectors.values import MAX_UINT
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from webhook.expressions.selectors.kinds import CelType
-    from webhook.expressions.selectors.syntax import Node
 # --- ranges -------------------------------------------------------------------------------------
 
 TRAVERSAL: Final = 0.1
@@ -92,9 +89,8 @@ class Estimate(NamedTuple):
     size: Range | None = None
 
 
-if TYPE_CHECKING:
-    Operands = Sequence[Operand]
-    Estimator = Callable[[Operands], Estimate | None]
+Operands = Sequence[Operand]
+Estimator = Callable[[Operands], Estimate | None]
 
 _NAME_PATTERN_MAX: Final = 128
 _FORMAT_MAX: Final = 64

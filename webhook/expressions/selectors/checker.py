@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.expressions.selectors import kinds
-from webhook.expressions.selectors.declarations import DEVICE_FIELDS, LOGICAL, TYPE_NAMES, VARIABLES, functions
+from webhook.expressions.selectors.declarations import (
+    DEVICE_FIELDS,
+    LOGICAL,
+    TYPE_NAMES,
+    VARIABLES,
+    Overload,
+    functions,
+)
 from webhook.expressions.selectors.faults import FaultKind, SelectorError
 from webhook.expressions.selectors.kinds import BOOL, DYN, INT, CelType
 from webhook.expressions.selectors.syntax import (
@@ -18,19 +26,13 @@ from webhook.expressions.selectors.syntax import (
     ListOf,
     MapOf,
     Message,
+    Node,
     children,
     walk,
 )
 from webhook.expressions.selectors.texts import PATTERNS, PatternFault, charge_pattern, compiled_pattern
 from webhook.expressions.selectors.unify import Substitutions, most_general
-from webhook.expressions.selectors.values import UInt, free
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from webhook.expressions.selectors.declarations import Overload
-    from webhook.expressions.selectors.syntax import Node
-    from webhook.expressions.selectors.values import Charge
+from webhook.expressions.selectors.values import Charge, UInt, free
 
 _CONSTANTS: Final[dict[type, CelType]] = {
     bool: BOOL,

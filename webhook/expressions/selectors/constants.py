@@ -5,17 +5,19 @@ Source: cel-go interpreter/decorators.go.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from msgspec import UNSET
 
 from webhook.expressions.selectors.declarations import TYPE_NAMES
 from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.library import LIBRARY, dispatched
-from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, MapOf, children
+from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, MapOf, Node, children
 from webhook.expressions.selectors.texts import PATTERNS, PatternFault, compiled_pattern
 from webhook.expressions.selectors.values import (
     AbortedError,
+    Charge,
     TypeName,
     check_hashable,
     is_equal,
@@ -23,12 +25,6 @@ from webhook.expressions.selectors.values import (
     literal_key,
 )
 from webhook.expressions.values import EvaluationError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from webhook.expressions.selectors.syntax import Node
-    from webhook.expressions.selectors.values import Charge
 
 _CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}

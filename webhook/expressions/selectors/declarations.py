@@ -6,14 +6,12 @@ Source: k8s.io/apiserver/pkg/cel/environment/base.go, k8s.io/dynamic-resource-al
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from webhook.expressions.selectors import kinds
 from webhook.expressions.selectors.kinds import CelType, list_of, map_of, named, split_types, type_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Overload(NamedTuple):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from webhook.api.field import JSON
 from webhook.expressions.selectors.measures import quantity_of, version_of
 from webhook.expressions.selectors.values import DomainMap
 from webhook.expressions.values import EvaluationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from webhook.api.field import JSON
 
 
 class SelectedDevice:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from webhook.expressions.selectors.values import AbortedError, DomainMap, Semver, size_of
 from webhook.expressions.values import EvaluationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _SIZED: Final[frozenset[type]] = frozenset({str, bytes, list, dict, DomainMap, Semver})
 BETWEEN_LOOKS: Final = 256

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from webhook.expressions.selectors.faults import SelectorError
-
-if TYPE_CHECKING:
-    from collections.abc import MutableMapping
 
 PARTS_MAX: Final = 128
 """Of a type, those of its parameters included, each as often as it stands there. Sane ones have ten."""

@@ -7,12 +7,10 @@ texts, numbers and signs that the API server refuses.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from webhook.expressions.selectors.faults import SelectorError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _ESCAPE: Final = r"\\(?:[abfnrtv\"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
 # Each character can be read in one way only, so that time is in proportion to the text.

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from webhook.expressions.selectors.arithmetic import ARITHMETIC
 from webhook.expressions.selectors.declarations import functions
+from webhook.expressions.selectors.kinds import CelType
 from webhook.expressions.selectors.lists import COUNTED_LISTS, LISTS
 from webhook.expressions.selectors.measures import MEASURES
 from webhook.expressions.selectors.texts import COUNTED_TEXTS, TEXTS
-from webhook.expressions.selectors.values import Optional, Quantity, Semver, TypeName, UInt, key_value, no_overload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from webhook.expressions.selectors.kinds import CelType
-    from webhook.expressions.selectors.values import Charge
+from webhook.expressions.selectors.values import (
+    Charge,
+    Optional,
+    Quantity,
+    Semver,
+    TypeName,
+    UInt,
+    key_value,
+    no_overload,
+)
 
 COUNTED: Final[Mapping[str, Callable[..., Any]]] = {**COUNTED_TEXTS, **COUNTED_LISTS}
 """Functions that take steps for each part of what they look at and make; what they are given first takes them."""

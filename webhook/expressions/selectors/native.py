@@ -6,22 +6,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from webhook.expressions.selectors.constants import constant_entries, is_member
-from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf
-from webhook.expressions.selectors.values import AbortedError, differ, equal, free, truth
+from webhook.expressions.selectors.device import SelectedDevice
+from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, Node
+from webhook.expressions.selectors.values import AbortedError, Charge, differ, equal, free, truth
 from webhook.expressions.values import EvaluationError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from webhook.expressions.selectors.device import SelectedDevice
-    from webhook.expressions.selectors.syntax import Node
-    from webhook.expressions.selectors.values import Charge
-
-    Fact = Callable[[SelectedDevice], Any]
-    Test = Callable[[SelectedDevice], bool]
+Fact = Callable[[SelectedDevice], Any]
+Test = Callable[[SelectedDevice], bool]
 
 
 def native(node: Node) -> Test | None:  # noqa: PLR0911 -- one case a shape

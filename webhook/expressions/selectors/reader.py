@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from webhook.expressions.selectors.faults import SelectorError
-from webhook.expressions.selectors.lexer import place, value_of, words_of
+from webhook.expressions.selectors.lexer import Lexeme, place, value_of, words_of
 from webhook.expressions.selectors.macros import COPIES_MAX, expanded
-from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, MapOf, Message, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.expressions.selectors.lexer import Lexeme
-    from webhook.expressions.selectors.syntax import Node
+from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, MapOf, Message, Node, walk
 
 MAX_DEPTH: Final = 48
 """How deep a selector may nest; the API server allows 250. Chains of `&&` or `||` cost no depth."""

@@ -7,31 +7,23 @@ selector.matches(SelectedDevice("gpu.example.com", {"model": {"string": "a100"}}
 
 from __future__ import annotations
 
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextvars import ContextVar, Token
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
-from webhook.expressions.selectors.builder import built
+from webhook.expressions.selectors.builder import Step, built
 from webhook.expressions.selectors.checker import check
 from webhook.expressions.selectors.cost import MAX_COST, worst_cost
+from webhook.expressions.selectors.device import SelectedDevice
 from webhook.expressions.selectors.faults import FaultKind, SelectorError, SelectorFault
 from webhook.expressions.selectors.frame import CostExceededError, Frame, StepBudget, unwatched
-from webhook.expressions.selectors.kinds import BOOL, DYN, INT, SEMVER, STRING, list_of
-from webhook.expressions.selectors.native import native
+from webhook.expressions.selectors.kinds import BOOL, DYN, INT, SEMVER, STRING, CelType, list_of
+from webhook.expressions.selectors.native import Test, native
 from webhook.expressions.selectors.reader import read_selector
-from webhook.expressions.selectors.syntax import walk
+from webhook.expressions.selectors.syntax import Node, walk
 from webhook.expressions.selectors.values import truth
 from webhook.expressions.values import EvaluationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextvars import Token
-
-    from webhook.expressions.selectors.builder import Step
-    from webhook.expressions.selectors.device import SelectedDevice
-    from webhook.expressions.selectors.kinds import CelType
-    from webhook.expressions.selectors.native import Test
-    from webhook.expressions.selectors.syntax import Node
 
 __all__ = ["CostExceededError", "EvaluationError", "Selector", "SelectorFault", "StepBudget", "compile_selector"]
 

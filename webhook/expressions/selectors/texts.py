@@ -6,17 +6,13 @@ Source: cel-go ext/strings.go, common/types; k8s.io/apiserver/pkg/cel/library/re
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from webhook.api.remembered import remembered
-from webhook.expressions.selectors.values import CHARACTERS, no_overload
+from webhook.expressions.selectors.values import CHARACTERS, Charge, no_overload
 from webhook.expressions.values import EvaluationError, PatternError, compiled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from webhook.expressions.selectors.values import Charge
 
 # Of RE2's program and caches: for any pattern, for each of its instructions, and at most.
 _MEMORY_BYTES: Final = 1 << 16

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from webhook.expressions.selectors.kinds import DYN, CelType
-from webhook.expressions.selectors.values import free
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from webhook.expressions.selectors.values import Charge
+from webhook.expressions.selectors.values import Charge, free
 
 _NULLABLE = frozenset({"null", "opaque", "object", "any", "duration", "timestamp"})
 _NESTED = frozenset({"opaque", "list", "map"})

@@ -7,18 +7,16 @@ from 0 and 1 by `map_key`. Source: cel-go common/types.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from webhook.expressions.values import EvaluationError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Charge = Callable[[int], None]
-    """Takes steps, before what they are for. Raises: AbortedError."""
+Charge = Callable[[int], None]
+"""Takes steps, before what they are for. Raises: AbortedError."""
 
 CHARACTERS: Final = 10
 """That cost as much as one step."""
