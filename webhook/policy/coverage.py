@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Final
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.match import EFFECTS
-from webhook.policy.model import Action, NamespaceMatch, TaintMatch, TolerationMatch
+from webhook.policy.model import Action, Match, NamespaceMatch, RequesterMatch, Rule, TaintMatch, TolerationMatch
 from webhook.policy.patterns import TextSet
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
-
-    from webhook.policy.model import Match, RequesterMatch, Rule
 
 _DECIDING: Final = frozenset({Action.ALLOW, Action.DENY})
 _EMPTYING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})

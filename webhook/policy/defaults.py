@@ -5,21 +5,16 @@ Like Kubernetes' DefaultTolerationSeconds for nodes: a request that already tole
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Final
 
-from webhook.api.taints import EQUAL, EXISTS
-from webhook.inventory.steps import unchecked
+from webhook.api.taints import EQUAL, EXISTS, DeviceToleration
+from webhook.inventory.steps import Check, unchecked
+from webhook.policy.decide import Judge
+from webhook.policy.evaluation import Variables
+from webhook.policy.match import Scope, Target
 from webhook.policy.model import Action
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from datetime import datetime
-
-    from webhook.api.taints import DeviceToleration
-    from webhook.inventory.steps import Check
-    from webhook.policy.decide import Judge
-    from webhook.policy.evaluation import Variables
-    from webhook.policy.match import Scope, Target
 
 TOLERATIONS_MAX: Final = 16
 """Entries in a list of tolerations (L-8)."""

@@ -7,30 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from webhook.api.field import FieldError, Finding, forbidden, outline, type_invalid
+from webhook.api.field import JSON, FieldError, Finding, Path, forbidden, outline, type_invalid
 from webhook.api.names import OWN_NAMESPACE
-from webhook.expressions.types import ObjectType
+from webhook.expressions.types import ObjectType, VariableType
 from webhook.policy.checks import policy_errors
 from webhook.policy.lint import warnings
 from webhook.policy.lockout import lockouts
-from webhook.policy.model import DEFAULT_RULE, Action, InTreeEvictor, Policy, PolicyMode, Subject, UnknownAuthor
+from webhook.policy.model import DEFAULT_RULE, Action, InTreeEvictor, Policy, PolicyMode, Rule, Subject, UnknownAuthor
 from webhook.policy.parts import MAX_EXPRESSIONS, Builder
 from webhook.policy.schema import MAX_ERRORS, PHASE, schema_errors
 from webhook.policy.variables import REQUEST_VARIABLES, TAINT_VARIABLES, TOLERATION_VARIABLES
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from webhook.api.field import JSON, Path
-    from webhook.expressions.types import VariableType
-    from webhook.policy.model import Rule
-
-    Check = Callable[[str], None]
-    Variables = Mapping[str, VariableType]
+Check = Callable[[str], None]
+Variables = Mapping[str, VariableType]
 
 _HASH_LENGTH: Final = 12
 _SWITCHES: Final = ("mode", "documentedRules")

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.api.taints import DeviceTaint
+from webhook.inventory.steps import Check, in_steps, unchecked
 from webhook.policy.match import NamespaceMatcher, RequesterMatcher
-from webhook.policy.model import ImpactLimits, NamespaceMatch, Share
+from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, RequesterMatch, Share
 from webhook.policy.patterns import TextSet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from webhook.api.taints import DeviceTaint
-    from webhook.inventory.steps import Check
-    from webhook.policy.model import ImpactSettings, RequesterMatch
-    from webhook.policy.ports import NamespaceFacts, Requester
+from webhook.policy.ports import NamespaceFacts, Requester
 
 NO_LIMITS: Final = ImpactLimits()
 _NAMESPACES_BETWEEN_CHECKS: Final = 100

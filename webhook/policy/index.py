@@ -8,19 +8,13 @@ the policy.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from webhook.api.remembered import remembered
-from webhook.api.taints import EXISTS
-from webhook.policy.match import TolerationMatcher
-from webhook.policy.patterns import FEW_TEXTS, TextSet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.policy.match import Matcher, Placement, Scope, Target
-    from webhook.policy.patterns import Glob
+from webhook.api.taints import EXISTS, DeviceTaint, DeviceToleration
+from webhook.policy.match import Matcher, Placement, Scope, Target, TolerationMatcher
+from webhook.policy.patterns import FEW_TEXTS, Glob, TextSet
 
 _REMEMBERED_TEXTS: Final = 1024
 _EVERYTHING: Final = TextSet(())

@@ -5,31 +5,37 @@ docs/admission.md has an entry for each code. Rules that would lock out vital cl
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
 
 from msgspec import structs
 
-from webhook.api.field import Finding, Path, Severity, forbidden, invalid, required
+from webhook.api.field import FieldError, Finding, Path, Severity, forbidden, invalid, required
 from webhook.api.meta import format_time
 from webhook.api.names import OWN_NAMESPACE, PATCH_ACCOUNT
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
 from webhook.policy.coverage import EarlierRules, covers
 from webhook.policy.lockout import denies_masters, service_account, untrusted
 from webhook.policy.match import Matcher, Placement
-from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
+from webhook.policy.model import (
+    ANYTHING,
+    DEFAULT_RULE,
+    Action,
+    EvictionProfile,
+    Match,
+    NamespaceMatch,
+    Policy,
+    PolicyException,
+    Reaction,
+    Rule,
+    Subject,
+)
 from webhook.policy.patterns import TextSet
+from webhook.policy.ports import Requester
 from webhook.policy.reactions import REACTION_KEY
 from webhook.policy.schema import PHASE
 from webhook.policy.window_fit import minutes_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime
-
-    from webhook.api.field import FieldError
-    from webhook.policy.model import EvictionProfile, Match, NamespaceMatch, Policy, PolicyException, Reaction, Rule
-    from webhook.policy.ports import Requester
 
 MISREAD: Final = "DT113"
 """The code of warnings that need the text of the document."""

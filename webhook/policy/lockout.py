@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import structs
 
-from webhook.api.field import forbidden
+from webhook.api.field import FieldError, Path, forbidden
 from webhook.api.names import OWN_NAMESPACE, PROGRAM, WORKER
 from webhook.api.taints import NONE
 from webhook.policy.coverage import covers
 from webhook.policy.match import EFFECTS, RequesterMatcher
-from webhook.policy.model import ANYTHING, CLAIM_CONTROLLER, DEFAULT_RULE, Action, PolicyMode, Rule, Subject, TaintMatch
+from webhook.policy.model import (
+    ANYTHING,
+    CLAIM_CONTROLLER,
+    DEFAULT_RULE,
+    Action,
+    Match,
+    Policy,
+    PolicyMode,
+    RequesterMatch,
+    Rule,
+    Subject,
+    TaintMatch,
+)
 from webhook.policy.patterns import TextSet
 from webhook.policy.ports import Requester
 from webhook.policy.schema import PHASE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from webhook.api.field import FieldError, Path
-    from webhook.policy.model import Match, Policy, RequesterMatch
 
 _ACCOUNT: Final = "system:serviceaccount:"
 _ACCOUNTS: Final = "system:serviceaccounts"

@@ -6,20 +6,15 @@ set that they *contain*, and no unknown facts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
-from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE
-from webhook.inventory.steps import unchecked
+from webhook.api.rules import DeviceSelector
+from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
+from webhook.inventory.steps import Check, unchecked
+from webhook.policy.model import LabelMatch, Match, NamespaceMatch, RequesterMatch, TolerationMatch
 from webhook.policy.patterns import FEW_TEXTS, TextSet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from webhook.api.rules import DeviceSelector
-    from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.inventory.steps import Check
-    from webhook.policy.model import LabelMatch, Match, NamespaceMatch, RequesterMatch, TolerationMatch
-    from webhook.policy.ports import NamespaceFacts, Requester
+from webhook.policy.ports import NamespaceFacts, Requester
 
 EFFECTS: Final = frozenset({NONE, NO_SCHEDULE, NO_EXECUTE})
 """What an effect can be; a toleration without one tolerates all of them (L-5)."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from msgspec import structs
 
-from webhook.api.field import forbidden, invalid
+from webhook.api.field import JSON, FieldError, Path, forbidden, invalid
 from webhook.api.meta import parse_time
 from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import EQUAL, DeviceToleration
 from webhook.expressions.engine import BadExpression, Expression, compile_expression
+from webhook.expressions.types import VariableType
 from webhook.policy.model import (
     ANYTHING,
     DEFAULT_LIMITS,
@@ -40,13 +42,7 @@ from webhook.policy.model import (
     TolerationMatch,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from webhook.api.field import JSON, FieldError, Path
-    from webhook.expressions.types import VariableType
-
-    Raw = Mapping[str, JSON]
+Raw = Mapping[str, JSON]
 
 M = TypeVar("M", NamespaceMatch, LabelMatch, RequesterMatch, TaintMatch, TolerationMatch)
 

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
-from webhook.inventory.steps import in_steps
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.inventory.steps import Check
+from webhook.inventory.steps import Check, in_steps
 
 FEW_TEXTS: Final = 64
 """Up to that many texts are compared with each pattern one by one, which is quicker than sorting them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -11,8 +12,6 @@ import msgspec
 from webhook.policy.patterns import Texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from webhook.policy.model import Match, Policy
 
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"

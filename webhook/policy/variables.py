@@ -6,15 +6,11 @@ A fact that is not known is left out, and so is a field that is not set: `tolera
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from webhook.expressions.types import ListType, MapType, ObjectType, Scalar
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from webhook.expressions.types import VariableType
+from webhook.expressions.types import ListType, MapType, ObjectType, Scalar, VariableType
 
 _STRINGS: Final = ListType(Scalar.STRING)
 _TEXTS: Final = MapType(Scalar.STRING)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from webhook.api.counts import counted
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.policy.model import EvictionProfile
 from webhook.policy.windows import local_text, state_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from webhook.inventory.steps import Check
-    from webhook.policy.model import EvictionProfile
 
 _MINUTE: Final = 60.0
 _HOUR_MINUTES: Final = 60

@@ -10,17 +10,15 @@ half an hour. All times are in UTC: those of one zone that changes its offset ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from webhook.policy.model import EvictionWindow
+from webhook.policy.model import EvictionWindow
 
 _FIELDS: Final = 5
 _MERGED_MOST: Final = 64

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from webhook.api.names import PROGRAM
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    Json = Mapping[str, Any]
+Json = Mapping[str, Any]
 
 AUTHOR_POLICY: Final = f"{PROGRAM}-authors"
 """The name of both."""

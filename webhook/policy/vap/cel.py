@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 from webhook.api.meta import format_time
+from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.match import EFFECTS
+from webhook.policy.model import Match, NamespaceMatch, PolicyException, RequesterMatch, TaintMatch, TolerationMatch
 from webhook.policy.patterns import TextSet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from webhook.api.selectors import LabelRequirement
-    from webhook.policy.model import Match, NamespaceMatch, PolicyException, RequesterMatch, TaintMatch, TolerationMatch
 
 _WORD: Final = re.compile(r'"(?:[^"\\]|\\.)*"|&&|\|\||\S')
 TRUE: Final = "true"

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from webhook.api.claims import EXTENDED_RESOURCE
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.names import OWN_NAMESPACE, PROGRAM
 from webhook.api.rules import EVICT, RULE_ANNOTATIONS
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.policy.model import NAMESPACE_NAME_LABEL, PolicyMode
+from webhook.policy.model import NAMESPACE_NAME_LABEL, Policy, PolicyMode
 from webhook.policy.vap.cel import all_of, listed, not_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from webhook.policy.model import Policy
 
 ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
 ADMISSION_RESOURCES: Final = {
