@@ -5,24 +5,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import json, structs
 
-from webhook.api.field import FieldError, Path, invalid
-from webhook.api.taints import EQUAL
+from webhook.api.claims import DeviceRequest, ExactRequest, ResourceClaim, ResourceClaimTemplate
+from webhook.api.field import JSON, FieldError, Path, invalid
+from webhook.api.taints import EQUAL, DeviceToleration
 from webhook.validation.meta import object_meta_errors
+from webhook.validation.releases import Release
 from webhook.validation.taints import toleration_list_errors, tolerations_are_fine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.api.claims import DeviceRequest, ExactRequest, ResourceClaim, ResourceClaimTemplate
-    from webhook.api.field import JSON
-    from webhook.api.taints import DeviceToleration
-    from webhook.validation.releases import Release
 
 SPEC: Final = Path.root().child("spec")
 TEMPLATE_SPEC: Final = SPEC.child("spec")

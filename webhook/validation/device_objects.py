@@ -8,9 +8,11 @@ checked. Node selectors: pkg/apis/core/validation (ValidateNodeSelector). How ma
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from webhook.api.field import (
+    JSON,
     FieldError,
     Path,
     duplicate,
@@ -37,11 +39,6 @@ from webhook.validation.formats import (
 )
 from webhook.validation.nodes import Node, key_path, list_errors, request_policy_errors, text_list_errors
 from webhook.validation.releases import MAX_DEVICES, NEWEST, Release
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from webhook.api.field import JSON
 
 ATTRIBUTES_AND_CAPACITIES_MAX: Final = 32
 ATTRIBUTE_VALUES_MAX: Final = 48

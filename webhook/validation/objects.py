@@ -10,24 +10,18 @@ it, and a server replaces it. So is `resourceVersion`, which exported manifests 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from webhook.api.field import FieldError, Path, forbidden, invalid, outline, required, too_long, type_invalid
-from webhook.api.meta import GROUP, parse_time
+from webhook.api.field import JSON, FieldError, Path, forbidden, invalid, outline, required, too_long, type_invalid
+from webhook.api.meta import GROUP, GroupVersionKind, parse_time
 from webhook.api.quantities import parse_quantity
-from webhook.api.schema import fields_of, held_by, type_of
+from webhook.api.schema import Reference, fields_of, held_by, type_of
 from webhook.validation.claim_objects import claim_spec_errors
 from webhook.validation.device_objects import slice_spec_errors
 from webhook.validation.formats import dns1123_label, each_invalid, label_key, label_value
 from webhook.validation.nodes import Node
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from webhook.api.field import JSON, FieldError
-    from webhook.api.meta import GroupVersionKind
-    from webhook.api.schema import Reference
-    from webhook.validation.releases import Release
+from webhook.validation.releases import Release
 
 _NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 _IMMUTABLE: Final = "ResourceClaim"

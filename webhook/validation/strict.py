@@ -6,10 +6,11 @@ this (V-2); it is for manifests.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Generator, Iterator
+from typing import Final, NamedTuple
 
-from webhook.api.field import FieldError, Finding, Path, Severity, forbidden
-from webhook.api.meta import OWN_GROUP, SERVED_VERSIONS
+from webhook.api.field import JSON, FieldError, Finding, Path, Severity, forbidden
+from webhook.api.meta import OWN_GROUP, SERVED_VERSIONS, GroupVersionKind
 from webhook.api.schema import (
     DOCUMENTED_SLICE_FIELDS,
     DOCUMENTED_TAINT_FIELDS,
@@ -25,13 +26,7 @@ from webhook.api.schema import (
     served,
     type_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from webhook.api.field import JSON
-    from webhook.api.meta import GroupVersionKind
-    from webhook.validation.releases import Release
+from webhook.validation.releases import Release
 
 RETIRED: Final = "DT016"
 NEVER_SERVED: Final = "DT017"
