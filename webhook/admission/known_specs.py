@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import ref
 
 import msgspec
@@ -16,20 +16,17 @@ from msgspec import UNSET, Raw, UnsetType, structs
 
 from webhook.admission.excess import excess_of
 from webhook.admission.lint import lint_of_requests
-from webhook.api.claims import ResourceClaim, ResourceClaimTemplate, decode_claim, decode_template
+from webhook.api.claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate, decode_claim, decode_template
 from webhook.api.decode import Reader
+from webhook.api.field import JSON, FieldError, Path
+from webhook.policy.evaluation import ScopedJudge
+from webhook.policy.model import Action
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, everything_asked, request_errors
 from webhook.validation.documented import documented_request_errors
 from webhook.validation.releases import NEWEST
 
-if TYPE_CHECKING:
-    from webhook.api.claims import DeviceRequest
-    from webhook.api.field import JSON, FieldError, Path
-    from webhook.policy.evaluation import ScopedJudge
-    from webhook.policy.model import Action
-
-    Claiming: TypeAlias = ResourceClaim | ResourceClaimTemplate
-    Drivers: TypeAlias = tuple[frozenset[str] | None, ...]
+Claiming: TypeAlias = ResourceClaim | ResourceClaimTemplate
+Drivers: TypeAlias = tuple[frozenset[str] | None, ...]
 
 _LONGEST: Final = 4096
 """Bytes of a spec that is kept: 40 tolerations, for example."""

@@ -9,34 +9,28 @@ room for all devices of a small one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from webhook.admission.confirmation import NOTHING, Numbers
+from webhook.admission.context import AdmissionContext
 from webhook.admission.lint import CLOCK_SKEW
+from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact, Taint, impact_on_devices, impact_on_users
 from webhook.inventory.patch_reach import REACH_SECONDS, TOO_LONG, nominal_rules, patch_reach
-from webhook.inventory.pools import ShareUse
+from webhook.inventory.pools import Pools, ShareUse
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, narrower
 from webhook.inventory.scope import can_judge
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.inventory.state import Inventory
+from webhook.inventory.steps import Check, in_steps, unchecked
 from webhook.policy.impact_limits import limit_on_devices, resolve_limit
-from webhook.policy.model import Share
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from webhook.admission.context import AdmissionContext
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.inventory.pools import Pools
-    from webhook.inventory.state import Inventory
-    from webhook.inventory.steps import Check
-    from webhook.policy.model import ImpactLimits
+from webhook.policy.model import ImpactLimits, Share
 
 PHASE: Final = "impact of the last taints"
 POOLS_BETWEEN_CHECKS: Final = 16

@@ -6,7 +6,8 @@ Source: admission.k8s.io/v1.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import structs
@@ -16,9 +17,6 @@ from webhook.api.field import JSON
 from webhook.api.lenient_json import UNREADABLE, salvaged
 from webhook.api.meta import GroupVersionKind, GroupVersionResource, is_being_deleted
 from webhook.api.slice_text import SliceText
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 STEP_BYTES: Final = 64 * 1024
 """What is decoded in one call: about a third of a millisecond."""
