@@ -9,24 +9,21 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
+from webhook.admission.decision import Assumed
 from webhook.admission.slice_guard import TaintId, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import RULE_ANNOTATIONS, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from webhook.admission.decision import Assumed
-    from webhook.inventory.fates import DeviceNames
-    from webhook.inventory.state import Inventory, InventoryObject
+from webhook.inventory.state import Inventory, InventoryObject
 
 KEPT_SECONDS: Final = 2.0
 """A rule that the watch has not shown by then was refused by another webhook, or was never sent to an API server."""

@@ -8,15 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from time import thread_time
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
+
+from aiohttp import web
 
 from webhook.admission.chain import mutate, policy_part, validate
 from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.admission.context import AdmissionContext, Budget, OutOfTime, OutOfTurn
-from webhook.admission.decision import ALLOWED, BREAK_GLASS, encode_failure, encode_response, encode_unchanged
+from webhook.admission.decision import ALLOWED, BREAK_GLASS, Decision, encode_failure, encode_response, encode_unchanged
+from webhook.admission.policy_check import PolicyFindings
 from webhook.admission.review import (
     HEAD_BYTES,
     AdmissionRequest,
@@ -28,27 +32,19 @@ from webhook.admission.review import (
     request_in,
 )
 from webhook.api.field import Severity
+from webhook.policy.ports import ClusterNames
 from webhook.server.bodies import Bodies
 from webhook.server.callers import TRACEPARENT, WrongName, check_names, timeout_seconds
 from webhook.server.lane import ANSWERS, SELECTING, STRETCH_SECONDS, Lane, Reason, Shed, turn_of, work_ahead
 from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
 from webhook.server.review_log import Outcome, Unjudged, log_review
 from webhook.server.review_state import Misses, ReviewState
+from webhook.server.settings import ReviewSettings
+from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.reviews import WOULD_DENY
 from webhook.validation.kinds import KINDS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from aiohttp import web
-
-    from webhook.admission.decision import Decision
-    from webhook.admission.policy_check import PolicyFindings
-    from webhook.policy.ports import ClusterNames
-    from webhook.server.settings import ReviewSettings
-    from webhook.telemetry.metrics import Metrics
-
-    Decide = Callable[[AdmissionRequest, AdmissionContext], Decision]
+Decide = Callable[[AdmissionRequest, AdmissionContext], Decision]
 
 log = logging.getLogger(__name__)
 

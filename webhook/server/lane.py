@@ -13,24 +13,20 @@ import math
 import sys
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-from webhook.admission.context import OutOfTime, OutOfTurn
+from aiohttp import StreamReader
+
+from webhook.admission.context import Budget, OutOfTime, OutOfTurn
 from webhook.expressions.selectors.selector import COMPILE_STEPS, Compiling, compile_selector
 from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
 from webhook.inventory.patch_reach import REACH_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from aiohttp import StreamReader
-
-    from webhook.admission.context import Budget
-    from webhook.server.review_state import ReviewState
+from webhook.server.review_state import ReviewState
 
 _T = TypeVar("_T")
 _SWITCH_SECONDS: Final = 0.0001

@@ -8,20 +8,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from aiohttp import EMPTY_PAYLOAD, web
+from aiohttp import EMPTY_PAYLOAD, StreamReader, web
+from aiohttp.http import RawRequestMessage
 
 from webhook.server.responses import Answer, WriteQueue, failure
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Awaitable, Callable
-
-    from aiohttp import StreamReader
-    from aiohttp.http import RawRequestMessage
-
     from webhook.server.settings import Address, ListenerSettings
 
 log = logging.getLogger(__name__)

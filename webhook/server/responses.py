@@ -11,17 +11,14 @@ import asyncio
 import logging
 import math
 import time
+from asyncio import Transport
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
-
-if TYPE_CHECKING:
-    from asyncio import Transport
-    from collections.abc import Callable, Mapping
-
-    from aiohttp import web
+from aiohttp import web
 
 log = logging.getLogger(__name__)
 

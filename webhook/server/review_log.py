@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from webhook.admission.decision import Decision
+from webhook.admission.review import AdmissionRequest
 from webhook.api.field import Severity
 from webhook.server.callers import trace_fields
-
-if TYPE_CHECKING:
-    from webhook.admission.decision import Decision
-    from webhook.admission.review import AdmissionRequest
 
 _ALLOWED: Final = "review allowed"
 _LOGGED_CAUSES: Final = 16
