@@ -19,16 +19,12 @@ replica may take any step, and if it dies between two steps, the others go on fr
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from webhook.certificates.authority import SKEW
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from webhook.certificates.authority import Pair
+from webhook.certificates.authority import SKEW, Pair
 
 _LATE: Final = timedelta(hours=1)
 _LATE_SHARE: Final = 10
