@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from datetime import timedelta
+from typing import Any, Final
 
 from webhook.api.field import FieldError, invalid, not_supported
 from webhook.api.names import WORKER
@@ -30,10 +32,6 @@ from webhook.config.shared import (
 from webhook.config.texts import as_count, as_interval, as_switch
 from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.modes import InTree, Mode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import timedelta
 
 _EVICT_FLAGS: Final = (
     Flag(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.api.meta import NamespacedName
 from webhook.api.names import OWN_NAMESPACE, POLICY_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 VARIABLES: Final = ("DEVICE_TAINT_WEBHOOK_NAMESPACE", "POD_NAMESPACE")
 """In this order. The manifests set the second by the downward API."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.api.field import FieldError, invalid
 from webhook.api.names import PATCHER
@@ -29,9 +30,6 @@ from webhook.config.shared import (
 )
 from webhook.config.texts import as_count, as_switch
 from webhook.inventory.expansion import RULES_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _PATCH_FLAGS: Final = (
     Flag(

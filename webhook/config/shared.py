@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path as FilePath
+from typing import Any, Final
 
 from webhook.api.field import FieldError, invalid, required
 from webhook.api.meta import NamespacedName
@@ -12,14 +14,8 @@ from webhook.cluster.settings import ClusterSettings
 from webhook.config.flags import Flag, flag_path, unknown_variables
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import as_address, as_count, as_file, as_namespace, as_namespaced, as_rate, as_switch, as_text
-from webhook.server.settings import ListenerSettings
+from webhook.server.settings import Address, ListenerSettings
 from webhook.telemetry.logs import LogFormat
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path as FilePath
-
-    from webhook.server.settings import Address
 
 CLUSTER: Final = (
     Flag(
