@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from webhook.files.places import Fingerprints, check_name, repository_path
-from webhook.files.report import UNREADABLE, Level
-
-if TYPE_CHECKING:
-    from webhook.files.report import Entry, Report
+from webhook.files.report import UNREADABLE, Entry, Level, Report
 
 _SEVERITIES: Final = {Level.ERROR: "major", Level.WARNING: "minor", Level.INFO: "info"}
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from webhook.files.render import as_junit, as_text, as_values
+from webhook.files.report import Report
 from webhook.files.structured import STRUCTURED, json_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from webhook.files.report import Report
 
 FORMATS: Final = ("text", "json", "yaml", "junit", "github", "gitlab", "sarif")
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.api.counts import counted
 from webhook.files.places import check_name, in_order, repository_path
 from webhook.files.render import line, summary, visible
-from webhook.files.report import Level
+from webhook.files.report import Entry, Level, Report, Row
 from webhook.files.structured import encodable
-
-if TYPE_CHECKING:
-    from webhook.files.report import Entry, Report, Row
 
 ANNOTATIONS: Final = 10
 """Of each level, in one step: GitHub shows no more, and drops the others without a word."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from webhook.files.report import Entry, Report, Row
 from webhook.files.stdin import STDIN_NAME
-
-if TYPE_CHECKING:
-    from webhook.files.report import Entry, Report, Row
 
 _OTHER: Final = "Finding"
 

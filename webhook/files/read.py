@@ -9,21 +9,16 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, BinaryIO, Final
 
 from webhook.api.meta import GROUP, OWN_GROUP
 from webhook.files.json_documents import Lines, NotJSON, json_documents
-from webhook.files.spots import Document, Position, Problem, Unreadable, descend
+from webhook.files.spots import Document, Position, Problem, Spot, Steps, Unreadable, descend
 from webhook.files.stdin import STDIN, STDIN_NAME
 from webhook.files.yaml_documents import yaml_documents
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import BinaryIO
-
-    from webhook.files.spots import Spot, Steps
 
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 MAX_BYTES: Final = 128 * 1024 * 1024

@@ -5,10 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Final
 
 TEXT_MAX_BYTES: Final = 1024 * 1024
 """Twice what a policy may have: what is longer is read as far as is needed to see that it is too long."""

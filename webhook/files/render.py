@@ -6,18 +6,14 @@ The structure of JSON and YAML is stable: fields may be added, none goes or chan
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
 from webhook.api.counts import counted
 from webhook.api.names import PROGRAM
 from webhook.files.places import in_order
-from webhook.files.report import UNREADABLE, Level, Result
+from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
 from webhook.files.stdin import STDIN_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from webhook.files.report import Entry, Report, Row
 
 VERSION: Final = 1
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 from urllib.parse import quote
 
 from webhook import __version__
 from webhook.api.names import PROGRAM
 from webhook.files.places import Fingerprints, check_name, repository_path
-from webhook.files.report import UNREADABLE, Level
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from webhook.files.report import Entry, Report, Row
+from webhook.files.report import UNREADABLE, Entry, Level, Report, Row
 
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS: Final = {Level.ERROR: "error", Level.WARNING: "warning", Level.INFO: "note"}

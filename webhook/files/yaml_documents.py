@@ -8,8 +8,9 @@ that an alias could blow up.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import yaml
 from yaml.events import (
@@ -26,13 +27,8 @@ from yaml.reader import Reader, ReaderError
 from yaml.scanner import Scanner
 
 from webhook.files.scalars import Scalar, key_text, plain_value
-from webhook.files.spots import Document, Position, Problem, Unreadable, path_of
+from webhook.files.spots import Document, Position, Problem, Step, Unreadable, path_of
 from webhook.files.yaml_spots import LiteralSpot, PlainSpot, YamlSpot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from webhook.files.spots import Step
 
 MAX_DEPTH: Final = 100
 """No Kubernetes object nests half as deep."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
-from webhook.files.spots import Position, Spot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.files.spots import Step
+from webhook.files.spots import Position, Spot, Step
 
 
 class YamlSpot(Spot):
