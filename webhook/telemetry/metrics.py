@@ -6,20 +6,24 @@ Names follow the ecosystem's habits: a prefix of the product, base units, `_tota
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from webhook.telemetry.reviews import OTHER, PREFIX, PolicyMetrics, ReviewMetrics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from prometheus_client import Metric
 
 # Otherwise each counter and histogram has a second series with its creation time, which we do not use.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no types
