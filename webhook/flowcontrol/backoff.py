@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Final
 
 _DOUBLINGS_MOST: Final = 30
 """2**30 of any first wait is past the longest one, and floats end at 2**1024."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Final
 
 SLICE_SECONDS: Final = 0.005
 """For a daemon that evicts: a probe or a lease waits for one slice, and not for 100,000 pods."""

@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from collections.abc import Callable, Collection, Hashable
+from typing import Final, Generic, TypeVar
 
 from webhook.flowcontrol.backoff import exponential_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable
 
 K = TypeVar("K", bound="Hashable")
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from typing import Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
 
