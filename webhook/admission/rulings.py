@@ -250,7 +250,6 @@ def toleration_text(toleration: DeviceToleration) -> str:
 
 # --- taints --------------------------------------------------------------------------------------
 
-
 _SPEC = Path.root().child("spec")
 
 

@@ -69,7 +69,6 @@ def followed_config_map(values: Mapping[str, Any], namespace: str) -> Namespaced
 
 # --- controllers --------------------------------------------------------------------------------
 
-
 VERBOSE: Final = Flag("verbose", "log at level debug", as_switch, "false", short="-v")
 
 

@@ -146,7 +146,6 @@ def _narrowing(patterns: Iterable[str]) -> tuple[str, ...]:
 
 # --- matches that are apart ----------------------------------------------------------------------
 
-
 _WILD = re.compile(r"[*?]")
 
 

@@ -94,7 +94,6 @@ NO_NAMES: Final = KnownNames()
 
 # --- requesters ----------------------------------------------------------------------------------
 
-
 ANONYMOUS: Final = "system:anonymous"
 _SERVICE_ACCOUNTS: Final = "system:serviceaccounts"
 _VARIABLE: Final = re.compile(r"\brequester\b")

@@ -254,7 +254,6 @@ def _requester(reader: Reader, name: str) -> Requester | None:
 
 # --- expectations --------------------------------------------------------------------------------
 
-
 FIGURES: Final = ("devices", "claims", "pods", "namespaces")
 """What an impact is measured in, and what limits are about."""
 

@@ -252,10 +252,7 @@ def _overhead_errors(overhead: Node) -> Iterator[FieldError]:
 
 # --- counters ------------------------------------------------------------------------------------
 
-
 COUNTERS_MAX: Final = 32
-
-
 SETS_MAX: Final = 8
 
 
@@ -280,13 +277,8 @@ def counter_map_errors(holder: Node, name_field: str, release: Release) -> Itera
 
 # --- nodes ---------------------------------------------------------------------------------------
 
-
 _LISTED: Final = frozenset({"In", "NotIn"})
-
-
 _BARE: Final = frozenset({"Exists", "DoesNotExist"})
-
-
 _COMPARED: Final = frozenset({"Gt", "Lt"})
 
 

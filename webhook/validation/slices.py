@@ -138,7 +138,6 @@ def slice_taint_errors(new: ResourceSlice, old: ResourceSlice | None, release: R
 
 # --- the first revision --------------------------------------------------------------------------
 
-
 TAINTS_PER_DEVICE: Final = 8
 FIRST_REVISION_EFFECTS: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 

@@ -51,7 +51,6 @@ _QUOTED: Final = {
 
 # --- patterns -----------------------------------------------------------------------------------
 
-
 PATTERNS: Final = {"matches": 1, "find": 1, "findAll": 1}
 """Functions that take a pattern, and which operand it is."""
 

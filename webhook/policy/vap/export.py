@@ -289,7 +289,6 @@ def _no_toleration(refusing: CelMatch, excused: Sequence[str]) -> str:
 
 # --- beside the rules ----------------------------------------------------------------------------
 
-
 _MAX_TOLERATIONS: Final = 16
 """In a list, by the documents; validation/documented.py, which is next door, has the same number."""
 _LABELS_GROUP, _LABELS_RESOURCE, _LABELS_VERB = "policy.devicetaint.io", "trustednamespacelabels", "set"

@@ -305,7 +305,6 @@ def fallback_metadata(name: str, policy: Policy) -> dict[str, Any]:
 
 # --- files --------------------------------------------------------------------------------------
 
-
 STATIC_SUFFIX: Final = ".static.k8s.io"
 """Of each name there; the API creates none with it (k8s.io/apiserver pkg/admission/plugin/manifest)."""
 STATIC_FOLDER: Final = "validating"
