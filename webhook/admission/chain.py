@@ -262,7 +262,7 @@ def _field_errors(subject: ReviewSubject, request: AdmissionRequest, context: Ad
 def _capped(errors: tuple[FieldError, ...]) -> tuple[FieldError, ...]:
     if len(errors) <= MAX_FINDINGS:
         return errors
-    rest = forbidden(Path.root(), f"has more than {MAX_FINDINGS} errors, of which only the first are listed")
+    rest = forbidden(Path.root(), f"has more than {MAX_FINDINGS} errors; only the first are listed")
     return (*errors[:MAX_FINDINGS], rest)
 
 

@@ -194,7 +194,7 @@ class _Likeness:
         return sorted({*self._names.get(_name_of(key), ()), *self._nearly(key)})
 
     def _nearly(self, key: str) -> Iterator[str]:
-        """Those that have nearly all letters in common with it, as far as they are compared."""
+        """Those of the compared ones that have nearly all letters in common with it."""
         if len(key) > _COMPARED_LENGTH_MAX:
             return
         # The ratio is twice the letters in common by the sum of the lengths, so lengths alone rule most keys out.

@@ -186,7 +186,7 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     budget: Budget = UNLIMITED
     """How long the decision may take."""
     worker_problem: str = ""
-    """Why no eviction worker acts on `/evict` now, as far as that is known; empty if one does."""
+    """Why no eviction worker acts on `/evict` now; empty if one does, or if that is not known."""
     offline: bool = False
     """Whether objects come from files on the command line. Then all fields of an object that is too large for a review
     are checked, since there is time, no one asks whether the requester may confirm, and a rule that is refused whatever

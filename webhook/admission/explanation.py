@@ -42,7 +42,7 @@ class Walk(NamedTuple):
 
     @property
     def action(self) -> Action:
-        """What it comes to: denied, or allowed, as far as the rules go."""
+        """The rules' verdict."""
         hits = self.hits
         return Action.DENY if hits and hits[-1].action is Action.DENY else Action.ALLOW
 

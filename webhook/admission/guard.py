@@ -186,7 +186,7 @@ class _Guarding:
         """The impact is not known, so only the reasons that do not depend on it can be reported."""
         if not self._check.acts:
             return
-        text = f"what it hits is not known: {why}"
+        text = f"its impact is not known: {why}"
         reasons = tuple(self._check.reasons_unknown(why))
         known = "".join(f"; {each.text}" for each in self._check.reasons_known())
         if reasons and not self._is_softened(reasons):
@@ -305,7 +305,7 @@ def faults_of_new(text: CarriedText, hit: ImpactToConfirm | None, context: Admis
         if fault and text.confirmable:
             fault = f'{fault}; leave the annotation out, or set annotation {CONFIRM_IMPACT} to "{text.text_for(hit)}"'
     elif context.sight is not None and fault is None:
-        fault = f"cannot be compared with what is hit: {context.sight.unknown}; try again in a while"
+        fault = f"cannot be compared with the impact: {context.sight.unknown}; try again in a while"
     if fault:
         yield deny(CONFIRM, fault)
 

@@ -69,7 +69,7 @@ class KnownSpec:
         return value.__class__ is dict and value.get("spec") is self.spec
 
     def within(self, value: JSON, errors: list[FieldError]) -> Claiming:
-        """The claim or template, of which `value` has the rest and no status. Adds type errors to `errors`."""
+        """The claim or template; `value` has the rest of it and no status. Adds type errors to `errors`."""
         return structs.replace(self._value, meta=Reader.of(value, errors).meta())
 
     def settled(self, judge: ScopedJudge, drivers: Drivers) -> tuple[tuple[str, Action], ...] | None:
@@ -82,7 +82,7 @@ class KnownSpec:
     def settle(self, judge: ScopedJudge, drivers: Drivers, names: tuple[tuple[str, Action], ...]) -> None:
         """Keep that everything the spec asks for is allowed with nothing to report, and which rules matched.
 
-        `drivers` are those behind each of `classes`, as far as they are known. The ruling must depend on nothing else.
+        `drivers` are the known ones behind each of `classes`. The ruling must depend on nothing else.
         """
         if len(self._settled) >= _MOST_JUDGES:
             self._settled.clear()
@@ -101,7 +101,7 @@ class KnownSpecs:
     def get(self, text: bytes) -> KnownSpec | None:
         """What is known of a spec, as JSON, or is read now; None if it is to be read with the object.
 
-        Raises one of UNREADABLE for what is no JSON.
+        Raises one of UNREADABLE if it is not JSON.
         """
         return self._known(text) if len(text) <= _LONGEST else None
 
@@ -121,7 +121,7 @@ class KnownSpecs:
 
 
 class ClaimText(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """A claim or template of which the spec is still text; anything of another shape is no value of this type."""
+    """A claim or template whose spec is still text. Decoding fails for any other shape."""
 
     api_version: Any = UNSET
     kind: Any = UNSET

@@ -178,7 +178,7 @@ class LimitCheck:
         yield from self.reasons_known()
         if self.evicts and self._settings.unknown_impact is Action.DENY:
             countable = self.limits.devices is None and self.limits.claims is None
-            yield LimitReason("unknown", f"what it hits is not known: {why}", softens=countable)
+            yield LimitReason("unknown", f"its impact is not known: {why}", softens=countable)
 
     def reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> Iterator[LimitReason]:
         """Why the rule is over the limit."""
@@ -340,7 +340,7 @@ class PartCheck(LimitCheck):
         yield from found
         denies = self._settings.unknown_impact is Action.DENY
         if of_filter and denies and not self.evicts and self.limits.devices is not None:
-            yield LimitReason("unknown", f"what it hits is not known: {why}")
+            yield LimitReason("unknown", f"its impact is not known: {why}")
 
     def _closing(self, _inventory: Inventory) -> tuple[Sequence[DeviceNames], Sequence[DeviceNames]]:
         return self._own, self._beside
@@ -383,7 +383,7 @@ class PatchCheck:
 
     @cached_property
     def leading(self) -> DeviceTaintRule:
-        """The rule that does most, of which texts are written."""
+        """The rule that does most: texts are about it."""
         return max(self.rules, key=lambda rule: EFFECT_RANK.get(rule.effective_effect, 0))
 
     # --- the impact ------------------------------------------------------------------------------

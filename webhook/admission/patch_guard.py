@@ -236,7 +236,7 @@ class _PatchGuarding:
         """The impact is not known, so only the reasons that do not depend on it can be reported."""
         if not check.acts:
             return
-        text = f"what it hits is not known: {addition.unknown}"
+        text = f"its impact is not known: {addition.unknown}"
         reasons = check.reasons_unknown(addition.unknown, of_filter=addition.of_filter)
         if reasons and not self._are_excused(reasons):
             known = "".join(f"; {each.reason.text}" for each in check.reasons_known())

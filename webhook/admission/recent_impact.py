@@ -225,9 +225,8 @@ def closed_together_with_recent(
 ) -> ClosedDevices | None:
     """What that and all taints of the window closed together; of several drivers the worst off. Raises OutOfTime.
 
-    Only drivers count of which further devices of `own` are closed: those that no taint of the window keeps closed,
-    stored and acting as it is now. What a rule closed that is gone by now is used up all the same. None if there
-    is no limit, or nothing further is closed.
+    Only drivers count that lose further devices of `own`: devices that no stored taint of the window keeps closed now.
+    A rule that is gone still counts. None if there is no limit, or nothing further is closed.
     """
     pools = inventory.pools
     since, check = window_start(context), partial(context.budget.check, PHASE)

@@ -123,7 +123,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     """What is known of the spec of `object`, a claim or template without status. If `object` is replaced, it no longer
     applies; `KnownSpec.is_of` tells."""
     old_known: KnownSpec | None = None
-    """Likewise, of `old_object`."""
+    """The same of `old_object`."""
 
     def without_objects(self) -> AdmissionRequest:
         """The request with no more of its objects than their names need."""

@@ -60,7 +60,7 @@ def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: Admissio
     if not fresh:
         return SILENT
     if inventory is None:
-        text = f"what its new taints hit is not known: {context.sight.unknown}"
+        text = f"the impact of its new taints is not known: {context.sight.unknown}"
         return GuardFindings((warn(_DEVICES, text),), {"impact": f"unknown: {context.sight.unknown}"})
     return _measured(new, fresh, inventory, context)
 

@@ -240,9 +240,7 @@ class _Written:
         elif selector.device not in devices_beside(
             self._inventory.pools, owner, (selector.driver, selector.pool), self._check
         ):
-            yield deny(
-                SELECTOR, f"the device is on no hardware of which DeviceTaintRule {origin.name} selects a device"
-            )
+            yield deny(SELECTOR, f"DeviceTaintRule {origin.name} selects no device on the hardware of this one")
 
     @property
     def _evicted_by_us(self) -> bool:

@@ -44,7 +44,7 @@ class ExactRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
-    """One request of a claim: exact, or a list of alternatives of which the scheduler takes the first that fits."""
+    """One request of a claim: exact, or a list of alternatives; the scheduler takes the first that fits."""
 
     name: str
     exactly: ExactRequest | None = None
@@ -148,8 +148,7 @@ def has_scheduler_shape(claim: ResourceClaim, owner: Owner | None) -> bool:
     """Whether a claim looks, apart from its annotations, as the scheduler of 1.37 makes it for a pod.
 
     Its name and the names of its requests are generated and cannot be changed later; it has no tolerations and no
-    alternatives; and it is reserved for no pod but the one that controls it. Requests and results are checked as far as
-    the value holds them.
+    alternatives; and it is reserved for no pod but the one that controls it. The value may hold only some of these.
     """
     return (
         owner is not None
@@ -180,7 +179,7 @@ def _class_only(request: DeviceRequest) -> DeviceRequest:
 
 
 def allocated_classes(claim: ResourceClaim) -> frozenset[str]:
-    """The classes of the devices allocated to a claim, as far as its requests are known.
+    """The classes of the devices allocated to a claim, from its known requests.
 
     Of a list of alternatives, only the one that was allocated counts.
     """

@@ -1,4 +1,4 @@
-"""DeviceClass, as far as it says which devices are in the class. Source: resource.k8s.io/v1 DeviceClass."""
+"""The part of a DeviceClass that says which devices are in it. Source: resource.k8s.io/v1 DeviceClass."""
 
 from __future__ import annotations
 

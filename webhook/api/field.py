@@ -165,7 +165,7 @@ def quoted(value: JSON) -> str:
 
 
 def outline(value: JSON) -> JSON:
-    """The value as far as a message needs it: the size of a container, not its content."""
+    """The part of the value that a message needs: the size of a container, not its content."""
     if isinstance(value, dict):
         return f"an object of {len(value)} fields"
     if isinstance(value, list):

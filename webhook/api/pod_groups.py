@@ -1,4 +1,4 @@
-"""PodGroups, as far as evicting their pods is concerned. Source: Kubernetes 1.37, scheduling.k8s.io PodGroupSpec."""
+"""PodGroups, for the eviction of their pods. Source: Kubernetes 1.37, scheduling.k8s.io PodGroupSpec."""
 
 from __future__ import annotations
 

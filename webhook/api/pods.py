@@ -1,4 +1,4 @@
-"""Pods, as far as evicting them is concerned. Source: `semantics.md` E-15 to E-21."""
+"""Pods, for their eviction. Source: `semantics.md` E-15 to E-21."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def will_complete(restart_policy: str, owner: Owner | None) -> bool:
 
 
 def to_labels(labels: Mapping[str, str]) -> Labels:
-    """Labels in the order of their keys, of which many objects have the same."""
+    """Labels in the order of their keys; many objects have the same ones."""
     return tuple(sorted([(intern(key), intern(value)) for key, value in labels.items()]))
 
 

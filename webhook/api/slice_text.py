@@ -1,4 +1,4 @@
-"""A ResourceSlice as text of which only some is read: attributes and capacity are most of it, and no review needs them.
+"""A ResourceSlice as text that is read in part: attributes and capacity are most of it, and no review needs them.
 
 What is left as text stands in its place in the object as a `msgspec.Raw`, so one decoder (`api.slices`) makes the same
 value of both (ADR 29).
@@ -48,7 +48,7 @@ _SPEC_FIELDS: Final = tuple(zip(_Spec.__struct_fields__, _Spec.__struct_encode_f
 
 
 class SliceText(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """What msgspec makes of the text; anything that is of another shape is no value of this type."""
+    """The text as msgspec decodes it. Decoding fails for any other shape."""
 
     api_version: Any = UNSET
     kind: Any = UNSET

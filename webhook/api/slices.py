@@ -1,4 +1,4 @@
-"""ResourceSlice, as far as taints are concerned.
+"""The part of a ResourceSlice that matters for taints.
 
 Source: KEP-4381, KEP-5055; `semantics.md` S-*, N-1, N-2, N-4 to N-6.
 """

@@ -105,7 +105,7 @@ _lists: Final[dict[bytes, tuple[DeviceTaint, ...]]] = {}
 _taints: Final[dict[tuple[tuple[str, str], ...], DeviceTaint]] = {}
 """Taints that were read without fault, by their fields. Strings only, short ones, and few enough to be bounded."""
 _tolerations: Final[dict[tuple[JSON, ...], DeviceToleration]] = {}
-"""Tolerations, likewise; their seconds are a number of that very type."""
+"""Tolerations that were read without fault, by their fields; the seconds have the type int itself."""
 
 
 def _remember(memory: dict[_K, _T], fields: _K, value: _T, texts: Iterable[JSON]) -> None:
@@ -175,7 +175,7 @@ def _decode_taint_entry(reader: Reader, position: int) -> DeviceTaint:
 
 
 def decode_tolerations(reader: Reader) -> tuple[DeviceToleration, ...]:
-    """The `tolerations` of a request, an alternative or an allocation result; likewise."""
+    """The `tolerations` of a request, an alternative or an allocation result. Equal entries are one value."""
     if "tolerations" not in reader.raw:
         return ()
     found: list[DeviceToleration] = []

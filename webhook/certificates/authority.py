@@ -72,7 +72,7 @@ class Authority:
             raise Unusable("the certificate is not that of a CA")
         found = cls(certificates[0], key)
         with parsing("the dates of the certificate cannot be read"):
-            found.made, found.ends  # noqa: B018 -- likewise, and year 9999 has no time after it
+            found.made, found.ends  # noqa: B018 -- the same, and year 9999 has no time after it
         return found
 
     @property

@@ -179,7 +179,7 @@ class SelfManagedSource(CertificateSource):
     async def _take(
         self, step: Step, stored: StoredSecret, authorities: Authorities, seen: Mapping[str, StoredBundles]
     ) -> None:
-        """One write; or one for each configuration, of which none keeps another from being written."""
+        """One write, or one for each configuration; a failed one does not keep the others from being written."""
         now = self._now()
         match step:
             case Make(successor, _):

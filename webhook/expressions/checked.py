@@ -22,10 +22,7 @@ class Checked(NamedTuple):
     text: str
 
     def must_be(self, wanted: VariableType) -> Checked:
-        """Itself.
-
-        Raises: BadExpression, if it is of another type.
-        """
+        """Itself. Raises BadExpression, if it is of another type."""
         if self.type != wanted:
             raise refused(f"{self.text} is {with_article(self.type)}, must be {with_article(wanted)}")
         return self

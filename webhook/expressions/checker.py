@@ -47,10 +47,7 @@ class Checker:
         self.bound = bound
 
     def check(self, node: Node) -> Checked:  # noqa: C901, PLR0911 -- one case a kind of node
-        """The node's type, cost and function.
-
-        Raises: BadExpression.
-        """
+        """The node's type, cost and function. Raises BadExpression."""
         text = shown(node)
         match node:
             case Literal():

@@ -220,10 +220,7 @@ def parse(expression: str) -> Any:
 
 
 def read(expression: str) -> Node:
-    """The tree of an expression, at most MAX_DEPTH deep.
-
-    Raises: BadExpression.
-    """
+    """The tree of an expression, at most MAX_DEPTH deep. Raises BadExpression."""
     return _Reader(expression).node(parse(expression), MAX_DEPTH)
 
 

@@ -49,9 +49,7 @@ _BESIDE: Final[Mapping[tuple[str, str], Callable[[Reader], PatchingObject]]] = {
     (OWN_GROUP, "ResourceSlicePatch"): decode_patch,
     (GROUP, "DeviceClass"): decode_device_class,
 }
-"""Likewise."""
-
-
+"""The kinds that only patches need, in the same way."""
 _AUDIT_NEEDS: Final = {
     "ResourceClaim": "ResourceClaims, so none were checked",
     "ResourceClaimTemplate": "ResourceClaimTemplates, so none were checked",
@@ -155,7 +153,7 @@ def lacking(dump: Dump) -> Iterator[str]:
 
 
 def labels_of(value: Any) -> dict[str, str]:
-    """The labels of an object, as far as they are text."""
+    """The labels of an object that are text."""
     labels = _object(_object(value, "metadata"), "labels")
     return {key: text for key, text in labels.items() if isinstance(text, str)}
 

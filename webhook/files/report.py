@@ -92,7 +92,7 @@ class Row:
 
     @property
     def reference(self) -> str:
-        """`Kind namespace/name`, as far as known."""
+        """`Kind namespace/name`, without what is not known."""
         name = f"{self.namespace}/{self.name}" if self.namespace and self.name else self.name
         return " ".join(filter(None, (self.kind, name)))
 

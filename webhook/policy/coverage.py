@@ -160,7 +160,7 @@ def apart(allowing: Match, refusing: Match) -> bool:
 
 
 def _pairs(allowing: Match, refusing: Match) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """Lists of patterns of which both must hold of one text.
+    """Pairs of lists of patterns that must both match one text.
 
     Something that is left out, such as the key of a toleration, is allowed by no list; so the text is there.
     """

@@ -54,7 +54,7 @@ MIN_WINDOW_SECONDS: Final = 60.0
 MAX_WINDOW_SECONDS: Final = 7 * 24 * 3600.0
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 """Replaces a time that could not be parsed. The policy is then rejected."""
-_LABELS_HINT: Final = " (what allows is bound to trusted labels: use match.namespaces.labels)"
+_LABELS_HINT: Final = " (rules that allow may only use trusted labels: use match.namespaces.labels)"
 _UNITS: Final = MappingProxyType({"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001})
 _LIMITED: Final = ("pods", "claims", "devices", "namespaces")
 _SOFTEN: Final = "soften"

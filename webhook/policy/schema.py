@@ -85,10 +85,7 @@ def schema() -> Schema:
 
 
 def schema_errors(document: dict[str, JSON], at: Path, check: Check) -> list[FieldError]:
-    """The first hundred violations of the schema, each at its path.
-
-    `check` is called between entries and may raise.
-    """
+    """The first hundred violations of the schema, each at its path. `check` is called between entries and may raise."""
     pieces = _pieces()
     bounds = list(_bound_errors(document, at, pieces.maxima))
     if bounds:

@@ -85,7 +85,7 @@ class _Defaults(msgspec.Struct, frozen=True):
 
 
 class _Sent(NamedTuple):
-    """The objects of a request, as far as they are given."""
+    """The given objects of a request."""
 
     value: JSON
     file: str

@@ -225,7 +225,7 @@ class _Starts:
         return iter(CronSim(self._schedule, local, reverse=reverse))
 
     def _moments(self, wall: datetime) -> tuple[datetime, ...]:
-        """When the clocks show this local time, as far as that is a start: one or two times."""
+        """The starts at this local time: one or two."""
         first = wall.replace(tzinfo=self._zone, fold=0).astimezone(UTC)
         second = wall.replace(tzinfo=self._zone, fold=1).astimezone(UTC)
         if first == second:

@@ -256,7 +256,7 @@ class AssumedRules:
 
 
 def _said(rule: DeviceTaintRule) -> DeviceTaintRule:
-    """The rule with those annotations alone that say how it acts, each of which has a few characters."""
+    """The rule with only the annotations that say how it acts; each has a few characters."""
     said = {name: text[:64] for name, text in rule.meta.annotations.items() if name in RULE_ANNOTATIONS}
     return structs.replace(rule, meta=ObjectMeta(name=rule.meta.name, annotations=said))
 

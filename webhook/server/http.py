@@ -52,7 +52,7 @@ _T = TypeVar("_T")
 
 _PATHS: Final = {"/validate": validate, "/mutate": mutate}
 _COSTLY: Final = frozenset({"resourceclaims", "resourceclaimtemplates"})
-"""Resources of which a review's cost grows with what rules say about each of its entries."""
+"""Resources whose reviews cost more the more rules say about each entry."""
 _OK: Final = 200
 
 

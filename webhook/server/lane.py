@@ -34,8 +34,8 @@ _SWITCH_SECONDS: Final = 0.0001
 _WORK_SECONDS: Final = 0.001
 """How long the thread works between two rests."""
 _REST_SECONDS: Final = 0.0005
-"""What a small review takes on the loop: one that waits is answered in one rest, rather than bit by bit in turns with
-the thread, each of which would be waited for."""
+"""What a small review takes on the loop: one that waits is answered in one rest, not bit by bit in turns with the
+thread."""
 _TURN_SECONDS: Final = 0.01
 """How long a body keeps its turn, whether data arrives or not: a slow client delays each other body by no more. Two
 megabytes take as long; a larger one stands in the queue several times."""
@@ -59,7 +59,7 @@ ANSWERS: Final = {
 
 
 class Shed(Exception):  # noqa: N818 -- an answer, not a fault
-    """A review that will not be judged; `head` is the beginning of its body, as far as it was read."""
+    """A review that will not be judged; `head` is the part of its body that was read."""
 
     def __init__(self, reason: Reason, head: bytes = b"") -> None:
         super().__init__(reason.value)

@@ -91,9 +91,9 @@ class ReviewState:
     assumed_rules: AssumedRules = field(default_factory=lambda: AssumedRules(time.monotonic))
     """Rules that began to act, or were allowed, a moment ago."""
     worker_problem: Callable[[], str] = lambda: ""
-    """Why no eviction worker acts on `/evict` now, as far as that is known; empty if one does."""
+    """Why no eviction worker acts on `/evict` now; empty if one does, or if that is not known."""
     slice_patches: Callable[[], SlicePatches | None] = lambda: None
-    """The patches that change slices, as far as they are known now; None where that was not asked for."""
+    """The known patches that change slices; None where that was not asked for."""
     recent_taints: RecentTaints = field(default_factory=lambda: RecentTaints(time.monotonic))
     """Taints that slices had until a moment ago."""
 

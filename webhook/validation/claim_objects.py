@@ -147,7 +147,7 @@ def _asked_errors(
 
 
 def _capacity_errors(capacity: Node, release: Release) -> Iterator[FieldError]:
-    """How much of which capacity a device must have."""
+    """The capacities that a device must have, with their amounts."""
     amounts, path = capacity.get("requests") or {}, capacity.at("requests")
     for name in amounts:
         yield from qualified_name(path, name, release)

@@ -1,4 +1,4 @@
-"""Field rules of ResourceClaim and ResourceClaimTemplate, as far as tolerations are concerned.
+"""Field rules of the tolerations in ResourceClaim and ResourceClaimTemplate.
 
 `semantics.md` L-9 to L-13. Requests are named by the normalized path, whatever shape was written.
 """
@@ -135,17 +135,17 @@ def tolerations_path(of_template: bool, position: int, index: int | None, flat: 
 
 
 @lru_cache(maxsize=512)
-def _exactly_path(of_template: bool, position: int, flat: bool) -> Path:  # noqa: FBT001 -- likewise
+def _exactly_path(of_template: bool, position: int, flat: bool) -> Path:  # noqa: FBT001 -- keys of the cache
     path = _request_path(of_template, position)
     return path.only_normalized("exactly") if flat else path.child("exactly")
 
 
 @lru_cache(maxsize=512)
-def _alternative_path(of_template: bool, position: int, index: int) -> Path:  # noqa: FBT001 -- likewise
+def _alternative_path(of_template: bool, position: int, index: int) -> Path:  # noqa: FBT001 -- keys of the cache
     return _request_path(of_template, position).child("firstAvailable").index(index)
 
 
-def _request_path(of_template: bool, position: int) -> Path:  # noqa: FBT001 -- likewise
+def _request_path(of_template: bool, position: int) -> Path:  # noqa: FBT001 -- keys of the cache
     return (TEMPLATE_SPEC if of_template else SPEC).child("devices", "requests").index(position)
 
 

@@ -292,7 +292,7 @@ def node_name_errors(holder: Node, detail: str) -> Iterator[FieldError]:
 
 
 def node_selector_errors(selector: Node, *, single: bool) -> Iterator[FieldError]:
-    """A node selector: its terms, of which there may be one only (`single`), and every requirement in them."""
+    """A node selector: its terms, or its only one if `single`, and every requirement in them."""
     terms = selector.entries("nodeSelectorTerms")
     if not terms:
         yield required(selector.at("nodeSelectorTerms"), "must have at least one node selector term")

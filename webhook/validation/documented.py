@@ -44,7 +44,7 @@ def documented_claim_errors(new: ResourceClaim, old: ResourceClaim | None) -> It
 
 
 def documented_template_errors(new: ResourceClaimTemplate, old: ResourceClaimTemplate | None) -> Iterator[FieldError]:
-    """A template's tolerations; likewise."""
+    """A template's tolerations; its spec is immutable, too."""
     if old is None:
         yield from documented_request_errors(TEMPLATE_SPEC, new.requests)
 
@@ -74,7 +74,7 @@ def _toleration_list_errors(path: Path, tolerations: Sequence[DeviceToleration])
 
 
 def documented_rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None) -> Iterator[FieldError]:
-    """Our annotations on a rule, as far as they are new or changed."""
+    """Our annotations on a rule, if they are new or changed."""
     annotations = new.meta.annotations
     if not annotations:
         return

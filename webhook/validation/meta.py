@@ -1,4 +1,4 @@
-"""Field rules of object metadata, as far as a request can reach them. `semantics.md` R-1, R-15."""
+"""Field rules of the object metadata that a request can reach. `semantics.md` R-1, R-15."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Field rules of ResourceSlice, as far as taints are concerned.
+"""Field rules of the taints in a ResourceSlice.
 
 Source: `semantics.md` S-*, T-13, N-1, N-2, N-4, N-5, V-3, P-20, P-21.
 """

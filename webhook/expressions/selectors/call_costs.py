@@ -315,4 +315,4 @@ AFTER_LIBRARY: Final[Mapping[str, Estimator]] = {
     "not_equals": _compared,
     **{f"{order}_{kind}": _compared for order in _ORDERS for kind in _SORTABLE_TEXTS},
 }
-"""CEL's own estimates, likewise. Every other call costs 1."""
+"""CEL's own estimates by overload. Every other call costs 1."""

@@ -34,10 +34,7 @@ class SelectedDevice:
 
     @cached_property
     def variables(self) -> Mapping[str, Any]:
-        """The variables of an expression.
-
-        Raises: EvaluationError, if an attribute has no value that can be read.
-        """
+        """The variables of an expression. Raises EvaluationError, if an attribute has no value that can be read."""
         return {
             "device": {
                 "driver": self.driver,
@@ -55,10 +52,7 @@ class SelectedDevice:
         return found
 
     def attribute(self, domain: str, identifier: str) -> Any:
-        """What `device.attributes[domain].identifier` is.
-
-        Raises: EvaluationError, if there is none.
-        """
+        """What `device.attributes[domain].identifier` is. Raises EvaluationError, if there is none."""
         try:
             return self.variables["device"]["attributes"][domain][identifier]
         except KeyError:

@@ -48,10 +48,7 @@ class StepBudget:
             self._look()
 
     def charge(self, steps: int) -> None:
-        """Take some steps, before what they are for.
-
-        Raises: CostExceededError, and what `look` raises.
-        """
+        """Take some steps, before what they are for. Raises CostExceededError, and what `look` raises."""
         self.left -= steps
         if self.left < self.mark:
             self.pass_mark()
@@ -72,20 +69,14 @@ class Frame:
         return Frame(variables, self.budget, self)
 
     def charge(self, steps: int) -> None:
-        """Take some steps.
-
-        Raises: CostExceededError.
-        """
+        """Take some steps. Raises CostExceededError."""
         budget = self.budget
         budget.left -= steps
         if budget.left < budget.mark:
             budget.pass_mark()
 
     def charge_for(self, value: Any) -> None:
-        """Take the steps for a call that looks at a value.
-
-        Raises: CostExceededError.
-        """
+        """Take the steps for a call that looks at a value. Raises CostExceededError."""
         budget = self.budget
         budget.left -= 1 + size_of(value) if type(value) in _SIZED else 1
         if budget.left < budget.mark:
@@ -124,10 +115,7 @@ class Later:
         self._error: EvaluationError | None = None
 
     def value(self) -> Any:
-        """The value.
-
-        Raises: EvaluationError, the same one each time.
-        """
+        """The value. Raises EvaluationError, the same one each time."""
         if self._step is not None:
             step, self._step = self._step, None
             try:

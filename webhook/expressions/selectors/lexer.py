@@ -45,10 +45,7 @@ class Lexeme(NamedTuple):
 
 
 def words_of(source: str) -> list[Lexeme]:
-    """All words, and one for the end.
-
-    Raises: SelectorError.
-    """
+    """All words, and one for the end. Raises SelectorError."""
     found, position = [], 0
     while position < len(source):
         match = _WORD.match(source, position)
@@ -72,10 +69,7 @@ def place(source: str, position: int) -> str:
 
 
 def value_of(word: Lexeme, *, negative: bool = False) -> Any:
-    """What a literal stands for, as in `values`.
-
-    Raises: SelectorError.
-    """
+    """What a literal stands for, as in `values`. Raises SelectorError."""
     match word.sort:
         case "constant":
             return _CONSTANTS[word.text]

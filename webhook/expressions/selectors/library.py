@@ -64,7 +64,7 @@ def is_counted(overloads: Sequence[str]) -> bool:
 def dispatched(overloads: Sequence[str], given: Sequence[CelType] = ()) -> Callable[..., Any]:
     """The function that calls the overload which takes the arguments it gets.
 
-    `given` are the types of the arguments as far as the checker knows them: those that fit need no look at the values.
+    `given` are the types of the arguments that the checker knows: those that fit need no look at the values.
     Raises, when it is called: EvaluationError.
     """
     known = functions().by_id

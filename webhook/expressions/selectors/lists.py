@@ -247,4 +247,4 @@ LISTS: Final[Mapping[str, Callable[..., Any]]] = {
     "optional_value": Optional.get,
     "optional_hasValue": lambda optional: optional.present,
 }
-"""Likewise, of those whose time does not depend on how large their arguments are."""
+"""Those whose time does not depend on the size of their arguments, by overload."""

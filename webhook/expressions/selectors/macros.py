@@ -32,10 +32,7 @@ _SORTED: Final = "@__sortBy_input__"
 
 
 def expanded(function: str, target: Node | None, arguments: list[Node]) -> Node:
-    """A call, or what a macro of that name makes of it.
-
-    Raises: SelectorError.
-    """
+    """A call, or what a macro of that name makes of it. Raises SelectorError."""
     if target is None:
         if function == "has" and len(arguments) == 1:
             return _presence(arguments[0])

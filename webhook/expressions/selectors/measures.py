@@ -147,7 +147,7 @@ def _parsed_version(text: str, tolerant: bool = False) -> Semver:  # noqa: FBT00
     return found
 
 
-def _is_version(text: str, tolerant: bool = False) -> bool:  # noqa: FBT001, FBT002 -- likewise
+def _is_version(text: str, tolerant: bool = False) -> bool:  # noqa: FBT001, FBT002 -- as it is called in CEL
     return (_tolerated(text) if tolerant else version_of(text)) is not None
 
 

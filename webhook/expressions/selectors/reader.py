@@ -15,7 +15,7 @@ MAX_DEPTH: Final = 48
 MAX_HEIGHT: Final = 96
 """Levels of the tree, those that macros add included. Everything after this recurses."""
 MAX_PARTS: Final = 12_000
-"""Nodes of the tree, likewise. Those of 10 KiB take 0.2 s."""
+"""Nodes of the tree, those that macros add included. Those of 10 KiB take 0.2 s."""
 _RELATIONS: Final = frozenset({"<", "<=", ">", ">=", "==", "!=", "in"})
 _SUMS: Final = frozenset({"+", "-"})
 _PRODUCTS: Final = frozenset({"*", "/", "%"})
@@ -28,10 +28,7 @@ _RESERVED: Final = frozenset({
 
 
 def read_selector(source: str) -> Node:
-    """The tree of an expression.
-
-    Raises: SelectorError.
-    """
+    """The tree of an expression. Raises SelectorError."""
     reader = _Reader(source)
     if sum(word.text in _COPYING for word in reader.words) > COPIES_MAX:
         raise SelectorError.unsupported(f"more than {COPIES_MAX} of {' and '.join(sorted(_COPYING))}")

@@ -95,10 +95,9 @@ def compile_selector(expression: str) -> Selector | SelectorFault:
 
 
 def derived_cost(expression: str) -> int | SelectorFault:
-    """What the expression of a derived attribute (KEP-5491) costs at worst, or the fault in it; checked likewise.
+    """Return the worst cost of the expression of a derived attribute (KEP-5491), or the fault in it.
 
-    One that is too expensive is no fault: the costs of a claim count together. Neither is one of the kind UNSUPPORTED
-    of which everything else is right.
+    One that is too expensive is no fault: the costs of a claim count together. Neither is one that is only UNSUPPORTED.
     """
     try:
         return _checked(expression, lambda kind: kind in _DERIVABLE, _DERIVED, StepBudget(COMPILE_STEPS)).cost

@@ -39,7 +39,7 @@ _CLASS_INSTRUCTIONS: Final = 1300
 _CLASSES_MAX: Final = 16
 """RE2 reads all of them, 0.4 ms each, before it says that they are too large."""
 _OPTIONAL: Final = 100
-"""Optional parts of which each takes another instruction's time for each other one."""
+"""Optional parts; each takes an instruction's time for each other one."""
 _ANY_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")
 """`\\C`, which RE2 takes and Go does not."""
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -299,4 +299,4 @@ TEXTS: Final[Mapping[str, Callable[..., Any]]] = {
     "string_trim": lambda text: text.strip(_SPACES),
     "strings_quote": _quote,
 }
-"""Likewise, of those whose time is in proportion to the size of their arguments."""
+"""Those that take time in proportion to the size of their arguments, by overload."""

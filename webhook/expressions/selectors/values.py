@@ -50,10 +50,7 @@ class Optional(msgspec.Struct, frozen=True):
     value: Any = None
 
     def get(self) -> Any:
-        """The value.
-
-        Raises: EvaluationError.
-        """
+        """The value. Raises EvaluationError."""
         if not self.present:
             raise EvaluationError("optional.none() dereference")
         return self.value
@@ -153,10 +150,7 @@ class OtherKey:
 
 
 def check_hashable(value: Any) -> None:
-    """What Go can put into a set and use as a key.
-
-    Raises: AbortedError, for a version and bytes.
-    """
+    """What Go can put into a set and use as a key. Raises AbortedError, for a version and bytes."""
     if isinstance(value, Semver):
         raise AbortedError(f"{UNHASHABLE} cel.Semver")
     if isinstance(value, bytes):
@@ -164,10 +158,7 @@ def check_hashable(value: Any) -> None:
 
 
 def literal_key(value: Any) -> Any:
-    """The same for a key of a literal, where nearly any value may be one.
-
-    Raises: AbortedError.
-    """
+    """The same for a key of a literal, where nearly any value may be one. Raises AbortedError."""
     try:
         return map_key(value)
     except EvaluationError:
@@ -247,10 +238,7 @@ def free(_steps: int) -> None:
 
 
 def truth(value: Any) -> bool:
-    """A truth value.
-
-    Raises: EvaluationError, if it is none.
-    """
+    """A truth value. Raises EvaluationError, if it is none."""
     if isinstance(value, bool):
         return value
     raise no_overload(value)
@@ -260,10 +248,7 @@ def truth(value: Any) -> bool:
 
 
 def entry_of(value: Any, key: Any) -> Any:
-    """`value[key]` or `value.key`; of an optional value that is optional too.
-
-    Raises: EvaluationError.
-    """
+    """`value[key]` or `value.key`; of an optional value that is optional too. Raises EvaluationError."""
     if isinstance(value, dict):
         try:
             return value[key if isinstance(key, str) else map_key(key)]

@@ -34,7 +34,7 @@ class AdmissionObjectKey(NamedTuple):
 
 
 class StoredObject(NamedTuple):
-    """An object as a cluster has it, as far as it matters here."""
+    """The part of an object in a cluster that is compared."""
 
     key: AdmissionObjectKey
     labels: Mapping[str, str]

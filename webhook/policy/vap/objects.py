@@ -40,7 +40,7 @@ _MATCHES: Final = re.compile(r'\.matches\("((?:[^"\\]|\\.)*)"')
 _TEXT_MOST: Final = 320
 """Characters of a key, the longest text that is looked at for each toleration."""
 _VARIABLE: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\bvariables\.(\w+)')
-"""A variable, or a text in which none is meant, of which the group is empty."""
+"""A variable, or a text in which none is meant; its group is empty then."""
 
 
 class PolicyTopic(StrEnum):
