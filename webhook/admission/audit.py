@@ -87,10 +87,7 @@ def audited(value: JSON, context: AdmissionContext, proved_since: datetime | Non
 
 
 def explained_at_rest(value: JSON, context: AdmissionContext) -> tuple[Author, Explanation] | None:
-    """Why the policy would allow or refuse a stored claim or template today, and what is known of its author.
-
-    None for other kinds, and for objects that cannot be read. Authors are as they claim. Raises OutOfTime.
-    """
+    """Why the policy would allow or refuse a stored claim or template now; None for other objects. Raises OutOfTime."""
     resource, errors = _resource_of(value), list[FieldError]()
     if resource is None:
         return None

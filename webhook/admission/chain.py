@@ -50,10 +50,7 @@ _TOO_DEEP: Final = Decision(problem="request.object: Invalid value: is nested to
 
 
 def validate(request: AdmissionRequest, context: AdmissionContext, ruled: PolicyFindings | None = None) -> Decision:
-    """Whether the request is allowed, with all findings on it. Raises OutOfTime and OutOfTurn.
-
-    `ruled` is what `policy_part` returned for the same request, if that was asked for before.
-    """
+    """Judge a request, with all findings; `ruled`: its `policy_part`, if known. Raises OutOfTime and OutOfTurn."""
     try:
         return _validate(request, context, ruled)
     except RecursionError:

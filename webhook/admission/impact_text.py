@@ -194,10 +194,7 @@ def annotation_of(impact: Impact, *, acts: bool, over: Sequence[str], driver: st
 
 
 class Measured(NamedTuple):
-    """What the audit log says of an impact. `over` are the reasons for which it is too much, one for each limit.
-
-    `driver` is the one that has too large a share of its devices closed, or empty.
-    """
+    """The impact for the audit log. `over`: why it is too much; `driver`: whose share of devices is, or empty."""
 
     figures: Mapping[str, int]
     over: tuple[str, ...] = ()

@@ -51,10 +51,7 @@ def totals(inventory: Inventory, check: Check = unchecked) -> Numbers:
 
 
 def limits_in_numbers(limits: ImpactLimits, inventory: Inventory, check: Check = unchecked) -> dict[str, int | None]:
-    """The limits on claims, pods and namespaces in numbers; None is no limit. A share is of all there are.
-
-    Those on devices are in `closed_together`.
-    """
+    """The limits on claims, pods and namespaces in numbers; None is no limit. A share is of all there are."""
     given = {name: getattr(limits, name) for name in Numbers._fields if name != "devices"}
     shared = any(isinstance(limit, Share) for limit in given.values())
     total = totals(inventory, check) if shared else NOTHING.numbers
@@ -161,7 +158,7 @@ def window_start(context: AdmissionContext) -> datetime:
 
 
 def recent_rules(rules: Iterable[DeviceTaintRule], since: datetime, check: Check) -> Iterator[DeviceTaintRule]:
-    """The rules that act, and whose taint was added in the window. `check` is called now and then, and may raise."""
+    """The rules that act, and whose taint was added in the window."""
     for rule in in_steps(rules, check):
         added = rule.taint.time_added
         if rule.effective_effect in EFFECT_RANK and (added is None or added >= since):

@@ -25,10 +25,7 @@ _CLAIM_KINDS: Final = frozenset({"ResourceClaim", _TEMPLATE})
 
 
 class ReviewSubject(NamedTuple):
-    """The decoded objects of a request. `errors` are wrong types in the new object.
-
-    If `excess` is set, only the part that it keeps was decoded.
-    """
+    """The decoded objects of a request, or the part that `excess` keeps. `errors`: wrong types in the new one."""
 
     row: KindRules
     new: Any

@@ -32,10 +32,7 @@ _RANDOM_LENGTH: Final = 5
 
 
 class ExactRequest(msgspec.Struct, frozen=True, gc=False):
-    """One device request: a class of devices, and the taints on them that it tolerates.
-
-    `name` is empty except in alternatives.
-    """
+    """One device request: a class of devices, and the tolerated taints. `name` is empty except in alternatives."""
 
     name: str = ""
     device_class_name: str = ""
@@ -179,10 +176,7 @@ def _class_only(request: DeviceRequest) -> DeviceRequest:
 
 
 def allocated_classes(claim: ResourceClaim) -> frozenset[str]:
-    """The classes of the devices allocated to a claim, from its known requests.
-
-    Of a list of alternatives, only the one that was allocated counts.
-    """
+    """The classes of the devices allocated to a claim, by its known requests and the alternatives that were taken."""
     taken = {result.request for result in claim.allocation or ()}
     classes = {each.exactly.device_class_name for each in claim.requests if each.exactly and each.name in taken}
     for request in claim.requests:
@@ -224,10 +218,9 @@ def _decode_request(reader: Reader) -> DeviceRequest:
 
 
 def is_flat(raw: Mapping[str, JSON]) -> bool:
-    """Whether a request of v1beta1 is an exact one.
+    """Whether a request of v1beta1 is an exact one (conversion.go, hasAnyMainRequestFieldsSet).
 
-    An API server writes out empty classes beside `firstAvailable`, so presence says nothing (conversion.go,
-    hasAnyMainRequestFieldsSet).
+    An API server writes out empty classes beside `firstAvailable`, so presence says nothing.
     """
     return any(
         (value := raw.get(field)) is not None and value != "" and not (value.__class__ is int and value == 0)

@@ -110,10 +110,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
 
 
 class RuleOrigin(msgspec.Struct, frozen=True, gc=False):
-    """What a rule was written for, as it says itself: its controller by name and UID, and its labels.
-
-    `patch` and `rule` tell whether the controller is one; neither if it is something else, or there is none.
-    """
+    """What a rule was written for, as it says itself: its controller, maybe a patch or a rule, and its labels."""
 
     name: str = ""
     uid: str = ""

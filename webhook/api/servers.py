@@ -28,10 +28,7 @@ class ServerVersion(NamedTuple):
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
-    """What the API servers of a control plane do, and the controllers beside them. None: not known, or they differ.
-
-    What is not known counts as False, the side on which more pods and devices are hit.
-    """
+    """What API servers and controllers do. None is not known, and counts as False: more pods and devices are hit."""
 
     extended_evicted: bool | None = None
     """Whether the in-tree controller evicts pods whose device came through an extended resource; else it leaves them

@@ -26,12 +26,10 @@ _taints_of: Final = attrgetter("taints")
 
 
 class Device(msgspec.Struct, frozen=True, gc=False):
-    """One device of a slice.
+    """One device of a slice. `basic`: written in v1beta1, where the content lies a level deeper.
 
-    `basic`: written in v1beta1, where the content lies a level deeper. `list_attributes` is looked up only in
-    slices that are large enough for it to matter. `counter_sets` are the counter sets of its pool on which it draws,
-    by name, even an empty one, and each once: devices that draw on the same set are parts of the same hardware
-    (KEP-4815).
+    `list_attributes` is looked up only in slices that are large enough for it to matter. `counter_sets` are those of
+    its pool on which it draws, each once, even an empty one: devices with a common set share hardware (KEP-4815).
     """
 
     name: str
@@ -169,10 +167,7 @@ def _decode_device(reader: Reader, *, crowded: bool) -> Device:
 
 
 def _names(entries: JSON, field: str) -> tuple[str, ...]:
-    """What the entries of a list have in a field, each once; nothing else of them is needed.
-
-    Wrong types read as an empty name: `validation` reports them where it looks at whole slices.
-    """
+    """What entries have in a field, each once. Wrong types, which `validation` reports, read as empty."""
     if not entries:
         return ()
     if not isinstance(entries, list):

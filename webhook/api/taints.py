@@ -35,11 +35,7 @@ class TaintExtras(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceTaint(msgspec.Struct, frozen=True, gc=False):
-    """A taint on a device.
-
-    `effect` is an open set: unknown ones must survive, and act as `None` (T-11). `time_added` is UTC in full
-    seconds.
-    """
+    """A taint. `effect` is an open set: unknown ones act as `None` (T-11). `time_added` is UTC in full seconds."""
 
     key: str = ""
     value: str = ""
@@ -49,10 +45,9 @@ class DeviceTaint(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceToleration(msgspec.Struct, frozen=True, gc=False):
-    """A toleration of a device request.
+    """A toleration. Empty key: all keys; empty operator: `Equal` (D-6); empty effect: all effects.
 
-    Empty key: all keys. Empty operator: `Equal` (D-6). Empty effect: all effects. `toleration_seconds` None: for
-    ever; zero and negative: not at all (E-10).
+    `toleration_seconds` None: for ever; zero and negative: not at all (E-10).
     """
 
     key: str = ""

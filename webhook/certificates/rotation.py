@@ -255,10 +255,7 @@ def _is_settled(signer: Signer, since: Mapping[bytes, datetime], now: datetime, 
 
 
 def is_late(leaf: Leaf, now: datetime, plan: Plan) -> bool:
-    """Whether so little time is left that it should be reported: an hour, or a tenth of a short lifetime.
-
-    That is the planned lifetime: a leaf that ends with its CA has less.
-    """
+    """Whether so little time is left that it should be reported: an hour, or a tenth of a short planned lifetime."""
     return leaf.ends - now <= late_from(plan.leaf_lifetime)
 
 

@@ -19,7 +19,7 @@ ACCOUNT_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namesp
 def own_namespace(environment: Mapping[str, str] | None = None, account_file: Path = ACCOUNT_FILE) -> str:
     """The first that is set: the two VARIABLES, the service account's file, the default of the shipped manifests.
 
-    `environment` is the process's own unless given. Never raises: a file that cannot be read counts as empty.
+    Never raises: a file that cannot be read counts as empty.
     """
     variables = os.environ if environment is None else environment
     for name in VARIABLES:

@@ -26,10 +26,7 @@ slow, so that the worst is 14 ms."""
 
 
 class Expression:
-    """An expression whose names and types were checked. Does not change; may be shared between threads.
-
-    Equal if the source is: variables of one name are of one type wherever there are any.
-    """
+    """An expression whose names and types were checked; may be shared between threads. Equal if the source is."""
 
     __slots__ = ("_run", "source", "steps")
 

@@ -200,10 +200,7 @@ def _parser() -> Any:
 
 
 def parse(expression: str) -> Any:
-    """The tree of celpy's grammar for an expression, built without recursion, in time in proportion to its length.
-
-    Raises: BadExpression.
-    """
+    """The tree of celpy's grammar, built without recursion in time proportional to the text. Raises BadExpression."""
     if not expression.strip():
         raise BadExpression("compilation failed: the expression is empty")
     lark = _parser()

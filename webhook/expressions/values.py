@@ -223,10 +223,7 @@ def compiled(pattern: str, memory_bytes: int) -> Any:
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether RE2, whose time is proportional to the text's, finds the pattern anywhere in a text.
-
-    Raises: PatternError.
-    """
+    """Whether RE2 finds the pattern anywhere in a text, in time proportional to it. Raises PatternError."""
     search = compiled(pattern, _PATTERN_MAX_MEMORY).search
 
     def found(text: str) -> bool:

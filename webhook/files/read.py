@@ -223,10 +223,7 @@ def _chunks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _as_json(text: str, lines: Lines, start: int, end: int) -> list[Document | Unreadable] | None:
-    """The JSON between two offsets, all of it or none; None if the text does not look so.
-
-    Raises: NotJSON, if the text looks so and is none; it may still be YAML.
-    """
+    """The JSON between two offsets, or None. Raises NotJSON if the text only looks so; it may still be YAML."""
     content = _JSON_START.match(text, start, end)
     if content is None:
         return None

@@ -66,10 +66,7 @@ EVENTS: Final = _fastest_parser()
 
 
 def yaml_documents(text: str, first_line: int = 1, parser: Callable[[str], Any] | None = None) -> Iterator[Document]:
-    """The documents of a text, empty ones left out; its first line is number `first_line` of the file.
-
-    Raises Unreadable where the text is no YAML, or YAML that is not allowed in a manifest.
-    """
+    """The documents but empty ones; line 1 is `first_line` of the file. Raises Unreadable, also if forbidden."""
     for number, directive in enumerate(_TAG_DIRECTIVE.finditer(text)):
         if number == _DIRECTIVES_MAX:
             at = Position(first_line + text.count("\n", 0, directive.end()), 1)

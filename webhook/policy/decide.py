@@ -76,8 +76,7 @@ class _Compiled:
 class _Era:
     """A period in which no exception begins or ends, with the evaluations kept for it.
 
-    Replaced whole, so that two threads never combine the exceptions of one period with the evaluations of
-    another.
+    Replaced whole, so that two threads never combine exceptions of one period with evaluations of another.
     """
 
     __slots__ = ("active", "epoch", "judges", "large", "remembered", "scopes", "taint_rules")
@@ -157,7 +156,6 @@ class Judge:
         """The rules for this requester in this namespace at this time.
 
         Use it at once, and keep no more than a weak reference. What it says about the same things never changes.
-        `check` is called now and then, and may raise.
         """
         era = self._era_at(now)
         large = era.large

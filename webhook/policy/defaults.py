@@ -30,11 +30,10 @@ def defaults_for(  # noqa: PLR0913 -- the last by name
     *,
     check: Check = unchecked,
 ) -> tuple[DeviceToleration, ...]:
-    """What to add to a request that has the tolerations `present`; nothing that the policy itself would refuse.
+    """Return what to add to a request that has the tolerations `present`; nothing that the policy itself would refuse.
 
     An entry is left out if the request has a toleration, of its own or added before, for a taint that it would
-    tolerate; so adding twice is adding once. `variables` gives those of `when`, for a toleration or for none. `check`
-    is called now and then, and may raise.
+    tolerate; so adding twice is adding once. `variables` gives those of `when`, for a toleration or for none.
     """
     known = list(present)
     added: list[DeviceToleration] = []

@@ -53,9 +53,8 @@ class PassedOver(NamedTuple):
 
 
 class Considered(NamedTuple):
-    """One rule of an evaluation.
+    """One rule of an evaluation. `hit` is None if it does not match, or is not reached.
 
-    `hit` is None for a rule that does not match, and for one that is not reached (`reached` is false).
     `unmet` are all fields that keep it from matching.
     """
 

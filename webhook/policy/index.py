@@ -21,11 +21,7 @@ _EVERYTHING: Final = TextSet(())
 
 
 class _Texts:
-    """For each text, the rules with a pattern that matches it.
-
-    Patterns are filed under the letters before their first wildcard, so that a text is compared with those patterns
-    only that begin as it does.
-    """
+    """For each text, the rules with a matching pattern. Patterns are filed under the letters before a wildcard."""
 
     __slots__ = ("_always", "_exact", "_lengths", "_prefixed", "rules")
 

@@ -52,10 +52,7 @@ _NOT_ALL: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 def warnings(
     policy: Policy, at: Path, check: Callable[[str], None], namespace: str = OWN_NAMESPACE
 ) -> Iterator[Finding]:
-    """Advice on a policy that needs no clock. `check` is called between rules and may raise.
-
-    `namespace` is the one with our own service accounts.
-    """
+    """Advice on a policy that needs no clock. `namespace` has our own service accounts. `check` may raise."""
     yield from _rule_warnings(policy.rules, at.child("rules"), check)
     yield from _rule_warnings(policy.taint_rules, at.child("taintRules"), check)
     controller = untrusted(policy, at)
@@ -183,10 +180,7 @@ def _reaction_warnings(policy: Policy, at: Path, account: Requester) -> Iterator
 
 
 def _denying(policy: Policy, reaction: Reaction, account: Requester) -> Rule | None:
-    """The taint rule that denies every rule of the reaction; None where that is not certain.
-
-    It is not if pools, an expression or an exception have a say.
-    """
+    """The taint rule that surely denies each rule of the reaction (no pool, expression, exception), or None."""
     place = Placement(reaction.driver, None, evict=reaction.evict)
     taint = DeviceTaint(REACTION_KEY, "", reaction.effect)
     excused = {name for exception in policy.exceptions for name in exception.rules}

@@ -53,10 +53,7 @@ _EVERYBODY: Final = frozenset({"*/*", f"{_ACCOUNT}*", f"{_ACCOUNT}*:*", f"{_ACCO
 def lockouts(
     policy: Policy, at: Path, check: Callable[[str], None], namespace: str = OWN_NAMESPACE
 ) -> Iterator[FieldError]:
-    """Errors for rules that would lock out a vital client, with its name. `check` may raise.
-
-    `namespace` is the one with our own service accounts.
-    """
+    """Errors for rules that would lock out a vital client. `namespace` has our own service accounts."""
     evictor = service_account(namespace, WORKER)
     ours = {
         f"{_ACCOUNT}{namespace}:{PROGRAM}": "which is this webhook",
@@ -185,9 +182,9 @@ def _denies_evictor(rules: Sequence[Rule], evictor: Requester, check: Callable[[
 
 
 def _denials(rules: Sequence[Rule], requester: Requester) -> Iterator[tuple[int, Match, list[Match]]]:
-    """Rules that deny something to the requester, with what rules before them allow to it; both without `requesters`.
+    """Rules without `when` that deny something to the requester, with what rules before them allow to it.
 
-    Rules with `when` are left out: what they match is not known.
+    Both are given without `requesters`.
     """
     allowed: list[Match] = []
     for position, rule in enumerate(rules):

@@ -100,10 +100,7 @@ _VARIABLE: Final = re.compile(r"\brequester\b")
 
 
 def authenticated(username: str, groups: Iterable[str] = ()) -> Requester:
-    """A requester with the groups that an API server adds by itself.
-
-    Source: apiserver/pkg/endpoints/filters/impersonation, which does so for `kubectl --as`.
-    """
+    """A requester with the groups that an API server adds by itself (apiserver/pkg/endpoints/filters/impersonation)."""
     found = list(groups)
     account = Requester(username).service_account
     if account is not None:

@@ -34,10 +34,7 @@ def has_windows(profiles: Iterable[EvictionProfile]) -> bool:
 
 
 def fit_texts(profiles: Sequence[EvictionProfile], leaving: Leaving, check: Check = unchecked) -> Iterator[str]:
-    """Which pods wait for which window, and which are left alone: a sentence each.
-
-    `check` is called now and then, and may raise.
-    """
+    """Say in a sentence each which pods wait for which window, and which are left alone."""
     for position, pods in sorted(leaving.pods.items()):
         profile = profiles[position]
         if profile.skips:

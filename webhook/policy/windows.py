@@ -89,10 +89,7 @@ def is_zone(name: str) -> bool:
 
 
 def state_of(windows: tuple[EvictionWindow, ...], now: datetime) -> WindowState:
-    """Whether pods may be evicted now, and until when that holds. `now` in UTC.
-
-    Computed once for each set of windows and each change: pods share it.
-    """
+    """Whether pods may be evicted now (UTC), and until when that holds. Pods share what is computed."""
     return _opening_hours(windows).at(now) if windows else ALWAYS
 
 

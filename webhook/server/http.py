@@ -170,7 +170,7 @@ class Reviews:
             return await self._decide_large(route, body, budget)
 
     def _read_at_once(self, route: _Route, body: bytes) -> AdmissionRequest | None:
-        """The request of a review of some size that can be read on the loop; None for one to be read in the lane.
+        """The request of a review that can be read on the loop; None for one to be read in the lane.
 
         What is read takes many times the memory of its body, so a review that will wait is not read first.
         """
@@ -239,10 +239,7 @@ class Reviews:
         return outcome
 
     async def _decide_ruled(self, route: _Route, body: bytes, request: AdmissionRequest, budget: Budget) -> Outcome:
-        """What comes of a review about taints that meets many rules, or has selectors: those are looked at in the lane.
-
-        The rest needs the inventory, which changes on the loop.
-        """
+        """Decide a review about taints; many rules and selectors in the lane, what needs the inventory on the loop."""
         ruled: PolicyFindings | None = None
 
         def rule(request: AdmissionRequest, context: AdmissionContext) -> Decision:
@@ -295,10 +292,7 @@ class Reviews:
         *,
         on_loop: bool = True,
     ) -> Outcome:
-        """What comes of a review: a decision, or why there is none.
-
-        Raises OutOfTurn for a review that would hold the loop for too long, if it has a turn there.
-        """
+        """Decide a review, or say why not. Raises OutOfTurn if its turn on the loop ends before."""
         if not on_loop:
             budget.end_turn()
         elif request.resource.resource in _COSTLY or (route.decide is validate and self._state.judges_taints):

@@ -208,10 +208,7 @@ async def work_ahead(
     matching: asyncio.Lock,
     in_lane: Callable[[Callable[[], None]], Awaitable[None]],
 ) -> bool:
-    """Does what has ended a turn, beside the loop or in small steps; returns whether another turn may come further.
-
-    `matching` is held by who goes on with filters.
-    """
+    """Do what has ended a turn; return whether another may come further. `matching`: held to go on with filters."""
     expression = "" if budget.selectors is None else budget.selectors.expression
     if expression:
 

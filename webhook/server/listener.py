@@ -320,10 +320,7 @@ class Listener:
         return failure(500, "internal error: the server's log has the traceback")
 
     def make_room(self, new: Connection) -> None:
-        """Closes the connection that has waited for its client longest, if `new` is one too many.
-
-        One that waits for its answer is never closed; if all do, the new one is.
-        """
+        """Close the one that has waited for its client longest, if `new` is one too many; `new` if all are busy."""
         if self._server is None or self.connections <= self.settings.connections:
             return
         # What is being closed has no transport any more.

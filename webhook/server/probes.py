@@ -17,10 +17,7 @@ _READ_ONLY: Final = "GET, HEAD"
 
 
 class Checks:
-    """The named conditions of readiness.
-
-    A check gives None when it holds, or one sentence that says what is missing.
-    """
+    """The named conditions of readiness. A check gives None when it holds, or a sentence about what is missing."""
 
     def __init__(self) -> None:
         self._checks: dict[str, Problem] = {}

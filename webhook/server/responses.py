@@ -133,10 +133,7 @@ _date: Final = _Date()
 
 
 class Answer:
-    """One whole HTTP/1.1 answer. With `keep_alive` false it closes the connection.
-
-    `write_queue` is that of its listener.
-    """
+    """One whole HTTP/1.1 answer. With `keep_alive` false it closes the connection. `write_queue` is its listener's."""
 
     __slots__ = ("_allow", "_body", "_content_type", "_request", "_status", "keep_alive", "write_queue")
 

@@ -46,10 +46,7 @@ class Outcome(NamedTuple):
 
 
 def log_review(log: logging.Logger, outcome: Outcome, seconds: float, traceparent: str = "") -> None:
-    """One line: at debug for a review without findings, at info or above for any other.
-
-    `traceparent` is the header of the API server's call, empty if it sent none.
-    """
+    """Write one line: at debug without findings, else at info or above. `traceparent` is the API server's, or empty."""
     message, level = _headline(outcome)
     request, decision = outcome.request, outcome.decision
     fields: dict[str, object] = {

@@ -28,7 +28,7 @@ _IMMUTABLE: Final = "ResourceClaim"
 
 
 def object_errors(value: JSON, old: JSON, kind: GroupVersionKind, release: Release) -> Iterator[FieldError]:
-    """What is wrong with an object that is created (`old` is None) or updated, where reviews do not look.
+    """Yield the errors of an object that is created (`old` is None) or updated, where reviews do not look.
 
     Wrong types end the walk. What an update left wrong is not reported again: for most fields the server ratchets,
     and a claim's spec cannot change.

@@ -135,10 +135,7 @@ def versioned_rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, rel
 def selector_errors(
     path: Path, new: DeviceSelector, old: DeviceSelector | None, release: Release, *, evaluated: bool = False
 ) -> Iterator[FieldError]:
-    """A device selector. A field that is set but empty is wrong, not a wildcard (R-3 to R-6).
-
-    `evaluated`: its CEL selectors are evaluated here, not by the API server.
-    """
+    """A device selector; empty fields are wrong (R-3 to R-6). `evaluated`: its CEL is evaluated here."""
     # A path is built only for a name that is wrong: building it takes longer than the check.
     if new.driver is not None and not is_driver_name(new.driver):
         yield from driver_name(path.child("driver"), new.driver, empty_twice=release.empty_driver_twice)

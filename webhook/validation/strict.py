@@ -61,10 +61,7 @@ class _Place(NamedTuple):
 def strict_findings(
     value: JSON, kind: GroupVersionKind, release: Release, path: Path | None = None
 ) -> Iterator[Finding]:
-    """A finding for each field of an object, which stands at `path`, that its kind does not have in the release.
-
-    Errors, save for fields of the source documents: those are read here, so they are only warnings.
-    """
+    """A finding for each field that the kind lacks, of an object at `path`. Fields of the documents only warn."""
     root = type_of(kind, release.minor)
     if root is not None and isinstance(value, dict):
         yield from _walk(_Place(value, root, path or Path.root(), None, release.minor), release)

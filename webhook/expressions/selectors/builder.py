@@ -52,10 +52,7 @@ _FATAL: Final = ("list_distinct", "list_flatten_int", "list_int_sort", "list_str
 
 
 def built(node: Node) -> Step:  # noqa: PLR0911 -- one case a kind of node
-    """The function of a checked tree.
-
-    Raises: SelectorError, for functions that cannot be evaluated here, and for constants that no evaluation can use.
-    """
+    """The function of a checked tree. Raises SelectorError for functions and constants that cannot be evaluated."""
     match node:
         case Constant(value=value):
             return lambda _: value

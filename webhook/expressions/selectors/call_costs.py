@@ -80,10 +80,7 @@ class Operand(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """The cost of a call without its arguments, and the size of its result if that is known.
-
-    Of a cost only the most counts in the end.
-    """
+    """The cost of a call at most, without its arguments, and the size of its result if that is known."""
 
     cost: Range
     size: Range | None = None

@@ -53,10 +53,7 @@ _MIXED_ALLOWED: Final = "format"
 
 
 def check(root: Node, charge: Charge = free) -> CelType:
-    """The type of the whole expression; every node knows its own then. `charge` takes the steps of that.
-
-    Raises: SelectorError, for the first thing that is wrong.
-    """
+    """The type of the whole expression; nodes know theirs then. `charge` takes the steps. Raises SelectorError."""
     checker = _Checker(charge)
     checker.check(root)
     for node, _ in walk(root):

@@ -90,10 +90,7 @@ def is_no_key(node: Node) -> bool:
 
 
 def program_of(node: Invocation, operands: Sequence[Node]) -> Any:
-    """That of a call's pattern, if the pattern is a constant; else None.
-
-    Raises: SelectorError, for a constant that is no pattern.
-    """
+    """The program of a call's constant pattern; else None. Raises SelectorError, for a constant that is no pattern."""
     position = PATTERNS.get(node.function)
     pattern = operands[position] if position is not None else None
     if not isinstance(pattern, Constant) or not isinstance(pattern.value, str):
@@ -121,10 +118,7 @@ def constant_entries(node: Invocation) -> tuple[Any, ...] | None:
 
 
 def is_member(entries: Sequence[Any], charge: Charge, value: Any) -> bool:
-    """Whether the value is among them.
-
-    Raises: AbortedError, for a version or bytes, which the API server cannot look up in a set.
-    """
+    """Whether the value is among them. Raises AbortedError, for versions and bytes, as the API server does."""
     charge(len(entries))
     check_hashable(value)
     if is_number(value):

@@ -83,10 +83,7 @@ class Frame:
             budget.pass_mark()
 
     def variable(self, name: str, *, outermost: bool = False) -> Any:
-        """The innermost variable of that name, or the outermost.
-
-        Raises: EvaluationError, if that is what became of it.
-        """
+        """The innermost variable of that name, or the outermost. Raises the EvaluationError that it holds."""
         self.charge(1)
         found: Any = None
         frame: Frame | None = self

@@ -174,10 +174,7 @@ def key_value(key: Any) -> Any:
 
 
 def equal(one: Any, other: Any, charge: Charge) -> bool:  # noqa: C901, PLR0911 -- one case a sort of value
-    """`==`. Values of different types differ, but quantities, versions and the like cannot be compared with others.
-
-    Raises: EvaluationError.
-    """
+    """`==`. Different types differ; quantities, versions and such compare only with their own. Raises EvaluationError."""
     if one is None or other is None:
         return one is other
     if is_number(one):
@@ -265,10 +262,7 @@ def entry_of(value: Any, key: Any) -> Any:
 
 
 def optional_entry_of(value: Any, key: Any) -> Optional:
-    """`value[?key]` or `value.?key`: absent where there is no such entry.
-
-    Raises: EvaluationError, for a key that no map can have, or a position in a list that is no number.
-    """
+    """`value[?key]` or `value.?key`: absent without such an entry. Raises EvaluationError, for impossible keys."""
     if isinstance(value, Optional):
         if not value.present:
             return ABSENT

@@ -26,10 +26,7 @@ def shipped() -> Mapping[str, Json]:
 
 
 def unproved(specs: Mapping[str, Json]) -> str:
-    """Why API servers do not prove authors; empty if they do. `specs` are those in force, by kind.
-
-    A field that was added counts as well: it may narrow the policy.
-    """
+    """Why API servers do not prove authors; empty if they do. `specs` are in force, by kind; they must equal ours."""
     found = []
     for kind, wanted in shipped().items():
         spec = specs.get(kind)

@@ -300,10 +300,7 @@ def _effects(effects: Sequence[str], field: str, *, allowing: bool) -> str:
 
 
 def time_condition(exception: PolicyException) -> str:
-    """Whether an exception holds at the time of a CREATE: the API server has just set creationTimestamp.
-
-    That is in full seconds, so that a beginning within one counts from its start.
-    """
+    """Whether an exception holds when a CREATE has just set creationTimestamp, which is in full seconds."""
     now = "timestamp(object.metadata.creationTimestamp)"
     end = exception.expires_at.isoformat().replace("+00:00", "Z")
     before = f'{now} < timestamp("{end}")'
