@@ -25,9 +25,9 @@ from webhook.config.shared import (
     VERBOSE,
     ControllerSettings,
     check_lease,
+    check_policy,
     controller_flags,
     controller_values,
-    either_of,
 )
 from webhook.config.texts import as_count, as_interval, as_switch
 from webhook.eviction.dependencies import WorkerSettings
@@ -117,7 +117,7 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
 
 def _check(values: Mapping[str, Any], errors: list[FieldError]) -> None:
     """Adds what is wrong with flags that do not fit together."""
-    either_of("policy-file", "policy-configmap", values, errors)
+    check_policy(values, errors)
     if values["in-tree"] is InTree.UNKNOWN:
         errors.append(not_supported(flag_path("--in-tree"), InTree.UNKNOWN.value, [InTree.ACTIVE, InTree.ABSENT]))
     if values["mode"] is Mode.REPLACEMENT and values["in-tree"] is InTree.ACTIVE:

@@ -24,9 +24,9 @@ from webhook.config.shared import (
     VERBOSE,
     ControllerSettings,
     check_lease,
+    check_policy,
     controller_flags,
     controller_values,
-    either_of,
 )
 from webhook.config.texts import as_count, as_switch
 from webhook.inventory.expansion import RULES_MAX
@@ -86,7 +86,7 @@ def parse_patch(program: str, arguments: Sequence[str], environment: Mapping[str
     check_lease(values, errors)
     if values["rules-per-patch"] == 0:
         errors.append(invalid(flag_path("--rules-per-patch"), "0", "must be at least 1"))
-    either_of("policy-file", "policy-configmap", values, errors)
+    check_policy(values, errors)
     if errors:
         raise ConfigError(errors)
     return PatchSettings(

@@ -29,7 +29,7 @@ from webhook.config.shared import (
     NAMESPACE,
     POLICY,
     PROBES,
-    either_of,
+    check_policy,
     followed_config_map,
     namespace_of,
 )
@@ -279,7 +279,7 @@ def _client_names(values: Mapping[str, Any], errors: list[FieldError]) -> tuple[
 def _sources(values: Mapping[str, Any], namespace: str, errors: list[FieldError]) -> dict[str, Any]:
     """Where the policy comes from: a file, or an object of the cluster."""
     standalone = values["standalone"]
-    either_of("policy-file", "policy-configmap", values, errors)
+    check_policy(values, errors)
     if standalone:
         errors.extend(
             invalid(flag_path(f"--{name}"), str(values[name]), "may not be given together with --standalone")

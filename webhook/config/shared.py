@@ -51,10 +51,11 @@ PROBES: Final = (
 LOG_FORMAT: Final = Flag("log-format", "json or text", LogFormat, LogFormat.JSON.value, "FORMAT")
 
 
-def either_of(one: str, other: str, values: Mapping[str, Any], errors: list[FieldError]) -> None:
+def check_policy(values: Mapping[str, Any], errors: list[FieldError]) -> None:
     """A file and an object of the cluster may not be given both."""
-    if values[one] is not None and values[other] is not None:
-        errors.append(invalid(flag_path(f"--{one}"), str(values[one]), f"may not be given together with --{other}"))
+    if values["policy-file"] is not None and values["policy-configmap"] is not None:
+        file, words = str(values["policy-file"]), "may not be given together with --policy-configmap"
+        errors.append(invalid(flag_path("--policy-file"), file, words))
 
 
 def namespace_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> str:

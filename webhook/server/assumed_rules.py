@@ -208,10 +208,9 @@ class AssumedRules:
 
     def _hit(self, impact: Impact, *, at_once: bool) -> None:
         victims = Impact(waves=impact.waves, namespaces=impact.namespaces)
-        if victims.waves:
-            self._remember(_Hit(self._clock(), victims, len(victims.pods), at_once))
-
-    def _remember(self, hit: _Hit) -> None:
+        if not victims.waves:
+            return
+        hit = _Hit(self._clock(), victims, len(victims.pods), at_once)
         while self._hits and (len(self._hits) == _KEPT_MOST or self._pods + hit.pods > _VICTIMS_MOST):
             self._forget()
         self._hits.append(hit)

@@ -174,7 +174,7 @@ def key_value(key: Any) -> Any:
 
 
 def equal(one: Any, other: Any, charge: Charge) -> bool:  # noqa: C901, PLR0911 -- one case a sort of value
-    """`==`. Different types differ; quantities, versions and such compare only with their own. Raises EvaluationError."""
+    """`==`. Different types differ; quantities and versions compare only with their own. Raises EvaluationError."""
     if one is None or other is None:
         return one is other
     if is_number(one):
