@@ -16,7 +16,7 @@ from webhook.admission.known_specs import KNOWN, ClaimText, KnownSpec
 from webhook.api.field import JSON
 from webhook.api.lenient_json import UNREADABLE, salvaged
 from webhook.api.meta import GroupVersionKind, GroupVersionResource, is_being_deleted
-from webhook.api.slice_text import SliceText
+from webhook.api.slices import SliceText
 
 STEP_BYTES: Final = 64 * 1024
 """What is decoded in one call: about a third of a millisecond."""
@@ -117,7 +117,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     dry_run: bool = False
     object: JSON = None
     old_object: JSON = None
-    """Of slices, parts of the devices may be text, in both objects: see `api.slice_text`."""
+    """Of slices, parts of the devices may be text, in both objects: see `api.slices`."""
     problems: tuple[str, ...] = ()
     known: KnownSpec | None = None
     """What is known of the spec of `object`, a claim or template without status. If `object` is replaced, it no longer

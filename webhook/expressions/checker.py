@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Final, assert_never
 
 from webhook.expressions import operators, values
-from webhook.expressions.checked import Checked, fact, hint, refused, shown, with_article
+from webhook.expressions.operators import Checked, fact, hint, refused, shown, with_article
 from webhook.expressions.parser import (
     Binary,
     Call,

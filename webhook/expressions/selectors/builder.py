@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, Final
 
 from webhook.expressions.selectors.constants import constant_entries, folded, is_member, is_no_key, program_of
-from webhook.expressions.selectors.declarations import TYPE_NAMES
 from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.frame import Frame, Later
+from webhook.expressions.selectors.kinds import TYPE_NAMES
 from webhook.expressions.selectors.library import LIBRARY, dispatched, is_counted
 from webhook.expressions.selectors.syntax import (
     ACCUMULATOR,

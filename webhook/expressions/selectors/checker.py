@@ -7,16 +7,21 @@ from itertools import islice
 from typing import Final
 
 from webhook.expressions.selectors import kinds
-from webhook.expressions.selectors.declarations import (
+from webhook.expressions.selectors.faults import FaultKind, SelectorError
+from webhook.expressions.selectors.kinds import (
+    BOOL,
     DEVICE_FIELDS,
+    DYN,
+    INT,
     LOGICAL,
     TYPE_NAMES,
     VARIABLES,
+    CelType,
     Overload,
+    Substitutions,
     functions,
+    most_general,
 )
-from webhook.expressions.selectors.faults import FaultKind, SelectorError
-from webhook.expressions.selectors.kinds import BOOL, DYN, INT, CelType
 from webhook.expressions.selectors.syntax import (
     Constant,
     Field,
@@ -31,7 +36,6 @@ from webhook.expressions.selectors.syntax import (
     walk,
 )
 from webhook.expressions.selectors.texts import PATTERNS, PatternFault, charge_pattern, compiled_pattern
-from webhook.expressions.selectors.unify import Substitutions, most_general
 from webhook.expressions.selectors.values import Charge, UInt, free
 
 _CONSTANTS: Final[dict[type, CelType]] = {

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from webhook.expressions.selectors.declarations import TYPE_NAMES
 from webhook.expressions.selectors.faults import SelectorError
+from webhook.expressions.selectors.kinds import TYPE_NAMES
 from webhook.expressions.selectors.library import LIBRARY, dispatched
 from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, MapOf, Node, children
 from webhook.expressions.selectors.texts import PATTERNS, PatternFault, compiled_pattern

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from webhook.expressions.selectors.arithmetic import ARITHMETIC
-from webhook.expressions.selectors.declarations import functions
-from webhook.expressions.selectors.kinds import CelType
+from webhook.expressions.selectors.kinds import CelType, functions
 from webhook.expressions.selectors.lists import COUNTED_LISTS, LISTS
 from webhook.expressions.selectors.measures import MEASURES
 from webhook.expressions.selectors.texts import COUNTED_TEXTS, TEXTS
