@@ -33,8 +33,9 @@ from webhook.eviction.dependencies import Dependencies, WorkerSettings
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Profiles
+from webhook.flowcontrol.clock import Clock
 from webhook.inventory.state import Inventory
-from webhook.policy.model import EvictionProfile
+from webhook.policy.model import BreakerSettings, EvictionProfile
 from webhook.runtime import settle_memory
 from webhook.telemetry.workers import EvictionMetrics
 
@@ -136,18 +137,6 @@ class Cluster:
         return None
 
 
-class Clock:
-    """Both clocks."""
-
-    def now(self) -> datetime:
-        """Wall-clock time."""
-        return datetime.now(UTC)  # noqa: TID251 -- the shell's clock
-
-    def seconds(self) -> float:
-        """Seconds that only go forward."""
-        return time.monotonic()
-
-
 class Ticker:
     """The longest that somebody who asks for the loop every millisecond had to wait: by the clock, and of CPU time."""
 
@@ -196,6 +185,14 @@ class Bench:
             profiles=lambda: profiles,
             profile_of=lambda pod: profiles.of(pod, None),
             random=random.random,  # noqa: TID251 -- the shell's
+            leads=lambda: True,
+            trusted=lambda: True,
+            claims_known=lambda _: True,
+            ceiling_of=lambda _: None,
+            patch_ceiling_of=lambda _, __: None,
+            patches=dict,
+            breaker=BreakerSettings,
+            pause=lambda: None,
             settings=WorkerSettings(mode=Mode.REPLACEMENT),
         )
         self.worker = Controller(self.deps, InTree.ABSENT)

@@ -205,7 +205,7 @@ def test_config_map_is_seen_soon_after_each_change(plane: ControlPlane) -> None:
                 random=lambda: 0.5,
             )
             async with running(source.run()):
-                await source.synced.wait()
+                await until(lambda: bool(told), "the first state")
                 await until(lambda: source.reflector._version != "", "the list")
                 first = plane.client.create(CONFIG_MAPS, config_map(name, policy="a")).object["metadata"]
                 await until(lambda: len(told) == 2, "that it was created")

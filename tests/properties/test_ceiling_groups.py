@@ -79,7 +79,9 @@ class History:
         """No more went than may, and what is counted as pods come and go is what there is."""
         assert self.evicted + len(self.world.evicted) <= LIMIT
         plans = self.world.worker.plans
-        union = {plan.uid for each in self.world.inventory.rules.values() for plan in plans.of_rule(each.meta.uid)}
+        union = {
+            plan.uid for each in self.world.inventory.rules.values() for plan in plans.hits.plans_of(each.meta.uid)
+        }
         assert plans.hits.counts_in("uid-firmware")[0] == len(union)
 
 

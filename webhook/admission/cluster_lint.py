@@ -19,7 +19,7 @@ from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.hardware import Siblings, siblings_of_rule
-from webhook.inventory.matching import keeps_from_allocation, selects
+from webhook.inventory.matching import acts, selects
 from webhook.inventory.rule_delta import EFFECT_RANK, is_wide, narrower
 from webhook.inventory.state import Inventory
 from webhook.inventory.steps import Check, in_steps
@@ -77,7 +77,7 @@ def _rule(
     if other is not None:
         text = f"adds nothing to rule {other.meta.name}, which sets the same taint on all these devices"
         yield advice("DT203", SELECTOR, None, text)
-    if keeps_from_allocation(rule.taint) and not rule.selector.unknown:
+    if acts(rule.taint.effect) and not rule.selector.unknown:
         for driver in _emptied(rule, inventory, check):
             text = (
                 f"leaves driver {driver} no device without a taint: claims for its devices wait, unless they tolerate"
@@ -123,7 +123,7 @@ def _emptied(rule: DeviceTaintRule, inventory: Inventory, check: Check) -> Itera
         # A missing selector is left out: it may be written for schedulers that take it for none.
         DeviceNames.of(each.selector)
         for each in stored
-        if each.selector is not None and keeps_from_allocation(each.taint)
+        if each.selector is not None and acts(each.taint.effect)
     )
     drivers = inventory.pools.drivers if selector.driver is None else (selector.driver,)
     for driver in drivers:
@@ -147,7 +147,7 @@ def _free_devices(driver: str, inventory: Inventory, others: Extent, check: Chec
         for device, taints in pool.devices.items()
     )
     for name, device, taints in in_steps(devices, check):
-        if not any(map(keeps_from_allocation, taints)) and not others.holds(driver, name, device):
+        if not any(acts(taint.effect) for taint in taints) and not others.holds(driver, name, device):
             yield name, device
 
 

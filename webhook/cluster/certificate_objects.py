@@ -6,19 +6,15 @@ trust when they call us; other fields of a configuration are kept.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
 from webhook.certificates.stores import StoredBundles, StoredSecret, StoreError
 from webhook.cluster.client.answers import decode, objects
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound
-from webhook.cluster.client.rest import path_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from webhook.cluster.client.rest import Cluster
+from webhook.cluster.client.rest import Cluster, path_of
 
 
 class _Meta(msgspec.Struct, rename="camel"):

@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import logging
 import secrets
-from datetime import UTC
+from collections.abc import Callable
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from webhook.cluster.client.errors import ClusterError
-from webhook.cluster.client.rest import path_of
+from webhook.cluster.client.rest import Cluster, path_of
 from webhook.flowcontrol.write_behind import WriteBehind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from webhook.cluster.client.rest import Cluster
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +36,6 @@ class ObjectReference(NamedTuple):
     """Empty for what has none; its Events are in `default` then."""
     name: str
     uid: str = ""
-    resource_version: str = ""
 
 
 class EventType(StrEnum):
@@ -92,7 +86,6 @@ class EventWriter:
                 "name": regarding.name,
                 **({"namespace": regarding.namespace} if regarding.namespace else {}),
                 **({"uid": regarding.uid} if regarding.uid else {}),
-                **({"resourceVersion": regarding.resource_version} if regarding.resource_version else {}),
             },
             "reportingController": CONTROLLER,
             "reportingInstance": self._instance,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from webhook.api.meta import GROUP, format_time
 from webhook.api.pod_groups import POD_GROUP_VERSIONS, PodGroup
 from webhook.api.pods import HOLD
+from webhook.api.rules import Condition, DeviceTaintRule
+from webhook.cluster.cache.discovery import Collection
 from webhook.cluster.cache.listwatch import METADATA, ObjectIdentity
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import (
@@ -21,19 +25,9 @@ from webhook.cluster.client.errors import (
     is_disruption_budget,
     is_webhook_refusal,
 )
-from webhook.cluster.client.rest import STRATEGIC, condition_object, path_of
-from webhook.cluster.events import EventType, ObjectReference
-from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
-
-    from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.client.rest import ThrottledCluster
-    from webhook.cluster.events import EventWriter
-    from webhook.eviction.ports import Disruption, EvictionEvent
+from webhook.cluster.client.rest import STRATEGIC, ThrottledCluster, condition_object, path_of
+from webhook.cluster.events import EventType, EventWriter, ObjectReference
+from webhook.eviction.ports import Disruption, EvictionEvent, EvictionOutcome, EvictionResult, PodRef, WriteFailure
 
 
 class _Meta(ObjectIdentity, frozen=True, gc=False):

@@ -5,25 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from webhook.api.meta import GROUP, parse_time
+from webhook.cluster.cache.discovery import Collection
 from webhook.cluster.cache.listwatch import ObjectIdentity
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable, is_admission_refusal
 from webhook.cluster.client.list_pages import decoded, pages
+from webhook.cluster.client.rest import Cluster, ThrottledCluster
 from webhook.eviction.conditions import CANARY, IN_TREE
 from webhook.eviction.modes import InTree
 from webhook.flowcontrol.backoff import Backoff
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.client.rest import Cluster, ThrottledCluster
 
 log = logging.getLogger(__name__)
 _DRIVER: Final = "canary.devicetaint.io"
@@ -138,7 +135,7 @@ async def _remove_left_over(cluster: ThrottledCluster, collection: str, before: 
         log.info("rules not listed, so no canary of an earlier process is deleted", extra={"error": str(error)})
         return
     for meta in rules:
-        if _created_before(meta, before):
+        if (parse_time(meta.get("creationTimestamp") or "") or before) < before:
             fields = {"rule": meta["name"]}
             try:
                 await cluster.delete(f"{collection}/{meta['name']}", {"preconditions": {"uid": meta["uid"]}})
@@ -154,11 +151,6 @@ def _is_canary(rule: dict[str, Any]) -> bool:
     selector, taint = spec.get("deviceSelector") or {}, spec.get("taint") or {}
     named = rule["metadata"]["name"].startswith(f"{CANARY}-")
     return named and (selector.get("driver"), taint.get("effect")) == (_DRIVER, "None")
-
-
-def _created_before(meta: dict[str, Any], before: datetime) -> bool:
-    created = parse_time(meta.get("creationTimestamp") or "")
-    return created is not None and created < before
 
 
 async def _remove(cluster: ThrottledCluster, path: str, seconds: float) -> None:

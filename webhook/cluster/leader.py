@@ -12,24 +12,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from datetime import UTC, datetime
+from typing import Any, Final, NoReturn
 
 import msgspec
 
+from webhook.api.meta import NamespacedName
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, Unavailable
-from webhook.cluster.client.rest import path_of
+from webhook.cluster.client.rest import Cluster, path_of
 from webhook.eviction.modes import MODE_ANNOTATION
 from webhook.flowcontrol.clock import boottime_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-
-    from webhook.api.meta import NamespacedName
-    from webhook.cluster.client.rest import Cluster
 
 log = logging.getLogger(__name__)
 JITTER_FACTOR: Final = 1.2
@@ -197,7 +192,7 @@ class Leadership:
 
     async def _write(self) -> None:
         """Creates, takes or renews the lease, unless another candidate holds it. Raises ClusterError."""
-        written = _micro_time(self._now())
+        written = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # as metav1.MicroTime
         record = {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": self._settings.lease_seconds,
@@ -258,11 +253,6 @@ def _object(metadata: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
 
-def _micro_time(at: datetime) -> str:
-    """As metav1.MicroTime is written."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
 class _Metadata(msgspec.Struct):
     annotations: dict[str, str] | None = None
 
@@ -274,7 +264,7 @@ class _Record(msgspec.Struct, omit_defaults=True):
 
 
 class _WorkerLease(msgspec.Struct):
-    """coordination.k8s.io/v1 Lease, as far as it matters here."""
+    """The fields of a coordination.k8s.io/v1 Lease that matter here."""
 
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Record = msgspec.field(default_factory=_Record)

@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from webhook.api.meta import GROUP, OWN_GROUP, format_time
+from webhook.api.meta import GROUP, OWN_GROUP, NamespacedName, format_time
 from webhook.api.names import PATCHER
 from webhook.api.rules import EVICT, HARDWARE_LABEL, PATCH_LABEL
+from webhook.cluster.cache.discovery import Collection as ServedAt
 from webhook.cluster.cache.known_patches import PATCHES, OwnedRuleWire
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, is_admission_refusal
-from webhook.cluster.client.rest import condition_object, path_of
-from webhook.cluster.events import EventType, ObjectReference
+from webhook.cluster.client.rest import Cluster, ThrottledCluster, condition_object, path_of
+from webhook.cluster.events import EventType, EventWriter, ObjectReference
 from webhook.flowcontrol.workqueue import WorkQueue
+from webhook.patches.reactions import ReactionWrite
 from webhook.patches.stored import (
     PATCH_API_VERSION,
     PATCH_KIND,
     PATCH_VERSION,
     RULE_KIND,
+    PatchStatus,
+    RuleApply,
     RuleOwner,
+    StoredPatch,
     StoredRule,
     own_annotations,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from webhook.api.meta import NamespacedName
-    from webhook.cluster.cache.discovery import Collection as ServedAt
-    from webhook.cluster.client.rest import Cluster, ThrottledCluster
-    from webhook.cluster.events import EventWriter
-    from webhook.patches.reactions import ReactionWrite
-    from webhook.patches.stored import PatchStatus, RuleApply, StoredPatch
 
 _RULE: Final = msgspec.json.Decoder(OwnedRuleWire)
 _NOT_SET: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT})
@@ -53,7 +49,6 @@ class WriteAnswer(NamedTuple):
     """The message of a webhook, of a policy or of the server: the same again would be refused again."""
     failed: str = ""
     """An error that may pass."""
-    retry_after_seconds: float = 0.0
 
 
 class PatchWriter:
@@ -139,7 +134,7 @@ class PatchWriter:
 def _answer(error: ClusterError) -> WriteAnswer:
     if isinstance(error, Refused) or is_admission_refusal(error):
         return WriteAnswer(refused=error.server_message or str(error))
-    return WriteAnswer(failed=str(error), retry_after_seconds=error.retry_after_seconds)
+    return WriteAnswer(failed=str(error))
 
 
 def _reference(owner: RuleOwner, version: str) -> dict[str, Any]:
@@ -286,15 +281,6 @@ class SliceToucher:
         self._wanted: frozenset[str] = frozenset()
         self.problems: dict[str, str] = {}
         """Why a touch failed, by slice; without those that are as they should be."""
-
-    @property
-    def waiting(self) -> frozenset[str]:
-        """The slices that are not as they should be."""
-        return self._wanted
-
-    def failures(self, name: str) -> int:
-        """How often a slice was touched in vain, in a row."""
-        return self._queue.failures(name)
 
     def want(self, names: Collection[str]) -> None:
         """All slices that are to be touched now, by name; call it whenever slices or patches have changed."""

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +70,7 @@ class ReflectorSettings:
     An API server that is rolled back, or one of several that is older, says so for minutes at most.
     """
     absent_most_seconds: float | None = None
-    """Where doubling ends for an optional resource that is not served and of which no object is known; None: where it
+    """Where doubling ends for an optional resource that is not served and has no known object; None: where it
     ends after other failures.
     """
 

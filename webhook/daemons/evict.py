@@ -7,14 +7,17 @@ import logging
 import os
 import random
 import secrets
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 from webhook import __version__, runtime
-from webhook.admission.confirmation import confirms, read_text
+from webhook.admission.confirmation import Numbers, confirms, read_text
 from webhook.admission.recent_impact import totals
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.names import WORKER
-from webhook.api.rules import CONFIRM_IMPACT
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.pods import Pod
+from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.cache.inventory import ClaimsHorizon, InventoryCache
 from webhook.cluster.cache.known_patches import PatchWatch
@@ -30,7 +33,7 @@ from webhook.cluster.settings import InventorySettings
 from webhook.config.evict import EvictSettings, parse_evict
 from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
 from webhook.daemons.policy_loader import PolicyLoader
-from webhook.daemons.process import USAGE, SystemClock, lease_stages, policy_faults_of, read_settings, run_stages
+from webhook.daemons.process import USAGE, lease_stages, policy_faults_of, read_settings, run_stages
 from webhook.daemons.wiring import cluster_credentials, policy_stages, probe_stages, read_policy
 from webhook.eviction.ceilings import NOT_CONFIRMED, Confirmed, ceiling_of
 from webhook.eviction.controller import Controller
@@ -46,29 +49,19 @@ from webhook.eviction.modes import (
     advice,
     refusal,
 )
-from webhook.eviction.profiles import Profiles, classes_of
+from webhook.eviction.ports import Ceiling
+from webhook.eviction.profiles import Profile, Profiles, classes_of
 from webhook.flowcontrol.backoff import Backoff
+from webhook.flowcontrol.clock import Clock
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.decide import BUILTIN_JUDGE
 from webhook.policy.impact_limits import protected_among
-from webhook.policy.model import InTreeEvictor
-from webhook.policy.store import PolicyStore
+from webhook.policy.model import InTreeEvictor, Policy
+from webhook.policy.store import PolicyState, PolicyStore
 from webhook.runtime import Stage, Stages
 from webhook.server.probes import Checks
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.workers import AuditMetrics, EvictionMetrics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from webhook.admission.confirmation import Numbers
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.pods import Pod
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.eviction.ports import Ceiling
-    from webhook.eviction.profiles import Profile
-    from webhook.policy.model import Policy
-    from webhook.policy.store import PolicyState
 
 log = logging.getLogger(__name__)
 _TOTALS_SECONDS: Final = 60.0
@@ -147,7 +140,7 @@ class Worker:
 
     def __init__(self, settings: EvictSettings) -> None:
         self._settings = settings
-        self._clock = SystemClock()
+        self._clock = Clock()
         self._metrics = Metrics(version=__version__, resources=(), serves=False)
         self._eviction_metrics = EvictionMetrics(
             self._metrics.registry, in_tree_names=settings.worker.mode is Mode.REPLACEMENT

@@ -7,7 +7,8 @@ import logging
 import os
 import random
 import secrets
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from webhook import __version__, runtime
 from webhook.api.names import PATCHER
@@ -19,23 +20,20 @@ from webhook.cluster.patch_writer import PatchWriter, ReactionWriter, SliceTouch
 from webhook.config.patch import PatchSettings, parse_patch
 from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.daemons.policy_loader import PolicyLoader
-from webhook.daemons.process import USAGE, SystemClock, lease_stages, policy_faults_of, read_settings, run_stages
+from webhook.daemons.process import USAGE, lease_stages, policy_faults_of, read_settings, run_stages
 from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts, ReactionPolicy
 from webhook.daemons.slice_keeper import KeeperParts, SliceKeeper
 from webhook.daemons.wiring import cluster_credentials, policy_stages, probe_stages, read_policy
+from webhook.flowcontrol.clock import Clock
 from webhook.flowcontrol.throttle import Throttle
 from webhook.patches.reasons import FirstSights
 from webhook.patches.status import REASONS, AppliedAttributes
+from webhook.patches.stored import StoredPatch, StoredRule
 from webhook.policy.store import PolicyStore
 from webhook.runtime import Stage, Stages
 from webhook.server.probes import Checks
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from webhook.patches.stored import StoredPatch, StoredRule
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", "StoredClass", "StoredPatch", "StoredRule")
@@ -65,7 +63,7 @@ class Patcher:
 
     def __init__(self, settings: PatchSettings) -> None:
         self._settings = settings
-        self._clock = SystemClock()
+        self._clock = Clock()
         self._metrics = Metrics(version=__version__, resources=(), serves=False)
         self._patch_metrics = PatchMetrics(self._metrics.registry, REASONS)
         credentials = cluster_credentials(settings.cluster)
@@ -197,9 +195,6 @@ class Patcher:
                 toucher=SliceToucher(self._acting, cache.slice_collection, random=chance, clock=self._clock.seconds),
                 # A server that is starting may not have the kind yet: its patches are not gone.
                 current=lambda: cache.problem is None and cache.patches_served and self._leads(),
-                report=self._report,
+                report=lambda patches: self._controller.look_at_patches(patches),  # noqa: PLW0108 -- it is built later
             )
         )
-
-    def _report(self, patches: Collection[str]) -> None:
-        self._controller.look_at_patches(patches)

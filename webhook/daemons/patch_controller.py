@@ -10,12 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn
+from datetime import datetime
+from typing import Final, NoReturn
 
 from msgspec import structs
 
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.slices import ResourceSlice
 from webhook.cluster.cache.listwatch import is_newer
+from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.device_selectors import SharedSelectors
@@ -28,21 +33,12 @@ from webhook.patches.status import (
     TOO_MANY_RULES,
     AppliedAttributes,
     ExpansionOutcome,
+    Standing,
     reason_of,
     status_of,
 )
-from webhook.patches.stored import StoredRule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from datetime import datetime
-
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.slices import ResourceSlice
-    from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
-    from webhook.patches.status import Standing
-    from webhook.patches.stored import RuleApply, StoredPatch
-    from webhook.telemetry.workers import PatchMetrics
+from webhook.patches.stored import RuleApply, StoredPatch, StoredRule
+from webhook.telemetry.workers import PatchMetrics
 
 log = logging.getLogger(__name__)
 
@@ -141,13 +137,13 @@ class PatchController:
         self._wake()
 
     def observe_patch(self, name: str, new: StoredPatch | None) -> None:
-        """Likewise for a patch. One that is being deleted sets nothing any more."""
+        """A patch came, changed or went. One that is being deleted sets nothing any more."""
         self._look_at(self.book.put_patch(name, new))
         self.index.apply_patch(name, new.patch if new is not None and not new.deleting else None)
         self._wake()
 
     def observe_rule(self, name: str, new: StoredRule | None) -> None:
-        """Likewise for a rule; what this process wrote itself comes again, maybe after a later version."""
+        """A rule came, changed or went. One that this process wrote comes again, maybe after a later version."""
         known = self.book.rules.get(name)
         if known is not None and new is not None and not _is_news(known, new):
             return
@@ -285,7 +281,7 @@ class PatchController:
         return [uid for uid in self.book.put_rule(name, stored) if uid not in stored.owner_uids]
 
     async def _delete(self, uid: str) -> tuple[str, str]:
-        """Deletes what is too much; returns likewise."""
+        """Deletes the rules that are too many; returns as `_apply` does."""
         plan = await self._plan(uid)
         refused = failed = ""
         for stored in plan.writes.deletes:

@@ -11,27 +11,23 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
 from webhook.admission.audit import AtRest, audited
 from webhook.admission.context import AdmissionContext
 from webhook.api.meta import GROUP, SERVED_VERSIONS
-from webhook.cluster.cache.discovery import ServedCollection
+from webhook.cluster.cache.discovery import Collection, ServedCollection
 from webhook.cluster.cache.names import DeviceClass, class_drivers
 from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.list_pages import listed, pages
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from datetime import datetime
-
-    from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.client.rest import Cluster
-    from webhook.policy.ports import NamespaceFacts
-    from webhook.policy.store import PolicyState, PolicyStore
-    from webhook.telemetry.workers import AuditMetrics
+from webhook.cluster.client.rest import Cluster
+from webhook.policy.ports import NamespaceFacts
+from webhook.policy.store import PolicyState, PolicyStore
+from webhook.telemetry.workers import AuditMetrics
 
 log = logging.getLogger(__name__)
 

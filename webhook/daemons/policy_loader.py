@@ -9,31 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path as FilePath
+from typing import Final, NamedTuple
 
 from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY, missing_policy, unreadable_candidate
 from webhook.admission.rulings import EXPIRY_WARNING
-from webhook.api.field import Path
+from webhook.api.field import FieldError, Path
 from webhook.api.meta import format_time
 from webhook.files.regular import text_of
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
-from webhook.policy.model import DEFAULT_RULE
+from webhook.policy.document import Loaded
+from webhook.policy.model import DEFAULT_RULE, Policy
+from webhook.policy.store import PolicyStore
 from webhook.telemetry.repeats import LastingFault
+from webhook.telemetry.reviews import PolicyMetrics
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-    from datetime import datetime
-    from pathlib import Path as FilePath
+Read = Callable[[str, Path], Loaded]
+RecordEvent = Callable[[str, str], None]
 
-    from webhook.api.field import FieldError
-    from webhook.policy.document import Loaded
-    from webhook.policy.model import Policy
-    from webhook.policy.store import PolicyStore
-    from webhook.telemetry.reviews import PolicyMetrics
-
-    Read = Callable[[str, Path], Loaded]
-    RecordEvent = Callable[[str, str], None]
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,11 @@ on would mean running without the requested policy, or waiting for a directory t
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from webhook import runtime
@@ -18,21 +20,16 @@ from webhook.config.command_line import program
 from webhook.config.flags import ConfigError
 from webhook.daemons.wiring import read_policy
 from webhook.files.regular import text_of
-from webhook.flowcontrol.clock import boottime_seconds
-from webhook.runtime import Stage
+from webhook.runtime import Stage, Stages
 from webhook.telemetry import logs
 
 if TYPE_CHECKING:
-    import logging
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path as FilePath
-
     from webhook.cluster.client.rest import Cluster
     from webhook.cluster.leader import Leadership
     from webhook.config.evict import EvictSettings
     from webhook.config.patch import PatchSettings
     from webhook.config.serve import ServeSettings
-    from webhook.runtime import Stages
+
 
 _SHOWN: Final = 16
 USAGE: Final = 2
@@ -129,15 +126,3 @@ def _policy_faults(path: FilePath) -> Iterator[str]:
         yield from map(str, errors[:_SHOWN])
         if len(errors) > _SHOWN:
             yield f"and {len(errors) - _SHOWN} more; `check --policy {path}` shows all"
-
-
-class SystemClock:
-    """The shell's clocks."""
-
-    def now(self) -> datetime:
-        """Wall-clock time in UTC."""
-        return datetime.now(UTC)  # noqa: TID251 -- the shell's clock
-
-    def seconds(self) -> float:
-        """Seconds that only go forward, also while the machine is suspended."""
-        return boottime_seconds()

@@ -9,29 +9,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from webhook.api.rules import REASONS
+from webhook.cluster.patch_writer import ReactionWriter, WriteAnswer
+from webhook.daemons.patch_controller import PatchController
 from webhook.flowcontrol.backoff import Backoff
-from webhook.patches.reactions import ABOVE_MAX_DEVICES, WITHIN_MAX_DEVICES, react
+from webhook.patches.reactions import ABOVE_MAX_DEVICES, WITHIN_MAX_DEVICES, ReactionPass, react
+from webhook.patches.reasons import FirstSights, ReactionRule
 from webhook.patches.refusals import WriteAttempts
 from webhook.patches.status import RULE_REFUSED
+from webhook.patches.stored import StoredRule
 from webhook.policy.decide import BUILTIN_JUDGE
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-    from datetime import datetime
-
-    from webhook.cluster.patch_writer import ReactionWriter, WriteAnswer
-    from webhook.daemons.patch_controller import PatchController
-    from webhook.patches.reactions import ReactionPass
-    from webhook.patches.reasons import FirstSights, ReactionRule
-    from webhook.patches.stored import StoredRule
-    from webhook.policy.model import Reaction
-    from webhook.policy.store import PolicyState, PolicyStore
-    from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
+from webhook.policy.model import Reaction
+from webhook.policy.store import PolicyStore
+from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
 
 
 class ReactionPolicy:
@@ -40,8 +36,7 @@ class ReactionPolicy:
     def __init__(self, policies: PolicyStore, on_change: Callable[[], None]) -> None:
         """`on_change` is called after another policy has become the active one, or it is known that there is none."""
         self._policies = policies
-        self._on_change = on_change
-        policies.subscribe(self._changed)
+        policies.subscribe(lambda _old, _new: on_change())
 
     @property
     def problem(self) -> str | None:
@@ -61,9 +56,6 @@ class ReactionPolicy:
     def reactions(self) -> Sequence[Reaction] | None:
         """Those of the policy in use; None while there is a problem."""
         return None if self.problem else self._policies.active.policy.reactions
-
-    def _changed(self, _old: PolicyState, _new: PolicyState) -> None:
-        self._on_change()
 
 
 log = logging.getLogger(__name__)

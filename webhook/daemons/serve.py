@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from webhook import __version__, runtime
 from webhook.admission.config_maps import CONFIG_MAPS
@@ -14,7 +14,7 @@ from webhook.certificates.handshakes import HandshakeFailures
 from webhook.certificates.settings import FileSettings
 from webhook.cluster.client.errors import NoCredentials
 from webhook.config.serve import ServeSettings, parse_serve
-from webhook.daemons.process import USAGE, SystemClock, folder_faults, policy_faults_of, read_settings, run_stages
+from webhook.daemons.process import USAGE, folder_faults, policy_faults_of, read_settings, run_stages
 from webhook.daemons.wiring import (
     certificate_source,
     cluster_of,
@@ -23,6 +23,7 @@ from webhook.daemons.wiring import (
     registration_stage,
     review_state_stages,
 )
+from webhook.flowcontrol.clock import Clock
 from webhook.runtime import Stage, Stages
 from webhook.server.http import Reviews
 from webhook.server.listener import NOT_LISTENING, Listener
@@ -30,9 +31,6 @@ from webhook.server.probes import Checks
 from webhook.server.review_state import ReviewState
 from webhook.telemetry.metrics import Metrics
 from webhook.validation.kinds import KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +62,7 @@ def build(settings: ServeSettings) -> Stages:
     """Every part, in the order in which they start: metrics, review state, listener, readiness."""
     metrics = Metrics(version=__version__, resources={row.resource for row in KINDS} | {CONFIG_MAPS.resource})
     state = ReviewState(read_policy=read_policy)
-    cluster, now = cluster_of(settings), SystemClock().now
+    cluster, now = cluster_of(settings), Clock().now
     checks = Checks()
     source = certificate_source(settings.certificates, cluster, checks, now=now, metrics=metrics)
     tls = listening_context(

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.slices import ResourceSlice
+from webhook.cluster.patch_writer import SliceToucher
 from webhook.inventory.device_selectors import DeviceSelectors
-from webhook.inventory.slice_patches import SliceWork, slice_work
+from webhook.inventory.overriding import Faults
+from webhook.inventory.slice_patches import SlicePatches, SliceWork, slice_work
 from webhook.patches.slice_ledger import SliceLedger
 from webhook.patches.status import ATTRIBUTES_APPLIED, AppliedAttributes
+from webhook.patches.stored import StoredPatch
 from webhook.validation.device_objects import device_faults
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.slices import ResourceSlice
-    from webhook.cluster.patch_writer import SliceToucher
-    from webhook.inventory.overriding import Faults
-    from webhook.inventory.slice_patches import SlicePatches
-    from webhook.patches.stored import StoredPatch
 
 AT_ONCE: Final = 16
 """Slices that are worked out together."""
@@ -41,7 +37,7 @@ SLICE_STEPS: Final = 2_000_000
 class KeeperParts:
     """What the keeper needs. `current`: whether this process may write, and knows enough to.
 
-    `report` is called with names of patches of which something else has become.
+    `report` is called with the names of patches whose outcome has changed.
     `pause_seconds`: from one pass to the next.
     """
 
@@ -77,7 +73,7 @@ class SliceKeeper:
         self._wake()
 
     def observe_patch(self, name: str, new: StoredPatch | None) -> None:
-        """Likewise for a patch. One that is being deleted counts until it is gone, as in `/mutate`."""
+        """A patch came, changed or went. One that is being deleted counts until it is gone, as in `/mutate`."""
         self._ledger.apply_patch(name, None if new is None else new.patch)
         self._wake()
 

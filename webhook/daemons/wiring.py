@@ -11,27 +11,27 @@ import contextlib
 import logging
 import os
 import random
+from collections.abc import Callable, Coroutine, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from webhook.api.field import Path
+from webhook.api.meta import NamespacedName
 from webhook.api.names import PROGRAM
-from webhook.certificates.settings import FileSettings
-from webhook.certificates.source import FileSource
+from webhook.certificates.settings import FileSettings, SelfManagedSettings
+from webhook.certificates.source import CertificateSource, FileSource
 from webhook.certificates.stores import StoreError
 from webhook.config.namespace import own_namespace
 from webhook.daemons.policy_loader import PolicyLoader, no_event, remind, watch_file
+from webhook.policy.document import Loaded
 from webhook.runtime import Stage
 from webhook.server.listener import Listener
-from webhook.server.probes import exposition, health
-from webhook.server.review_state import RuleObserver
+from webhook.server.probes import Checks, exposition, health
+from webhook.server.review_state import ReviewState, RuleObserver
+from webhook.server.settings import ListenerSettings
+from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-    from datetime import datetime
-
-    from webhook.api.field import Path
-    from webhook.api.meta import NamespacedName
-    from webhook.certificates.settings import SelfManagedSettings
-    from webhook.certificates.source import CertificateSource
     from webhook.cluster.cache.inventory import InventoryCache
     from webhook.cluster.cache.names import ClusterCache, ConfigMap
     from webhook.cluster.certificate_objects import WebhookConfiguration
@@ -42,14 +42,11 @@ if TYPE_CHECKING:
     from webhook.config.evict import EvictSettings
     from webhook.config.patch import PatchSettings
     from webhook.config.serve import ServeSettings
-    from webhook.policy.document import Loaded
-    from webhook.server.probes import Checks
-    from webhook.server.review_state import ReviewState
-    from webhook.server.settings import ListenerSettings
-    from webhook.telemetry.metrics import Metrics
 
-    Now = Callable[[], datetime]
-    RecordEvent = Callable[[str, str], None]
+
+Now = Callable[[], datetime]
+RecordEvent = Callable[[str, str], None]
+
 
 log = logging.getLogger(__name__)
 
@@ -336,7 +333,7 @@ def probe_stages(
     metrics: Metrics,
     checks: Checks,
 ) -> Iterator[Stage]:
-    """The ports for probes and metrics, as far as they are configured."""
+    """The ports for probes and metrics that are configured."""
     for name, address, handler in (
         ("health", settings.health_address, health(checks)),
         ("metrics", settings.metrics_address, exposition(metrics.exposition)),

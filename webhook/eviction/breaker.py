@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import logging
 import math
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
+from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import BreakerLimit
 from webhook.eviction.profiles import max_unavailable
+from webhook.flowcontrol.clock import Clock
+from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import ShareUse
-from webhook.policy.model import Share
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from webhook.eviction.pod_plan import PodPlan
-    from webhook.eviction.ports import Clock
-    from webhook.inventory.evictions import Evictions
-    from webhook.inventory.state import Inventory
-    from webhook.policy.model import BreakerSettings
+from webhook.inventory.state import Inventory
+from webhook.policy.model import BreakerSettings, Share
 
 log = logging.getLogger(__name__)
 

@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec import structs
 
 from webhook.api.budgets import needs_disruption
-from webhook.eviction.ports import BudgetLimit
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from webhook.eviction.pod_plan import PodPlan
-    from webhook.eviction.ports import EvictionOutcome, PodBudgets
+from webhook.eviction.pod_plan import PodPlan
+from webhook.eviction.ports import BudgetLimit, EvictionOutcome, PodBudgets
 
 PROBE_SECONDS: Final = 5.0
 """Time between two requests that a budget may refuse."""
@@ -71,9 +67,6 @@ class BudgetGate:
         self._gates: dict[BudgetLimit, _Gate] = {}
         self._units: dict[BudgetLimit, set[int]] = {}
         """How many evictions units need that were blocked, by the limit of single pods. Kept as long as a gate is."""
-
-    def __len__(self) -> int:
-        return len(self._gates)
 
     def limit_of(self, plan: PodPlan) -> BudgetLimit | None:
         """The budgets of a pod that it needs a disruption of; None if it needs none and was never refused."""

@@ -10,34 +10,29 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
 
-from webhook.api.rules import CONFIRM_IMPACT, RuleOrigin, counted_pods, evicted_pods
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule, RuleOrigin, counted_pods, evicted_pods
+from webhook.api.slices import ResourceSlice
+from webhook.eviction.dependencies import Dependencies
+from webhook.eviction.hits import RuleHits
+from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import Ceiling, JudgedWhole
+from webhook.inventory.evictions import RuleRef
 from webhook.inventory.expansion import is_written_for_patch
 from webhook.inventory.hardware import is_written_for_hardware
 from webhook.inventory.patch_reach import judged_whole
 from webhook.inventory.rule_delta import only_less
 from webhook.policy.impact_limits import limits_of_anybody, resolve_limit
-from webhook.policy.model import PolicyMode, Share
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.api.slices import ResourceSlice
-    from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.hits import RuleHits
-    from webhook.eviction.pod_plan import PodPlan
-    from webhook.inventory.evictions import RuleRef
-    from webhook.policy.model import Policy
+from webhook.policy.model import Policy, PolicyMode, Share
 
 log = logging.getLogger(__name__)
 _EMPTY_MOST: Final = 1000
-"""Patches without rules of which the count is kept: rules may come back as long as the patch exists."""
+"""Patches without rules whose count is kept: rules may come back as long as the patch exists."""
 _GONE_MOST: Final = 1000
-"""Deleted rules of which the group is remembered."""
+"""Deleted rules whose group is remembered."""
 
 
 class Figures(Protocol):
@@ -422,7 +417,8 @@ class CeilingGroups:
             yield from _of(self._deps.ceiling_of(owner), whole)
             return
         hitting = [each for each in rules if self._hits.count_of(each.meta.uid) or self.tally_of(each).counting]
-        sorts = {_sort_of(each): each for each in hitting}
+        # The ceilings of rules of a patch that are alike in this are the same.
+        sorts = {(each.taint.key, each.taint.value, each.effective_effect, each.softened): each for each in hitting}
         for _, rule in sorted(sorts.items()):
             origin = self._origins[rule.meta.uid]
             if origin.patch:
@@ -554,11 +550,6 @@ class CeilingGroups:
 def _of(ceiling: Ceiling | None, whole: JudgedWhole | None) -> Iterator[Ceiling]:
     if ceiling is not None:
         yield ceiling._replace(whole=whole)
-
-
-def _sort_of(rule: DeviceTaintRule) -> tuple[str, str, str, bool]:
-    """The ceilings of rules of a patch that are alike in this are the same."""
-    return rule.taint.key, rule.taint.value, rule.effective_effect, rule.softened
 
 
 def _said(patch: ResourceSlicePatch) -> tuple[object, ...]:

@@ -9,21 +9,17 @@ Source of the in-tree controller's condition: `semantics.md` E-36 to E-44; users
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from webhook.api.counts import counted
 from webhook.api.meta import OWN_GROUP, format_time
-from webhook.api.rules import Condition, condition_of
+from webhook.api.rules import Condition, DeviceTaintRule, condition_of
 from webhook.api.taints import NO_EXECUTE, NONE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.rules import DeviceTaintRule
 
 EVICTION: Final = f"{OWN_GROUP}/Eviction"
 RELEASED: Final = f"{OWN_GROUP}/Released"
@@ -92,7 +88,7 @@ class ClosedWindow(NamedTuple):
 
 
 class WaitingForPod(NamedTuple):
-    """Pods that wait for another one that they go together with, by `namespace/name`; `state`: what that is."""
+    """Pods that wait for another one that they go together with, by `namespace/name`; `state`: that of the other."""
 
     pod: str
     state: str
@@ -258,7 +254,7 @@ def _most_first(each: HeldByPodGroup | ReturningPods | WaitingForPod) -> int:
 
 
 def _first_to_open(window: ClosedWindow) -> datetime:
-    """By time, whatever the zone in which it is written; those of which the time is not known come last."""
+    """By time, whatever the zone in which it is written; those whose time is not known come last."""
     time = window.opens.partition(" ")[0]
     return datetime.fromisoformat(time) if time else _LAST
 
@@ -266,16 +262,6 @@ def _first_to_open(window: ClosedWindow) -> datetime:
 def _names(first: tuple[str, ...], count: int) -> str:
     more = count - len(first)
     return ", ".join(first) + (f" and {more} more" if more else "")
-
-
-def evicted_pods_condition(evicted: int) -> ConditionState:
-    """Condition EvictedPods; `evicted_pods` and scripts read its message."""
-    return ConditionState(_TRUE, "PodsEvicted", str(evicted))
-
-
-def counted_pods_condition(pods: int) -> ConditionState:
-    """Condition CountedPods; `counted_pods` reads its message."""
-    return ConditionState(_TRUE, "PodsCounted", str(pods))
 
 
 # --- the in-tree controller's --------------------------------------------------------------------

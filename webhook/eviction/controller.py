@@ -10,18 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, NoReturn, assert_never
+from collections.abc import Callable
+from typing import Final, NoReturn, assert_never
 
+from webhook.api.patches import ResourceSlicePatch
 from webhook.eviction.budget_gate import PROBE_SECONDS
-from webhook.eviction.core import RETRY_MOST_SECONDS, Core, ItemKind, WorkItem
+from webhook.eviction.core import RETRY_MOST_SECONDS, Core, Item, ItemKind, WorkItem
+from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import PodEventKind
-from webhook.eviction.evictor import PodEvictor, log_fields, record_evicted
+from webhook.eviction.evictor import Attempt, PodEvictor, log_fields, record_evicted
 from webhook.eviction.modes import InTree
 from webhook.eviction.planner import Planner
+from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import (
     BreakerLimit,
     BudgetLimit,
     EvictionFound,
+    EvictionOutcome,
+    Freed,
     NamespaceLimit,
     OverallLimit,
     OwnerFreed,
@@ -33,18 +39,8 @@ from webhook.eviction.ports import (
 from webhook.eviction.rate_limiter import MINUTE_SECONDS
 from webhook.eviction.rule_status import RuleStatusUpdater
 from webhook.eviction.waiting import WaitCause, WaitingPods
+from webhook.inventory.state import InventoryObject
 from webhook.telemetry.repeats import LastingFault
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.eviction.core import Item
-    from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.evictor import Attempt
-    from webhook.eviction.pod_plan import PodPlan
-    from webhook.eviction.ports import EvictionOutcome, Freed
-    from webhook.inventory.state import InventoryObject
 
 log = logging.getLogger(__name__)
 _SOON_SECONDS: Final = 0.2
@@ -247,12 +243,9 @@ class Controller:
             async with asyncio.timeout(self._deps.settings.last_conditions_seconds), asyncio.TaskGroup() as group:
                 await self._plan_everything()
                 for name in self._deps.inventory.rules:
-                    group.create_task(self._sync_last(name))
+                    group.create_task(self.rules.sync(name, last=True))
         except TimeoutError:
             log.warning("last conditions not written in time")
-
-    async def _sync_last(self, name: str) -> None:
-        await self.rules.sync(name, last=True)
 
     async def flush_events(self) -> None:
         """Writes the queued Events, for a limited time. Call it after `stop`, once `run` was cancelled."""

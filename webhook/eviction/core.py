@@ -14,7 +14,7 @@ Where things wait:
 | an evicted pod without a replacement | `queue`, as REPLACEMENT | the wait for a replacement is over |
 | a pod that was evicted and is not seen to terminate | `queue`, as EVICTED | the time for that is over |
 | a pod that is terminating | `queue`, as TERMINATING | it is gone, or counts as stuck |
-| a stopped patch of which a rule has changed | `queue`, as CEILING | its other rules had time to change as well |
+| a stopped patch whose rules have changed | `queue`, as CEILING | its other rules had time to change as well |
 | an Event | `events` | it is written |
 
 The plans are the source of truth. An item in a queue is a hint; its plan is checked again when it is popped.
@@ -22,18 +22,20 @@ The plans are the source of truth. An item in a queue is a hint; its plan is che
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.budget_gate import BudgetGate
 from webhook.eviction.ceilings import CeilingGroups
 from webhook.eviction.conditions import Announcements
+from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import EvictionRecorder
-from webhook.eviction.modes import scope_of
+from webhook.eviction.modes import InTree, scope_of
 from webhook.eviction.plans import Plans
-from webhook.eviction.pod_plan import stays
+from webhook.eviction.pod_plan import PodPlan, stays
 from webhook.eviction.ports import BreakerLimit, BudgetLimit
 from webhook.eviction.rate_limiter import RateLimiter
 from webhook.eviction.ready_queue import ReadyQueue
@@ -41,14 +43,7 @@ from webhook.eviction.returns import Returns
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.evictions import Evictions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.modes import InTree
-    from webhook.eviction.pod_plan import PodPlan
-    from webhook.inventory.scope import EvictionScope
+from webhook.inventory.scope import EvictionScope
 
 RETRY_MOST_SECONDS: Final = 10.0
 """The longest wait between two attempts at a pod."""
@@ -86,7 +81,7 @@ class Backlog:
         self.pods = PendingSet()
         """Pods, by `namespace/name`, that are to be planned again."""
         self.groups = PendingSet()
-        """PodGroups, by `namespace/name`, of which pods go because of others: planned once all of those are."""
+        """PodGroups, by `namespace/name`, whose pods go because of others: planned once all of those are."""
         self.to_enqueue = PendingSet()
         """Planned pods, by uid, that are to be put into a queue."""
         self.due: dict[str, PodPlan] = {}

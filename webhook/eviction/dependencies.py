@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from webhook.eviction.modes import InTree, Mode
-from webhook.policy.model import BreakerSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.pods import Pod
     from webhook.api.rules import DeviceTaintRule
-    from webhook.eviction.ports import Ceiling, Clock, ClusterWriter, NamespaceHolds, PodBudgets
+    from webhook.eviction.ports import Ceiling, ClusterWriter, NamespaceHolds, PodBudgets
     from webhook.eviction.profiles import Profile, Profiles
+    from webhook.flowcontrol.clock import Clock
     from webhook.inventory.state import Inventory
-    from webhook.policy.model import Pause
+    from webhook.policy.model import BreakerSettings, Pause
     from webhook.telemetry.workers import EvictionMetrics
 
 
@@ -42,7 +41,7 @@ class WorkerSettings:
     replacement_seconds: float = 5.0
     """How long an evicted pod counts as unavailable while its owner has not created a replacement."""
     gang_replacement_seconds: float = 60.0
-    """Likewise for a pod of a gang: its controller may wait until all of its pods are gone, and a Job controller waits
+    """The same for a pod of a gang: its controller may wait until all of its pods are gone, and a Job controller waits
     10 s after the first failure."""
     undeleted_seconds: float = 60.0
     """How long after its eviction a pod without a deletionTimestamp is evicted again: the answer was not true."""
@@ -57,39 +56,9 @@ class WorkerSettings:
     last_conditions_seconds: float = 5.0
     """How long the last conditions are written after that; then the lease is released."""
     flush_seconds: float = 5.0
-    """How long queued Events are still written after that: a Pod has 30 s to stop, 5 s of which are the lease's."""
+    """How long queued Events are still written after that: a Pod has 30 s to stop, and the lease takes 5 s."""
     report_seconds: float = 3600.0
     """Time between two log lines about taints that look forgotten."""
-
-
-def _no_ceiling(_: DeviceTaintRule) -> Ceiling | None:
-    """No rule has a ceiling."""
-    return None
-
-
-def _no_patch_ceiling(_: DeviceTaintRule, __: ResourceSlicePatch | None) -> Ceiling | None:
-    """No patch has a ceiling."""
-    return None
-
-
-def _no_patches() -> Mapping[str, ResourceSlicePatch]:
-    """No patch is known."""
-    return {}
-
-
-def _no_pause() -> Pause | None:
-    """Evictions are not paused."""
-    return None
-
-
-def _always() -> bool:
-    """For workers without a lease, and inventories that do not follow a cluster: files, tests."""
-    return True
-
-
-def _known_at_once(_: float) -> bool:
-    """For inventories that do not follow a cluster."""
-    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,25 +75,25 @@ class Dependencies:
     """Called at each use, because the policy may change."""
     profile_of: Callable[[Pod], Profile]
     random: Callable[[], float]
-    leads: Callable[[], bool] = _always
+    leads: Callable[[], bool]
     """Whether this process may write to the cluster at all; once another one leads, it must not."""
-    trusted: Callable[[], bool] = _always
+    trusted: Callable[[], bool]
     """Whether the inventory is current; while it may be stale, no pod is evicted, and no rule is reported as done."""
-    claims_known: Callable[[float], bool] = _known_at_once
+    claims_known: Callable[[float], bool]
     """Whether every change of a claim before that moment of the monotonic clock is in the inventory. If that is not
     known, it is found out: ask again."""
-    ceiling_of: Callable[[DeviceTaintRule], Ceiling | None] = _no_ceiling
+    ceiling_of: Callable[[DeviceTaintRule], Ceiling | None]
     """The most that a rule may hit; None is no limit."""
-    patch_ceiling_of: Callable[[DeviceTaintRule, ResourceSlicePatch | None], Ceiling | None] = _no_patch_ceiling
+    patch_ceiling_of: Callable[[DeviceTaintRule, ResourceSlicePatch | None], Ceiling | None]
     """The most that all rules of a patch may hit, by the limits for the taint of one of them; the patch is None if it
     is not known."""
-    patches: Callable[[], Mapping[str, ResourceSlicePatch]] = _no_patches
-    """ResourceSlicePatches by name, as far as they are known."""
-    breaker: Callable[[], BreakerSettings] = BreakerSettings
+    patches: Callable[[], Mapping[str, ResourceSlicePatch]]
+    """The ResourceSlicePatches that are known, by name."""
+    breaker: Callable[[], BreakerSettings]
     """When taints in slices stop evicting; called at each use, as the next one."""
-    pause: Callable[[], Pause | None] = _no_pause
+    pause: Callable[[], Pause | None]
     """The policy's pause, over or not; None if it has none."""
-    settings: WorkerSettings = field(default_factory=WorkerSettings)
+    settings: WorkerSettings
 
     def paused(self) -> Pause | None:
         """The pause that holds now, or None."""

@@ -8,19 +8,17 @@ from __future__ import annotations
 import logging
 import math
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from webhook.api.meta import format_time
+from webhook.api.pod_groups import PodGroup
+from webhook.api.rules import DeviceTaintRule
+from webhook.eviction.conditions import ConditionReason
+from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.modes import Mode
+from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import Disruption, EvictionEvent
 from webhook.flowcontrol.write_behind import WriteBehind
-
-if TYPE_CHECKING:
-    from webhook.api.pod_groups import PodGroup
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.eviction.conditions import ConditionReason
-    from webhook.eviction.dependencies import Dependencies
-    from webhook.eviction.pod_plan import PodPlan
 
 _REASONS_MOST: Final = 3
 _IN_TREE_REASON: Final = "DeviceTaintManagerEviction"

@@ -5,23 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
-from webhook.eviction.core import ItemKind, WorkItem
+from webhook.eviction.core import Core, ItemKind, WorkItem
 from webhook.eviction.events import PodEventKind, disruption_of
-from webhook.eviction.pod_plan import Doubt
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.pod_plan import Doubt, PodPlan
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
 from webhook.eviction.ready_queue import Idle
-from webhook.eviction.step import request_to_send, together_with
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from webhook.eviction.core import Core
-    from webhook.eviction.pod_plan import PodPlan
-    from webhook.eviction.ports import PodRef
-    from webhook.eviction.step import Evict
-    from webhook.inventory.evictions import RuleRef
+from webhook.eviction.step import Evict, request_to_send, together_with
+from webhook.inventory.evictions import RuleRef
 
 log = logging.getLogger(__name__)
 _UNTIL_WOKEN: Final = Idle(math.inf)

@@ -12,41 +12,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import timedelta
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from msgspec import structs
 
 from webhook.api.meta import OWN_GROUP, format_time, parse_time
-from webhook.api.rules import EXPIRES_AT, condition_of
-from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule, condition_of
 from webhook.eviction.conditions import ConditionState, updated
+from webhook.eviction.dependencies import Dependencies
 from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.inventory.fates import DeviceNames
+from webhook.inventory.holders import is_published
+from webhook.inventory.matching import acts
+from webhook.inventory.pools import Pool, PoolId
 from webhook.inventory.scope import can_judge
+from webhook.inventory.state import Inventory
 from webhook.telemetry.repeats import LastingFault
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
-    from datetime import datetime
-
-    from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.eviction.dependencies import Dependencies
-    from webhook.inventory.pools import Pool, PoolId
-    from webhook.inventory.state import Inventory
 
 CONTESTED: Final = f"{OWN_GROUP}/ExpiryContested"
 """Condition type. Unknown: the expired rule is being taken back; False: it was; True: it was restored after that."""
 UNKNOWN: Final = "Unknown"
-ACTING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
-"""Effects that do something."""
 log = logging.getLogger(__name__)
 _WATCH_SECONDS: Final = 1.0
 """How long the watch may take to show a write. A change of a rule names the version that was read, and the write of the
 condition makes another one, so it would be refused before that."""
 _SOON_SECONDS: Final = 0.2
-_NAMED_MOST = 20
-_LOOK_SECONDS = 60.0
+_NAMED_MOST: Final = 20
+_LOOK_SECONDS: Final = 60.0
+_IDLE: Final = timedelta(days=14)
+_OLD: Final = timedelta(hours=72)
+"""From which ages rules whose devices are not in use, and taints in slices, count as forgotten."""
 
 
 class Expiry(StrEnum):
@@ -61,7 +59,7 @@ class Expiry(StrEnum):
 def expiry_of(rule: DeviceTaintRule, now: datetime) -> tuple[Expiry, float]:
     """What to do now, and for LATER the seconds until the rule expires."""
     expires = parse_time(rule.meta.annotations.get(EXPIRES_AT, ""))
-    if expires is None or rule.taint.effect not in ACTING:
+    if expires is None or not acts(rule.taint.effect):
         return Expiry.NONE, 0.0
     if now < expires:
         return Expiry.LATER, (expires - now).total_seconds()
@@ -106,13 +104,6 @@ def contested_condition(rule: DeviceTaintRule, reason: ExpiryReason) -> Conditio
             return ConditionState("True", reason.value, text)
 
 
-class Thresholds(NamedTuple):
-    """Ages from which taints count as forgotten."""
-
-    idle_days: float = 14.0
-    slice_taint_hours: float = 72.0
-
-
 class StaleTaints(NamedTuple):
     """Names of rules and slice taints that look forgotten."""
 
@@ -125,26 +116,24 @@ class StaleTaints(NamedTuple):
 
 
 def stale_steps(
-    inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime, thresholds: Thresholds
+    inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime
 ) -> Generator[None, None, StaleTaints]:
     """What to report, in steps of one rule or pool each; the inventory may change between two of them.
 
     `idle_since`, by the uid of the rule: since when none of its devices has been in use.
     """
-    idle_before = now - timedelta(days=thresholds.idle_days)
-    old_before = now - timedelta(hours=thresholds.slice_taint_hours)
     gone: list[str] = []
     idle: list[str] = []
     old: list[tuple[str, str, str, str]] = []
     for rule in sorted(inventory.rules.values(), key=lambda rule: rule.meta.name):
-        if rule.taint.effect in ACTING:
+        if acts(rule.taint.effect):
             if not _has_devices(inventory, rule):
                 gone.append(rule.meta.name)
-            if idle_since.get(rule.meta.uid, now) <= idle_before:
+            if idle_since.get(rule.meta.uid, now) <= now - _IDLE:
                 idle.append(rule.meta.name)
         yield
     for identity, pool in sorted(inventory.pools.items(), key=lambda item: item[0]):
-        old += _old_taints(identity, pool, old_before)
+        old += _old_taints(identity, pool, now - _OLD)
         yield
     return StaleTaints(tuple(gone), tuple(idle), tuple(old))
 
@@ -160,20 +149,15 @@ def in_use(inventory: Inventory, rule: DeviceTaintRule) -> bool:
 
 
 def _has_devices(inventory: Inventory, rule: DeviceTaintRule) -> bool:
-    """Whether the rule selects a published or allocated device. A name is looked up in each pool, not compared."""
-    selector = rule.selector
-    if selector is None or in_use(inventory, rule):
-        return in_use(inventory, rule)
-    for _, pool in inventory.pools.selected(selector.driver, selector.pool):
-        if pool.devices if selector.device is None else selector.device in pool.devices:
-            return True
-    return False
+    """Whether the rule selects a published or allocated device."""
+    published = rule.selector is not None and is_published(inventory, DeviceNames.of(rule.selector))
+    return published or in_use(inventory, rule)
 
 
 def _old_taints(identity: PoolId, pool: Pool, before: datetime) -> Iterator[tuple[str, str, str, str]]:
     for device in pool.closed:
         for taint in pool.devices[device]:
-            if taint.effect in ACTING and taint.time_added is not None and taint.time_added <= before:
+            if acts(taint.effect) and taint.time_added is not None and taint.time_added <= before:
                 yield *identity, device, taint.key
 
 
@@ -208,7 +192,7 @@ class RuleExpiry:
     def known(self, rule: DeviceTaintRule) -> Condition | None:
         """Condition ExpiryContested as it was last written or read; None if there is none."""
         shown = condition_of(rule.conditions, CONTESTED)
-        if self._unseen is not None and shown is not None and _alike(shown, self._unseen):
+        if self._unseen is not None and shown is not None and without_time(shown) == without_time(self._unseen):
             self._unseen = None
         return shown if self._unseen is None else self._unseen
 
@@ -266,7 +250,7 @@ class RuleExpiry:
 
     def _awaits_watch(self, rule: DeviceTaintRule) -> bool:
         """Whether the rule was taken back, and the watch does not show that yet."""
-        if rule.generation != self._taken_back or rule.taint.effect not in ACTING:
+        if rule.generation != self._taken_back or not acts(rule.taint.effect):
             self._taken_back = None
         return self._taken_back is not None
 
@@ -284,27 +268,21 @@ class RuleExpiry:
         return ExpiryStep(changed=True)
 
 
-def _alike(one: Condition, other: Condition) -> bool:
-    """Whether two conditions differ at most in their time, of which API servers keep full seconds."""
-    return structs.replace(one, last_transition_time=None) == structs.replace(other, last_transition_time=None)
+def without_time(condition: Condition) -> Condition:
+    """The rest of a condition: API servers cut times to full seconds."""
+    return structs.replace(condition, last_transition_time=None)
 
 
 class StaleReporter:
     """Remembers since when the devices of each rule have been unused; a restart loses that."""
 
-    def __init__(self, deps: Dependencies, thresholds: Thresholds = Thresholds()) -> None:  # noqa: B008 -- frozen
+    def __init__(self, deps: Dependencies) -> None:
         self._deps = deps
-        self._thresholds = thresholds
         self._idle_since: dict[str, datetime] = {}
         self._reported_at: float | None = None
 
-    def look(self) -> None:
-        """Updates the metrics, and logs a report if the last one is old enough."""
-        for _ in self._steps():
-            pass
-
     def _steps(self) -> Iterator[None]:
-        """The same in steps that are short, however many rules and devices there are."""
+        """Updates the metrics, and logs a report if the last one is old enough; in short steps, as it may be long."""
         deps = self._deps
         now = deps.clock.now()
         idle_since = {}
@@ -313,7 +291,7 @@ class StaleReporter:
                 idle_since[rule.meta.uid] = self._idle_since.get(rule.meta.uid, now)
             yield
         self._idle_since = idle_since
-        found = yield from stale_steps(deps.inventory, idle_since, now, self._thresholds)
+        found = yield from stale_steps(deps.inventory, idle_since, now)
         self._report(found)
 
     def _report(self, found: StaleTaints) -> None:

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
+from webhook.api.pods import Pod
 from webhook.eviction.pod_plan import StepReason, exemption
 from webhook.eviction.profiles import Profiles, classes_of
 from webhook.inventory.gang_impact import KnownPods
-from webhook.inventory.gangs import GangSizes, gang_in
+from webhook.inventory.gangs import Gang, GangSizes, gang_in
 from webhook.inventory.preview import OutcomeReason
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from webhook.api.pods import Pod
-    from webhook.inventory.gangs import Gang
-    from webhook.inventory.state import Inventory, InventoryObject
-    from webhook.policy.model import EvictionProfile, Policy
-    from webhook.policy.ports import NamespaceFacts
+from webhook.inventory.state import Inventory, InventoryObject
+from webhook.policy.model import EvictionProfile, Policy
+from webhook.policy.ports import NamespaceFacts
 
 _REASONS: Final = {
     StepReason.MIRROR: OutcomeReason.MIRROR_POD,
     StepReason.DAEMON: OutcomeReason.DAEMON_SET,
     StepReason.SKIPPED: OutcomeReason.ACTION_SKIP,
 }
-
-
-def _unknown(_: str) -> None:
-    """For callers that do not read namespaces: no profile matches by their labels."""
 
 
 class ProfiledPods:
@@ -37,9 +29,9 @@ class ProfiledPods:
         self,
         inventory: Inventory,
         profiles: Iterable[EvictionProfile],
-        facts_of: Callable[[str], NamespaceFacts | None] = _unknown,
+        facts_of: Callable[[str], NamespaceFacts | None] = lambda _: None,
     ) -> None:
-        """`facts_of`: the labels of a namespace by its name, None if they are not known."""
+        """`facts_of`: the labels of a namespace by its name, None if they are not known; without it none are."""
         self._inventory = inventory
         self._profiles = Profiles(tuple(profiles))
         self._facts_of = facts_of

@@ -9,13 +9,10 @@ patch with a hundred rules and a hundred thousand pods.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from webhook.eviction.pod_plan import PodPlan
-    from webhook.inventory.evictions import RuleRef
+from webhook.eviction.pod_plan import PodPlan
+from webhook.inventory.evictions import RuleRef
 
 
 class _Hits:
@@ -183,7 +180,7 @@ class RuleHits:
     def counts_in(self, group: str) -> tuple[int, Collection[str]]:
         """Number of pods that the rules of a group hit, each once, and their namespaces.
 
-        Pods of which a PodGroup keeps the claims reserved do not count, as they are not evicted.
+        Pods whose claims a PodGroup keeps reserved do not count, as they are not evicted.
         """
         members = self._members.get(group, ())
         found = self._of(members[0]) if len(members) == 1 else self._joint.get(group, _NOTHING)

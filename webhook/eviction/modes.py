@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 from webhook.api.decode import Reader
 from webhook.api.meta import OWN_GROUP, parse_time
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
 
 _SILENT: Final = timedelta(minutes=2)
 """A leader renews its Lease every few seconds; clocks may differ by this much."""

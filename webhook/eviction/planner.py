@@ -6,34 +6,27 @@ Changes that hit few pods are planned at once, others in time slices. What is le
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+from typing import Final
 
 from webhook.api.claims import ResourceClaim
+from webhook.api.patches import ResourceSlicePatch
 from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, own_rate
 from webhook.api.slices import ResourceSlice
-from webhook.eviction.core import ItemKind, WorkItem
+from webhook.eviction.core import Core, ItemKind, WorkItem
 from webhook.eviction.events import RENEW_SECONDS, PodEventKind
 from webhook.eviction.evictor import record_evicted
-from webhook.eviction.pod_plan import PUT_OFF, StepReason
-from webhook.eviction.step import Evict, NoAction, hold_of, recheck, together_with, when_text
+from webhook.eviction.plans import Changes
+from webhook.eviction.pod_plan import PUT_OFF, PodPlan, StepReason
+from webhook.eviction.rule_status import RuleStatusUpdater
+from webhook.eviction.step import Evict, NoAction, Wait, hold_of, recheck, together_with, when_text
 from webhook.inventory.scope import is_ours
-from webhook.inventory.state import key_of
+from webhook.inventory.state import InventoryObject, key_of
 from webhook.policy.windows import state_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from collections.abc import Set as AbstractSet
-    from datetime import datetime
-
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.eviction.core import Core
-    from webhook.eviction.plans import Changes
-    from webhook.eviction.pod_plan import PodPlan
-    from webhook.eviction.rule_status import RuleStatusUpdater
-    from webhook.eviction.step import Wait
-    from webhook.inventory.state import InventoryObject
 
 _AT_ONCE_MOST: Final = 256
 """Up to this many pods are planned before the event loop runs anything else, which takes a few milliseconds."""
@@ -173,7 +166,7 @@ class Planner:
     def _follow_rates(self, rules: Iterable[str]) -> None:
         """The rates of these rules, by uid, have changed, for their pods and for those that go with them."""
         core = self._core
-        plans = {plan.uid: plan for uid in rules for plan in core.plans.of_rule(uid)}
+        plans = {plan.uid: plan for uid in rules for plan in core.plans.hits.plans_of(uid)}
         units = {id(unit): unit for unit in map(core.plans.units.of, plans.values()) if unit is not None}
         core.limiter.forget_groups()
         self._backlog.to_enqueue.add([*plans, *[each.uid for unit in units.values() for each in unit.plans]])

@@ -6,22 +6,17 @@ unit: an owner of two gangs of eight misses one of two as soon as one pod is mis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
+from webhook.api.pods import Pod
 from webhook.eviction.hits import RuleHits
-from webhook.eviction.pod_plan import Doubt, PodPlan
-from webhook.eviction.ports import EvictionFound, OwnerFreed, PodFreed, PodTerminating, ReplacementPending
+from webhook.eviction.pod_plan import Doubt, PodPlan, StepReason
+from webhook.eviction.ports import EvictionFound, Freed, OwnerFreed, PodFreed, PodTerminating, ReplacementPending
+from webhook.eviction.profiles import Profile
 from webhook.eviction.units import Companions, Grouping, Units, owner_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from webhook.api.pods import Pod
-    from webhook.eviction.pod_plan import StepReason
-    from webhook.eviction.ports import Freed
-    from webhook.eviction.profiles import Profile
-    from webhook.inventory.evictions import Eviction, Evictions
-    from webhook.inventory.state import Inventory
+from webhook.inventory.evictions import Eviction, Evictions
+from webhook.inventory.state import Inventory
 
 
 class _Evicted(NamedTuple):
@@ -337,10 +332,6 @@ class Plans:
 
     # --- queries ---------------------------------------------------------------------------------
 
-    def of_rule(self, rule_uid: str) -> list[PodPlan]:
-        """The plans of the pods that a rule hits."""
-        return self.hits.plans_of(rule_uid)
-
     def stuck_of(self, rule_uid: str) -> list[str]:
         """The pods, by `namespace/name`, that a rule hits and that stay in Terminating."""
         return [pod.key for pod in self.stuck.values() if rule_uid in pod.rules]
@@ -539,7 +530,7 @@ class Plans:
         self._drop(uid, [])
 
     def fail(self, plan: PodPlan) -> None:
-        """The pod was not evicted, as far as is known."""
+        """The pod was not evicted, or that is not known."""
         self._requested.discard(plan.uid)
         current = self.scheduled.get(plan.uid)
         if current is not None:

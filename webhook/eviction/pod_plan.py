@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -12,10 +12,8 @@ from webhook.api.pods import DAEMON_SET, Pod
 from webhook.eviction.ports import PodRef
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction, RuleRef
+from webhook.policy.model import EvictionProfile
 from webhook.telemetry.repeats import LastingFault
-
-if TYPE_CHECKING:
-    from webhook.policy.model import EvictionProfile
 
 
 class Doubt(NamedTuple):

@@ -6,21 +6,16 @@ there may be room again. Source: policy profiles, `breaker`; policy/v1 PodDisrup
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from webhook.api.rules import CONFIRM_IMPACT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-    from datetime import datetime
-
-    from webhook.api.budgets import DisruptionBudget
-    from webhook.api.pod_groups import PodGroup
-    from webhook.api.pods import Pod
-    from webhook.api.rules import Condition, DeviceTaintRule
+from webhook.api.budgets import DisruptionBudget
+from webhook.api.pod_groups import PodGroup
+from webhook.api.pods import Pod
+from webhook.api.rules import CONFIRM_IMPACT, Condition, DeviceTaintRule
 
 _TO_CONFIRM: Final = (
     f"its devices stay closed, and its pods stay until {CONFIRM_IMPACT}%s confirms them: set to any text, such as "
@@ -229,18 +224,6 @@ class Ceiling(NamedTuple):
 
     def _unconfirmed(self) -> str:
         return f"its confirmation does not count: {self.text_problem}" if self.text_problem else "nothing was confirmed"
-
-
-class Clock(Protocol):
-    """Wall-clock and monotonic time."""
-
-    def now(self) -> datetime:
-        """Wall-clock time in UTC, for what the API says."""
-        ...
-
-    def seconds(self) -> float:
-        """Seconds that only go forward, for waits and rates."""
-        ...
 
 
 class LimitKind(StrEnum):

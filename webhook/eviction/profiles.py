@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from webhook.api.claims import allocated_classes
-from webhook.inventory.state import claim_keys
+from webhook.api.pods import Pod
+from webhook.inventory.state import Inventory, claim_keys
 from webhook.policy.model import EvictionProfile, Share
+from webhook.policy.ports import NamespaceFacts
 from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from webhook.api.pods import Pod
-    from webhook.inventory.state import Inventory
-    from webhook.policy.ports import NamespaceFacts
 
 
 class Profile(NamedTuple):

@@ -8,8 +8,11 @@ Source: `semantics.md` E-40, E-43; countPendingPods and countTaintedDevices of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
 
+from webhook.api.pods import Pod
+from webhook.api.rules import DeviceTaintRule
 from webhook.eviction.conditions import (
     ClosedWindow,
     HeldByPodGroup,
@@ -19,7 +22,8 @@ from webhook.eviction.conditions import (
     ReturningPods,
     WaitingForPod,
 )
-from webhook.eviction.pod_plan import StepReason, exemption, in_vain
+from webhook.eviction.core import Core
+from webhook.eviction.pod_plan import PodPlan, StepReason, exemption, in_vain
 from webhook.eviction.ports import LimitKind
 from webhook.eviction.step import Evict, Wait, facts_of, next_step, opening_of, state_text, wait_for_unit
 from webhook.eviction.units import due_of
@@ -27,14 +31,6 @@ from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gangs import root_owner
 from webhook.inventory.impact import Taint, impact_of
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from webhook.api.pods import Pod
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.eviction.core import Core
-    from webhook.eviction.pod_plan import PodPlan
 
 _NAMED_MOST: Final = 3
 
@@ -56,9 +52,9 @@ class ProgressCount:
         self._returning: dict[tuple[str, str], int] = {}
 
     async def count(self, rule_uid: str) -> Progress:
-        """The progress as far as the plans show it, which may change while this counts in time slices."""
+        """The progress that the plans show, which may change while this counts in time slices."""
         timeslice = TimeSlice(clock=self._core.deps.clock.seconds)
-        for plan in self._core.plans.of_rule(rule_uid):
+        for plan in self._core.plans.hits.plans_of(rule_uid):
             await timeslice.pause()
             if self._core.plans.scheduled.get(plan.uid) is plan:
                 self._add(plan)

@@ -7,29 +7,22 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from webhook.api.rules import OWN_RATE_BURST, own_rate
-from webhook.eviction.ports import NamespaceLimit, OverallLimit, OwnerLimit
-from webhook.eviction.profiles import deletes_at_once, max_unavailable
+from webhook.api.rules import OWN_RATE_BURST, DeviceTaintRule, own_rate
+from webhook.eviction.breaker import Breaker
+from webhook.eviction.budget_gate import BudgetGate
+from webhook.eviction.plans import Plans
+from webhook.eviction.pod_plan import PodPlan
+from webhook.eviction.ports import BudgetLimit, EvictionOutcome, Limit, NamespaceLimit, OverallLimit, OwnerLimit
+from webhook.eviction.profiles import Profile, deletes_at_once, max_unavailable
 from webhook.eviction.ready_queue import ReadyPod
 from webhook.flowcontrol.token_bucket import Rate, TokenBucket
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.eviction.breaker import Breaker
-    from webhook.eviction.budget_gate import BudgetGate
-    from webhook.eviction.plans import Plans
-    from webhook.eviction.pod_plan import PodPlan
-    from webhook.eviction.ports import BudgetLimit, EvictionOutcome, Limit
-    from webhook.eviction.profiles import Profile
-    from webhook.inventory.evictions import Eviction, EvictionReason
-    from webhook.policy.model import EvictionProfile
+from webhook.inventory.evictions import Eviction, EvictionReason
+from webhook.policy.model import EvictionProfile
 
 MINUTE_SECONDS: Final = 60.0
 _REMEMBERED_MOST: Final = 1024
@@ -46,9 +39,6 @@ class Buckets:
 
     def __init__(self) -> None:
         self._buckets: dict[object, TokenBucket] = {}
-
-    def __len__(self) -> int:
-        return len(self._buckets)
 
     def wait_seconds(self, rates: Iterable[tuple[object, Rate]], now: float) -> float:
         """The shortest wait of these buckets, in seconds; 0 without buckets."""

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Collection, Hashable
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from webhook.eviction.ports import Limit
+from webhook.eviction.ports import Limit
 
 _EXAMINED_MOST: Final = 1000
 """Items that one `pop` examines: a deleted rule may leave many stale items, and one limit may block many pods."""

@@ -10,29 +10,23 @@ others is looked at again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from webhook.api.claims import ResourceClaim
-from webhook.api.rules import condition_of
+from webhook.api.rules import Condition, DeviceTaintRule, condition_of
 from webhook.api.slices import ResourceSlice
-from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.eviction.conditions import RELEASED, ConditionState, updated
-from webhook.eviction.core import ItemKind, WorkItem
+from webhook.eviction.core import Core, ItemKind, WorkItem
 from webhook.inventory.fates import DeviceNames
-from webhook.inventory.holders import devices_to_look_at, holders_of, is_held, is_published
+from webhook.inventory.holders import Holders, devices_to_look_at, holders_of, is_held, is_published
+from webhook.inventory.matching import acts
 from webhook.inventory.scope import can_judge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.eviction.core import Core
-    from webhook.inventory.holders import Holders
-    from webhook.inventory.state import InventoryObject
+from webhook.inventory.state import InventoryObject
 
 TURN_SECONDS: Final = 1.0
-"""The minimum time between two writes of which the second one changes the status; True ends without a wait."""
+"""The minimum time between two writes if the second one changes the status; True ends without a wait."""
 DOUBT_SECONDS: Final = 30.0
 """How long the inventory may be out of date before True becomes Unknown, and how often that is looked at."""
 _WAIT_SECONDS: Final = 0.5
@@ -59,11 +53,6 @@ class ReleasedReason(StrEnum):
 
 _TRUE: Final = frozenset({ReleasedReason.RELEASED, ReleasedReason.NO_DEVICES})
 _FALSE: Final = frozenset({ReleasedReason.IN_USE, ReleasedReason.DEVICES_OPEN})
-
-
-def keeps_closed(rule: DeviceTaintRule) -> bool:
-    """Whether the rule keeps its devices from allocation: also while it is being deleted, until it is gone."""
-    return rule.taint.effect in (NO_SCHEDULE, NO_EXECUTE)
 
 
 def is_true(conditions: Iterable[Condition]) -> bool:
@@ -261,9 +250,10 @@ class ReleasedConditions:
         return [condition if each.type == RELEASED else each for each in written]
 
     def _reason(self, rule: DeviceTaintRule, seen_at: float) -> ReleasedReason | None:
-        if not keeps_closed(rule) or not (rule.selector is None or can_judge(rule.selector)):
+        closed = acts(rule.taint.effect)  # also while the rule is being deleted, until it is gone
+        if not closed or not (rule.selector is None or can_judge(rule.selector)):
             self.forget(rule.meta.name)
-            if keeps_closed(rule):
+            if closed:
                 return ReleasedReason.SELECTOR_NOT_JUDGED
             return None if condition_of(rule.conditions, RELEASED) is None else ReleasedReason.DEVICES_OPEN
         inventory, places = self._deps.inventory, self._look_at(rule)

@@ -7,14 +7,12 @@ like the first one, and so on. After two rounds the worker leaves the pods of su
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from webhook.api.claims import ResourceClaim
-    from webhook.api.pods import Pod
-    from webhook.inventory.state import Inventory
+from webhook.api.claims import ResourceClaim
+from webhook.api.pods import Pod
+from webhook.inventory.state import Inventory
 
 ROUNDS_MOST: Final = 2
 """Evictions of the pods of one claim, before the worker stops for it."""
@@ -48,9 +46,6 @@ class Returns:
         self._begun: dict[str, tuple[str, ...]] = {}
         """The claims whose rounds count a request without a response, by the uid of its pod."""
         self._rounds: dict[str, _Rounds] = {}
-
-    def __len__(self) -> int:
-        return len(self._rounds)
 
     def claim_of(self, pod: Pod) -> str:
         """The claim through which the pod has come back too often, by `namespace/name`; empty if there is none."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
-from msgspec import structs
-
-from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, NEVER, NOT_BEFORE, condition_of
+from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, NEVER, NOT_BEFORE, Condition, DeviceTaintRule, condition_of
 from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.eviction.conditions import (
     CANARY,
@@ -15,29 +14,21 @@ from webhook.eviction.conditions import (
     IN_TREE,
     ConditionReason,
     ConditionState,
+    ImpactForecast,
     Progress,
-    counted_pods_condition,
-    evicted_pods_condition,
     eviction_condition,
     in_tree_condition,
     updated,
 )
-from webhook.eviction.core import ItemKind, WorkItem
+from webhook.eviction.core import Core, ItemKind, WorkItem
+from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import RENEW_SECONDS, rule_event
-from webhook.eviction.expiry import ExpiryStep, RuleExpiry
+from webhook.eviction.expiry import ExpiryStep, RuleExpiry, without_time
 from webhook.eviction.modes import Mode
 from webhook.eviction.progress import ProgressCount, forecast_of
 from webhook.eviction.released import ReleasedConditions, is_true
 from webhook.inventory.scope import can_judge, is_ours, start_of, tolerating_scheduling
 from webhook.telemetry.repeats import LastingFault
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.eviction.conditions import ImpactForecast
-    from webhook.eviction.core import Core
-    from webhook.eviction.dependencies import Dependencies
 
 log = logging.getLogger(__name__)
 
@@ -169,8 +160,8 @@ class RuleStatusUpdater:
         state = self._states.get(rule.meta.uid)
         if state is None:
             return False
-        shown = {each.type: _without_time(each) for each in rule.conditions}
-        return any(shown.get(each.type) != _without_time(each) for each in state.written)
+        shown = {each.type: without_time(each) for each in rule.conditions}
+        return any(shown.get(each.type) != without_time(each) for each in state.written)
 
     def _begin_generation(self, rule: DeviceTaintRule, state: _RuleState, now: float) -> bool:
         """Whether no condition was written for this generation yet."""
@@ -265,10 +256,12 @@ class RuleStatusUpdater:
         tally, now = self._ceilings.tally_of(rule), self._deps.clock.now()
         if tally.total:
             known = condition_of(rule.conditions, EVICTED_PODS)
-            yield updated(known, EVICTED_PODS, evicted_pods_condition(tally.total), generation, now)
+            state = ConditionState("True", "PodsEvicted", str(tally.total))
+            yield updated(known, EVICTED_PODS, state, generation, now)
         known = condition_of(rule.conditions, COUNTED_PODS)
         if known is not None or tally.counting != tally.total:
-            yield updated(known, COUNTED_PODS, counted_pods_condition(tally.counting), generation, now)
+            state = ConditionState("True", "PodsCounted", str(tally.counting))
+            yield updated(known, COUNTED_PODS, state, generation, now)
 
     def _eviction_state(self, rule: DeviceTaintRule, progress: Progress) -> ConditionState | None:
         """Condition Eviction; None for a rule that this worker does not act on and has not reported on."""
@@ -321,11 +314,6 @@ class _ConditionsToWrite(NamedTuple):
 
     conditions: list[Condition]
     recheck_seconds: float | None
-
-
-def _without_time(condition: Condition) -> Condition:
-    """What another writer can have changed: the API server cuts times to full seconds."""
-    return structs.replace(condition, last_transition_time=None)
 
 
 def _earliest(*seconds: float | None) -> float | None:

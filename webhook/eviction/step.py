@@ -5,6 +5,9 @@ The worker calls `recheck` wherever it decides about a pod.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
@@ -14,17 +17,14 @@ from webhook.api.meta import format_time
 from webhook.api.pods import Pod
 from webhook.eviction.pod_plan import PodPlan, StepReason, exemption, in_vain, later
 from webhook.eviction.profiles import deletes_at_once
-from webhook.eviction.units import due_of
+from webhook.eviction.units import Unit, due_of
 from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile
 from webhook.policy.windows import local_text, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from datetime import datetime
-
     from webhook.eviction.core import Core
-    from webhook.eviction.units import Unit
+
 
 _LOOK_AGAIN_SECONDS: Final = 24 * 3600.0
 """After what time to look again for the next window if none is known, or for the newer version of a pod."""
@@ -113,7 +113,7 @@ def wait_for_unit(core: Core, plan: PodPlan, now: datetime) -> Wait | None:
 
 
 def unit_wait(unit: Unit, plan: PodPlan, now: datetime, step_of: Callable[[PodPlan], Step]) -> Wait | None:
-    """Likewise, apart from errors; `step_of`: what other pods of the unit would do by themselves."""
+    """The same, apart from errors; `step_of`: what other pods of the unit would do by themselves."""
     if now < unit.due:
         last = max(unit.deciding, key=due_of)
         return Wait((unit.due - now).total_seconds(), StepReason.GANG, last, StepReason.EARLY)
@@ -122,13 +122,9 @@ def unit_wait(unit: Unit, plan: PodPlan, now: datetime, step_of: Callable[[PodPl
     if not waits:
         return None
     closed = [wait for wait in waits if wait[1] is StepReason.WINDOW]
-    _, cause, other = max(closed or waits, key=_seconds)
-    seconds = max(map(_seconds, waits))
+    _, cause, other = max(closed or waits, key=itemgetter(0))
+    seconds = max(wait[0] for wait in waits)
     return Wait(seconds, StepReason.WINDOW if closed else StepReason.GANG, other, cause)
-
-
-def _seconds(wait: tuple[float, StepReason, PodPlan]) -> float:
-    return wait[0]
 
 
 def request_to_send(core: Core, plan: PodPlan, sent: Evict | None = None) -> Evict | None:
@@ -263,7 +259,7 @@ def when_text(core: Core, plan: PodPlan, step: NoAction | Wait, now: datetime) -
 
 
 def state_text(step: Wait) -> str:
-    """What the pod is that this one waits for, as in `ml/train-0, which is on hold`."""
+    """The state of the pod that this one waits for, as in `ml/train-0, which is on hold`."""
     assert step.cause is not None
     return _WORDS[step.cause]
 

@@ -9,26 +9,21 @@ A PodGroup brings pods along that no taint evicts; `inventory.pod_groups` says w
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from sys import intern
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from webhook.api.pods import Pod
 from webhook.eviction.pod_plan import PodPlan, later
+from webhook.eviction.profiles import Profile
+from webhook.inventory.evictions import Eviction, Evictions
 from webhook.inventory.gangs import gang_in, root_owner
 from webhook.inventory.pod_groups import goes_with_all, group_key, is_leaving, may_go_along
-from webhook.inventory.state import claim_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from webhook.api.pods import Pod
-    from webhook.eviction.profiles import Profile
-    from webhook.inventory.evictions import Eviction, Evictions
-    from webhook.inventory.state import Inventory
+from webhook.inventory.state import Inventory, claim_keys
 
 _STALE_MOST: Final = 4
 """How many entries a heap may have for each pod."""
@@ -212,7 +207,7 @@ class Units:
         return [self._scheduled[uid] for uid in uids if uid in self._scheduled]
 
     def _claims_of(self, plan: PodPlan) -> list[str]:
-        """The claims that the pod shares with others and because of which it is evicted."""
+        """The claims that the pod shares with others and that make it go."""
         if not self._inventory.shares(plan.key):
             return []
         shared = [key for key in claim_keys(plan.pod) if self._inventory.is_shared(key)]
@@ -223,16 +218,12 @@ class Units:
         return [pods[key].meta.uid for key in self._inventory.pods_of(claim)]
 
 
-def _completes(plan: PodPlan) -> bool:
-    """Whether its profile lets the pod complete."""
-    return bool(plan.profile.settings.wait_for_completion_seconds) and plan.pod.completes
-
-
 def _deciding(members: Iterable[PodPlan]) -> tuple[PodPlan, ...]:
     """One pod for each profile, with and without a hold, completing or not, stale or not: a few of thousands."""
     kinds: dict[tuple[int, bool, bool, bool], PodPlan] = {}
     for each in members:
-        kind = each.profile.position, each.pod.hold is not None, _completes(each), each.stale
+        completes = each.profile.settings.wait_for_completion_seconds > 0 and each.pod.completes
+        kind = each.profile.position, each.pod.hold is not None, completes, each.stale
         known = kinds.get(kind)
         if known is None or (known.eviction is not each.eviction and due_of(known) < due_of(each)):
             kinds[kind] = each
@@ -244,7 +235,7 @@ def _by_name(plan: PodPlan) -> str:
 
 
 def due_of(plan: PodPlan) -> datetime:
-    """When a pod may be evicted, as far as its taints and the grace time of its profile are concerned."""
+    """When a pod may be evicted by its taints and the grace time of its profile alone."""
     grace = plan.profile.settings.grace_seconds
     return later(plan.eviction.due, grace) if grace else plan.eviction.due
 

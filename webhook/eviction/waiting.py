@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Hashable, Mapping
 from enum import StrEnum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from webhook.eviction.core import ItemKind, WorkItem
-from webhook.eviction.pod_plan import StepReason
+from webhook.eviction.core import Core, Item, ItemKind, WorkItem
+from webhook.eviction.pod_plan import PodPlan, StepReason
 from webhook.eviction.ports import LimitKind
 from webhook.eviction.rate_limiter import RateGroup
 from webhook.policy.windows import state_of
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
-
-    from webhook.eviction.core import Core, Item
-    from webhook.eviction.pod_plan import PodPlan
 
 _KEPT_SECONDS: Final = 0.5
 """One scrape asks for every number, and a count looks at all pods that are due."""

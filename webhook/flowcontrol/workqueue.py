@@ -100,10 +100,6 @@ class WorkQueue(Generic[K]):
         self._undelay(item)
         self.forget(item)
 
-    def failures(self, item: K) -> int:
-        """How often it failed in a row."""
-        return self._failures.get(item, 0)
-
     def done(self, item: K) -> None:
         """The worker has finished with it."""
         self._in_work.discard(item)

@@ -6,25 +6,22 @@ A selector names the driver, and a pool, a device or both. Laid out as a table, 
 for each device name, selectors are rows, columns and single cells. A row or column may be used if all of it is wanted.
 Where it has a cell that nothing but itself or a single selector covers, using it is never worse. What is left are cells
 in a usable row and in a usable column: the fewest lines through all of them are as many as the greatest number of cells
-no two of which share a line (König's theorem), which is found by augmenting paths.
+no two in one line (König's theorem), which is found by augmenting paths.
 
-Clusters have thousands of pools, most of them alike, so pools that have the same devices and of which the same are
-wanted are looked at once. Of alike rows in a crossing one more than they have columns is enough: if there are more,
+Clusters have thousands of pools, most of them alike, so pools that have the same devices, and want the same ones,
+are looked at once. Of alike rows in a crossing one more than they have columns is enough: if there are more,
 the columns are chosen anyway.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from webhook.api.rules import DeviceSelector
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from webhook.inventory.pools import Pools
-    from webhook.inventory.published import DeviceId
+from webhook.inventory.pools import Pools
+from webhook.inventory.published import DeviceId
 
 DeviceNameSet: TypeAlias = frozenset[str]
 """Names of devices of one pool."""
@@ -90,7 +87,7 @@ def cover_of(
     shapes: Mapping[DeviceNameSet, int],
     wanted: Mapping[str, DeviceNameSet],
 ) -> Cover:
-    """The fewest selectors for the devices that are wanted, by pool; pools of which none are may be left out.
+    """The fewest selectors for the devices that are wanted, by pool; a pool that wants none may be left out.
 
     `published` are the devices of each pool of the driver, `shapes` how many pools have just these devices.
     """

@@ -6,16 +6,12 @@ Source: KEP-5027; `semantics.md` P-2, P-16.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.rules import DeviceSelector
 from webhook.inventory.published import PublishedDevice
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.rules import DeviceSelector
 
 
 class CannotCompileError(Exception):

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.expressions.selectors.device import SelectedDevice
 from webhook.expressions.selectors.frame import StepBudget
-from webhook.expressions.selectors.selector import EvaluationError, SelectorFault, compile_selector
-from webhook.inventory.device_filter import CannotCompileError, CannotMatchError
-
-if TYPE_CHECKING:
-    from webhook.expressions.selectors.selector import Selector
-    from webhook.inventory.device_filter import DeviceTest
-    from webhook.inventory.published import DeviceId, PublishedDevice
-
+from webhook.expressions.selectors.selector import EvaluationError, Selector, SelectorFault, compile_selector
+from webhook.inventory.device_filter import CannotCompileError, CannotMatchError, DeviceTest
+from webhook.inventory.published import DeviceId, PublishedDevice
 
 EVALUATION_STEPS: Final = 2000
 """Of one selector for one device: a millisecond or two at most. Usual ones take ten. An API server allows 1,000,000,

@@ -6,41 +6,34 @@ Source: `semantics.md` E-5 to E-20.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import structs
 
-from webhook.api.claims import ResourceClaim
+from webhook.api.claims import AllocationResult, ResourceClaim
 from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import NEVER, DeviceTaintRule
+from webhook.api.servers import ServerFacts
 from webhook.api.slices import ResourceSlice
-from webhook.api.taints import NO_EXECUTE, DeviceTaint
+from webhook.api.taints import NO_EXECUTE, DeviceTaint, DeviceToleration
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import HARMLESS, Taint
 from webhook.inventory.matching import FOR_EVER
 from webhook.inventory.pod_groups import keeps_all
-from webhook.inventory.scope import can_judge, is_ours, start_of
-from webhook.inventory.state import key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from collections.abc import Set as AbstractSet
-
-    from webhook.api.claims import AllocationResult
-    from webhook.api.servers import ServerFacts
-    from webhook.api.taints import DeviceToleration
-    from webhook.inventory.pools import PoolId
-    from webhook.inventory.scope import EvictionScope
-    from webhook.inventory.state import Inventory, InventoryObject
+from webhook.inventory.pools import PoolId
+from webhook.inventory.scope import EvictionScope, can_judge, is_ours, start_of
+from webhook.inventory.state import Inventory, InventoryObject, key_of
 
 _LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """The end of the calendar stands for every time after it."""
 _NO_CLAIMS: Final[frozenset[str]] = frozenset()
 _ALIKE_MOST: Final = 1024
-"""Different tolerations under the same rules, of which the result is kept."""
+"""Different tolerations under the same rules whose result is kept."""
 
 
 class EvictionReason(msgspec.Struct, frozen=True, gc=False):
@@ -121,7 +114,7 @@ class Evictions:
         """Devices with taints in slices that evict, by pool and name."""
         self._incomplete: set[PoolId] = set()
         """Those of these pools whose newest generation is not complete."""
-        self.on_tainted: Callable[[str, str, list[str]], None] = _ignore
+        self.on_tainted: Callable[[str, str, list[str]], None] = lambda *_: None
         """Called with the driver, the pool and the names of devices that a slice has tainted just now."""
         self._alike: dict[_Sort, Eviction | None] = {}
         """Claims under the same rules with the same tolerations share one result, and one value in memory."""
@@ -296,7 +289,7 @@ class Evictions:
         return claim is not None and self._eviction_by(claim, frozenset()) is not None
 
     def holding_group(self, pod: Pod) -> str:
-        """The pod's PodGroup, by name, if it keeps all claims reserved because of which the pod is evicted; else empty.
+        """The pod's PodGroup, by name, if it keeps all claims reserved that make the pod go; else empty.
 
         Such a claim is deallocated only once the PodGroup is deleted, whatever becomes of the pods (KEP-5729).
         """
@@ -360,10 +353,6 @@ class Evictions:
                 self._alike.clear()
             eviction = self._alike[sort] = _eviction_under(hits, result.tolerations, self._inventory.servers)
             return eviction
-
-
-def _ignore(_driver: str, _pool: str, _devices: list[str]) -> None:
-    """For those who do not count tainted devices."""
 
 
 def _eviction_under(

@@ -9,27 +9,29 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 from msgspec import structs
 
-from webhook.api.rules import DATA, DESCRIPTION, EVICT, EVICTIONS_PER_SECOND, SOFTENED_FROM, DeviceSelector
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.rules import (
+    DATA,
+    DESCRIPTION,
+    EVICT,
+    EVICTIONS_PER_SECOND,
+    SOFTENED_FROM,
+    DeviceSelector,
+    DeviceTaintRule,
+)
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.covering import covering_selectors
-from webhook.inventory.patching import Origin, taints_of_patch
+from webhook.inventory.patching import EffectiveDevices, Origin, taints_of_patch
+from webhook.inventory.pools import Pools
+from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import narrower
 from webhook.inventory.scope import can_judge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.inventory.patching import EffectiveDevices
-    from webhook.inventory.pools import Pools
-    from webhook.inventory.published import DeviceId
 
 RULES_MAX: Final = 100
 """Rules of one patch, unless the caller sets another ceiling: each is an object that every scheduler looks at."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final
 
-from webhook.inventory.steps import BETWEEN_CHECKS, in_steps, unchecked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from collections.abc import Set as AbstractSet
-
-    from webhook.inventory.fates import DeviceNames
-    from webhook.inventory.pools import Pool, Pools
-    from webhook.inventory.steps import Check
+from webhook.inventory.fates import DeviceNames
+from webhook.inventory.pools import Pool, Pools
+from webhook.inventory.steps import BETWEEN_CHECKS, Check, in_steps, unchecked
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 

@@ -5,25 +5,24 @@ A question may concern every claim of a cluster, so nothing is copied here that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.api.rules import DeviceSelector
 from webhook.api.servers import UNKNOWN, ServerFacts
-from webhook.inventory.steps import in_steps, unchecked
-from webhook.inventory.usage import is_pod
+from webhook.api.taints import DeviceToleration
+from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.inventory.usage import ClaimGroup, is_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from webhook.api.claims import AllocationResult, ResourceClaim
-    from webhook.api.rules import DeviceSelector
-    from webhook.api.taints import DeviceToleration
     from webhook.inventory.published import DeviceId
     from webhook.inventory.state import Inventory
-    from webhook.inventory.steps import Check
-    from webhook.inventory.usage import ClaimGroup
 
-    FateOf = Callable[[tuple[DeviceToleration, ...]], int]
-    """Seconds that a taint lets a pod with these tolerations stay, or one of the special values."""
+
+FateOf = Callable[[tuple[DeviceToleration, ...]], int]
+"""Seconds that a taint lets a pod with these tolerations stay, or one of the special values."""
+
 
 _NO_PODS: Final[frozenset[str]] = frozenset()
 

@@ -7,21 +7,16 @@ What was found by then is kept; `step` goes on with it, and the next question ha
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final
 
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.rules import DeviceSelector
 from webhook.expressions.drivers import drivers_of
-from webhook.inventory.device_filter import FailedSelectorError, placed_expressions, satisfies, tests_of
+from webhook.inventory.device_filter import FailedSelectorError, PlacedTest, placed_expressions, satisfies, tests_of
 from webhook.inventory.device_selectors import SharedSelectors
-from webhook.inventory.published import published_by_slice
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.rules import DeviceSelector
-    from webhook.inventory.device_filter import PlacedTest
-    from webhook.inventory.pools import Pool, PoolId, Pools
-    from webhook.inventory.published import PublishedDevice
+from webhook.inventory.pools import Pool, PoolId, Pools
+from webhook.inventory.published import PublishedDevice, published_by_slice
 
 FILTERS_MOST: Final = 1000
 """Filters that are remembered; the one that was asked about longest ago is forgotten first."""

@@ -5,24 +5,22 @@ Pods of an impact are the consumers that claims are reserved for; here their pod
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.inventory.gangs import broken_gangs, count_gangs
+from webhook.api.pods import Pod
+from webhook.inventory.gangs import Gang, broken_gangs, count_gangs
+from webhook.inventory.impact import Impact
 from webhook.inventory.matching import Evictor
 from webhook.inventory.pod_groups import companions_in, goes_as_a_whole, group_key
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.inventory.state import Inventory
+from webhook.inventory.steps import Check, in_steps, unchecked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from webhook.api.pods import Pod
-    from webhook.inventory.gangs import Gang
-    from webhook.inventory.impact import Impact
     from webhook.inventory.preview import OutcomeReason
-    from webhook.inventory.state import Inventory
-    from webhook.inventory.steps import Check
+
 
 PODS_MOST: Final = 2000
 """If more pods are evicted, no gangs are looked for: that takes some 10 microseconds for each, on the event loop."""

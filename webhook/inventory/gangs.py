@@ -15,20 +15,17 @@ a JobSet or a Deployment: what those controllers write into their pods says enou
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from webhook.api.pod_groups import SINGLE
 from webhook.api.pods import Pod
 from webhook.inventory.pod_groups import group_of, is_leaving
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.inventory.state import Inventory, InventoryObject
+from webhook.inventory.steps import Check, in_steps, unchecked
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+GangOf = Callable[[Pod], "Gang | None"]
 
-    from webhook.inventory.state import Inventory, InventoryObject
-    from webhook.inventory.steps import Check
-
-    GangOf = Callable[[Pod], "Gang | None"]
 
 POD_GROUP: Final = "PodGroup"
 JOB_SET: Final = "JobSet"
@@ -62,7 +59,7 @@ class Gang(NamedTuple):
 
 
 class RootOwner(NamedTuple):
-    """The object at the top of the owners of a pod, as far as the pod says. `key` is the same for all of its pods."""
+    """The object at the top of the owners that a pod names. `key` is the same for all of its pods."""
 
     kind: str
     name: str
@@ -91,7 +88,7 @@ def gang_of(pod: Pod, gang_labels: Sequence[str] = (), *, by_owner: bool = False
 
 
 def gang_in(inventory: Inventory, pod: Pod, gang_labels: Sequence[str] = (), *, by_owner: bool = False) -> Gang | None:
-    """Likewise, but none for a pod of a PodGroup whose disruption mode is `single`: its pods may go one by one.
+    """The same, but none for a pod of a PodGroup whose disruption mode is `single`: its pods may go one by one.
 
     Pods of a PodGroup that is not known, or says nothing, go together.
     """
@@ -152,12 +149,12 @@ def _labelled_root(pod: Pod) -> RootOwner | None:
 
 
 def _named(pod: Pod, kind: str, name: str) -> RootOwner:
-    """An owner of which no uid is known."""
+    """An owner whose uid is not known."""
     return RootOwner(kind, name, f"{kind}/{pod.meta.namespace}/{name}")
 
 
 class BrokenGang(NamedTuple):
-    """A gang of which pods are evicted. `pods`: all of its pods that run, evicted or not."""
+    """A gang that loses pods. `pods`: all of its pods that run, evicted or not."""
 
     gang: Gang
     evicted: int

@@ -10,31 +10,24 @@ wrong with the other. Where each device draws on one set, as GPUs and their part
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple
 
 import msgspec
 
-from webhook.api.rules import HARDWARE, SCOPE, DeviceSelector
-from webhook.api.taints import NO_SCHEDULE
+from webhook.api.rules import HARDWARE, SCOPE, DeviceSelector, DeviceTaintRule
+from webhook.api.slices import Device, ResourceSlice
+from webhook.api.taints import NO_SCHEDULE, DeviceTaint
 from webhook.inventory.expansion import is_named_for, is_same_taint
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames
+from webhook.inventory.pools import PoolId, Pools
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.scope import can_judge
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.inventory.state import Inventory
+from webhook.inventory.steps import Check, in_steps, unchecked
 from webhook.inventory.usage import is_pod
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from collections.abc import Set as AbstractSet
-
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.api.slices import Device, ResourceSlice
-    from webhook.api.taints import DeviceTaint
-    from webhook.inventory.pools import PoolId, Pools
-    from webhook.inventory.state import Inventory
-    from webhook.inventory.steps import Check
-
 
 _CLOSES: Final = EFFECT_RANK[NO_SCHEDULE]
 """The rank from which on a device is not allocated any more."""
@@ -86,7 +79,7 @@ class Siblings(msgspec.Struct, frozen=True):
 
     @property
     def pod_groups(self) -> frozenset[str]:
-        """The PodGroups that do, likewise."""
+        """The PodGroups that use them, by `namespace/name`."""
         return frozenset([group for each in self.devices for group in each.pod_groups])
 
 
@@ -217,7 +210,7 @@ def selectors_in_scope(
 def siblings_of_slice(
     inventory: Inventory, value: ResourceSlice, ranks: Mapping[str, int], check: Check = unchecked
 ) -> Siblings:
-    """The siblings of devices of a slice, which is new or changed, that stay in service; others are left out likewise.
+    """The siblings of devices of a slice, which is new or changed, that stay in service, as in `siblings_of_rule`.
 
     `ranks` are the devices on which it puts further taints, with the highest rank of these. Of the pool's other slices
     the newest generation that is there counts, even if the slice begins the next one.

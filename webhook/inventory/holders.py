@@ -7,18 +7,15 @@ deallocated, a driver may have the device prepared for it. A claim on another pa
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from webhook.api.claims import Consumer
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.hardware import siblings_in
+from webhook.inventory.state import Inventory
 from webhook.inventory.usage import is_pod
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from webhook.api.claims import Consumer
-    from webhook.inventory.state import Inventory
 
 COUNTED_MOST: Final = 1000
 """Up to this number claims are counted exactly: a rule for a whole driver may have a hundred thousand."""

@@ -7,35 +7,27 @@ Source: `semantics.md` E-5 to E-18, E-40.
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import structs
 
-from webhook.api.rules import NEVER, not_before_of
-from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
+from webhook.api.rules import NEVER, DeviceSelector, DeviceTaintRule, not_before_of
+from webhook.api.servers import ServerFacts
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
 from webhook.inventory.extent import Extent
-from webhook.inventory.fates import DeviceNames, Fates, fates_on
+from webhook.inventory.fates import DeviceNames, Fates, Users, fates_on
 from webhook.inventory.gangs import BrokenGang
 from webhook.inventory.hardware import NO_SIBLINGS, Siblings
-from webhook.inventory.matching import FOR_EVER, Evictor, grace_seconds, keeps_from_allocation, tolerates
+from webhook.inventory.matching import FOR_EVER, Evictor, acts, grace_seconds, tolerates
 from webhook.inventory.pools import PoolId
-from webhook.inventory.steps import in_steps, unchecked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-    from datetime import datetime
-
-    from webhook.api.rules import DeviceSelector, DeviceTaintRule
-    from webhook.api.servers import ServerFacts
-    from webhook.api.taints import DeviceToleration
-    from webhook.inventory.fates import Users
-    from webhook.inventory.state import Inventory
-    from webhook.inventory.steps import Check
-    from webhook.inventory.usage import ClaimGroup
+from webhook.inventory.state import Inventory
+from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.inventory.usage import ClaimGroup
 
 _NONE: Final[frozenset[str]] = frozenset()
 _SECOND: Final = timedelta(seconds=1)
@@ -84,7 +76,7 @@ class Impact(msgspec.Struct, frozen=True):
     companions: frozenset[str] = frozenset()
     """Of the pods that are evicted, those that go only with others of their PodGroup. Known only if pods are."""
     gangs: tuple[BrokenGang, ...] = ()
-    """Gangs of which pods are evicted, those that lose most first. Only the guard looks for them, if pods are known."""
+    """Gangs that lose pods, those that lose most first. Only the guard looks for them, if pods are known."""
 
     @property
     def pods(self) -> frozenset[str]:
@@ -283,7 +275,7 @@ def _impact(published: Impact, fates: Fates, taint: Taint, now: datetime) -> Imp
         waves=waves,
         tolerating=_without(fates.pods(FOR_EVER), waves),
         extended=_all(users.pods for users in extended).difference(*plain),
-        kept=fates.pods(HARMLESS) if keeps_from_allocation(taint.taint) else _NONE,
+        kept=fates.pods(HARMLESS) if acts(taint.taint.effect) else _NONE,
         namespaces=_all(users.namespaces for users in every),
         pod_groups=_all(users.pod_groups for users in every),
     )
@@ -347,7 +339,7 @@ def joint_impact(
         devices=Extent(names).count(inventory.pools, None, check),
         pools=len(pools),
         drivers=len({driver for driver, _ in pools}),
-        allocated=users[0].allocated if len(names) == 1 else _allocated(inventory, names, check),
+        allocated=users[0].allocated if len(names) == 1 else allocated_on(inventory, names, check),
         incomplete_pools=incomplete,
     )
 
@@ -355,7 +347,7 @@ def joint_impact(
 def _pools(
     inventory: Inventory, names: Iterable[DeviceNames], check: Check
 ) -> tuple[frozenset[PoolId], tuple[PoolId, ...]]:
-    """The pools of which devices are named, and all that are named and not published in full."""
+    """The pools that have named devices, and all that are named and not published in full."""
     missing = inventory.pools.incomplete
     found: set[PoolId] = set()
     incomplete: set[PoolId] = set()
@@ -368,7 +360,7 @@ def _pools(
     return frozenset(found), tuple(sorted(incomplete))
 
 
-def _allocated(inventory: Inventory, names: Sequence[DeviceNames], check: Check) -> int:
+def allocated_on(inventory: Inventory, names: Iterable[DeviceNames], check: Check = unchecked) -> int:
     """Entries of allocation results that are named, each once."""
     found = {
         (key, position)

@@ -5,16 +5,13 @@ Source: `semantics.md` M-1 to M-5, E-6, E-9, E-10, K-4, K-5; KEP-5055, DeviceTol
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from webhook.api.rules import DeviceSelector
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.api.taints import EQUAL, EXISTS, NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.rules import DeviceSelector
 
 _NANOSECONDS: Final = 1_000_000_000
 _HALF: Final = 1 << 63
@@ -47,11 +44,9 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
     return operator == EXISTS
 
 
-def keeps_from_allocation(taint: DeviceTaint, tolerations: Iterable[DeviceToleration] = ()) -> bool:
-    """Whether a device with the taint is not given to a request with these tolerations (L-15)."""
-    if taint.effect not in (NO_SCHEDULE, NO_EXECUTE):
-        return False
-    return not any(tolerates(toleration, taint) for toleration in tolerations)
+def acts(effect: str) -> bool:
+    """Whether a taint with that effect does anything; unknown ones act as None (T-11)."""
+    return effect in (NO_SCHEDULE, NO_EXECUTE)
 
 
 def counts(toleration: DeviceToleration, evictor: Evictor, servers: ServerFacts) -> bool:

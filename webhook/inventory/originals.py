@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -29,9 +29,7 @@ from msgspec import UNSET, UnsetType
 from webhook.api.field import JSON
 from webhook.api.meta import OWN_GROUP
 from webhook.api.quantities import parse_quantity
-
-if TYPE_CHECKING:
-    from webhook.api.slices import ResourceSlice
+from webhook.api.slices import ResourceSlice
 
 ORIGINALS: Final = f"{OWN_GROUP}/originals"
 """The annotation of a ResourceSlice."""
@@ -91,7 +89,7 @@ def kept_in(annotation: str | None) -> dict[str, dict[Setting, Overridden]]:
 
 
 def rewrites_in(annotation: str | None) -> int:
-    """How often a slice with this annotation was rewritten, as far as it says."""
+    """How often a slice with this annotation was rewritten, if it says so; else 0."""
     found = _decoded(annotation).get("rewrites")
     return found if isinstance(found, int) else 0
 

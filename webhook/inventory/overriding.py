@@ -7,8 +7,8 @@ what is stored, and an annotation (see `originals`): the driver may keep what it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -33,13 +33,8 @@ from webhook.inventory.originals import (
     with_settings,
     written_devices,
 )
-from webhook.inventory.patching import Origin
+from webhook.inventory.patching import Origin, PatchedDevice
 from webhook.inventory.published import qualified_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from webhook.inventory.patching import PatchedDevice
 
 ORIGINALS_MAX_BYTES: Final = 64 * 1024
 """Of originals of values that are overridden now. What drivers still have of others comes on top, up to as much."""
@@ -299,7 +294,7 @@ class _Rewriting:
         return None if own and sent is UNSET else Overridden(value.was, now, sent)
 
     def kept(self, limit_bytes: int) -> Mapping[str, Kept]:
-        """What is known, as far as there is room; what is overridden now always fits."""
+        """All that is known if there is room; else the values that are overridden now, which always fit."""
         if len(annotation_of(self._kept).encode()) <= limit_bytes:
             return self._kept
         return {

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple
 
 from msgspec import structs
 
+from webhook.api.field import JSON
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.taints import DeviceTaint
+from webhook.inventory.expansion import ExpandedRule
 from webhook.inventory.fates import DeviceNames
-from webhook.inventory.impact import Taint, impact_on_users, union
-from webhook.inventory.patching import Origin, PatchedDevice
-from webhook.inventory.preview import Preview, acts, rows_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from datetime import datetime
-
-    from webhook.api.field import JSON
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.taints import DeviceTaint
-    from webhook.inventory.expansion import ExpandedRule
-    from webhook.inventory.patching import EffectiveDevices
-    from webhook.inventory.published import DeviceId
-    from webhook.inventory.state import Inventory
+from webhook.inventory.impact import Taint, allocated_on, impact_on_users, union
+from webhook.inventory.matching import acts
+from webhook.inventory.patching import EffectiveDevices, Origin, PatchedDevice
+from webhook.inventory.preview import Preview, rows_of
+from webhook.inventory.published import DeviceId
+from webhook.inventory.state import Inventory
 
 
 class PatchChange(NamedTuple):
@@ -91,12 +88,13 @@ def patch_preview(
     ]
     pairs = tuple([(DeviceNames.of(selector), taint) for selector, taint in judged])
     pools = {(driver, pool) for driver, pool, _ in devices}
+    names = {DeviceNames.of(rule.selector) for rule in rules} or {DeviceNames(*each) for each in devices}
     impact = structs.replace(
         union([impact_on_users(inventory, selector, taint, now) for selector, taint in judged]),
         devices=len(devices),
         pools=len(pools),
         drivers=len({driver for driver, _ in pools}),
-        allocated=_allocated(inventory, rules, devices),
+        allocated=allocated_on(inventory, names),
         incomplete_pools=tuple(sorted(inventory.pools.incomplete & pools)),
     )
     return Preview(impact, pairs, simulated, *rows_of(inventory, pairs, now))
@@ -105,16 +103,3 @@ def patch_preview(
 def _judged(rule: ExpandedRule, *, simulated: bool, in_tree: bool) -> Taint:
     taint = Taint.of_slice(rule.taint, in_tree=in_tree)
     return taint.as_if_evicting(in_tree=in_tree) if simulated else taint
-
-
-def _allocated(inventory: Inventory, rules: Sequence[ExpandedRule], devices: Sequence[DeviceId]) -> int:
-    """Entries of allocation results that a rule selects, each once; without rules, those of the devices."""
-    selections = {DeviceNames.of(rule.selector) for rule in rules} or {DeviceNames(*each) for each in devices}
-    found = {
-        (key, position)
-        for names in selections
-        for key in inventory.usage.claims_on(*names)
-        for position, result in enumerate(inventory.claims[key].allocation or ())
-        if names.includes(result)
-    }
-    return len(found)

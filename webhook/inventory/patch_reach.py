@@ -6,15 +6,19 @@ The guard asks this during a review, so only patches that can win over the one i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import structs
 
+from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import ObjectMeta
+from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
-from webhook.api.taints import NO_EXECUTE
+from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.covering import covering_selectors
 from webhook.inventory.device_filter import CannotFilterError
 from webhook.inventory.expansion import (
@@ -27,20 +31,10 @@ from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.filter_memo import FilterMemo
 from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
+from webhook.inventory.pools import PoolId, Pools
 from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, only_less, skips_a_step
-from webhook.inventory.steps import in_steps, unchecked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-    from collections.abc import Set as AbstractSet
-    from datetime import datetime
-
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.taints import DeviceTaint
-    from webhook.inventory.pools import PoolId, Pools
-    from webhook.inventory.steps import Check
+from webhook.inventory.steps import Check, in_steps, unchecked
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 TOO_LONG: Final = "to evaluate its filter takes longer than a review may"
@@ -170,7 +164,7 @@ class _Matching:
     def of_rival(
         self, rival: ResourceSlicePatch, wanted: Collection[PoolId], unpublished: Sequence[tuple[str, str, str]]
     ) -> Mapping[PoolId, AbstractSet[str]] | None:
-        """Likewise, and those of the unpublished ones that it names; none where its filter cannot be judged.
+        """The same of a rival, with the unpublished ones that it names; none where its filter cannot be judged.
 
         It is not applied then.
         """

@@ -8,27 +8,28 @@ same devices whatever other patches there are, and the order of patches does not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
+from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.field import JSON
+from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.device_filter import CannotFilterError, FailedSelectorError, satisfies, tests_of
+from webhook.inventory.device_filter import (
+    CannotFilterError,
+    CompilesSelectors,
+    DeviceTest,
+    FailedSelectorError,
+    satisfies,
+    tests_of,
+)
+from webhook.inventory.pools import PoolId, Pools
 from webhook.inventory.published import DeviceId, PublishedDevice, published_devices
-from webhook.inventory.steps import in_steps, unchecked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.inventory.device_filter import CompilesSelectors, DeviceTest
-    from webhook.inventory.pools import PoolId, Pools
-    from webhook.inventory.steps import Check
+from webhook.inventory.steps import Check, in_steps, unchecked
 
 NULL: Final = "null"
 DEVICES_READ_AT_ONCE: Final = 100
@@ -80,7 +81,7 @@ class EffectiveDevices(msgspec.Struct, frozen=True):
     selected: Mapping[str, tuple[DeviceId, ...]]
     """By the patch's name, all patches; in the order of the names of drivers, pools and devices."""
     faults: tuple[PatchFault, ...]
-    """Likewise by patch, then by device."""
+    """By patch, then by device."""
     inapplicable: Mapping[str, str]
     """Patches that select nothing because their filter cannot be judged, and why, such as a class that is missing."""
 

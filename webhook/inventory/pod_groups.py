@@ -5,18 +5,13 @@ Source: scheduling.k8s.io/v1beta1 DisruptionMode, "all children can only be disr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
-from webhook.api.pod_groups import ALL
+from webhook.api.claims import ResourceClaim
+from webhook.api.pod_groups import ALL, PodGroup
+from webhook.api.pods import Pod
+from webhook.inventory.state import Inventory
 from webhook.inventory.usage import is_pod_group
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from webhook.api.claims import ResourceClaim
-    from webhook.api.pod_groups import PodGroup
-    from webhook.api.pods import Pod
-    from webhook.inventory.state import Inventory
 
 
 def group_key(pod: Pod) -> str:

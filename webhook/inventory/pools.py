@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
-from webhook.inventory.matching import keeps_from_allocation
-from webhook.inventory.steps import in_steps, unchecked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from webhook.api.slices import ResourceSlice
-    from webhook.inventory.steps import Check
+from webhook.inventory.matching import acts
+from webhook.inventory.steps import Check, in_steps, unchecked
 
 PoolId = tuple[str, str]
 """Driver and pool name."""
@@ -129,7 +125,7 @@ class Pool:
             self._closed = {}
         if self._closed is None:
             acting = {
-                name: [taint for taint in taints if keeps_from_allocation(taint)]
+                name: [taint for taint in taints if acts(taint.effect)]
                 for name, taints in self.devices.items()
                 if taints
             }

@@ -7,35 +7,29 @@ count as evicted.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import structs
 
+from webhook.api.claims import Consumer
 from webhook.api.pods import Pod
-from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, DeviceToleration
+from webhook.api.rules import DeviceTaintRule
+from webhook.api.servers import ServerFacts
+from webhook.api.slices import ResourceSlice
+from webhook.api.taints import NO_EXECUTE, DeviceTaint, DeviceToleration
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.hardware import siblings_of_rule, siblings_of_slice
 from webhook.inventory.impact import Impact, Taint, impact_of, impact_on_devices
-from webhook.inventory.matching import FOR_EVER, Evictor, counts, tolerates
+from webhook.inventory.matching import FOR_EVER, Evictor, acts, counts, tolerates
 from webhook.inventory.pod_groups import is_leaving
 from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.inventory.state import key_of
+from webhook.inventory.state import Inventory, key_of
 from webhook.inventory.usage import is_pod
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from datetime import datetime
-
-    from webhook.api.claims import Consumer
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.api.servers import ServerFacts
-    from webhook.api.slices import ResourceSlice
-    from webhook.inventory.state import Inventory
-
-_ACTING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
 
 class Preview(msgspec.Struct, frozen=True):
@@ -84,11 +78,6 @@ class Preview(msgspec.Struct, frozen=True):
         for row in rows:
             if row.outcome is PodOutcome.EVICTED:
                 yield row
-
-
-def acts(effect: str) -> bool:
-    """Whether a taint with that effect does anything; unknown ones act as None (T-11)."""
-    return effect in _ACTING
 
 
 def rule_preview(inventory: Inventory, rule: DeviceTaintRule, *, in_tree: bool, now: datetime) -> Preview:

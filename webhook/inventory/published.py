@@ -5,13 +5,14 @@ Source: resource.k8s.io/v1 Device; `semantics.md` P-4, P-15.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from webhook.api.field import JSON
+from webhook.api.slices import ResourceSlice
 from webhook.api.taints import DeviceTaint
 from webhook.inventory.originals import (
     ATTRIBUTES,
@@ -24,12 +25,7 @@ from webhook.inventory.originals import (
     with_settings,
     written_devices,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.api.slices import ResourceSlice
-    from webhook.inventory.pools import Pool, PoolId
+from webhook.inventory.pools import Pool, PoolId
 
 
 class DeviceId(NamedTuple):

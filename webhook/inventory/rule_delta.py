@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
-from webhook.api.rules import CONFIRM_IMPACT, EVICT, HARDWARE, SCOPE, not_before_of, own_rate
+from webhook.api.rules import (
+    CONFIRM_IMPACT,
+    EVICT,
+    HARDWARE,
+    SCOPE,
+    DeviceSelector,
+    DeviceTaintRule,
+    not_before_of,
+    own_rate,
+)
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.rules import DeviceSelector, DeviceTaintRule
 
 EFFECT_RANK: Final = {NO_SCHEDULE: 1, NO_EXECUTE: 2}
 """Effects that act, by how much they do."""
@@ -101,7 +106,7 @@ def _taint(rule: DeviceTaintRule) -> tuple[str, str, str]:
 
 
 def narrower(new: DeviceSelector | None, old: DeviceSelector | None) -> bool:
-    """Whether a selector selects nothing that another one does not, as far as can be judged; equal ones do not."""
+    """Whether a selector selects nothing that another one does not, if that can be judged; equal ones do not."""
     if new == old:
         return True
     if new is None or old is None or new.unknown or old.unknown:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from webhook.api.rules import not_before_of
-from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.api.rules import DeviceSelector, DeviceTaintRule, not_before_of
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceToleration
 from webhook.inventory.fates import DeviceNames, fates_on
 from webhook.inventory.matching import Evictor, tolerates
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from webhook.api.rules import DeviceSelector, DeviceTaintRule
-    from webhook.api.taints import DeviceToleration
     from webhook.inventory.state import Inventory
+
 
 _NO_PODS: Final[frozenset[str]] = frozenset()
 

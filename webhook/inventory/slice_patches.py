@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -12,19 +12,22 @@ from msgspec import structs
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
+from webhook.api.slices import ResourceSlice
+from webhook.inventory.device_filter import CompilesSelectors
 from webhook.inventory.originals import ORIGINALS
-from webhook.inventory.overriding import Refusal, arrived, changed_settings, overridden, overrides_of
+from webhook.inventory.overriding import (
+    Arrived,
+    DeviceOverrides,
+    Faults,
+    Refusal,
+    arrived,
+    changed_settings,
+    overridden,
+    overrides_of,
+)
 from webhook.inventory.patching import by_precedence, effective_devices
 from webhook.inventory.pools import Pools
-from webhook.inventory.steps import in_steps, unchecked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.slices import ResourceSlice
-    from webhook.inventory.device_filter import CompilesSelectors
-    from webhook.inventory.overriding import Arrived, DeviceOverrides, Faults
-    from webhook.inventory.steps import Check
+from webhook.inventory.steps import Check, in_steps, unchecked
 
 
 class SlicePatches(msgspec.Struct, frozen=True):

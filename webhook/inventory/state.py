@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, assert_never
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from webhook.api.claims import ResourceClaim
+from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod, PodClaim
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.api.slices import ResourceSlice
 from webhook.inventory.pools import Pools
-from webhook.inventory.usage import Usage, add_name, remove_name, uses
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from webhook.api.meta import ObjectMeta
-    from webhook.inventory.usage import Several
+from webhook.inventory.usage import Several, Usage, add_name, remove_name, uses
 
 _TWO: Final = 2
 InventoryObject: TypeAlias = ResourceSlice | DeviceTaintRule | ResourceClaim | Pod | PodGroup
@@ -159,7 +155,7 @@ class Inventory:
         return pod in self._sharing
 
     def pods_using(self, claims: Iterable[str]) -> frozenset[str]:
-        """The pods that name any of the claims, likewise."""
+        """The pods that name any of the claims, by `namespace/name`."""
         known = self._claim_pods
         return frozenset([pod for claim in claims for pod in known.get(claim, ())])
 

@@ -6,20 +6,19 @@ they tolerate. So claims are kept in groups of equal tolerations, and such a tai
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from webhook.api.owners import POD_GROUPS
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.api.taints import DeviceToleration
+from webhook.inventory.steps import Check, in_steps, unchecked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from webhook.api.claims import Consumer, ResourceClaim
     from webhook.api.pods import Pod
-    from webhook.api.taints import DeviceToleration
     from webhook.inventory.pools import PoolId, Pools
-    from webhook.inventory.steps import Check
+
 
 Several: TypeAlias = tuple[str, ...] | dict[str, None]
 """Names under a key in the order in which they were added, each once: few as a tuple, many as a dict.

@@ -5,22 +5,17 @@ The in-tree controller looks at each pod by itself, so for a taint that it carri
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import structs
 
+from webhook.api.pods import Pod
 from webhook.inventory.matching import Evictor
 from webhook.inventory.pod_groups import companions_in, goes_with_all, group_key, keeps_all
-from webhook.inventory.preview import Cause, OutcomeReason, PodOutcome, PodRow, row_order
+from webhook.inventory.preview import Cause, GroupRow, OutcomeReason, PodOutcome, PodRow, Preview, row_order
+from webhook.inventory.state import Inventory
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from webhook.api.pods import Pod
-    from webhook.inventory.preview import GroupRow, Preview
-    from webhook.inventory.state import Inventory
-
-    Exempt = Callable[[Pod], OutcomeReason | None]
+Exempt = Callable[[Pod], OutcomeReason | None]
 
 
 def as_our_worker(inventory: Inventory, preview: Preview, exempt: Exempt) -> Preview:

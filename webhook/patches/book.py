@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, TypeAlias
 
 from msgspec import structs
 
@@ -16,15 +18,18 @@ from webhook.api.rules import (
     SCOPE,
     DeviceSelector,
 )
-from webhook.api.taints import NO_EXECUTE
+from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.expansion import ExpandedRule, PatchExpansion, rule_name
 from webhook.inventory.hardware import siblings_in
 from webhook.inventory.patch_reach import may_meet
 from webhook.inventory.patching import Origin
+from webhook.inventory.pools import PoolId
 from webhook.inventory.rule_delta import EFFECT_RANK
+from webhook.patches.index import PatchIndex
 from webhook.patches.status import Standing, standing_of
 from webhook.patches.stored import (
     PATCH_KIND,
+    RuleApply,
     RuleOwner,
     RuleWrites,
     StoredPatch,
@@ -32,15 +37,6 @@ from webhook.patches.stored import (
     kept_over_ceiling,
     writes_for,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from webhook.api.taints import DeviceTaint
-    from webhook.inventory.pools import PoolId
-    from webhook.patches.index import PatchIndex
-    from webhook.patches.stored import RuleApply
 
 
 def has_hardware_scope(stored: StoredRule) -> bool:
@@ -136,7 +132,7 @@ class RuleBook:
         return concerned
 
     def put_rule(self, name: str, new: StoredRule | None) -> list[str]:
-        """Likewise for a rule: the owners that it has or had, and itself if it has siblings."""
+        """The same for a rule: the owners that it has or had, and itself if it has siblings."""
         concerned: list[str] = []
         old = self._rules.pop(name, None)
         if old is not None:
@@ -254,7 +250,7 @@ class Handover:
         return sorted(found)
 
     def has_all(self, uid: str) -> list[str]:
-        """An owner lacks nothing, or is gone; returns likewise."""
+        """An owner lacks nothing, or is gone; returns as `lacks` does."""
         return self.lacks(uid, "", ())
 
     def heir_of(self, uid: str, stored: StoredRule) -> str:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from webhook.api.counts import counted
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.rules import DeviceSelector
 from webhook.expressions.drivers import drivers_of
 from webhook.expressions.selectors.selector import Compiling
-from webhook.inventory.covering import cover_of
-from webhook.inventory.device_filter import CannotFilterError, FailedSelectorError, satisfies, tests_of
+from webhook.inventory.covering import Cover, DeviceNameSet, cover_of
+from webhook.inventory.device_filter import (
+    CannotFilterError,
+    CompilesSelectors,
+    FailedSelectorError,
+    PlacedTest,
+    satisfies,
+    tests_of,
+)
 from webhook.inventory.expansion import has_only_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.rules import DeviceSelector
-    from webhook.inventory.covering import Cover, DeviceNameSet
-    from webhook.inventory.device_filter import CompilesSelectors, PlacedTest
-    from webhook.inventory.pools import PoolId
-    from webhook.inventory.published import DeviceId, PublishedDevice
+from webhook.inventory.pools import PoolId
+from webhook.inventory.published import DeviceId, PublishedDevice
 
 NO_DEVICES: Final[DeviceNameSet] = frozenset()
 EXAMPLES_MAX: Final = 3
@@ -155,7 +157,7 @@ class FilterMatch:
         return names if device is None else names & {device}
 
     def selected(self, fleet: Fleet) -> Iterator[tuple[PoolId, DeviceNameSet]]:
-        """All pools of which it selects devices, and which."""
+        """All pools where it selects devices, and which."""
         if self.unusable:
             return iter(())
         return fleet.named(self.selector) if self.plain else iter(list(self._selected.items()))
@@ -205,7 +207,7 @@ class FilterMatch:
         return other, other_faults
 
     def known(self) -> set[PoolId]:
-        """The pools of which something is kept."""
+        """The pools for which something is kept."""
         return self._selected.keys() | self._faults.keys()
 
 

@@ -12,28 +12,23 @@ them as well. Schedulers allocate nothing from such a pool either.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector
+from webhook.api.slices import ResourceSlice
 from webhook.expressions.selectors.selector import Compiling
+from webhook.inventory.covering import DeviceNameSet
+from webhook.inventory.device_selectors import SharedSelectors
 from webhook.inventory.originals import ORIGINALS
 from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
-from webhook.inventory.pools import Pool, Pools
-from webhook.inventory.published import published_by_slice
+from webhook.inventory.pools import Pool, PoolId, Pools
+from webhook.inventory.published import PublishedDevice, published_by_slice
 from webhook.patches.filter_match import NO_DEVICES, FaultTally, FilterMatch, Fleet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.slices import ResourceSlice
-    from webhook.inventory.covering import DeviceNameSet
-    from webhook.inventory.device_selectors import SharedSelectors
-    from webhook.inventory.pools import PoolId
-    from webhook.inventory.published import PublishedDevice
 
 _NOTHING_LOST: Final[Mapping[PoolId, DeviceNameSet]] = {}
 
@@ -177,7 +172,7 @@ class PatchIndex:
         return found
 
     def take_changed_pools(self) -> set[PoolId]:
-        """Likewise the pools."""
+        """The pools that have changed since the last time."""
         found, self._changed_pools = self._changed_pools, set()
         return found
 

@@ -13,39 +13,34 @@ a process is noted on the rules themselves (`reasons`); when taints were first s
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import structs
 
-from webhook.api.rules import ACTING_ANNOTATIONS
-from webhook.inventory.pools import ShareUse
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.api.rules import ACTING_ANNOTATIONS, DeviceTaintRule
+from webhook.api.taints import DeviceTaint
+from webhook.inventory.pools import Pools, ShareUse
+from webhook.inventory.published import DeviceId
+from webhook.inventory.steps import Check, in_steps, unchecked
 from webhook.patches.reasons import (
     RETURNS_MAX,
+    FirstSights,
     ReactionReason,
     ReactionRule,
+    ReasonId,
+    Signal,
     SignalMatcher,
+    Signals,
     is_named_for,
     noted_on,
     shown_in,
 )
 from webhook.policy.impact_limits import limit_on_devices
-from webhook.policy.model import Share
-from webhook.policy.reactions import level_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.api.taints import DeviceTaint
-    from webhook.inventory.pools import Pools
-    from webhook.inventory.published import DeviceId
-    from webhook.inventory.steps import Check
-    from webhook.patches.reasons import FirstSights, ReasonId, Signal, Signals
-    from webhook.policy.model import Reaction
-    from webhook.policy.reactions import ReactionLevel
+from webhook.policy.model import Reaction, Share
+from webhook.policy.reactions import ReactionLevel, level_of
 
 NAMED_MAX: Final = 10
 """Devices that a text names; of more it says how many."""
@@ -54,7 +49,7 @@ WITHIN_MAX_DEVICES: Final = "WithinMaxDevices"
 
 
 class ReactionOutcome(msgspec.Struct, frozen=True):
-    """One reaction after a pass. Counts are of reasons, of which a device usually has one.
+    """One reaction after a pass. Counts are of reasons; a device usually has one.
 
     `active`: rules whose taint is there; `quiet`: whose taint is gone, but not for long enough; `unpublished`: whose
     pool is not published in full, so that nothing is known; `waiting`: taints that have not lasted long enough;
@@ -87,17 +82,14 @@ class OutcomeCounts:
         self.quiet = 0
         self.unpublished = 0
         self.waiting = 0
-        self._held_back: set[DeviceId] = set()
-
-    def hold_back(self, address: DeviceId) -> None:
-        """The limit keeps the device from getting a rule, or from a stricter one."""
-        self._held_back.add(address)
+        self.held_back: set[DeviceId] = set()
+        """Devices that the limit keeps from getting a rule, or a stricter one."""
 
     def outcome(self, reaction: Reaction, devices: int, limit: int | None) -> ReactionOutcome:
         """The figures, with a sentence about them."""
         return ReactionOutcome(
             *(reaction.name, reaction.driver, self.active, self.quiet, self.unpublished, self.waiting),
-            *(len(self._held_back), devices, limit, self._message(reaction, devices, limit)),
+            *(len(self.held_back), devices, limit, self._message(reaction, devices, limit)),
         )
 
     def _message(self, reaction: Reaction, devices: int, limit: int | None) -> str:
@@ -105,15 +97,15 @@ class OutcomeCounts:
             f"{self.active} active, {self.quiet} quiet, {self.waiting} waiting, {self.unpublished} not published; "
             f"{devices} devices of {reaction.driver} have rules of reactions"
         )
-        if not self._held_back:
+        if not self.held_back:
             return text
-        named = sorted(self._held_back)[:NAMED_MAX]
-        more = len(self._held_back) - len(named)
+        named = sorted(self.held_back)[:NAMED_MAX]
+        more = len(self.held_back) - len(named)
         names = ", ".join(f"{address.pool}/{address.device}" for address in named)
         given = reaction.max_devices
         share = f"{given.percent:g}%, which is {limit}" if isinstance(given, Share) else str(limit)
         return (
-            f"{text}; maxDevices is {share}, so nothing is done for {len(self._held_back)}: {names}"
+            f"{text}; maxDevices is {share}, so nothing is done for {len(self.held_back)}: {names}"
             f"{f' and {more} more' if more else ''}"
         )
 
@@ -264,7 +256,7 @@ class _Pass:
         self._counts: dict[str, OutcomeCounts] = defaultdict(OutcomeCounts)
         self.rules: dict[DeviceId, ReactionRule] = {}
         self.left_alone: list[ReactionRule] = []
-        """Rules of which no reason can be read, while nothing is known of their devices."""
+        """Rules without a reason that can be read, while nothing is known of their devices."""
         self.next_seconds: float | None = None
 
     def go_on(self, noted: ReactionRule) -> None:
@@ -400,5 +392,5 @@ class _Pass:
             devices = use.devices + (fresh and use.takes(address.pool))
         if limit is None or devices <= limit or (reached is not None and wanted <= reached):
             return wanted
-        self._counts[reaction.name].hold_back(address)
+        self._counts[reaction.name].held_back.add(address)
         return None

@@ -7,29 +7,23 @@ nothing, and one leader goes on where another one stopped.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import structs
 
 from webhook.api.meta import format_time, parse_time
-from webhook.api.rules import DESCRIPTION, EVICT, REACTION, REASONS, DeviceSelector
+from webhook.api.rules import DESCRIPTION, EVICT, REACTION, REASONS, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_SCHEDULE, DeviceTaint
 from webhook.inventory.expansion import number_of, numbered
+from webhook.inventory.pools import Pools
 from webhook.inventory.published import DeviceId
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.policy.model import Reaction
 from webhook.policy.patterns import TextSet
 from webhook.policy.reactions import REACTION_KEY, ReactionLevel, level_of_rule, reaction_rule_name, written_by_reaction
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.inventory.pools import Pools
-    from webhook.inventory.steps import Check
-    from webhook.policy.model import Reaction
 
 REACTION_LABELS: Final = {REACTION: "true"}
 REASONS_MAX: Final = 16

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from webhook.flowcontrol.backoff import exponential_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
 
 MOST_SECONDS: Final = 60.0
 """Policies change, and nothing reports it."""

@@ -7,24 +7,20 @@ its event loop if it likes, and puts down the result.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from webhook.inventory.slice_patches import SlicePatches
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.slices import ResourceSlice
+from webhook.inventory.overriding import Refusal
+from webhook.inventory.slice_patches import SlicePatches, SliceWork
 from webhook.patches.status import PatchInSlices
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from webhook.api.device_classes import DeviceClassSelectors
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.slices import ResourceSlice
-    from webhook.inventory.overriding import Refusal
-    from webhook.inventory.slice_patches import SliceWork
 
 
 class _Entry(NamedTuple):
-    """What came of a slice; only those of which something did are kept."""
+    """What came of a slice; kept only where something did."""
 
     touch: bool
     refused: tuple[Refusal, ...]
@@ -148,7 +144,7 @@ class SliceLedger:
         return frozenset(self._touch)
 
     def take_changed(self) -> set[str]:
-        """Patches of which something else has become since the last time, by name; maybe some that are gone."""
+        """Patches, by name, whose outcome has changed since the last time; maybe some that are gone."""
         found, self._changed = self._changed, set()
         for name in found - self._patches.keys():
             if not self._of_patch.get(name):

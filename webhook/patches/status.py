@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from webhook.api.counts import counted
-from webhook.api.rules import Condition
-from webhook.inventory.covering import each_of
-from webhook.inventory.expansion import rules_of_taint
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.rules import Condition, DeviceSelector
+from webhook.api.taints import DeviceTaint
+from webhook.inventory.covering import Cover, DeviceNameSet, each_of
+from webhook.inventory.expansion import ExpandedRule, rules_of_taint
 from webhook.inventory.overriding import ORIGINALS_MAX_BYTES, Refusal
 from webhook.inventory.patching import Origin, taints_of_patch
-from webhook.patches.filter_match import NO_DEVICES
-from webhook.patches.stored import PatchStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-    from datetime import datetime
-
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.rules import DeviceSelector
-    from webhook.api.taints import DeviceTaint
-    from webhook.inventory.covering import Cover, DeviceNameSet
-    from webhook.inventory.expansion import ExpandedRule
-    from webhook.inventory.pools import PoolId
-    from webhook.patches.filter_match import FilterMatch, SelectorFaults
-    from webhook.patches.index import PatchIndex
-    from webhook.patches.stored import StoredPatch
+from webhook.inventory.pools import PoolId
+from webhook.patches.filter_match import NO_DEVICES, FilterMatch, SelectorFaults
+from webhook.patches.index import PatchIndex
+from webhook.patches.stored import PatchStatus, StoredPatch
 
 ATTRIBUTES_APPLIED: Final = "AttributesApplied"
 TOO_MANY_ORIGINALS: Final = "TooManyOriginals"
@@ -43,7 +35,7 @@ class AppliedAttributes(NamedTuple):
     """What the status of a patch says about slices."""
 
     patched: int = 0
-    """Devices of which it sets an attribute or a capacity."""
+    """Devices on which it sets an attribute or a capacity."""
     condition: Condition | None = None
     """None for a patch that sets none, and where patches are not put into slices."""
 

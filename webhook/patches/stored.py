@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from itertools import count
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -25,14 +26,8 @@ from webhook.api.rules import (
     DeviceSelector,
     DeviceTaintRule,
 )
-from webhook.inventory.expansion import is_named_for, numbered
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from datetime import datetime
-
-    from webhook.api.taints import DeviceTaint
-    from webhook.inventory.expansion import ExpandedRule
+from webhook.api.taints import DeviceTaint
+from webhook.inventory.expansion import ExpandedRule, is_named_for, numbered
 
 PATCH_VERSION: Final = "v1alpha1"
 PATCH_KIND: Final = "ResourceSlicePatch"

@@ -36,7 +36,7 @@ _LAG_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 
 
 class HandshakeFailure(StrEnum):
-    """Why a TLS handshake failed, as far as this end can know."""
+    """Why a TLS handshake failed, as this end sees it."""
 
     CERTIFICATE_REJECTED = "certificate_rejected"
     """The client does not take our certificate: most often `caBundle` is not its CA."""

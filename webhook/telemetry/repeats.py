@@ -6,17 +6,16 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-AGAIN_SECONDS: Final = 300.0
+_AGAIN_SECONDS: Final = 300.0
 """A fault that lasts is logged again this often."""
 
 
 class LastingFault:
     """A fault that lasts over many attempts: logged when it begins, when it changes, and every five minutes."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, again_seconds: float = AGAIN_SECONDS) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` returns monotonic seconds."""
         self._clock = clock
-        self._again_seconds = again_seconds
         self._since = 0.0
         self._logged_at = 0.0
         self.text = ""
@@ -29,7 +28,7 @@ class LastingFault:
         now = self._clock()
         if not self.attempts:
             self._since = now
-        due = text != self.text or not self.attempts or now - self._logged_at >= self._again_seconds
+        due = text != self.text or not self.attempts or now - self._logged_at >= _AGAIN_SECONDS
         self.attempts += 1
         self.text = text
         if due:

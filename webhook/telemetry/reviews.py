@@ -6,11 +6,14 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
 
 PREFIX: Final = "device_taint_webhook"
 OTHER: Final = "other"
@@ -81,7 +84,7 @@ class PolicyMetrics(Collector):
         self._findings[name, severity] = self._findings.get((name, severity), 0) + 1
 
     def count_difference(self, rule: str, change: str) -> None:
-        """A request of which the candidate policy says something else."""
+        """A request that the candidate policy judges differently."""
         if rule in self._candidate_rules:
             self._differences[rule, change] = self._differences.get((rule, change), 0) + 1
 
@@ -101,7 +104,7 @@ class PolicyMetrics(Collector):
         )
         yield _counter(
             "policy_candidate_differences",
-            "Requests and tolerations of which the candidate policy says something else.",
+            "Requests and tolerations that the candidate policy judges differently.",
             ["rule", "change"],
             self._differences,
         )

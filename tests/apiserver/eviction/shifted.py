@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import main
 from webhook.cluster.client.rest import Cluster
-from webhook.daemons.process import SystemClock
+from webhook.flowcontrol.clock import Clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -62,11 +62,11 @@ def deceive(shift: Shift) -> None:
     def shifted() -> float:
         return real() + shift.seconds
 
-    def now(self: SystemClock) -> datetime:  # noqa: ARG001 -- a method's
+    def now(self: Clock) -> datetime:  # noqa: ARG001 -- a method's
         return datetime.fromtimestamp(shifted(), UTC)
 
     time.time = shifted  # noqa: TID251 -- likewise
-    SystemClock.now = now  # type: ignore[method-assign]
+    Clock.now = now  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

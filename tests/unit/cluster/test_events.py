@@ -14,7 +14,7 @@ from webhook.cluster.events import EventRecorder, EventType, EventWriter, Object
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
 
-POLICY = ObjectReference("v1", "ConfigMap", "ns", "policy", "u1", "7")
+POLICY = ObjectReference("v1", "ConfigMap", "ns", "policy", "u1")
 NOW = datetime(2026, 6, 1, 14, 0, 0, 5, tzinfo=timezone(timedelta(hours=2)))
 
 
@@ -44,7 +44,6 @@ def test_event_names_the_object_and_us() -> None:
                     "namespace": "ns",
                     "name": "policy",
                     "uid": "u1",
-                    "resourceVersion": "7",
                 },
                 "reportingController": "devicetaint.io/device-taint-webhook",
                 "reportingInstance": "webhook-0",

@@ -162,11 +162,6 @@ def test_refusals_and_failures_are_told_apart(reply: Reply, refused: str, failed
     assert failed in answer.failed
 
 
-def test_server_says_when_to_come_back() -> None:
-    answer, _ = asked(lambda writer: writer.apply_rule(WRITE), Answer(status(429, "busy"), 429, {"Retry-After": "3"}))
-    assert answer.retry_after_seconds == 3
-
-
 def test_deletion_is_of_the_rule_that_was_read() -> None:
     stored, _ = asked(lambda writer: writer.apply_rule(WRITE), Answer(STORED))
     answer, [request] = asked(lambda writer: writer.delete_rule(stored.stored), Answer(status(200, "")))

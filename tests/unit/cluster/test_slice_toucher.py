@@ -49,6 +49,10 @@ def touches(peer: Peer) -> list[str]:
     return [request.path.rpartition("/")[2] for request in peer.requests if request.method == "PATCH"]
 
 
+def failures(toucher: SliceToucher, name: str) -> int:
+    return toucher._queue._failures.get(name, 0)
+
+
 def test_touch_is_a_patch_that_says_nothing() -> None:
     async def test() -> None:
         async with touching(Server(), 60.0) as (toucher, peer):
@@ -57,13 +61,13 @@ def test_touch_is_a_patch_that_says_nothing() -> None:
             (first, second) = [request for request in peer.requests if request.method == "PATCH"]
             assert [first.path, second.path] == [f"{GROUP}/v1/resourceslices/{name}" for name in ("a", "b")]
             assert (first.json, first.headers["content-type"]) == ({}, "application/merge-patch+json")
-            assert toucher.waiting == {"a", "b"}
-            await until(lambda: toucher.failures("b") == 1, "the last is waited for")
+            assert toucher._wanted == {"a", "b"}
+            await until(lambda: failures(toucher, "b") == 1, "the last is waited for")
             toucher.want(["b", "a", "c"])
             await until(lambda: len(touches(peer)) == 3, "what is new")
             assert touches(peer) == ["a", "b", "c"], "the others wait"
             toucher.want([])
-            assert (toucher.waiting, toucher.failures("a"), toucher.problems) == (frozenset(), 0, {})
+            assert (toucher._wanted, failures(toucher, "a"), toucher.problems) == (frozenset(), 0, {})
 
     run(test())
 
@@ -72,12 +76,12 @@ def test_touch_that_did_not_help_is_repeated_until_the_slice_is_right() -> None:
     async def test() -> None:
         async with touching(Server()) as (toucher, peer):
             toucher.want(["a"])
-            await until(lambda: toucher.failures("a") >= 4, "more touches")
+            await until(lambda: failures(toucher, "a") >= 4, "more touches")
             toucher.want(["b"])
-            await until(lambda: toucher.failures("b") >= 2, "those of another")
-            assert toucher.failures("a") == 0
+            await until(lambda: failures(toucher, "b") >= 2, "those of another")
+            assert failures(toucher, "a") == 0
             before = touches(peer).count("a")
-            await until(lambda: toucher.failures("b") >= 5, "more of them")
+            await until(lambda: failures(toucher, "b") >= 5, "more of them")
             assert touches(peer).count("a") == before
 
     run(test())
@@ -102,7 +106,7 @@ def test_server_that_asks_for_patience_gets_it() -> None:
         server.replies = [Answer(status(429, "busy"), 429, {"Retry-After": "30"})]
         async with touching(server) as (toucher, peer):
             toucher.want(["a", "b"])
-            await until(lambda: toucher.failures("b") >= 5, "others are touched meanwhile")
+            await until(lambda: failures(toucher, "b") >= 5, "others are touched meanwhile")
             assert touches(peer).count("a") == 1
             toucher.want(["b"])
             assert toucher.problems == {}

@@ -10,18 +10,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from webhook.eviction.expiry import StaleTaints, Thresholds
+    from webhook.eviction.expiry import StaleReporter, StaleTaints
     from webhook.inventory.state import Inventory
 
 
-def find_stale(
-    inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime, thresholds: Thresholds
-) -> StaleTaints:
+def find_stale(inventory: Inventory, idle_since: Mapping[str, datetime], now: datetime) -> StaleTaints:
     """What `stale_steps` returns, without a pause."""
-    steps = stale_steps(inventory, idle_since, now, thresholds)
+    steps = stale_steps(inventory, idle_since, now)
     while True:
         try:
             next(steps)
         except StopIteration as end:
             found: StaleTaints = end.value
             return found
+
+
+def look(reporter: StaleReporter) -> None:
+    """One look, without a pause."""
+    for _ in reporter._steps():
+        pass

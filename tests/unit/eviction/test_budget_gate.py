@@ -263,11 +263,11 @@ def test_gate_is_forgotten_ten_minutes_after_the_last_request() -> None:
     sizes = []
     for seconds in (700.0, 700.1):
         bench.gate.forget_idle(seconds)
-        sizes.append(len(bench.gate))
+        sizes.append(len(bench.gate._gates))
     assert sizes == [1, 0]
     bench.gate.begin(plan(), 600.0)
     bench.gate.forget_idle(5000.0)
-    assert len(bench.gate) == 1
+    assert len(bench.gate._gates) == 1
 
 
 @pytest.mark.parametrize("answer", [None, EVICTED, BLOCKED, SHORT])
@@ -286,7 +286,7 @@ def test_sizes_of_units_are_forgotten_with_the_gates(answer: EvictionOutcome | N
     bench.gate.forget_idle(2.0)
     assert blocked is None or blocked in bench.gate.limits_like(LIMIT)
     bench.gate.forget_idle(700.0)
-    assert (len(bench.gate), bench.gate._units) == (0, {})
+    assert (len(bench.gate._gates), bench.gate._units) == (0, {})
     assert bench.gate.limits_like(LIMIT) == [LIMIT]
 
 

@@ -23,7 +23,6 @@ from webhook.eviction.conditions import (
     ReturningPods,
     WaitingForPod,
     announced_at,
-    evicted_pods_condition,
     eviction_condition,
     in_tree_condition,
     updated,
@@ -241,7 +240,7 @@ def test_message_names_the_claims_and_pod_groups_of_most_pods() -> None:
 @pytest.mark.parametrize("evicted", [1, 12345, 999_999_999])
 def test_how_many_were_evicted_can_be_read_again(evicted: int) -> None:
     other = Condition(EVICTION, "True", "Evicting", "99 pods evicted")
-    counted = Condition(EVICTED_PODS, *evicted_pods_condition(evicted))
+    counted = Condition(EVICTED_PODS, "True", "PodsEvicted", str(evicted))
     assert evicted_pods((other, counted)) == evicted
 
 

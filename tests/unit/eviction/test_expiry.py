@@ -10,10 +10,10 @@ from msgspec import structs
 
 from tests.builders import DRIVER, KEY, NOW
 from tests.unit.eviction.objects import POOL, claim, pod, rule, slice_of, taint
-from tests.unit.eviction.stale import find_stale
+from tests.unit.eviction.stale import find_stale, look
 from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceSelector, DeviceTaintRule
-from webhook.eviction.expiry import CONTESTED, Expiry, StaleReporter, StaleTaints, Thresholds, expiry_of
+from webhook.eviction.expiry import CONTESTED, Expiry, StaleReporter, StaleTaints, expiry_of
 from webhook.eviction.modes import Mode
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def test_rules_whose_devices_are_gone_are_named() -> None:
         rule("harmless", effect="None", selector=DeviceSelector(device="gpu-9")),
         rule("judged by others", selector=DeviceSelector(unknown=(("all", "true"),))),
     )
-    assert find_stale(inventory, {}, NOW, Thresholds()).rules_without_devices == ("gone",)
+    assert find_stale(inventory, {}, NOW).rules_without_devices == ("gone",)
 
 
 def test_old_taints_of_slices_are_named() -> None:
@@ -83,27 +83,27 @@ def test_old_taints_of_slices_are_named() -> None:
     harmless = taint("None", added=old.time_added)
     devices = {"gpu-0": (old,), "gpu-1": (young,), "gpu-2": (harmless,), "gpu-3": (young, harmless)}
     inventory = held(slice_of(devices))
-    found = find_stale(inventory, {}, NOW, Thresholds(slice_taint_hours=72)).old_slice_taints
+    found = find_stale(inventory, {}, NOW).old_slice_taints
     assert found == ((DRIVER, POOL, "gpu-0", KEY),)
 
 
 def test_rule_that_nobody_meets_for_days_is_reported_once_a_period(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Mode.OBSERVE, FREE, report_seconds=7200)
     world.add(slice_of({"gpu-0": ()}), rule())
-    reporter = StaleReporter(world.deps, Thresholds(idle_days=1))
-    for _ in range(30):  # hours
-        reporter.look()
+    reporter = StaleReporter(world.deps)
+    for _ in range(14 * 24 + 6):  # hours
+        look(reporter)
         world._move(3600)
     lines = [record.__dict__ for record in caplog.records if record.message == "taints that look forgotten"]
     assert [line["idleRules"] for line in lines] == [["rule"]] * 3
-    assert find_stale(world.inventory, {"uid-rule": NOW}, NOW, Thresholds()) == StaleTaints()
+    assert find_stale(world.inventory, {"uid-rule": NOW}, NOW) == StaleTaints()
 
 
 @pytest.mark.parametrize(("early", "named"), [(timedelta(), True), (timedelta(seconds=1), False)])
 def test_two_weeks_without_use_and_three_days_in_a_slice_look_forgotten(early: timedelta, *, named: bool) -> None:
     added = NOW - timedelta(hours=72) + early
     inventory = held(slice_of({"gpu-0": (taint(added=added),), "gpu-1": (taint(added=None),)}), rule())
-    found = find_stale(inventory, {"uid-rule": NOW - timedelta(days=14) + early}, NOW, Thresholds())
+    found = find_stale(inventory, {"uid-rule": NOW - timedelta(days=14) + early}, NOW)
     assert (found.idle_rules, [each[2] for each in found.old_slice_taints]) == (
         (("rule",), ["gpu-0"]) if named else ((), [])
     )
@@ -111,15 +111,13 @@ def test_two_weeks_without_use_and_three_days_in_a_slice_look_forgotten(early: t
 
 def test_rule_that_selects_nothing_has_no_devices_and_of_one_that_cannot_be_judged_that_is_not_known() -> None:
     unknown = rule("unknown", selector=DeviceSelector(unknown=(("all", "true"),)))
-    assert find_stale(held(rule("nothing", selector=None), unknown), {}, NOW, Thresholds()).rules_without_devices == (
-        "nothing",
-    )
+    assert find_stale(held(rule("nothing", selector=None), unknown), {}, NOW).rules_without_devices == ("nothing",)
 
 
 def test_report_names_the_first_twenty_and_counts_all(caplog: pytest.LogCaptureFixture) -> None:
     world = World(Mode.OBSERVE, FREE)
     world.add(*[rule(f"rule-{number:02}", selector=DeviceSelector(device="gone")) for number in range(21)])
-    StaleReporter(world.deps).look()
+    look(StaleReporter(world.deps))
     [line] = [record.__dict__ for record in caplog.records if record.message == "taints that look forgotten"]
     assert line["rulesWithoutDevices"] == [f"rule-{number:02}" for number in range(20)]
     assert line["rules_without_devices"] == 21

@@ -190,7 +190,7 @@ def test_request_that_is_not_sent_after_others_of_its_unit_counts_for_nothing() 
     assert isinstance(taken, str)
     asyncio.run(world.worker.evict(taken))
     assert len(world.cluster.requests) == 1
-    assert len(world.worker._core.returns) == 0, "no round of evictions has begun"
+    assert not world.worker._core.returns._rounds, "no round of evictions has begun"
 
 
 def test_pod_that_took_the_name_of_an_evicted_one_before_the_response_is_not_taken_for_it() -> None:

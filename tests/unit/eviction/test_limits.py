@@ -61,9 +61,9 @@ def test_bucket_is_forgotten_once_it_is_full_again_and_not_before() -> None:
     for _ in range(3):
         buckets.take([("slow", SLOW)], 0.0)
     buckets.forget_idle(2.9)
-    assert len(buckets) == 1
+    assert len(buckets._buckets) == 1
     buckets.forget_idle(3.0)
-    assert len(buckets) == 0
+    assert len(buckets._buckets) == 0
     assert buckets.wait_seconds([("slow", SLOW)], 3.0) == 0.0
 
 
@@ -74,11 +74,11 @@ def test_worker_forgets_buckets_of_taints_that_are_gone() -> None:
     world.add(rule())
     world.settle()
     limiter = world.worker._core.limiter
-    assert len(limiter._buckets) == 1
+    assert len(limiter._buckets._buckets) == 1
     limiter.forget_idle(world.clock.seconds())
-    assert len(limiter._buckets) == 1
+    assert len(limiter._buckets._buckets) == 1
     limiter.forget_idle(world.clock.seconds() + 1)
-    assert len(limiter._buckets) == 0
+    assert len(limiter._buckets._buckets) == 0
 
 
 def test_rule_whose_taint_is_changed_starts_no_fresh_burst() -> None:

@@ -76,14 +76,14 @@ def test_round_that_evicts_no_pod_is_taken_back() -> None:
     assert returns.claim_of(c) == ""
     evict(returns, b)
     assert returns.claim_of(c) == ""  # it was there when that round began
-    assert len(returns) == 1
+    assert len(returns._rounds) == 1
 
 
 def test_first_round_that_evicts_no_pod_leaves_nothing() -> None:
     a = user("a")
     _, returns = world(a)
     evict(returns, a, evicted=False)
-    assert len(returns) == 0
+    assert len(returns._rounds) == 0
 
 
 @pytest.mark.parametrize("evicted", [(True, False), (False, True)])
@@ -93,7 +93,7 @@ def test_round_that_evicts_one_of_its_pods_counts(evicted: tuple[bool, bool]) ->
     returns.begin(a)
     returns.begin(b)
     returns.end(a, evicted=evicted[0])
-    assert len(returns) == 1
+    assert len(returns._rounds) == 1
     returns.end(b, evicted=evicted[1])
     c, d = map(user, "cd")
     inventory.apply(None, c)
@@ -109,7 +109,7 @@ def test_claims_made_for_their_pod_are_not_counted() -> None:
         evict(returns, each)
     inventory.apply(None, c)
     assert returns.claim_of(c) == ""
-    assert len(returns) == 0
+    assert len(returns._rounds) == 0
 
 
 def test_claim_that_is_not_allocated_is_not_counted() -> None:
@@ -118,7 +118,7 @@ def test_claim_that_is_not_allocated_is_not_counted() -> None:
     known = inventory.claims[SHARED]
     inventory.apply(known, structs.replace(known, allocation=()))
     evict(returns, a)
-    assert len(returns) == 0
+    assert len(returns._rounds) == 0
 
 
 def test_claim_that_is_deallocated_starts_over() -> None:
@@ -134,7 +134,7 @@ def test_claim_that_is_deallocated_starts_over() -> None:
     assert returns.claim_of(c) == ""
     evict(returns, c)
     assert returns.observe(SHARED, None)
-    assert len(returns) == 0
+    assert len(returns._rounds) == 0
 
 
 def test_claim_made_anew_under_the_same_name_starts_over() -> None:
@@ -157,7 +157,7 @@ def test_pods_that_no_taint_evicts_any_longer_start_over() -> None:
     inventory.apply(None, b)
     evict(returns, b)
     returns.forget([b])
-    assert len(returns) == 0
+    assert len(returns._rounds) == 0
 
 
 def test_claim_that_is_gone_by_the_time_of_the_response_leaves_the_rounds_of_others_as_they_are() -> None:
@@ -165,7 +165,7 @@ def test_claim_that_is_gone_by_the_time_of_the_response_leaves_the_rounds_of_oth
     inventory, returns = world(a)
     inventory.apply(None, claim("other", consumers=(Consumer("", "pods", "a", "uid-a"),)))
     returns.begin(a)
-    assert len(returns) == 2
+    assert len(returns._rounds) == 2
     returns.observe(SHARED, None)
     returns.end(a, evicted=False)
-    assert len(returns) == 0
+    assert len(returns._rounds) == 0

@@ -246,12 +246,12 @@ def test_expired_rule_that_may_not_be_changed_is_retried_with_backoff(caplog: py
     said = warnings(caplog, "expired rule not taken back")
     assert len(said) == 2
     assert said[0] == 1
-    assert world.worker.queue.failures(WorkItem(ItemKind.RULE, "rule")) == server.attempts
+    assert world.worker.queue._failures.get(WorkItem(ItemKind.RULE, "rule"), 0) == server.attempts
     server.downgrades = False
     world.advance(10)
     assert world.inventory.rules["rule"].taint.effect == "None"
     world.advance(1)
-    assert world.worker.queue.failures(WorkItem(ItemKind.RULE, "rule")) == 0
+    assert world.worker.queue._failures.get(WorkItem(ItemKind.RULE, "rule"), 0) == 0
 
 
 def test_conditions_that_are_refused_are_logged_when_that_begins_and_each_five_minutes(
@@ -266,7 +266,7 @@ def test_conditions_that_are_refused_are_logged_when_that_begins_and_each_five_m
     assert len(warnings(caplog, "conditions not written")) == 2
     server.conditions = False
     world.advance(10)
-    assert world.worker.queue.failures(WorkItem(ItemKind.RULE, "rule")) == 0
+    assert world.worker.queue._failures.get(WorkItem(ItemKind.RULE, "rule"), 0) == 0
     server.conditions = True
     status_changed(world, ())
     world.advance(20)
@@ -280,7 +280,7 @@ def test_failures_of_a_rule_are_forgotten_with_it() -> None:
     world.advance(30)
     world.remove(world.inventory.rules["rule"])
     world.advance(11)
-    assert world.worker.queue.failures(WorkItem(ItemKind.RULE, "rule")) == 0
+    assert world.worker.queue._failures.get(WorkItem(ItemKind.RULE, "rule"), 0) == 0
 
 
 def test_changes_of_the_status_do_not_hasten_a_retry() -> None:

@@ -19,7 +19,6 @@ from webhook.api.rules import (
     counted_pods,
 )
 from webhook.eviction.ceilings import CeilingGroup, Tally, rule_rejudged
-from webhook.eviction.conditions import counted_pods_condition
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
 
@@ -31,7 +30,7 @@ def evicted(number: int) -> Condition:
 
 
 def counted(number: int) -> Condition:
-    return Condition(COUNTED_PODS, *counted_pods_condition(number))
+    return Condition(COUNTED_PODS, "True", "PodsCounted", str(number))
 
 
 def follow(group: CeilingGroup, old: DeviceTaintRule, new: DeviceTaintRule) -> None:

@@ -23,6 +23,7 @@ from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
 from webhook.eviction.profiles import Profiles
 from webhook.eviction.ready_queue import Idle
+from webhook.flowcontrol import clock as flowcontrol
 from webhook.inventory.state import Inventory, key_of
 from webhook.policy.model import BreakerSettings, EvictionProfile, Pause
 from webhook.policy.ports import NamespaceFacts
@@ -53,7 +54,7 @@ FREE = EvictionProfile(rate=10_000, burst=100_000, per_owner_unavailable=None)
 """The Eviction API, and nothing else that binds."""
 
 
-class Clock:
+class Clock(flowcontrol.Clock):
     """Both clocks; they move when a test says so. `real`: the seconds go on as they do."""
 
     def __init__(self) -> None:

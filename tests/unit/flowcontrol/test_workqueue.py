@@ -100,7 +100,7 @@ def test_item_added_while_it_is_worked_on_comes_once_more_afterwards() -> None:
 def test_waits_double_up_to_the_most_until_it_went_well() -> None:
     queue, _ = make()
     assert [queue.add_rate_limited("item") for _ in range(5)] == [1, 2, 4, 8, 8]
-    assert queue.failures("item") == 5
+    assert queue._failures.get("item", 0) == 5
     queue.forget("item")
     assert queue.add_rate_limited("item") == 1
 
@@ -161,7 +161,7 @@ def test_discarded_item_neither_waits_nor_counts_as_failed() -> None:
     queue.discard("item")
     clock.now += 100
     assert ready(queue) == []
-    assert queue.failures("item") == 0
+    assert queue._failures.get("item", 0) == 0
 
 
 def test_item_that_is_ready_comes_also_if_it_is_discarded() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from datetime import datetime  # msgspec reads the annotations
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -15,24 +16,24 @@ from webhook.cluster.cache.listwatch import Meta, WireValue
 from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.client.errors import NotFound
 from webhook.cluster.client.list_pages import decoded, listed
-from webhook.cluster.client.rest import path_of
+from webhook.cluster.client.rest import Cluster, path_of
 from webhook.policy.vap.author_policy import AUTHOR_POLICY, unproved
 from webhook.policy.vap.drift import AdmissionObjectKey, StoredObject
 from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from webhook.cluster.client.rest import Cluster
-    from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.metrics import Metrics
 
 _VERSIONS: Final = ("v1",)
 
 
-class _AdmissionPolicyWire(WireValue, frozen=True):
+class _Metadata(Meta, frozen=True, gc=False):
+    creation_timestamp: datetime = NEVER
+    deletion_timestamp: datetime | None = None
+
+
+class _PolicyWire(WireValue, frozen=True):
     """A policy or a binding."""
 
-    metadata: Meta
+    metadata: _Metadata
     spec: dict[str, Any] = {}  # noqa: RUF012 -- msgspec copies it
 
 
@@ -45,7 +46,7 @@ async def read_admission_policies(cluster: Cluster) -> dict[AdmissionObjectKey, 
             continue
         items = await listed(cluster, path_of(ADMISSION_GROUP, version, plural), f"{ADMISSION_GROUP}/{version}", kind)
         for item in items:
-            wire = msgspec.convert(item, _AdmissionPolicyWire)
+            wire = msgspec.convert(item, _PolicyWire)
             key = AdmissionObjectKey(kind, wire.metadata.name)
             found[key] = StoredObject(key, wire.metadata.labels or {}, wire.spec)
     return found
@@ -55,19 +56,7 @@ _STALE_SECONDS: Final = 60.0
 """For how long a watch may be lost, as while an API server restarts."""
 
 
-class _Metadata(Meta, frozen=True, gc=False):
-    creation_timestamp: datetime = NEVER
-    deletion_timestamp: datetime | None = None
-
-
-class _AuthorObject(WireValue, frozen=True):
-    """The policy or its binding."""
-
-    metadata: _Metadata
-    spec: dict[str, Any] = {}  # noqa: RUF012 -- msgspec copies it
-
-
-def _problem_of(found: Mapping[str, _AuthorObject]) -> str:
+def _problem_of(found: Mapping[str, _PolicyWire]) -> str:
     return unproved({kind: each.spec for kind, each in found.items() if each.metadata.deletion_timestamp is None})
 
 
@@ -80,7 +69,7 @@ async def read_author_policy(cluster: Cluster) -> tuple[str, datetime]:
     for kind, plural in ADMISSION_RESOURCES.items():
         path = path_of(ADMISSION_GROUP, "v1", plural, name=AUTHOR_POLICY)
         with contextlib.suppress(NotFound):
-            found[kind] = msgspec.convert(decoded(await cluster.get(path), path), _AuthorObject)
+            found[kind] = msgspec.convert(decoded(await cluster.get(path), path), _PolicyWire)
     return _problem_of(found), max((each.metadata.creation_timestamp for each in found.values()), default=NEVER)
 
 
@@ -95,7 +84,7 @@ class AuthorPolicyWatch:
             kind: Reflector(
                 cluster,
                 FixedCollection(ADMISSION_GROUP, "v1", plural),
-                _AuthorObject,
+                _PolicyWire,
                 field_selector=f"metadata.name={AUTHOR_POLICY}",
                 random=random,
                 metrics=metrics,

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 from webhook.cluster.cache.discovery import FixedCollection
 from webhook.cluster.cache.names import ConfigMap
 from webhook.cluster.cache.reflector import Reflector
+from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import ReflectorSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.cluster.client.rest import Cluster
-    from webhook.telemetry.metrics import Metrics
+from webhook.telemetry.metrics import Metrics
 
 
 class ConfigMapSource:
@@ -49,8 +46,6 @@ class ConfigMapSource:
         )
         self.reflector.subscribe(self._changed)
         self._on_change = on_change
-        self.synced = asyncio.Event()
-        """Set once `on_change` was called with the first state; never unset."""
 
     async def run(self) -> NoReturn:
         """Follows it; returns only when cancelled."""
@@ -59,7 +54,6 @@ class ConfigMapSource:
             await self.reflector.synced.wait()
             if not self.reflector.items:
                 self._on_change(None)
-            self.synced.set()
         raise AssertionError("the reflector does not return")
 
     def _changed(self, _: ConfigMap | None, new: ConfigMap | None) -> None:

@@ -7,9 +7,10 @@ of a counter a device draws. Rules are few and kept whole.
 
 from __future__ import annotations
 
-from datetime import datetime  # msgspec looks it up
+from collections.abc import Iterable
+from datetime import datetime
 from sys import intern
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import msgspec
 
@@ -18,7 +19,6 @@ from webhook.api.claims import (
     FROM_TEMPLATE,
     AllocationResult,
     Consumer,
-    DeviceRequest,
     ResourceClaim,
     classes_only,
     decode_claim,
@@ -27,45 +27,29 @@ from webhook.api.claims import (
 from webhook.api.decode import Reader
 from webhook.api.owners import pod_group_of
 from webhook.api.rules import DeviceTaintRule, decode_rule
-from webhook.api.slices import Device, ResourceSlice, SliceTaint, decode_slice
-from webhook.api.taints import DeviceTaint, DeviceToleration, decode_taints, decode_tolerations
+from webhook.api.slices import Device, ResourceSlice, decode_slice
+from webhook.api.taints import decode_taints, decode_tolerations
 from webhook.cluster.cache.listwatch import (
     REMEMBERED_ENTRIES,
     ObjectIdentity,
     OwnerReference,
     SharedLists,
+    WholeWire,
     controller_of,
     object_meta,
     owner_of,
 )
 from webhook.inventory.originals import ORIGINALS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 _NOTHING: Final = msgspec.Raw()
 
 
-def _read_tolerations(value: Any) -> tuple[DeviceToleration, ...]:
-    return decode_tolerations(Reader({"tolerations": value}, []))
-
-
-def _read_taints(value: Any) -> tuple[DeviceTaint, ...]:
-    return decode_taints(Reader({"taints": value}, []))
-
-
-def _read_slice_taints(value: Any) -> tuple[SliceTaint, ...]:
-    return decode_slice(Reader({"spec": {"taints": value}}, [])).slice_taints
-
-
-def _read_requests(value: Any) -> tuple[DeviceRequest, ...]:
-    return classes_only(decode_claim(Reader({"spec": {"devices": {"requests": value}}}, [])).requests)
-
-
-_requests: Final = SharedLists(_read_requests)
-_tolerations: Final = SharedLists(_read_tolerations)
-_taints: Final = SharedLists(_read_taints)
-_slice_taints: Final = SharedLists(_read_slice_taints)
+_requests: Final = SharedLists(
+    lambda value: classes_only(decode_claim(Reader({"spec": {"devices": {"requests": value}}}, [])).requests)
+)
+_tolerations: Final = SharedLists(lambda value: decode_tolerations(Reader({"tolerations": value}, [])))
+_taints: Final = SharedLists(lambda value: decode_taints(Reader({"taints": value}, [])))
+_slice_taints: Final = SharedLists(lambda value: decode_slice(Reader({"spec": {"taints": value}}, [])).slice_taints)
 _devices: Final[dict[Device, Device]] = {}
 """Equal devices of many slices are one: most have a number for a name, and no taint."""
 
@@ -194,7 +178,7 @@ class ClassedClaimWire(ClaimWire, frozen=True, gc=False):
     spec: _ClaimSpec = _ClaimSpec()
 
     def to_value(self) -> ResourceClaim:
-        """Likewise, with what `api.claims.classes_only` leaves of its requests."""
+        """The same, with what `api.claims.classes_only` leaves of its requests."""
         return msgspec.structs.replace(super().to_value(), requests=_requests.of(self.spec.devices.requests))
 
 
@@ -320,13 +304,9 @@ class WholeSliceWire(msgspec.Struct, frozen=True, gc=False):
 # --- rules --------------------------------------------------------------------------------------
 
 
-class RuleWire(msgspec.Struct, frozen=True):
+class RuleWire(WholeWire, frozen=True):
     """A DeviceTaintRule of any version, whole: a selector with unknown fields must be recognized as one."""
-
-    metadata: dict[str, Any]
-    spec: dict[str, Any] | None = None
-    status: dict[str, Any] | None = None
 
     def to_value(self) -> DeviceTaintRule:
         """As `api.rules.decode_rule` returns it."""
-        return decode_rule(Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, []))
+        return decode_rule(self.reader)

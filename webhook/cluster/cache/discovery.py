@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn, Protocol
 
 import msgspec
 
-from webhook.api.servers import UNKNOWN, facts_of
+from webhook.api.servers import UNKNOWN, ServerFacts, facts_of
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable
-from webhook.cluster.client.rest import path_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from webhook.api.servers import ServerFacts
-    from webhook.cluster.client.rest import Cluster
+from webhook.cluster.client.rest import Cluster, path_of
 
 log = logging.getLogger(__name__)
 _PATH: Final = "/version"

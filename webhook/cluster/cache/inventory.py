@@ -17,33 +17,28 @@ import contextlib
 import logging
 import math
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.owners import POD_GROUPS
 from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.api.pods import Pod
+from webhook.api.servers import ServerFacts
 from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire, WholeSliceWire
-from webhook.cluster.cache.discovery import FixedCollection, ServedCollection, ServerVersions
+from webhook.cluster.cache.discovery import Collection, FixedCollection, ServedCollection, ServerVersions
 from webhook.cluster.cache.listwatch import ListWatch, WireValue, is_newer
 from webhook.cluster.cache.pods import PodGroupWire, PodWire
 from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.client.errors import ClusterError, NotFound
+from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import InventorySettings
 from webhook.flowcontrol.backoff import Backoff
-from webhook.inventory.state import Inventory, Sight
+from webhook.inventory.state import Inventory, InventoryObject, Sight
+from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.repeats import LastingFault
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from webhook.api.servers import ServerFacts
-    from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.client.rest import Cluster
-    from webhook.inventory.state import InventoryObject
-    from webhook.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 _WATCH_SECONDS: Final = 3
@@ -129,11 +124,6 @@ class InventoryCache:
         return self._trusted
 
     @property
-    def rules_served(self) -> bool:
-        """Whether the server has DeviceTaintRules, as far as is known."""
-        return not self._rules.unserved
-
-    @property
     def claims_version(self) -> str:
         """The inventory has all changes of claims up to this version."""
         return self._claims.version
@@ -145,7 +135,7 @@ class InventoryCache:
 
     @property
     def pods_problem(self) -> str | None:
-        """Likewise for pods and PodGroups, where they are not needed."""
+        """The same for pods and PodGroups, where they are not needed."""
         return self._problem_of(self._beside)
 
     @property
@@ -276,7 +266,7 @@ class ClaimsHorizon:
             raise
 
     async def _last_change(self, until: str) -> str:
-        """The version of the last change up to `until`, as far as the server says; else `until` itself."""
+        """The version of the last change up to `until`, if the server says so; else `until` itself."""
         with contextlib.suppress(ClusterError):  # such as 410: then only the first watch can say
             return await self._replayed(until)
         return until

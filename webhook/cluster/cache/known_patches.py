@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -14,37 +15,33 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
-from webhook.api.decode import Reader
 from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS, ObjectMeta
-from webhook.api.patches import decode_patch
+from webhook.api.patches import ResourceSlicePatch, decode_patch
 from webhook.api.rules import decode_conditions, decode_rule
+from webhook.api.slices import ResourceSlice
 from webhook.cluster.cache.decoders import WholeSliceWire
 from webhook.cluster.cache.discovery import ServedCollection
+from webhook.cluster.cache.listwatch import WholeWire
 from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.client.errors import NotFound
+from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import InventorySettings
 from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
 from webhook.inventory.filter_memo import FilterMemo
 from webhook.inventory.patch_reach import KnownPatches
 from webhook.inventory.slice_patches import SlicePatches
+from webhook.inventory.state import Sight
 from webhook.patches.stored import PATCH_VERSION, PatchStatus, RuleOwner, StoredPatch, StoredRule, own_labels
+from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.slices import ResourceSlice
     from webhook.cluster.cache.names import ClusterCache
-    from webhook.cluster.client.rest import Cluster
-    from webhook.inventory.state import Sight
-    from webhook.telemetry.metrics import Metrics
+
 
 PATCHES: Final = "resourceslicepatches"
 _IDLE_SECONDS: Final = 0.2
 """How often it is looked whether a review left something to do."""
-PATCH_VERSIONS: Final = ("v1alpha1",)
-"""Versions of our group in which patches are served."""
 
 
 class StoredClass(msgspec.Struct, frozen=True):
@@ -54,28 +51,21 @@ class StoredClass(msgspec.Struct, frozen=True):
     selectors: DeviceClassSelectors
 
 
-class DeviceClassWire(msgspec.Struct, frozen=True):
+class DeviceClassWire(WholeWire, frozen=True):
     """A DeviceClass of any version."""
-
-    metadata: dict[str, Any]
-    spec: dict[str, Any] | None = None
 
     def to_value(self) -> StoredClass:
         """As `api.device_classes.decode_device_class` returns it."""
-        reader = Reader({"metadata": self.metadata, "spec": self.spec}, [])
+        reader = self.reader
         return StoredClass(reader.meta(), decode_device_class(reader))
 
 
-class PatchWire(msgspec.Struct, frozen=True):
+class PatchWire(WholeWire, frozen=True):
     """A ResourceSlicePatch."""
-
-    metadata: dict[str, Any]
-    spec: dict[str, Any] | None = None
-    status: dict[str, Any] | None = None
 
     def to_value(self) -> StoredPatch:
         """As `api.patches.decode_patch` returns it, with its status."""
-        reader = Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, [])
+        reader = self.reader
         metadata, status = reader.child_or_empty("metadata"), reader.child_or_empty("status")
         return StoredPatch(
             decode_patch(reader),
@@ -92,16 +82,12 @@ class PatchWire(msgspec.Struct, frozen=True):
         )
 
 
-class OwnedRuleWire(msgspec.Struct, frozen=True):
+class OwnedRuleWire(WholeWire, frozen=True):
     """A DeviceTaintRule of any version, with what says to which patch or rule it belongs."""
-
-    metadata: dict[str, Any]
-    spec: dict[str, Any] | None = None
-    status: dict[str, Any] | None = None
 
     def to_value(self) -> StoredRule:
         """As `api.rules.decode_rule` returns it, with its labels and its owner."""
-        reader = Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, [])
+        reader = self.reader
         metadata = reader.child_or_empty("metadata")
         labels = {name: value for name, value in metadata.map("labels").items() if isinstance(value, str)}
         controllers = [each for each in metadata.each("ownerReferences") if each.boolean("controller")]
@@ -201,15 +187,12 @@ class PatchCache:
         return f"{reflector.resource} not watched for {lost:.0f} s{error}" if lost > self._stale_seconds else ""
 
 
-class BarePatchWire(msgspec.Struct, frozen=True):
+class BarePatchWire(WholeWire, frozen=True):
     """A ResourceSlicePatch, whole: there are few, and a filter with unknown fields must be recognized as one."""
-
-    metadata: dict[str, Any]
-    spec: dict[str, Any] | None = None
 
     def to_value(self) -> ResourceSlicePatch:
         """As `api.patches.decode_patch` returns it."""
-        return decode_patch(Reader({"metadata": self.metadata, "spec": self.spec}, []))
+        return decode_patch(self.reader)
 
 
 class PatchesInForce:
@@ -234,7 +217,7 @@ class PatchesInForce:
         self._stale_seconds = settings.stale_seconds
         self.reflector = Reflector(
             cluster,
-            ServedCollection(cluster, OWN_GROUP, PATCH_VERSIONS, "resourceslicepatches"),
+            ServedCollection(cluster, OWN_GROUP, (PATCH_VERSION,), PATCHES),
             BarePatchWire,
             random=random,
             optional=True,
@@ -252,7 +235,7 @@ class PatchesInForce:
         return KnownPatches(self.reflector.items, self._names.selectors, unknown, self._memo)
 
     def for_slices(self) -> SlicePatches:
-        """Those that change slices; not `known` while `known` says why. Likewise cheap, and for any thread."""
+        """Those that change slices; not `known` while `known` says why. Cheap as well, and for any thread."""
         if self._doubt():
             return SlicePatches(known=False)
         found = self._for_slices
@@ -311,7 +294,7 @@ class PatchWatch:
         self._patience_seconds = patience_seconds
         self.reflector: Reflector[ResourceSlicePatch] = Reflector(
             cluster,
-            ServedCollection(cluster, OWN_GROUP, PATCH_VERSIONS, "resourceslicepatches"),
+            ServedCollection(cluster, OWN_GROUP, (PATCH_VERSION,), PATCHES),
             BarePatchWire,
             random=random,
             optional=True,
@@ -320,7 +303,7 @@ class PatchWatch:
         self.reflector.subscribe(on_change)
 
     def patches(self) -> Mapping[str, ResourceSlicePatch]:
-        """By name, as far as they are known."""
+        """Those that are known, by name."""
         return self.reflector.items
 
     @property

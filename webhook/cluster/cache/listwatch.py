@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from sys import intern
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
+from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
 from webhook.api.owners import Owner, kind_of
+from webhook.cluster.cache.discovery import Collection
 from webhook.cluster.client.answers import decode, decode_large
 from webhook.cluster.client.errors import Undecodable, error_of
-from webhook.cluster.client.list_pages import collection_version, list_pages
-from webhook.cluster.client.rest import JSON
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-    from typing import Self
-
-    from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.client.list_pages import Page
-    from webhook.cluster.client.rest import Cluster
-    from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.cluster.client.list_pages import Page, collection_version, list_pages
+from webhook.cluster.client.rest import JSON, Cluster
+from webhook.flowcontrol.timeslice import TimeSlice
 
 _TOMBSTONES_MOST: Final = 1024
 """Deleted objects that are remembered, so that an event that comes late does not bring one back."""
@@ -106,6 +101,19 @@ class WireValue(msgspec.Struct, frozen=True):
     def to_value(self) -> Self:
         """Itself."""
         return self
+
+
+class WholeWire(msgspec.Struct, frozen=True):
+    """An object that is kept whole: a field that is not known must be recognized as one."""
+
+    metadata: dict[str, Any]
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+    @property
+    def reader(self) -> Reader:
+        """Reads the object."""
+        return Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, [])
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -249,8 +257,9 @@ class Store(Generic[V]):
     def collect(self, found: dict[str, V], new: V) -> None:
         """Adds an item of a list to `found`, as the object that is stored already if it has not changed."""
         key = key_of(new.meta)
-        known = self.items.get(key)
-        found[key] = known if known is not None and _same_state(known, new) else new
+        known, meta = self.items.get(key), new.meta
+        same = known is not None and (known.meta.uid, known.meta.resource_version) == (meta.uid, meta.resource_version)
+        found[key] = known if known is not None and same else new
 
     async def replace(self, found: Mapping[str, V], timeslice: TimeSlice) -> None:
         """The items become those found, change by change; other tasks run in between."""
@@ -286,10 +295,6 @@ class Store(Generic[V]):
             on_change(old, new)
 
 
-def _same_state(known: Stored, new: Stored) -> bool:
-    return known.meta.resource_version == new.meta.resource_version and known.meta.uid == new.meta.uid
-
-
 class Event(NamedTuple, Generic[V]):
     """One line of a watch: a value added or changed, a value deleted, or neither and only a sign of life."""
 
@@ -301,7 +306,7 @@ class Event(NamedTuple, Generic[V]):
 
 
 class ListWatch(Generic[V]):
-    """Lists and watches of one collection, as far as the struct `wire` describes its objects."""
+    """Lists and watches of one collection; the struct `wire` says which fields are read."""
 
     def __init__(
         self,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, NoReturn, TypeVar
+from typing import Final, Generic, NamedTuple, NoReturn, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -15,23 +16,17 @@ from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import SERVED_VERSIONS
 from webhook.api.pods import HOLD
 from webhook.api.rules import CELSelector
-from webhook.cluster.cache.discovery import FixedCollection, ServedCollection
+from webhook.cluster.cache.discovery import Collection, FixedCollection, ServedCollection
 from webhook.cluster.cache.listwatch import METADATA, Meta, WireValue
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, Unavailable
-from webhook.cluster.client.rest import JSON
+from webhook.cluster.client.rest import JSON, Cluster
 from webhook.cluster.settings import NameSettings, ReflectorSettings
 from webhook.expressions.drivers import drivers_of
 from webhook.policy.ports import NamespaceFacts
+from webhook.telemetry.metrics import Metrics
 from webhook.validation.formats import dns1123_subdomain
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
-
-    from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.client.rest import Cluster
-    from webhook.telemetry.metrics import Metrics
 
 NAMESPACES: Final = FixedCollection("", "v1", "namespaces")
 
@@ -134,7 +129,7 @@ class _DeviceClassSpec(msgspec.Struct, frozen=True):
 
 
 class DeviceClass(WireValue, frozen=True):
-    """The same in every version that was ever served, as far as it is read."""
+    """The fields that are read; they are the same in every version that was ever served."""
 
     spec: _DeviceClassSpec | None = None
 

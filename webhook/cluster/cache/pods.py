@@ -5,8 +5,9 @@ Equal strings are one string, and equal labels are one value: a cluster has hund
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from sys import intern
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -15,29 +16,26 @@ from webhook.api.decode import Reader
 from webhook.api.meta import parse_time
 from webhook.api.pod_groups import PodGroup, decode_pod_group
 from webhook.api.pods import GANG, HOLD, MIRROR, READY, Labels, Pod, PodClaim, to_labels, will_complete
+from webhook.api.selectors import LabelSelector
 from webhook.cluster.cache.discovery import FixedCollection
 from webhook.cluster.cache.listwatch import (
     REMEMBERED_ENTRIES,
     ObjectIdentity,
     OwnerReference,
     SharedLists,
+    WholeWire,
     controller_of,
     object_meta,
     owner_of,
 )
 from webhook.cluster.cache.reflector import Reflector
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.api.selectors import LabelSelector
-    from webhook.cluster.client.rest import ThrottledCluster
+from webhook.cluster.client.rest import ThrottledCluster
 
 _NOTHING: Final = msgspec.Raw()
 _label_pairs: Final[dict[tuple[str, str], tuple[str, str]]] = {}
 """Pods of one owner often differ in one label, so each label is shared, beside all labels of a pod."""
 _REMEMBERED_MOST: Final = 10_000
-"""Different labels in one namespace of which the budgets are remembered."""
+"""Different labels in one namespace whose budgets are remembered."""
 
 
 def _read_labels(value: Any) -> Labels:
@@ -99,7 +97,7 @@ class _PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PodWire(msgspec.Struct, frozen=True, gc=False):
-    """A Pod, as far as evicting it is concerned."""
+    """The fields of a Pod that matter for evicting it."""
 
     metadata: _PodMeta
     spec: _PodSpec = _PodSpec()
@@ -161,18 +159,10 @@ class PodGroupWire(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-class _BudgetWire(msgspec.Struct, frozen=True):
-    metadata: dict[str, Any]
-    spec: dict[str, Any] | None = None
-    status: dict[str, Any] | None = None
-
+class _BudgetWire(WholeWire, frozen=True):
     def to_value(self) -> DisruptionBudget:
         """As `api.budgets.decode_budget` returns it."""
-        return decode_budget(Reader({"metadata": self.metadata, "spec": self.spec, "status": self.status}, []))
-
-
-def _ignore(*_names: str) -> None:
-    """For those who ask the cache, and need no calls from it."""
+        return decode_budget(self.reader)
 
 
 class DisruptionBudgetCache:
@@ -181,12 +171,12 @@ class DisruptionBudgetCache:
     def __init__(
         self,
         cluster: ThrottledCluster,
-        on_selectors: Callable[[str], None] = _ignore,
-        on_status: Callable[[str, str], None] = _ignore,
+        on_selectors: Callable[[str], None] = lambda *_: None,
+        on_status: Callable[[str, str], None] = lambda *_: None,
         *,
         random: Callable[[], float],
     ) -> None:
-        """`on_selectors` is called with a namespace, of which other pods may need a disruption of a budget than before.
+        """`on_selectors` is called with a namespace where other pods than before may need a disruption of a budget.
 
         `on_status` is called with the namespace and the name of a budget that may allow more or less.
         """

@@ -15,11 +15,13 @@ import contextlib
 import logging
 import math
 import time
+from collections.abc import AsyncGenerator, Callable, Mapping
 from http import HTTPStatus
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn
+from typing import Any, Final, Generic, NoReturn
 
-from webhook.cluster.cache.listwatch import ListWatch, Store, V, is_newer
+from webhook.cluster.cache.discovery import Collection
+from webhook.cluster.cache.listwatch import Event, ListWatch, Store, V, WireStruct, is_newer
 from webhook.cluster.client.errors import (
     ClusterError,
     Gone,
@@ -30,18 +32,12 @@ from webhook.cluster.client.errors import (
     Undecodable,
     is_version_ahead,
 )
+from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import ReflectorSettings
 from webhook.flowcontrol.backoff import Backoff
 from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
+from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.repeats import LastingFault
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
-
-    from webhook.cluster.cache.discovery import Collection
-    from webhook.cluster.cache.listwatch import Event, WireStruct
-    from webhook.cluster.client.rest import Cluster
-    from webhook.telemetry.metrics import Metrics
 
 
 class WatchGap:
@@ -99,7 +95,7 @@ _NOT_ALLOWED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 class Reflector(Generic[V]):
-    """Keeps the objects of one collection, as far as the struct `wire` describes them, by `namespace/name` or name."""
+    """Keeps the objects of one collection by `namespace/name` or name; the struct `wire` says which fields."""
 
     def __init__(  # noqa: PLR0913 -- all by name
         self,

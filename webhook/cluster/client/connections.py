@@ -8,6 +8,7 @@ import errno
 import socket
 import ssl
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
@@ -16,9 +17,8 @@ from aiohttp.payload import BytesPayload
 from webhook.cluster.client.errors import NotSent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aiohttp.abc import AbstractStreamWriter
+
 
 _PROBES: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """A dead watch looks like an idle one, and what it has shown is acted on until a server that vanished is noticed:
@@ -131,8 +131,8 @@ class FencedBody(BytesPayload):
     """The body of a request that only a lease holder may make, or that may be wanted no longer; headers go with it.
 
     Between a check in the worker and the first byte on the connection, a process may wait for a connection, or be
-    stopped and go on after its lease has ended, or after a person has put a pod on hold. What is left of that here is
-    the time from this check to the write to the kernel; only the API server could close it.
+    stopped and go on after its lease has ended, or after a person has put a pod on hold. Here only the time
+    from this check to the write to the kernel is left; only the API server could close it.
     """
 
     def __init__(self, data: bytes, permitted: Callable[[], bool], wanted: Callable[[], bool] = always) -> None:

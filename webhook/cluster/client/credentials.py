@@ -11,18 +11,15 @@ import os
 import re
 import shutil
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
 from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.trust import trusting_context
 from webhook.cluster.client.errors import NoCredentials
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _HEADER_CHARACTERS: Final = "!#$&'*+-.^_`|~"
 """What may stand in the name of a header besides letters and digits; `%` escapes all others."""
@@ -177,7 +174,7 @@ class KubeConfig:
     def __init__(
         self, paths: str | Sequence[str], context: str | None = None, impersonation: Impersonation = _NO_ONE
     ) -> None:
-        """One path, which must exist, or several, of which those that exist are used.
+        """One path, which must exist, or several; those that exist are used.
 
         Without a context the current one is taken. What `impersonation` names goes before what the file names.
         """

@@ -58,19 +58,19 @@ class NotFound(ClusterError):  # noqa: N818 -- the word of Kubernetes, like the 
     """404: there is no such object, or the resource is not served."""
 
 
-class Conflict(ClusterError):  # noqa: N818 -- likewise
+class Conflict(ClusterError):  # noqa: N818 -- the same
     """409: the object changed since it was read, or exists already."""
 
 
-class Gone(ClusterError):  # noqa: N818 -- likewise
+class Gone(ClusterError):  # noqa: N818 -- the same
     """410: the resource version or the page is too old; list again."""
 
 
-class Refused(ClusterError):  # noqa: N818 -- likewise
+class Refused(ClusterError):  # noqa: N818 -- the same
     """The server understood the request and refuses it; a retry will not help."""
 
 
-class Unavailable(ClusterError):  # noqa: N818 -- likewise
+class Unavailable(ClusterError):  # noqa: N818 -- the same
     """No answer, or none about the request itself; a retry may succeed."""
 
 
@@ -121,7 +121,7 @@ def error_of(request: str, body: bytes, *, code: int = 0, retry_after: str = "")
     """The error that an answer stands for.
 
     `request` ("GET /api/v1/...") begins the message; `code` 0 is read from the body, which is a Status or anything
-    else; `retry_after` is the header, of which only seconds are understood.
+    else; `retry_after` is the header; only seconds are understood.
     """
     try:
         status = _STATUS.decode(body)

@@ -8,15 +8,13 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import yaml
 
 from webhook.cluster.client.errors import NoCredentials
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 _LISTS: Final = {"clusters": "cluster", "contexts": "context", "users": "user"}
 """The lists of a kubeconfig, and the key of an entry that holds its value."""
@@ -53,7 +51,7 @@ def merged(paths: Sequence[str]) -> Merged:
 
 
 def context_of(config: Merged, name: str | None, where: str) -> dict[str, Any]:
-    """A kubeconfig with one context, its cluster and its user, all of which exist. Raises NoCredentials.
+    """A kubeconfig with one context, its cluster and its user, which all exist. Raises NoCredentials.
 
     `name` None takes the current context; `where` names the files in errors.
     """

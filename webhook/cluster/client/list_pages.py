@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
+from webhook.api.meta import NamespacedName
 from webhook.cluster.client.answers import decode, decode_large, objects
 from webhook.cluster.client.errors import Gone, NotFound, Unavailable
-from webhook.cluster.client.rest import JSON, path_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-
-    from webhook.api.meta import NamespacedName
-    from webhook.cluster.client.rest import Cluster
+from webhook.cluster.client.rest import JSON, Cluster, path_of
 
 PAGE: Final = 500
 """Objects in one answer, as in kubectl."""
@@ -70,21 +66,13 @@ async def _page(path: str, answer: bytes) -> Page:
         raise Unavailable(f"GET {path}: cannot be read: {error}") from None
 
 
-def _whole(item: dict[str, Any]) -> dict[str, Any]:
-    return item
-
-
-def _quiet(_: int) -> None:
-    """No progress is reported."""
-
-
 async def listed(
     cluster: Cluster,
     path: str,
     api_version: str,
     kind: str,
-    keep: Callable[[dict[str, Any]], Any] = _whole,
-    progress: Callable[[int], None] = _quiet,
+    keep: Callable[[dict[str, Any]], Any] = lambda item: item,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> list[Any]:
     """All objects of a collection, each with the kind and version of the list. Raises ClusterError.
 

@@ -6,17 +6,16 @@ neither networks nor ports, and takes `all_proxy`, which Go does not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from yarl import URL
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+_Address = IPv4Address | IPv6Address
+_Network = IPv4Network | IPv6Network
 
-    _Address = IPv4Address | IPv6Address
-    _Network = IPv4Network | IPv6Network
 
 _SUPPORTED: Final = frozenset({"http", "https"})
 

@@ -6,21 +6,18 @@ import asyncio
 import contextlib
 import re
 import ssl
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from multidict import CIMultiDictProxy
 
 from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.trust import trusting_context
 from webhook.cluster.client.answers import decode, objects
 from webhook.cluster.client.connections import reason_of_connecting
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from multidict import CIMultiDictProxy
 
 _WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
@@ -38,7 +35,8 @@ class RawResponse(NamedTuple):
     @classmethod
     def of(cls, code: int, headers: CIMultiDictProxy[str], body: bytes) -> RawResponse:
         """From an HTTP response; a body that is not JSON becomes the message of a Status."""
-        warnings = tuple(_warnings(headers.getall("Warning", [])))
+        texts = [text for header in headers.getall("Warning", []) for text in _WARNING.findall(header)]
+        warnings = tuple([re.sub(r"\\(.)", r"\1", text) for text in texts])
         return cls(code, _object_in(body), warnings, _time_in(headers.get("Date", "")))
 
     @property
@@ -56,7 +54,7 @@ class NoHandshake(Exception):  # noqa: N818 -- it says what there is
     """Nothing listens there, or it cannot be reached from here."""
 
 
-class Untrusted(Exception):  # noqa: N818 -- likewise
+class Untrusted(Exception):  # noqa: N818 -- it says what is wrong
     """The caBundle does not verify the served certificate; the text says why."""
 
 
@@ -97,10 +95,6 @@ def _object_in(body: bytes) -> dict[str, Any]:
         return decode(objects, body)
     except msgspec.DecodeError:
         return {"message": body[:1024].decode(errors="replace").strip()}
-
-
-def _warnings(headers: list[str]) -> list[str]:
-    return [re.sub(r"\\(.)", r"\1", text) for header in headers for text in _WARNING.findall(header)]
 
 
 def _time_in(text: str) -> datetime | None:

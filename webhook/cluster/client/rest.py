@@ -13,8 +13,9 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -23,18 +24,14 @@ from yarl import URL
 
 from webhook.api.meta import format_time
 from webhook.api.names import WORKER
+from webhook.api.rules import Condition
 from webhook.cluster.client.connections import Connections, FencedBody, always, limit_of, reason_of
+from webhook.cluster.client.credentials import Access, Credentials
 from webhook.cluster.client.errors import ClusterError, NoCredentials, NotSent, Silent, Unavailable, error_of, is_busy
 from webhook.cluster.client.proxy import UnknownProxy, proxy_at, proxy_for
 from webhook.cluster.client.raw import RawResponse
 from webhook.cluster.settings import RequestSettings
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-
-    from webhook.api.rules import Condition
-    from webhook.cluster.client.credentials import Access, Credentials
-    from webhook.flowcontrol.throttle import Throttle
+from webhook.flowcontrol.throttle import Throttle
 
 log = logging.getLogger(__name__)
 JSON: Final = "application/json"

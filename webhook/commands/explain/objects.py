@@ -22,7 +22,8 @@ from webhook.files.spots import NOWHERE
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.hardware import siblings_in
 from webhook.inventory.impact import Taint
-from webhook.inventory.preview import OutcomeReason, PodOutcome, acts, outcome_of, rule_preview
+from webhook.inventory.matching import acts
+from webhook.inventory.preview import OutcomeReason, PodOutcome, outcome_of, rule_preview
 from webhook.inventory.published import DeviceId
 from webhook.inventory.state import claim_keys, key_of
 from webhook.inventory.usage import is_pod

@@ -10,11 +10,10 @@ from webhook.api.slices import ResourceSlice
 from webhook.commands.preview.report import not_judged
 from webhook.commands.preview.text import first_names, taint_text
 from webhook.eviction.profiles import classes_of
-from webhook.eviction.released import keeps_closed
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import unused_claims
-from webhook.inventory.matching import Evictor
-from webhook.inventory.preview import acts, outdated
+from webhook.inventory.matching import Evictor, acts
+from webhook.inventory.preview import outdated
 from webhook.inventory.scope import can_judge
 from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
 from webhook.policy.window_fit import Leaving, fit_texts, has_windows, windows_text
@@ -91,7 +90,7 @@ def _rule_notes(rule: DeviceTaintRule, source: PreviewSource) -> Iterator[str]:
     stored = source.inventory.rules.get(rule.meta.name)
     if stored is not None:
         yield f"the rule already exists, as {taint_text(stored.taint)}: what it already does is counted, too"
-    if keeps_closed(rule) and can_judge(selector):
+    if acts(rule.taint.effect) and can_judge(selector):
         unused = unused_claims(source.inventory, DeviceNames.of(selector, source.inventory.servers))
         if unused:
             names = first_names(unused)

@@ -34,6 +34,7 @@ from webhook.eviction.step import (
     unit_wait,
 )
 from webhook.eviction.units import due_of
+from webhook.flowcontrol.clock import Clock
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
@@ -97,7 +98,7 @@ def current(rule: DeviceTaintRule, kind: str = EVICTION) -> Condition | None:
     return known if known is not None and known.observed_generation == rule.generation else None
 
 
-class FrozenClock:
+class FrozenClock(Clock):
     """The moment at which the cluster was read."""
 
     def __init__(self, now: datetime) -> None:

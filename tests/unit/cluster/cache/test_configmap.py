@@ -33,7 +33,7 @@ def summary(found: ConfigMap | None) -> tuple[Mapping[str, str] | None, str, str
 
 
 @contextlib.asynccontextmanager
-async def source(peer: Peer, *first: dict[str, Any]) -> AsyncIterator[tuple[ConfigMapSource, Told]]:
+async def source(peer: Peer, *first: dict[str, Any]) -> AsyncIterator[Told]:
     async with peer, cluster_of(peer) as cluster:
         peer.otherwise = lambda _: Answer({"metadata": {"resourceVersion": "10"}, "items": [*first]})
         told: Told = []
@@ -46,14 +46,14 @@ async def source(peer: Peer, *first: dict[str, Any]) -> AsyncIterator[tuple[Conf
             settings=ReflectorSettings(backoff_seconds=0.001),
         )
         async with running(found.run()):
-            yield found, told
+            yield told
 
 
 def test_present_config_map_is_passed_on_before_it_counts_as_known() -> None:
     async def test() -> None:
         peer = Peer()
-        async with source(peer, config_map(3, {"policy.yaml": "a: 1"})) as (found, told):
-            await found.synced.wait()
+        async with source(peer, config_map(3, {"policy.yaml": "a: 1"})) as told:
+            await until(lambda: bool(told), "the first state")
             assert told == [({"policy.yaml": "a: 1"}, "3", "u1")]
             assert peer.lists[0].path == "/api/v1/namespaces/ns/configmaps"
             assert peer.lists[0].query["fieldSelector"] == "metadata.name=policy"
@@ -63,8 +63,8 @@ def test_present_config_map_is_passed_on_before_it_counts_as_known() -> None:
 
 def test_absent_config_map_is_passed_on_too() -> None:
     async def test() -> None:
-        async with source(Peer()) as (found, told):
-            await found.synced.wait()
+        async with source(Peer()) as told:
+            await until(lambda: bool(told), "the first state")
             assert told == [(None, "", "")]
 
     run(test())
@@ -73,8 +73,8 @@ def test_absent_config_map_is_passed_on_too() -> None:
 def test_each_change_is_passed_on() -> None:
     async def test() -> None:
         peer = Peer()
-        async with source(peer) as (found, told):
-            await found.synced.wait()
+        async with source(peer) as told:
+            await until(lambda: bool(told), "the first state")
             await peer.say(
                 event("ADDED", config_map(11, {"policy.yaml": "a"})),
                 event("MODIFIED", config_map(12, None)),
@@ -102,7 +102,7 @@ def test_keys_of_binary_data_are_passed_on() -> None:
             told: list[ConfigMap | None] = []
             found = ConfigMapSource(cluster, namespace="ns", name="policy", on_change=told.append, random=lambda: 0.0)
             task = asyncio.create_task(found.run())
-            await found.synced.wait()
+            await until(lambda: bool(told), "the first state")
             task.cancel()
             await asyncio.wait([task])
             (only,) = told
@@ -116,9 +116,8 @@ def test_nothing_is_known_without_an_answer() -> None:
     async def test() -> None:
         peer = Peer()
         peer.answers.append(Silence())
-        async with source(peer) as (found, told):
+        async with source(peer) as told:
             await until(lambda: len(peer.requests) == 1, "the request")
-            assert not found.synced.is_set()
             assert told == []
 
     run(test())

@@ -95,11 +95,11 @@ def test_rules_that_are_not_served_are_none_until_they_are() -> None:
         async with caching(a_slice(), a_claim("a"), a_rule(), served={"v1": frozenset({CLAIMS, SLICES})}) as bench:
             await bench.cache.synced()
             await until(lambda: bench.cache.sight().inventory is not None, "the rest")
-            assert (bench.cache.rules_served, dict(bench.cache.inventory.rules)) == (False, {})
+            assert (bench.cache._rules.unserved, dict(bench.cache.inventory.rules)) == (True, {})
             assert bench.cache.problem is None
             assert bench.count("reflector_errors_total", resource=RULES) == 0
             bench.peer.served = ALL
-            await until(lambda: bench.cache.rules_served, "the rules")
+            await until(lambda: not bench.cache._rules.unserved, "the rules")
             await bench.settles()
             assert set(bench.cache.inventory.rules) == {"broken"}
 
@@ -116,7 +116,7 @@ def test_rules_that_are_served_no_longer_are_in_doubt_and_then_dropped() -> None
             await bench.peer.until_watched(path)
             bench.peer.served = {"v1": ALL["v1"] - {RULES}}
             await bench.peer.say_on(path, cut=True)
-            await until(lambda: not bench.cache.rules_served, "that they are not served")
+            await until(lambda: bench.cache._rules.unserved, "that they are not served")
             assert bench.cache.sight() == Sight(None, "devicetaintrules are served no longer")
             assert "devicetaintrules.resource.k8s.io is not served" in (bench.cache.problem or "")
             bench.now[0] += 600.0

@@ -19,10 +19,10 @@ from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
 from webhook.config.evict import parse_evict
 from webhook.daemons.evict import Worker
-from webhook.daemons.process import SystemClock
 from webhook.eviction.controller import Controller
 from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import Mode
+from webhook.flowcontrol.clock import Clock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -171,7 +171,7 @@ def suspend(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux has a clock that counts suspended seconds")
 def test_worker_notices_that_its_machine_was_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
     """M2: a machine that was suspended must read all changes before it evicts again."""
-    monitor = LoopMonitor(SystemClock().seconds)
+    monitor = LoopMonitor(Clock().seconds)
     steady = [monitor.steady]
     suspend(monkeypatch)
     steady.append(monitor.steady)

@@ -12,7 +12,7 @@ from tests.unit.eviction.stale import find_stale
 from tests.unit.eviction.world import World
 from webhook.api.rules import DeviceSelector
 from webhook.eviction import expiry
-from webhook.eviction.expiry import StaleReporter, Thresholds
+from webhook.eviction.expiry import StaleReporter
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.state import Inventory
 
@@ -37,7 +37,7 @@ def test_rules_that_name_a_device_do_not_look_at_all_devices() -> None:
     """L3: a rule that names a device is looked up by that name, so its cost does not grow with the cluster."""
 
     def look(inventory: Inventory) -> None:
-        assert len(find_stale(inventory, {}, NOW, Thresholds()).rules_without_devices) == 5
+        assert len(find_stale(inventory, {}, NOW).rules_without_devices) == 5
 
     small, large = calls_of(look, lambda: cluster_of(4)), calls_of(look, lambda: cluster_of(64))
     assert large < 2 * small
@@ -64,7 +64,7 @@ def test_rules_are_looked_up_by_each_of_their_names() -> None:
     }
     for name, selector in {**there, **gone}.items():
         inventory.apply(None, rule(name, selector=selector))
-    found = find_stale(inventory, {}, NOW, Thresholds()).rules_without_devices
+    found = find_stale(inventory, {}, NOW).rules_without_devices
     assert sorted(found) == sorted([*gone, *[f"gone-{number}" for number in range(5)]])
 
 

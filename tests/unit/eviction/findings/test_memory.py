@@ -93,7 +93,7 @@ def test_nothing_is_remembered_of_a_cluster_that_is_empty(seed: int) -> None:
     parts = (worker.plans, worker.plans.owners, worker.plans.units, worker.plans.companions)
     kept = {name: len(held) for part in parts for name, held in vars(part).items() if _sized(held)}
     kept |= {name: len(held) for name, held in vars(worker.ready).items() if _sized(held)}
-    kept |= {"failures": len(worker.queue._failures), "gates": len(core.gate), "units": len(core.gate._units)}
+    kept |= {"failures": len(worker.queue._failures), "gates": len(core.gate._gates), "units": len(core.gate._units)}
     kept |= {"reserved": len(core.limiter._reserved)}
     kept |= {"rules": len(worker.rules._states), "announced": len(core.announcements._known)}
     assert {name: count for name, count in kept.items() if count} == {}

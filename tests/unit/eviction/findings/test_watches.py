@@ -42,7 +42,7 @@ def test_rules_that_are_served_no_longer_are_not_trusted() -> None:
                 await until(lambda: cache.sight().inventory is not None, "that it is followed")
                 peer.served = {"v1": ALL["v1"] - {RULES}}
                 await peer.say_on(RULES_PATH, cut=True)
-                await until(lambda: not cache.rules_served, "that rules are not served")
+                await until(lambda: cache._rules.unserved, "that rules are not served")
                 assert list(cache.inventory.rules) == ["rule"]
                 assert cache.sight().inventory is None
 
