@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from webhook.expressions.engine import compile_expression
-from webhook.policy.variables import TOLERATION_VARIABLES
+from webhook.policy.document import TOLERATION_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

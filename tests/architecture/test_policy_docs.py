@@ -14,9 +14,9 @@ import yaml
 from webhook.api.decode import Reader
 from webhook.api.taints import decode_toleration
 from webhook.commands.shared.policy_files import read_policy
+from webhook.policy.document import TAINT_VARIABLES, TOLERATION_VARIABLES
 from webhook.policy.match import TolerationMatcher
 from webhook.policy.model import TolerationMatch
-from webhook.policy.variables import TAINT_VARIABLES, TOLERATION_VARIABLES
 from webhook.telemetry.reviews import PolicyMetrics
 
 ROOT = Path(__file__).parents[2]

@@ -33,6 +33,7 @@ from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.expressions.engine import compile_expression
 from webhook.policy.decide import Judge
+from webhook.policy.document import TAINT_VARIABLES, TOLERATION_VARIABLES
 from webhook.policy.explain import ClaimQuestion, TaintQuestion, considered
 from webhook.policy.match import Placement, Scope, Target
 from webhook.policy.model import (
@@ -48,7 +49,6 @@ from webhook.policy.model import (
     TaintMatch,
     UnknownAuthor,
 )
-from webhook.policy.variables import TAINT_VARIABLES, TOLERATION_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

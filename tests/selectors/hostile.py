@@ -9,14 +9,13 @@ import random
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.expressions.selectors.declarations import functions
-from webhook.expressions.selectors.kinds import CelType, named
+from webhook.expressions.selectors.kinds import CelType, functions, named
 from webhook.expressions.selectors.library import LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from webhook.expressions.selectors.declarations import Overload
+    from webhook.expressions.selectors.kinds import Overload
 
 LENGTHS: Final = (1, 30, 300, 2500)
 VALUES: Final = 20

@@ -6,37 +6,29 @@ otherwise the API server would refuse the update.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from webhook.admission.claim_view import DEFAULTED, REQUESTED_BY, UNNAMEABLE, ClaimView, annotation_of
-from webhook.admission.jsonpatch import REMOVED
+from webhook.admission.claim_view import DEFAULTED, REQUESTED_BY, UNNAMEABLE, Ask, ClaimView, annotation_of
+from webhook.admission.context import AdmissionContext
+from webhook.admission.defaulting import Edit
+from webhook.admission.jsonpatch import REMOVED, Pointer
 from webhook.admission.policy_check import AUTHOR_RULE
-from webhook.api.claims import ResourceClaimTemplate
+from webhook.admission.review import AdmissionRequest
+from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import Finding, Path, Severity, forbidden
+from webhook.api.taints import DeviceToleration
 from webhook.policy.defaults import defaults_for, rendered
-from webhook.policy.evaluation import Once
+from webhook.policy.evaluation import Once, Variables
+from webhook.policy.match import Scope
 from webhook.policy.model import UnknownAuthor
 from webhook.policy.ports import Requester
-from webhook.validation.claims import everything_asked
+from webhook.validation.claims import Asked, everything_asked
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.admission.claim_view import Ask
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.defaulting import Edit
-    from webhook.admission.jsonpatch import Pointer
-    from webhook.admission.review import AdmissionRequest
-    from webhook.api.claims import ResourceClaim
-    from webhook.api.taints import DeviceToleration
-    from webhook.policy.evaluation import Variables
-    from webhook.policy.match import Scope
-    from webhook.validation.claims import Asked
-
-    Object = ResourceClaim | ResourceClaimTemplate
+Object = ResourceClaim | ResourceClaimTemplate
 
 _CLAIM_ANNOTATIONS: Final = ("metadata", "annotations")
 _TEMPLATE_ANNOTATIONS: Final = ("spec", "metadata", "annotations")

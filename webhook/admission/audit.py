@@ -6,10 +6,13 @@ that was created directly is unknown, so rules on requesters match it if they re
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from webhook.admission.claim_view import REQUESTED_BY, ClaimView, author_of
+from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import Change
 from webhook.admission.explanation import Explanation, explanation_of_claim
 from webhook.admission.policy_check import AUTHOR_RULE, differences
@@ -17,21 +20,13 @@ from webhook.admission.review import AdmissionRequest
 from webhook.admission.rulings import Rulings, claim_rulings, findings_of, unknown_author, who_asks
 from webhook.api.claims import FROM_TEMPLATE, ResourceClaim, ResourceClaimTemplate, made_for_extended_resource
 from webhook.api.decode import Reader
-from webhook.api.field import FieldError, Finding, Path, Severity, forbidden
-from webhook.api.meta import GroupVersionKind, parse_time
+from webhook.api.field import JSON, FieldError, Finding, Path, Severity, forbidden
+from webhook.api.meta import GroupVersionKind, GroupVersionResource, parse_time
 from webhook.api.owners import decode_owner
+from webhook.policy.decide import Judge
 from webhook.policy.match import Scope
 from webhook.policy.model import CLAIM_CONTROLLER, PolicyMode, UnknownAuthor
 from webhook.validation.kinds import BY_KIND, KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import datetime
-
-    from webhook.admission.context import AdmissionContext
-    from webhook.api.field import JSON
-    from webhook.api.meta import GroupVersionResource
-    from webhook.policy.decide import Judge
 
 _AUTHOR: Final = Path.root().child("spec", "metadata", "annotations").key(REQUESTED_BY)
 
@@ -92,10 +87,7 @@ def audited(value: JSON, context: AdmissionContext, proved_since: datetime | Non
 
 
 def explained_at_rest(value: JSON, context: AdmissionContext) -> tuple[Author, Explanation] | None:
-    """Why the policy would allow or refuse a stored claim or template today, and what is known of its author.
-
-    None for other kinds, and for objects that cannot be read. Authors are as they claim. Raises OutOfTime.
-    """
+    """Why the policy would allow or refuse a stored claim or template now; None for other objects. Raises OutOfTime."""
     resource, errors = _resource_of(value), list[FieldError]()
     if resource is None:
         return None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.admission.confirmation import (
+    ImpactToConfirm,
     as_it_will_act,
     confirms,
     digest_of,
@@ -15,24 +18,17 @@ from webhook.admission.confirmation import (
     read_text,
     text_of,
 )
+from webhook.admission.context import AdmissionContext
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.api.field import Finding, Path, Severity, forbidden
+from webhook.admission.review import AdmissionRequest
+from webhook.api.field import JSON, Finding, Path, Severity, forbidden
 from webhook.api.meta import changed_at
+from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
 from webhook.inventory.patch_reach import nominal_rules
 from webhook.policy.impact_limits import limits_for, may_confirm
+from webhook.policy.model import ImpactSettings
 from webhook.policy.ports import ANONYMOUS, Requester
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from webhook.admission.confirmation import ImpactToConfirm
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.review import AdmissionRequest
-    from webhook.api.field import JSON
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.policy.model import ImpactSettings
 
 _UNREADABLE: Final = 'is not a confirmation: it must be like "v1 devices=4 claims=4 pods=4 namespaces=1 of=..."'
 _OTHER: Final = (

@@ -6,14 +6,16 @@ author sees them at once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.admission.additions import additions
 from webhook.admission.cluster_lint import cluster_lint
 from webhook.admission.config_maps import CONFIG_MAPS, config_map_decision
+from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import ALLOWED, Decision
 from webhook.admission.defaulting import edits_for
 from webhook.admission.explanation import NOTHING, Explanation, explanation
@@ -24,8 +26,9 @@ from webhook.admission.jsonpatch import patch_for
 from webhook.admission.lint import lint
 from webhook.admission.patch_guard import guard_patch
 from webhook.admission.policy_check import SILENT, PolicyFindings, policy_findings
+from webhook.admission.review import AdmissionRequest
 from webhook.admission.slice_guard import attribute_edits, guard_slice
-from webhook.admission.softening import UNTOUCHED, owners_as_stored, softening_of, softening_of_patch
+from webhook.admission.softening import UNTOUCHED, SofteningResult, owners_as_stored, softening_of, softening_of_patch
 from webhook.admission.subject import STATUS, ReviewSubject, subject_of
 from webhook.admission.written_rules import guard_marks, guard_written, is_written
 from webhook.api.claims import CLAIMING
@@ -34,18 +37,10 @@ from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, fo
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
-from webhook.policy.model import PolicyMode
+from webhook.policy.model import Action, PolicyMode
 from webhook.validation.kinds import KINDS
 from webhook.validation.meta import object_meta_errors
 from webhook.validation.releases import NEWEST
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.review import AdmissionRequest
-    from webhook.admission.softening import SofteningResult
-    from webhook.policy.model import Action
 
 MAX_FINDINGS: Final = 1000
 """Findings of one kind that are reported; a hostile object could have millions."""
@@ -55,10 +50,7 @@ _TOO_DEEP: Final = Decision(problem="request.object: Invalid value: is nested to
 
 
 def validate(request: AdmissionRequest, context: AdmissionContext, ruled: PolicyFindings | None = None) -> Decision:
-    """Whether the request is allowed, with all findings on it. Raises OutOfTime and OutOfTurn.
-
-    `ruled` is what `policy_part` returned for the same request, if that was asked for before.
-    """
+    """Judge a request, with all findings; `ruled`: its `policy_part`, if known. Raises OutOfTime and OutOfTurn."""
     try:
         return _validate(request, context, ruled)
     except RecursionError:
@@ -267,7 +259,7 @@ def _field_errors(subject: ReviewSubject, request: AdmissionRequest, context: Ad
 def _capped(errors: tuple[FieldError, ...]) -> tuple[FieldError, ...]:
     if len(errors) <= MAX_FINDINGS:
         return errors
-    rest = forbidden(Path.root(), f"has more than {MAX_FINDINGS} errors, of which only the first are listed")
+    rest = forbidden(Path.root(), f"has more than {MAX_FINDINGS} errors; only the first are listed")
     return (*errors[:MAX_FINDINGS], rest)
 
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from webhook.api.claims import EXTENDED_RESOURCE, ResourceClaimTemplate
+from webhook.admission.context import AdmissionContext
+from webhook.admission.excess import Excess
+from webhook.admission.known_specs import KnownSpec
+from webhook.admission.review import AdmissionRequest
+from webhook.api.claims import EXTENDED_RESOURCE, ResourceClaim, ResourceClaimTemplate
+from webhook.api.field import JSON
 from webhook.api.meta import OWN_GROUP
-from webhook.api.taints import EQUAL
+from webhook.api.taints import EQUAL, DeviceToleration
 from webhook.policy.match import Scope, Target
 from webhook.policy.ports import Requester
-from webhook.validation.claims import SPEC, TEMPLATE_SPEC, everything_asked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.excess import Excess
-    from webhook.admission.known_specs import KnownSpec
-    from webhook.admission.review import AdmissionRequest
-    from webhook.api.claims import ResourceClaim
-    from webhook.api.field import JSON
-    from webhook.api.taints import DeviceToleration
-    from webhook.validation.claims import Asked
+from webhook.validation.claims import SPEC, TEMPLATE_SPEC, Asked, everything_asked
 
 REQUESTED_BY: Final = f"{OWN_GROUP}/requested-by"
 GROUPS_MAX_BYTES: Final = 8192

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from webhook.admission.context import AdmissionContext
 from webhook.admission.impact_text import siblings_text
 from webhook.admission.lint import advice
 from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
+from webhook.api.field import Finding
 from webhook.api.remembered import remembered
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames
-from webhook.inventory.hardware import siblings_of_rule
+from webhook.inventory.hardware import Siblings, siblings_of_rule
 from webhook.inventory.matching import acts, selects
 from webhook.inventory.rule_delta import EFFECT_RANK, is_wide, narrower
-from webhook.inventory.steps import in_steps
+from webhook.inventory.state import Inventory
+from webhook.inventory.steps import Check, in_steps
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
 from webhook.validation.rules import SELECTOR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from webhook.admission.context import AdmissionContext
-    from webhook.api.field import Finding
-    from webhook.inventory.hardware import Siblings
-    from webhook.inventory.state import Inventory
-    from webhook.inventory.steps import Check
 
 _PHASE: Final = "lint"
 _UNKNOWN_KEYS_MAX: Final = 32
@@ -199,7 +194,7 @@ class _Likeness:
         return sorted({*self._names.get(_name_of(key), ()), *self._nearly(key)})
 
     def _nearly(self, key: str) -> Iterator[str]:
-        """Those that have nearly all letters in common with it, as far as they are compared."""
+        """Those of the compared ones that have nearly all letters in common with it."""
         if len(key) > _COMPARED_LENGTH_MAX:
             return
         # The ratio is twice the letters in common by the sum of the lengths, so lengths alone rule most keys out.

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Iterator
+from typing import Any, Final
 
+from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import ALLOWED, Decision
+from webhook.admission.review import AdmissionRequest
 from webhook.api.field import FieldError, Finding, Path, Severity, forbidden, required, type_invalid
 from webhook.api.meta import GroupVersionResource
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.review import AdmissionRequest
 
 CONFIG_MAPS: Final = GroupVersionResource("", "v1", "configmaps")
 POLICY_KEY: Final = "policy.yaml"

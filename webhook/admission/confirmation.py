@@ -12,23 +12,18 @@ import hashlib
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
-from webhook.api.meta import format_time
-from webhook.api.rules import EVICT, NEVER, SCOPE, DeviceTaintRule
+from webhook.api.meta import ObjectMeta, format_time
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.rules import EVICT, NEVER, SCOPE, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.inventory.patch_reach import nominal_rules
 from webhook.inventory.rule_delta import EFFECT_RANK
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from datetime import datetime
-
-    from webhook.api.meta import ObjectMeta
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.rules import DeviceSelector
 
 _VERSION: Final = "v1"
 _TEXT_MOST: Final = 131_072

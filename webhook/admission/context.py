@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from webhook.api.field import Path
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.servers import UNKNOWN, ServerFacts
+from webhook.expressions.selectors.selector import Compiling
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gang_impact import KnownPods
 from webhook.inventory.impact import Impact
@@ -20,12 +21,9 @@ from webhook.inventory.slice_patches import SlicePatches
 from webhook.inventory.state import Sight
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.document import Loaded
+from webhook.policy.model import Policy
 from webhook.policy.ports import NO_NAMES, ClusterNames
 from webhook.validation.releases import NEWEST, Release
-
-if TYPE_CHECKING:
-    from webhook.expressions.selectors.selector import Compiling
-    from webhook.policy.model import Policy
 
 HURRY_SECONDS: Final = 0.002
 """How long a review compiles selectors, and asks them, where others wait for it."""
@@ -188,7 +186,7 @@ class AdmissionContext(msgspec.Struct, frozen=True, gc=False):
     budget: Budget = UNLIMITED
     """How long the decision may take."""
     worker_problem: str = ""
-    """Why no eviction worker acts on `/evict` now, as far as that is known; empty if one does."""
+    """Why no eviction worker acts on `/evict` now; empty if one does, or if that is not known."""
     offline: bool = False
     """Whether objects come from files on the command line. Then all fields of an object that is too large for a review
     are checked, since there is time, no one asks whether the requester may confirm, and a rule that is refused whatever

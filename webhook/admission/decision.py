@@ -5,25 +5,20 @@ Source: admission.k8s.io/v1; `status` is what kubectl shows, and for `Invalid` i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from webhook.admission.review import API_VERSION
+from webhook.admission.review import API_VERSION, AdmissionRequest
 from webhook.api.counts import counted
-from webhook.api.field import FieldError, Finding, Severity
+from webhook.api.field import JSON, FieldError, Finding, Severity
+from webhook.api.rules import DeviceTaintRule
+from webhook.inventory.fates import DeviceNames
+from webhook.inventory.impact import Impact
 from webhook.policy.model import Action
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from webhook.admission.review import AdmissionRequest
-    from webhook.api.field import JSON
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.inventory.fates import DeviceNames
-    from webhook.inventory.impact import Impact
 
 BREAK_GLASS: Final = "break-glass"
 """The name under which a refusal is reported that was waived for a member of a break-glass group."""

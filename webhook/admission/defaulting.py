@@ -7,26 +7,21 @@ cases where we mean to differ. Doing it twice within a minute is doing it once, 
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from webhook.api.claims import ResourceClaim, ResourceClaimTemplate
+from webhook.admission.context import AdmissionContext
+from webhook.api.claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
+from webhook.api.field import JSON
 from webhook.api.meta import format_time
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import EVICT, DeviceTaintRule
-from webhook.api.slices import ResourceSlice
-from webhook.api.taints import EQUAL, NO_EXECUTE
+from webhook.api.slices import Device, ResourceSlice
+from webhook.api.taints import EQUAL, NO_EXECUTE, DeviceTaint, DeviceToleration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from datetime import datetime
-
-    from webhook.admission.context import AdmissionContext
     from webhook.admission.jsonpatch import Pointer
-    from webhook.api.claims import DeviceRequest
-    from webhook.api.field import JSON
-    from webhook.api.slices import Device
-    from webhook.api.taints import DeviceTaint, DeviceToleration
 
 Edit = tuple["Pointer", "JSON"]
 BACKDATED: Final = timedelta(seconds=60)

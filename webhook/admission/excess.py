@@ -7,17 +7,14 @@ not depend on how large they are, so they are cut before they are decoded. What 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 from webhook.api.claims import is_flat
 from webhook.api.decode import MAX_ENTRIES
+from webhook.api.field import JSON, FieldError, Path
 from webhook.validation.claims import tolerations_path
 from webhook.validation.documented import TOLERATIONS_MAX, crowded_list_error
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.api.field import JSON, FieldError, Path
 
 LIST_MAX: Final = 64
 """Tolerations of a list that are judged where a list has more than the documented 16."""

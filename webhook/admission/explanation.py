@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from webhook.admission.claim_view import ClaimView
+from webhook.admission.context import AdmissionContext
+from webhook.admission.excess import Excess
 from webhook.admission.policy_check import claims_matter
+from webhook.admission.review import AdmissionRequest
 from webhook.admission.rulings import (
     request_text,
     taint_text,
@@ -16,20 +20,12 @@ from webhook.admission.rulings import (
     who_asks,
 )
 from webhook.api.claims import CLAIMING
-from webhook.policy.explain import ClaimQuestion, TaintQuestion, considered
+from webhook.api.field import Path
+from webhook.policy.evaluation import RuleHit
+from webhook.policy.explain import ClaimQuestion, Considered, TaintQuestion, considered
+from webhook.policy.match import Scope
 from webhook.policy.model import Action, PolicyMode, Subject, UnknownAuthor
 from webhook.policy.ports import Requester
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.excess import Excess
-    from webhook.admission.review import AdmissionRequest
-    from webhook.api.field import Path
-    from webhook.policy.evaluation import RuleHit
-    from webhook.policy.explain import Considered
-    from webhook.policy.match import Scope
 
 
 class Walk(NamedTuple):
@@ -46,7 +42,7 @@ class Walk(NamedTuple):
 
     @property
     def action(self) -> Action:
-        """What it comes to: denied, or allowed, as far as the rules go."""
+        """The rules' verdict."""
         hits = self.hits
         return Action.DENY if hits and hits[-1].action is Action.DENY else Action.ALLOW
 

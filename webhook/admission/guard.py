@@ -7,43 +7,34 @@ with a text, or waived for members of a break-glass group; both are recorded in 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from webhook.admission.carried_text import CarriedText
-from webhook.admission.decision import BREAK_GLASS
+from webhook.admission.confirmation import ImpactToConfirm
+from webhook.admission.context import AdmissionContext
+from webhook.admission.decision import BREAK_GLASS, Assumed
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
-from webhook.admission.over_limit import LimitCheck, all_soften, breaks_glass, usual_rates
+from webhook.admission.over_limit import LimitCheck, LimitReason, all_soften, breaks_glass, usual_rates
+from webhook.admission.review import AdmissionRequest
 from webhook.api.claims import allocated_classes
 from webhook.api.field import Finding, Path, Severity, forbidden
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, EXPIRES_AT, NOT_BEFORE, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.hardware import NO_SIBLINGS, siblings_of_rule, written_for_hardware
-from webhook.inventory.impact import Impact
+from webhook.inventory.hardware import NO_SIBLINGS, Siblings, siblings_of_rule, written_for_hardware
+from webhook.inventory.impact import Impact, Taint
 from webhook.inventory.matching import Evictor
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, only_less, skips_a_step
-from webhook.inventory.steps import in_steps
-from webhook.policy.model import PolicyMode
+from webhook.inventory.state import Inventory
+from webhook.inventory.steps import Check, in_steps
+from webhook.policy.model import ImpactSettings, PolicyMode
 from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
 from webhook.policy.window_fit import Leaving, fit_texts, has_windows
 from webhook.validation.meta import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
-
-    from webhook.admission.confirmation import ImpactToConfirm
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.decision import Assumed
-    from webhook.admission.over_limit import LimitReason
-    from webhook.admission.review import AdmissionRequest
-    from webhook.inventory.hardware import Siblings
-    from webhook.inventory.impact import Taint
-    from webhook.inventory.state import Inventory
-    from webhook.inventory.steps import Check
-    from webhook.policy.model import ImpactSettings
 
 GUARD: Final = "impact"
 """The name under which the guard reports findings, like the name of a policy rule."""
@@ -195,7 +186,7 @@ class _Guarding:
         """The impact is not known, so only the reasons that do not depend on it can be reported."""
         if not self._check.acts:
             return
-        text = f"what it hits is not known: {why}"
+        text = f"its impact is not known: {why}"
         reasons = tuple(self._check.reasons_unknown(why))
         known = "".join(f"; {each.text}" for each in self._check.reasons_known())
         if reasons and not self._is_softened(reasons):
@@ -314,7 +305,7 @@ def faults_of_new(text: CarriedText, hit: ImpactToConfirm | None, context: Admis
         if fault and text.confirmable:
             fault = f'{fault}; leave the annotation out, or set annotation {CONFIRM_IMPACT} to "{text.text_for(hit)}"'
     elif context.sight is not None and fault is None:
-        fault = f"cannot be compared with what is hit: {context.sight.unknown}; try again in a while"
+        fault = f"cannot be compared with the impact: {context.sight.unknown}; try again in a while"
     if fault:
         yield deny(CONFIRM, fault)
 

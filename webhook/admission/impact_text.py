@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from webhook.api.counts import counted
 from webhook.api.meta import format_time
+from webhook.api.rules import DeviceTaintRule
+from webhook.api.servers import ServerFacts
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.inventory.impact import Taint
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.api.servers import ServerFacts
-    from webhook.inventory.gangs import Gang
-    from webhook.inventory.hardware import Siblings
-    from webhook.inventory.impact import Impact
+from webhook.inventory.gangs import Gang
+from webhook.inventory.hardware import Siblings
+from webhook.inventory.impact import Impact, Taint
 
 _SHOWN: Final = 3
 _NAME_MOST: Final = 80
@@ -198,10 +194,7 @@ def annotation_of(impact: Impact, *, acts: bool, over: Sequence[str], driver: st
 
 
 class Measured(NamedTuple):
-    """What the audit log says of an impact. `over` are the reasons for which it is too much, one for each limit.
-
-    `driver` is the one that has too large a share of its devices closed, or empty.
-    """
+    """The impact for the audit log. `over`: why it is too much; `driver`: whose share of devices is, or empty."""
 
     figures: Mapping[str, int]
     over: tuple[str, ...] = ()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Iterable
+from typing import Final, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.field import JSON
+from webhook.api.field import JSON
 
 Pointer: TypeAlias = "tuple[str | int, ...]"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import ref
 
 import msgspec
@@ -16,20 +16,17 @@ from msgspec import UNSET, Raw, UnsetType, structs
 
 from webhook.admission.excess import excess_of
 from webhook.admission.lint import lint_of_requests
-from webhook.api.claims import ResourceClaim, ResourceClaimTemplate, decode_claim, decode_template
+from webhook.api.claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate, decode_claim, decode_template
 from webhook.api.decode import Reader
+from webhook.api.field import JSON, FieldError, Path
+from webhook.policy.evaluation import ScopedJudge
+from webhook.policy.model import Action
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, everything_asked, request_errors
 from webhook.validation.documented import documented_request_errors
 from webhook.validation.releases import NEWEST
 
-if TYPE_CHECKING:
-    from webhook.api.claims import DeviceRequest
-    from webhook.api.field import JSON, FieldError, Path
-    from webhook.policy.evaluation import ScopedJudge
-    from webhook.policy.model import Action
-
-    Claiming: TypeAlias = ResourceClaim | ResourceClaimTemplate
-    Drivers: TypeAlias = tuple[frozenset[str] | None, ...]
+Claiming: TypeAlias = ResourceClaim | ResourceClaimTemplate
+Drivers: TypeAlias = tuple[frozenset[str] | None, ...]
 
 _LONGEST: Final = 4096
 """Bytes of a spec that is kept: 40 tolerations, for example."""
@@ -72,7 +69,7 @@ class KnownSpec:
         return value.__class__ is dict and value.get("spec") is self.spec
 
     def within(self, value: JSON, errors: list[FieldError]) -> Claiming:
-        """The claim or template, of which `value` has the rest and no status. Adds type errors to `errors`."""
+        """The claim or template; `value` has the rest of it and no status. Adds type errors to `errors`."""
         return structs.replace(self._value, meta=Reader.of(value, errors).meta())
 
     def settled(self, judge: ScopedJudge, drivers: Drivers) -> tuple[tuple[str, Action], ...] | None:
@@ -85,7 +82,7 @@ class KnownSpec:
     def settle(self, judge: ScopedJudge, drivers: Drivers, names: tuple[tuple[str, Action], ...]) -> None:
         """Keep that everything the spec asks for is allowed with nothing to report, and which rules matched.
 
-        `drivers` are those behind each of `classes`, as far as they are known. The ruling must depend on nothing else.
+        `drivers` are the known ones behind each of `classes`. The ruling must depend on nothing else.
         """
         if len(self._settled) >= _MOST_JUDGES:
             self._settled.clear()
@@ -104,7 +101,7 @@ class KnownSpecs:
     def get(self, text: bytes) -> KnownSpec | None:
         """What is known of a spec, as JSON, or is read now; None if it is to be read with the object.
 
-        Raises one of UNREADABLE for what is no JSON.
+        Raises one of UNREADABLE if it is not JSON.
         """
         return self._known(text) if len(text) <= _LONGEST else None
 
@@ -124,7 +121,7 @@ class KnownSpecs:
 
 
 class ClaimText(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """A claim or template of which the spec is still text; anything of another shape is no value of this type."""
+    """A claim or template whose spec is still text. Decoding fails for any other shape."""
 
     api_version: Any = UNSET
     kind: Any = UNSET

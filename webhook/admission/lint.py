@@ -7,18 +7,19 @@ unchanged is not reported again.
 from __future__ import annotations
 
 import re
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
 
 from msgspec import structs
 
 from webhook.admission.impact_text import on_missing_selector
-from webhook.api.claims import CLAIMING, ResourceClaim, ResourceClaimTemplate
+from webhook.api.claims import CLAIMING, DeviceRequest, ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import FieldError, Finding, Path, Severity, invalid
 from webhook.api.meta import OWN_GROUP
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.remembered import remembered
-from webhook.api.rules import NOTED_ANNOTATIONS, RULE_ANNOTATIONS, DeviceTaintRule
+from webhook.api.rules import NOTED_ANNOTATIONS, RULE_ANNOTATIONS, DeviceSelector, DeviceTaintRule
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
@@ -29,13 +30,6 @@ from webhook.validation.patches import DEVICES
 from webhook.validation.rules import SELECTOR, TAINT
 from webhook.validation.slices import SPEC as SLICE_SPEC
 from webhook.validation.slices import taints_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from datetime import datetime
-
-    from webhook.api.claims import DeviceRequest
-    from webhook.api.rules import DeviceSelector
 
 MAX_SECONDS: Final = 9_223_372_036
 """The in-tree controller counts nanoseconds in 64 bits; more seconds overflow and may evict at once (E-10)."""

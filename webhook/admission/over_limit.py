@@ -2,49 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from webhook.admission.confirmation import NOTHING, ImpactToConfirm, Numbers
+from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import Assumed
 from webhook.admission.impact_text import first_names, on_missing_selector
 from webhook.admission.lint import CLOCK_SKEW
 from webhook.admission.recent_impact import (
+    ClosedDevices,
     closed_together,
     closed_together_with_recent,
     hit_with_recent,
     limits_in_numbers,
     yet_to_begin,
 )
+from webhook.admission.review import AdmissionRequest
 from webhook.api.counts import counted
 from webhook.api.meta import format_time
-from webhook.api.rules import DeviceSelector, counted_pods
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.rules import DeviceSelector, DeviceTaintRule, counted_pods
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gang_impact import with_companions, with_gangs
 from webhook.inventory.hardware import selectors_in_scope, siblings_of_rule
-from webhook.inventory.impact import Taint, impact_of, joint_impact
+from webhook.inventory.impact import Impact, Taint, impact_of, joint_impact
 from webhook.inventory.matching import Evictor
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, is_wide, skips_a_step
-from webhook.inventory.steps import in_steps
+from webhook.inventory.state import Inventory
+from webhook.inventory.steps import Check, in_steps
 from webhook.policy.impact_limits import limits_for, protected_among
-from webhook.policy.model import Action, InTreeEvictor, Softening
+from webhook.policy.model import Action, ImpactLimits, ImpactSettings, InTreeEvictor, Softening
 from webhook.policy.ports import Requester
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.recent_impact import ClosedDevices
-    from webhook.admission.review import AdmissionRequest
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.inventory.impact import Impact
-    from webhook.inventory.state import Inventory
-    from webhook.inventory.steps import Check
-    from webhook.policy.model import ImpactLimits, ImpactSettings
 
 AT_ONCE: Final = 3
 """Replicas whose /mutate may each leave rules of one instant as NoExecute, up to the limit, before they know of each
@@ -185,7 +178,7 @@ class LimitCheck:
         yield from self.reasons_known()
         if self.evicts and self._settings.unknown_impact is Action.DENY:
             countable = self.limits.devices is None and self.limits.claims is None
-            yield LimitReason("unknown", f"what it hits is not known: {why}", softens=countable)
+            yield LimitReason("unknown", f"its impact is not known: {why}", softens=countable)
 
     def reasons(self, inventory: Inventory, impact: Impact, hit: ImpactToConfirm) -> Iterator[LimitReason]:
         """Why the rule is over the limit."""
@@ -347,7 +340,7 @@ class PartCheck(LimitCheck):
         yield from found
         denies = self._settings.unknown_impact is Action.DENY
         if of_filter and denies and not self.evicts and self.limits.devices is not None:
-            yield LimitReason("unknown", f"what it hits is not known: {why}")
+            yield LimitReason("unknown", f"its impact is not known: {why}")
 
     def _closing(self, _inventory: Inventory) -> tuple[Sequence[DeviceNames], Sequence[DeviceNames]]:
         return self._own, self._beside
@@ -390,7 +383,7 @@ class PatchCheck:
 
     @cached_property
     def leading(self) -> DeviceTaintRule:
-        """The rule that does most, of which texts are written."""
+        """The rule that does most: texts are about it."""
         return max(self.rules, key=lambda rule: EFFECT_RANK.get(rule.effective_effect, 0))
 
     # --- the impact ------------------------------------------------------------------------------

@@ -6,11 +6,14 @@ that there are: where it loses to one that does as much, it hits nothing. Of an 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.admission.carried_text import CarriedText
-from webhook.admission.confirmation import NOTHING
+from webhook.admission.confirmation import NOTHING, ImpactToConfirm
+from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import Assumed
 from webhook.admission.guard import (
     CONFIRM,
@@ -28,10 +31,13 @@ from webhook.admission.guard import (
 )
 from webhook.admission.impact_text import annotation_of, figures_of, summary_of
 from webhook.admission.lint import CLOCK_SKEW
-from webhook.admission.over_limit import PatchCheck, all_may_soften, done_for, usual_rates
-from webhook.api.patches import SOFTENED_KEYS
+from webhook.admission.over_limit import PartReason, PatchCheck, all_may_soften, done_for, usual_rates
+from webhook.admission.review import AdmissionRequest
+from webhook.api.field import Finding
+from webhook.api.patches import SOFTENED_KEYS, ResourceSlicePatch
+from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
-from webhook.inventory.impact import Taint
+from webhook.inventory.impact import Impact, Taint
 from webhook.inventory.patch_reach import (
     REACH_SECONDS,
     PatchReach,
@@ -43,23 +49,9 @@ from webhook.inventory.patch_reach import (
     stands,
 )
 from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.policy.model import PolicyMode
+from webhook.inventory.state import Inventory
+from webhook.policy.model import ImpactSettings, PolicyMode
 from webhook.validation.patches import DEVICES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from datetime import datetime
-
-    from webhook.admission.confirmation import ImpactToConfirm
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.over_limit import PartReason
-    from webhook.admission.review import AdmissionRequest
-    from webhook.api.field import Finding
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.inventory.impact import Impact
-    from webhook.inventory.state import Inventory
-    from webhook.policy.model import ImpactSettings
 
 FILTER: Final = DEVICES.child("filter")
 PATCH_TAINTS: Final = DEVICES.child("taints")
@@ -244,7 +236,7 @@ class _PatchGuarding:
         """The impact is not known, so only the reasons that do not depend on it can be reported."""
         if not check.acts:
             return
-        text = f"what it hits is not known: {addition.unknown}"
+        text = f"its impact is not known: {addition.unknown}"
         reasons = check.reasons_unknown(addition.unknown, of_filter=addition.of_filter)
         if reasons and not self._are_excused(reasons):
             known = "".join(f"; {each.reason.text}" for each in check.reasons_known())

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 from webhook.admission.claim_view import REQUESTED_BY, UNNAMEABLE, ClaimView, texts_of
+from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import Change, Difference
+from webhook.admission.excess import Excess
+from webhook.admission.review import AdmissionRequest
 from webhook.admission.rulings import (
+    Ruling,
     Rulings,
     at_most,
     claim_rulings,
@@ -18,17 +23,9 @@ from webhook.admission.rulings import (
 )
 from webhook.api.claims import CLAIMING, ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import Finding, Path, Severity, forbidden
+from webhook.policy.decide import Judge
 from webhook.policy.model import DEFAULT_RULE, Action, PolicyMode, UnknownAuthor
 from webhook.policy.ports import Requester
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.excess import Excess
-    from webhook.admission.review import AdmissionRequest
-    from webhook.admission.rulings import Ruling
-    from webhook.policy.decide import Judge
 
 MAX_FINDINGS: Final = 1000
 """Findings of the policy on one object that are reported."""

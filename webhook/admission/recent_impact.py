@@ -9,34 +9,28 @@ room for all devices of a small one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from webhook.admission.confirmation import NOTHING, Numbers
+from webhook.admission.context import AdmissionContext
 from webhook.admission.lint import CLOCK_SKEW
+from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact, Taint, impact_on_devices, impact_on_users
 from webhook.inventory.patch_reach import REACH_SECONDS, TOO_LONG, nominal_rules, patch_reach
-from webhook.inventory.pools import ShareUse
+from webhook.inventory.pools import Pools, ShareUse
 from webhook.inventory.rule_delta import EFFECT_RANK, begins_to_evict, narrower
 from webhook.inventory.scope import can_judge
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.inventory.state import Inventory
+from webhook.inventory.steps import Check, in_steps, unchecked
 from webhook.policy.impact_limits import limit_on_devices, resolve_limit
-from webhook.policy.model import Share
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from webhook.admission.context import AdmissionContext
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.inventory.pools import Pools
-    from webhook.inventory.state import Inventory
-    from webhook.inventory.steps import Check
-    from webhook.policy.model import ImpactLimits
+from webhook.policy.model import ImpactLimits, Share
 
 PHASE: Final = "impact of the last taints"
 POOLS_BETWEEN_CHECKS: Final = 16
@@ -57,10 +51,7 @@ def totals(inventory: Inventory, check: Check = unchecked) -> Numbers:
 
 
 def limits_in_numbers(limits: ImpactLimits, inventory: Inventory, check: Check = unchecked) -> dict[str, int | None]:
-    """The limits on claims, pods and namespaces in numbers; None is no limit. A share is of all there are.
-
-    Those on devices are in `closed_together`.
-    """
+    """The limits on claims, pods and namespaces in numbers; None is no limit. A share is of all there are."""
     given = {name: getattr(limits, name) for name in Numbers._fields if name != "devices"}
     shared = any(isinstance(limit, Share) for limit in given.values())
     total = totals(inventory, check) if shared else NOTHING.numbers
@@ -167,7 +158,7 @@ def window_start(context: AdmissionContext) -> datetime:
 
 
 def recent_rules(rules: Iterable[DeviceTaintRule], since: datetime, check: Check) -> Iterator[DeviceTaintRule]:
-    """The rules that act, and whose taint was added in the window. `check` is called now and then, and may raise."""
+    """The rules that act, and whose taint was added in the window."""
     for rule in in_steps(rules, check):
         added = rule.taint.time_added
         if rule.effective_effect in EFFECT_RANK and (added is None or added >= since):
@@ -231,9 +222,8 @@ def closed_together_with_recent(
 ) -> ClosedDevices | None:
     """What that and all taints of the window closed together; of several drivers the worst off. Raises OutOfTime.
 
-    Only drivers count of which further devices of `own` are closed: those that no taint of the window keeps closed,
-    stored and acting as it is now. What a rule closed that is gone by now is used up all the same. None if there
-    is no limit, or nothing further is closed.
+    Only drivers count that lose further devices of `own`: devices that no stored taint of the window keeps closed now.
+    A rule that is gone still counts. None if there is no limit, or nothing further is closed.
     """
     pools = inventory.pools
     since, check = window_start(context), partial(context.budget.check, PHASE)

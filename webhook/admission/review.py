@@ -6,7 +6,8 @@ Source: admission.k8s.io/v1.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import structs
@@ -15,10 +16,7 @@ from webhook.admission.known_specs import KNOWN, ClaimText, KnownSpec
 from webhook.api.field import JSON
 from webhook.api.lenient_json import UNREADABLE, salvaged
 from webhook.api.meta import GroupVersionKind, GroupVersionResource, is_being_deleted
-from webhook.api.slice_text import SliceText
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from webhook.api.slices import SliceText
 
 STEP_BYTES: Final = 64 * 1024
 """What is decoded in one call: about a third of a millisecond."""
@@ -119,13 +117,13 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
     dry_run: bool = False
     object: JSON = None
     old_object: JSON = None
-    """Of slices, parts of the devices may be text, in both objects: see `api.slice_text`."""
+    """Of slices, parts of the devices may be text, in both objects: see `api.slices`."""
     problems: tuple[str, ...] = ()
     known: KnownSpec | None = None
     """What is known of the spec of `object`, a claim or template without status. If `object` is replaced, it no longer
     applies; `KnownSpec.is_of` tells."""
     old_known: KnownSpec | None = None
-    """Likewise, of `old_object`."""
+    """The same of `old_object`."""
 
     def without_objects(self) -> AdmissionRequest:
         """The request with no more of its objects than their names need."""

@@ -5,38 +5,27 @@ What an update leaves unchanged is not judged again.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from webhook.admission.claim_view import REQUESTED_BY, requester_variable
-from webhook.admission.excess import LIST_MAX, OBJECT_MAX
-from webhook.api.field import Finding, Path, Severity, forbidden
-from webhook.api.meta import format_time
+from webhook.admission.claim_view import REQUESTED_BY, ClaimView, requester_variable
+from webhook.admission.context import AdmissionContext
+from webhook.admission.excess import LIST_MAX, OBJECT_MAX, Excess
+from webhook.admission.review import AdmissionRequest
+from webhook.api.field import JSON, Finding, Path, Severity, forbidden
+from webhook.api.meta import ObjectMeta, format_time
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import EVICT, RULE_ANNOTATIONS, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
-from webhook.api.taints import EXISTS, NO_SCHEDULE, NONE
-from webhook.policy.evaluation import Evaluation, Once
-from webhook.policy.match import Placement
+from webhook.api.taints import EXISTS, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
+from webhook.policy.decide import Judge
+from webhook.policy.evaluation import Evaluation, Once, RuleHit
+from webhook.policy.match import Placement, Scope, Target
 from webhook.policy.model import DEFAULT_RULE, Action, PolicyMode, Subject, UnknownAuthor
 from webhook.policy.ports import Requester
 from webhook.validation.documented import TOLERATIONS_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from datetime import datetime
-
-    from webhook.admission.claim_view import ClaimView
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.excess import Excess
-    from webhook.admission.review import AdmissionRequest
-    from webhook.api.field import JSON
-    from webhook.api.meta import ObjectMeta
-    from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.policy.decide import Judge
-    from webhook.policy.evaluation import RuleHit
-    from webhook.policy.match import Scope, Target
 
 UNKNOWN_AUTHOR: Final = "unknownAuthor"
 """The name under which claims of unknown authors are refused or warned about."""
@@ -260,7 +249,6 @@ def toleration_text(toleration: DeviceToleration) -> str:
 
 
 # --- taints --------------------------------------------------------------------------------------
-
 
 _SPEC = Path.root().child("spec")
 

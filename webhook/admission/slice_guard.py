@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
+from webhook.admission.context import AdmissionContext
 from webhook.admission.guard import SILENT, GuardFindings, warn
 from webhook.admission.impact_text import annotation_of, slice_figures_of
 from webhook.admission.jsonpatch import REMOVED
+from webhook.admission.review import AdmissionRequest
+from webhook.api.field import JSON
 from webhook.api.meta import GroupVersionKind
+from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.inventory.device_selectors import DeviceSelectors
 from webhook.inventory.gang_impact import with_companions, with_gangs
@@ -20,6 +25,7 @@ from webhook.inventory.matching import Evictor
 from webhook.inventory.originals import BASIC, ORIGINALS, content_of, written_devices
 from webhook.inventory.overriding import arrived, changed_settings, overridden
 from webhook.inventory.rule_delta import EFFECT_RANK
+from webhook.inventory.state import Inventory
 from webhook.policy.model import InTreeEvictor, PolicyMode
 from webhook.validation.device_objects import device_faults
 from webhook.validation.objects import decoding_errors
@@ -27,14 +33,7 @@ from webhook.validation.releases import NEWEST
 from webhook.validation.slices import SPEC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from webhook.admission.context import AdmissionContext
     from webhook.admission.defaulting import Edit
-    from webhook.admission.review import AdmissionRequest
-    from webhook.api.field import JSON
-    from webhook.api.slices import ResourceSlice
-    from webhook.inventory.state import Inventory
 
 _DEVICES: Final = SPEC.child("devices")
 TaintId = tuple[str, str, str]
@@ -61,7 +60,7 @@ def guard_slice(new: ResourceSlice, old: ResourceSlice | None, context: Admissio
     if not fresh:
         return SILENT
     if inventory is None:
-        text = f"what its new taints hit is not known: {context.sight.unknown}"
+        text = f"the impact of its new taints is not known: {context.sight.unknown}"
         return GuardFindings((warn(_DEVICES, text),), {"impact": f"unknown: {context.sight.unknown}"})
     return _measured(new, fresh, inventory, context)
 

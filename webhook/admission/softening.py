@@ -7,40 +7,40 @@ policy and for the same reasons (`LimitCheck`); no annotation that a rule carrie
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import structs
 
 from webhook.admission.carried_text import CarriedText
+from webhook.admission.context import AdmissionContext
 from webhook.admission.decision import Assumed
-from webhook.admission.defaulting import BACKDATED, edits_for, rule_time
+from webhook.admission.defaulting import BACKDATED, Edit, edits_for, rule_time
 from webhook.admission.impact_text import annotation_of
-from webhook.admission.over_limit import LimitCheck, PatchCheck, all_may_soften, all_soften, breaks_glass, usual_rates
+from webhook.admission.over_limit import (
+    LimitCheck,
+    LimitReason,
+    PatchCheck,
+    all_may_soften,
+    all_soften,
+    breaks_glass,
+    usual_rates,
+)
 from webhook.admission.patch_guard import PATCH_TAINTS, PatchAddition
-from webhook.api.field import Finding, Severity, forbidden
+from webhook.admission.review import AdmissionRequest
+from webhook.api.field import JSON, Finding, Severity, forbidden
 from webhook.api.meta import format_time
-from webhook.api.patches import SOFTENED_KEYS
+from webhook.api.patches import SOFTENED_KEYS, ResourceSlicePatch
 from webhook.api.rules import EVICT, SOFTENED_FROM, DeviceTaintRule
-from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
+from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
 from webhook.inventory.patch_reach import does_no_more, patch_skips_a_step
 from webhook.inventory.patching import taints_of_patch
 from webhook.inventory.rule_delta import asks_for_more, begins_to_evict, only_less, skips_a_step
 from webhook.policy.model import PolicyMode, Softening
 from webhook.validation.patches import PATCH_TAINTS_MAX
 from webhook.validation.rules import TAINT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from datetime import datetime
-
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.defaulting import Edit
-    from webhook.admission.over_limit import LimitReason
-    from webhook.admission.review import AdmissionRequest
-    from webhook.api.field import JSON
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.taints import DeviceTaint
 
 SOFTENED: Final = "DT121"
 EVERY_ONE: Final = "the policy softens every such rule"

@@ -5,20 +5,18 @@ A claim or template that is too large is cut before it is read; one whose spec i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import structs
 
 from webhook.admission.decision import ALLOWED, Decision
 from webhook.admission.excess import Excess, excess_of
+from webhook.admission.known_specs import KnownSpec
+from webhook.admission.review import AdmissionRequest
 from webhook.api.decode import Reader
+from webhook.api.field import JSON, FieldError
 from webhook.api.meta import OWN_GROUP, GroupVersionKind, is_being_deleted
-
-if TYPE_CHECKING:
-    from webhook.admission.known_specs import KnownSpec
-    from webhook.admission.review import AdmissionRequest
-    from webhook.api.field import JSON, FieldError
-    from webhook.validation.kinds import KindRules
+from webhook.validation.kinds import KindRules
 
 STATUS: Final = "status"
 _WRITES: Final = frozenset({"CREATE", "UPDATE"})
@@ -27,10 +25,7 @@ _CLAIM_KINDS: Final = frozenset({"ResourceClaim", _TEMPLATE})
 
 
 class ReviewSubject(NamedTuple):
-    """The decoded objects of a request. `errors` are wrong types in the new object.
-
-    If `excess` is set, only the part that it keeps was decoded.
-    """
+    """The decoded objects of a request, or the part that `excess` keeps. `errors`: wrong types in the new one."""
 
     row: KindRules
     new: Any

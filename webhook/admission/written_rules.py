@@ -6,11 +6,16 @@ within the patch. From any other account marks of ours are refused unless the co
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from webhook.admission.context import AdmissionContext
 from webhook.admission.guard import SILENT, GuardFindings, deny, milder
+from webhook.admission.review import AdmissionRequest
+from webhook.api.field import Finding
 from webhook.api.meta import format_time
+from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import (
     ACTING_ANNOTATIONS,
     CONFIRM_IMPACT,
@@ -35,21 +40,12 @@ from webhook.inventory.patching import Origin
 from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import narrower
 from webhook.inventory.scope import can_judge
-from webhook.inventory.steps import in_steps
+from webhook.inventory.state import Inventory
+from webhook.inventory.steps import Check, in_steps
 from webhook.policy.model import InTreeEvictor, PolicyMode
 from webhook.policy.reactions import may_come_of_reactions, written_by_reaction
 from webhook.validation.meta import METADATA
 from webhook.validation.rules import SELECTOR, TAINT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.review import AdmissionRequest
-    from webhook.api.field import Finding
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.inventory.state import Inventory
-    from webhook.inventory.steps import Check
 
 _OWNERS: Final = METADATA.child("ownerReferences")
 _LABELS: Final = METADATA.child("labels")
@@ -244,9 +240,7 @@ class _Written:
         elif selector.device not in devices_beside(
             self._inventory.pools, owner, (selector.driver, selector.pool), self._check
         ):
-            yield deny(
-                SELECTOR, f"the device is on no hardware of which DeviceTaintRule {origin.name} selects a device"
-            )
+            yield deny(SELECTOR, f"DeviceTaintRule {origin.name} selects no device on the hardware of this one")
 
     @property
     def _evicted_by_us(self) -> bool:

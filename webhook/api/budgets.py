@@ -5,19 +5,16 @@ Source: policy/v1 PodDisruptionBudget; pkg/registry/core/pod/storage/eviction.go
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
+from webhook.api.pods import Pod
 from webhook.api.selectors import LabelRequirement, LabelSelector
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from webhook.api.decode import Reader
-    from webhook.api.pods import Pod
 
 _DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
 """Type of the condition (policy/v1.DisruptionAllowedCondition)."""

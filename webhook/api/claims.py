@@ -7,22 +7,17 @@ v1beta1. All read into the same values; `DeviceRequest.flat` remembers what was 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from msgspec import structs
 
+from webhook.api.decode import Reader
 from webhook.api.field import JSON
 from webhook.api.meta import ObjectMeta
-from webhook.api.owners import decode_owner, decode_owning_pod_group
+from webhook.api.owners import Owner, decode_owner, decode_owning_pod_group
 from webhook.api.taints import DeviceToleration, decode_tolerations
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from webhook.api.decode import Reader
-    from webhook.api.owners import Owner
-
 
 EXTENDED_RESOURCE: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of claims that the scheduler makes (resource/v1.ExtendedResourceClaimAnnotation)."""
@@ -37,10 +32,7 @@ _RANDOM_LENGTH: Final = 5
 
 
 class ExactRequest(msgspec.Struct, frozen=True, gc=False):
-    """One device request: a class of devices, and the taints on them that it tolerates.
-
-    `name` is empty except in alternatives.
-    """
+    """One device request: a class of devices, and the tolerated taints. `name` is empty except in alternatives."""
 
     name: str = ""
     device_class_name: str = ""
@@ -49,7 +41,7 @@ class ExactRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
-    """One request of a claim: exact, or a list of alternatives of which the scheduler takes the first that fits."""
+    """One request of a claim: exact, or a list of alternatives; the scheduler takes the first that fits."""
 
     name: str
     exactly: ExactRequest | None = None
@@ -153,8 +145,7 @@ def has_scheduler_shape(claim: ResourceClaim, owner: Owner | None) -> bool:
     """Whether a claim looks, apart from its annotations, as the scheduler of 1.37 makes it for a pod.
 
     Its name and the names of its requests are generated and cannot be changed later; it has no tolerations and no
-    alternatives; and it is reserved for no pod but the one that controls it. Requests and results are checked as far as
-    the value holds them.
+    alternatives; and it is reserved for no pod but the one that controls it. The value may hold only some of these.
     """
     return (
         owner is not None
@@ -185,10 +176,7 @@ def _class_only(request: DeviceRequest) -> DeviceRequest:
 
 
 def allocated_classes(claim: ResourceClaim) -> frozenset[str]:
-    """The classes of the devices allocated to a claim, as far as its requests are known.
-
-    Of a list of alternatives, only the one that was allocated counts.
-    """
+    """The classes of the devices allocated to a claim, by its known requests and the alternatives that were taken."""
     taken = {result.request for result in claim.allocation or ()}
     classes = {each.exactly.device_class_name for each in claim.requests if each.exactly and each.name in taken}
     for request in claim.requests:
@@ -230,10 +218,9 @@ def _decode_request(reader: Reader) -> DeviceRequest:
 
 
 def is_flat(raw: Mapping[str, JSON]) -> bool:
-    """Whether a request of v1beta1 is an exact one.
+    """Whether a request of v1beta1 is an exact one (conversion.go, hasAnyMainRequestFieldsSet).
 
-    An API server writes out empty classes beside `firstAvailable`, so presence says nothing (conversion.go,
-    hasAnyMainRequestFieldsSet).
+    An API server writes out empty classes beside `firstAvailable`, so presence says nothing.
     """
     return any(
         (value := raw.get(field)) is not None and value != "" and not (value.__class__ is int and value == 0)

@@ -6,16 +6,14 @@ What is missing or null reads as Go's zero value, as in the API server. Whether 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sized
+from datetime import datetime
+from typing import Final, TypeAlias
 
 import msgspec
 
 from webhook.api.field import JSON, FieldError, Path, outline, too_many, type_invalid
 from webhook.api.meta import ObjectMeta, parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sized
-    from datetime import datetime
 
 _Errors: TypeAlias = list[FieldError]
 _INT64: Final = range(-(2**63), 2**63)

@@ -1,15 +1,11 @@
-"""DeviceClass, as far as it says which devices are in the class. Source: resource.k8s.io/v1 DeviceClass."""
+"""The part of a DeviceClass that says which devices are in it. Source: resource.k8s.io/v1 DeviceClass."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from webhook.api.decode import Reader
 from webhook.api.rules import CELSelector, decode_cel_selectors
-
-if TYPE_CHECKING:
-    from webhook.api.decode import Reader
 
 
 class DeviceClassSelectors(msgspec.Struct, frozen=True):

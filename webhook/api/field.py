@@ -6,12 +6,10 @@ Source: apimachinery/pkg/util/validation/field. Rules live in `validation`, not 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Any, Final, TypeAlias
 
 JSON: TypeAlias = Any
 """A decoded JSON value. `Any`, because nothing may be assumed of it before a `Reader` looked."""
@@ -167,7 +165,7 @@ def quoted(value: JSON) -> str:
 
 
 def outline(value: JSON) -> JSON:
-    """The value as far as a message needs it: the size of a container, not its content."""
+    """The part of the value that a message needs: the size of a container, not its content."""
     if isinstance(value, dict):
         return f"an object of {len(value)} fields"
     if isinstance(value, list):

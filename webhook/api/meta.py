@@ -20,7 +20,7 @@ OWN_GROUP: Final = "devicetaint.io"
 SERVED_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Versions of GROUP in which Kubernetes 1.33 to 1.38 serve claims, templates, slices and classes; newest first."""
 RULE_VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
-"""Likewise, for DeviceTaintRules."""
+"""The same for DeviceTaintRules."""
 FLAT_VERSIONS: Final = frozenset({"v1beta1", "v1alpha3"})
 """Versions whose requests have no level `exactly`, and whose devices have a level `basic`."""
 

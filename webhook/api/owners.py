@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-if TYPE_CHECKING:
-    from webhook.api.decode import Reader
-
+from webhook.api.decode import Reader
 
 POD_GROUPS: Final = ("scheduling.k8s.io", "podgroups")
 """API group and resource of PodGroups."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from msgspec import structs
 
+from webhook.api.decode import Reader
 from webhook.api.field import JSON
 from webhook.api.meta import OWN_GROUP, ObjectMeta
 from webhook.api.rules import DeviceSelector, decode_selector
 from webhook.api.taints import NO_SCHEDULE, DeviceTaint, decode_taints
-
-if TYPE_CHECKING:
-    from webhook.api.decode import Reader
 
 SOFTENED_KEYS: Final = f"{OWN_GROUP}/softened-keys"
 """Annotation of a patch: keys, comma-separated. Its NoSchedule taints with these keys evict pods through our worker, as

@@ -1,16 +1,14 @@
-"""PodGroups, as far as evicting their pods is concerned. Source: Kubernetes 1.37, scheduling.k8s.io PodGroupSpec."""
+"""PodGroups, for the eviction of their pods. Source: Kubernetes 1.37, scheduling.k8s.io PodGroupSpec."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta
 from webhook.api.owners import Owner, decode_owner
-
-if TYPE_CHECKING:
-    from webhook.api.decode import Reader
 
 POD_GROUP_VERSIONS: Final = ("v1beta1", "v1alpha3", "v1alpha2")
 """Versions of scheduling.k8s.io in which Kubernetes 1.36 to 1.38 serve PodGroups; newest first."""

@@ -1,20 +1,17 @@
-"""Pods, as far as evicting them is concerned. Source: `semantics.md` E-15 to E-21."""
+"""Pods, for their eviction. Source: `semantics.md` E-15 to E-21."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from sys import intern
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
+from webhook.api.decode import Reader
 from webhook.api.meta import OWN_GROUP, ObjectMeta, parse_time
 from webhook.api.owners import Owner, decode_owner
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from webhook.api.decode import Reader
 
 HOLD: Final = f"{OWN_GROUP}/hold"
 """Annotation on a pod or namespace: why it must not be evicted by us."""
@@ -93,7 +90,7 @@ def will_complete(restart_policy: str, owner: Owner | None) -> bool:
 
 
 def to_labels(labels: Mapping[str, str]) -> Labels:
-    """Labels in the order of their keys, of which many objects have the same."""
+    """Labels in the order of their keys; many objects have the same ones."""
     return tuple(sorted([(intern(key), intern(value)) for key, value in labels.items()]))
 
 

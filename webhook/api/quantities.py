@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_UP, Context, Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from webhook.api.field import JSON
 from webhook.api.remembered import remembered
-
-if TYPE_CHECKING:
-    from webhook.api.field import JSON
 
 # Go takes numbers without a digit for zero: `.`, `+` and `Gi` are quantities (seen on 1.37.0).
 _QUANTITY: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,18})?")

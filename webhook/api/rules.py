@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import marshal
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from webhook.api.decode import Reader
+from webhook.api.field import JSON
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, ObjectMeta, parse_time
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint, decode_taint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.field import JSON
 
 DATA: Final = f"{OWN_GROUP}/data"
 DESCRIPTION: Final = f"{OWN_GROUP}/description"
@@ -113,10 +110,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
 
 
 class RuleOrigin(msgspec.Struct, frozen=True, gc=False):
-    """What a rule was written for, as it says itself: its controller by name and UID, and its labels.
-
-    `patch` and `rule` say of which sort the controller is; neither if it is something else, or there is none.
-    """
+    """What a rule was written for, as it says itself: its controller, maybe a patch or a rule, and its labels."""
 
     name: str = ""
     uid: str = ""

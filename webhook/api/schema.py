@@ -144,7 +144,7 @@ def fields_of(type_name: str, minor: int = RELEASES[-1]) -> Fields:
 
 @lru_cache(maxsize=4096)
 def held_by(type_name: str, minor: int) -> Mapping[str, Reference]:
-    """What the fields of a type hold, as far as that is said."""
+    """The types that the fields of a type hold, where `Fields` has them."""
     fields = fields_of(type_name, minor).items()
     return {name: held for name, text in fields if (held := Reference.parse(text)) is not None}
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class LabelRequirement(msgspec.Struct, frozen=True):

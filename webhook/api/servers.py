@@ -6,12 +6,10 @@ Nothing else in the product compares versions of servers.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _VERSION: Final = re.compile(
     r"v?1\.(\d{1,4})\+?(?:\.(\d{1,6}))?(?:-(alpha|beta|rc)\.?(\d{0,6})[.\d]*)?(?:[-+].*)?", re.ASCII | re.DOTALL
@@ -30,10 +28,7 @@ class ServerVersion(NamedTuple):
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
-    """What the API servers of a control plane do, and the controllers beside them. None: not known, or they differ.
-
-    What is not known counts as False, the side on which more pods and devices are hit.
-    """
+    """What API servers and controllers do. None is not known, and counts as False: more pods and devices are hit."""
 
     extended_evicted: bool | None = None
     """Whether the in-tree controller evicts pods whose device came through an extended resource; else it leaves them

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
-from webhook.api.decode import MAX_ENTRIES
+from webhook.api.decode import MAX_ENTRIES, Reader
 from webhook.api.field import JSON
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.decode import Reader
 
 _K = TypeVar("_K")
 _T = TypeVar("_T")
@@ -39,11 +35,7 @@ class TaintExtras(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceTaint(msgspec.Struct, frozen=True, gc=False):
-    """A taint on a device.
-
-    `effect` is an open set: unknown ones must survive, and act as `None` (T-11). `time_added` is UTC in full
-    seconds.
-    """
+    """A taint. `effect` is an open set: unknown ones act as `None` (T-11). `time_added` is UTC in full seconds."""
 
     key: str = ""
     value: str = ""
@@ -53,10 +45,9 @@ class DeviceTaint(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceToleration(msgspec.Struct, frozen=True, gc=False):
-    """A toleration of a device request.
+    """A toleration. Empty key: all keys; empty operator: `Equal` (D-6); empty effect: all effects.
 
-    Empty key: all keys. Empty operator: `Equal` (D-6). Empty effect: all effects. `toleration_seconds` None: for
-    ever; zero and negative: not at all (E-10).
+    `toleration_seconds` None: for ever; zero and negative: not at all (E-10).
     """
 
     key: str = ""
@@ -109,7 +100,7 @@ _lists: Final[dict[bytes, tuple[DeviceTaint, ...]]] = {}
 _taints: Final[dict[tuple[tuple[str, str], ...], DeviceTaint]] = {}
 """Taints that were read without fault, by their fields. Strings only, short ones, and few enough to be bounded."""
 _tolerations: Final[dict[tuple[JSON, ...], DeviceToleration]] = {}
-"""Tolerations, likewise; their seconds are a number of that very type."""
+"""Tolerations that were read without fault, by their fields; the seconds have the type int itself."""
 
 
 def _remember(memory: dict[_K, _T], fields: _K, value: _T, texts: Iterable[JSON]) -> None:
@@ -179,7 +170,7 @@ def _decode_taint_entry(reader: Reader, position: int) -> DeviceTaint:
 
 
 def decode_tolerations(reader: Reader) -> tuple[DeviceToleration, ...]:
-    """The `tolerations` of a request, an alternative or an allocation result; likewise."""
+    """The `tolerations` of a request, an alternative or an allocation result. Equal entries are one value."""
     if "tolerations" not in reader.raw:
         return ()
     found: list[DeviceToleration] = []

@@ -5,10 +5,11 @@ Keys are ECDSA on P-256: quick to make and to check, and known to every TLS clie
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -17,10 +18,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from webhook.certificates.parsing import Unusable, parsing
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
 
 SKEW: Final = timedelta(minutes=5)
 """Certificates start this long before they are made: no two clocks agree."""
@@ -75,7 +72,7 @@ class Authority:
             raise Unusable("the certificate is not that of a CA")
         found = cls(certificates[0], key)
         with parsing("the dates of the certificate cannot be read"):
-            found.made, found.ends  # noqa: B018 -- likewise, and year 9999 has no time after it
+            found.made, found.ends  # noqa: B018 -- the same, and year 9999 has no time after it
         return found
 
     @property

@@ -11,19 +11,14 @@ import math
 import os
 import ssl
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from webhook.certificates.handshakes import WatchedHandshake, watch
+from webhook.certificates.authority import Pair
+from webhook.certificates.handshakes import Tell, WatchedHandshake, watch
 from webhook.certificates.parsing import parsing
 from webhook.certificates.settings import CIPHER_SUITES, TLSVersion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from webhook.certificates.authority import Pair
-    from webhook.certificates.handshakes import Tell
-
 
 _VERSIONS: Final = {TLSVersion.TLS12: ssl.TLSVersion.TLSv1_2, TLSVersion.TLS13: ssl.TLSVersion.TLSv1_3}
 

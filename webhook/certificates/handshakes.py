@@ -8,17 +8,13 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-from webhook.telemetry.metrics import HandshakeFailure
+from webhook.telemetry.metrics import HandshakeFailure, Metrics
 from webhook.telemetry.repeats import Sampled
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.telemetry.metrics import Metrics
-
-    Tell = Callable[[HandshakeFailure, str, str | None], None]
+Tell = Callable[[HandshakeFailure, str, str | None], None]
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 import warnings
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
 
 
 class Unusable(ValueError):  # noqa: N818 -- it says what the bytes are

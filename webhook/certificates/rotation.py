@@ -19,16 +19,12 @@ replica may take any step, and if it dies between two steps, the others go on fr
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from webhook.certificates.authority import SKEW
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from webhook.certificates.authority import Pair
+from webhook.certificates.authority import SKEW, Pair
 
 _LATE: Final = timedelta(hours=1)
 _LATE_SHARE: Final = 10
@@ -259,10 +255,7 @@ def _is_settled(signer: Signer, since: Mapping[bytes, datetime], now: datetime, 
 
 
 def is_late(leaf: Leaf, now: datetime, plan: Plan) -> bool:
-    """Whether so little time is left that it should be reported: an hour, or a tenth of a short lifetime.
-
-    That is the planned lifetime: a leaf that ends with its CA has less.
-    """
+    """Whether so little time is left that it should be reported: an hour, or a tenth of a short planned lifetime."""
     return leaf.ends - now <= late_from(plan.leaf_lifetime)
 
 

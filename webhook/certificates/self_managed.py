@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final, assert_never
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, assert_never
 
 from webhook.certificates.authority import SKEW, Authority
 from webhook.certificates.contexts import pair_context
@@ -32,17 +33,11 @@ from webhook.certificates.rotation import (
     next_step,
     trusted_since,
 )
+from webhook.certificates.settings import SelfManagedSettings
 from webhook.certificates.source import CertificateSource, client_ca_text
 from webhook.certificates.stored import FIELDS, Garbled, authorities_in, certificates_in, data_of, signer_of, time_text
-from webhook.certificates.stores import StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
-
-    from webhook.certificates.settings import SelfManagedSettings
-    from webhook.certificates.stores import BundleStore, SecretStore, StoredBundles, StoredSecret
-    from webhook.telemetry.metrics import Metrics
+from webhook.certificates.stores import BundleStore, SecretStore, StoredBundles, StoredSecret, StoreError
+from webhook.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +179,7 @@ class SelfManagedSource(CertificateSource):
     async def _take(
         self, step: Step, stored: StoredSecret, authorities: Authorities, seen: Mapping[str, StoredBundles]
     ) -> None:
-        """One write; or one for each configuration, of which none keeps another from being written."""
+        """One write, or one for each configuration; a failed one does not keep the others from being written."""
         now = self._now()
         match step:
             case Make(successor, _):

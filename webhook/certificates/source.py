@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from datetime import datetime, timedelta
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -20,16 +22,10 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from webhook.certificates.contexts import serving_context
 from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.rotation import late_from
+from webhook.certificates.settings import FileSettings
 from webhook.certificates.stored import time_text
+from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.repeats import LastingFault
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable
-    from datetime import datetime
-
-    from webhook.certificates.settings import FileSettings
-    from webhook.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

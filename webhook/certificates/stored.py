@@ -10,8 +10,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -20,9 +21,6 @@ from webhook.api.meta import parse_time
 from webhook.certificates.authority import Authority, Pair
 from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.rotation import Authorities, Signer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FIELDS: Final = ("tls.crt", "tls.key", "ca.crt", "next.crt", "next.key", "old.crt", "old.until")
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from webhook.api.field import FieldError, invalid, required
 from webhook.api.meta import NamespacedName
 from webhook.api.names import CA_NAME, PROGRAM
 from webhook.certificates.settings import CIPHER_SUITES, FileSettings, SelfManagedSettings, TLSVersion
 from webhook.config.flags import flag_path
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CONFIGURATIONS: Final = PROGRAM
 """The name of both webhook configurations."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 from webhook.api.names import PROGRAM
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 __all__ = ["CommandLine", "IntermixedLine", "misspelt", "program"]
 
@@ -28,14 +26,15 @@ def program(verb: str = "") -> str:
 class CommandLine(argparse.ArgumentParser):
     """The command line of a verb. `examples` are whole command lines, `end` the last words of the help.
 
-    `program` is what the program was called by, with the verb. Examples call it device-taint-webhook; the help shows
-    them with the name that it was called by.
+    `program` is its name as called, with the verb; the help shows examples with it, and not device-taint-webhook.
     Of flags whose values are read elsewhere, `values` has those that can be chosen from; `variables` has the names of
     flags in the environment. Both are by `dest`.
     """
 
     last_wins: ClassVar[bool] = False
     """Whether a flag may be given again, and has the last of its values."""
+    intermixed: ClassVar[bool] = False
+    """Whether arguments may stand before, between and after flags, as in kubectl."""
 
     def __init__(self, program: str, description: str, end: str, examples: Sequence[str]) -> None:
         self.examples = tuple(examples)
@@ -69,7 +68,7 @@ class CommandLine(argparse.ArgumentParser):
         complaint = misspelt(self, words)
         if complaint is not None:
             self.error(complaint)
-        return super().parse_args(words, namespace)
+        return self.parse_intermixed_args(words, namespace) if self.intermixed else super().parse_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Prints the error in one line, and the usage without flags in the next."""
@@ -79,17 +78,9 @@ class CommandLine(argparse.ArgumentParser):
 
 
 class IntermixedLine(CommandLine):
-    """A command line whose arguments may stand before, between and after flags, as in kubectl."""
+    """A command line whose arguments may stand among flags."""
 
-    def parse_args(  # type: ignore[override]  # as above
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> argparse.Namespace:
-        """As that of CommandLine."""
-        words = sys.argv[1:] if args is None else list(args)
-        complaint = misspelt(self, words)
-        if complaint is not None:
-            self.error(complaint)
-        return self.parse_intermixed_args(words, namespace)
+    intermixed = True
 
 
 class _StoreOnce(argparse.Action):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from datetime import timedelta
+from typing import Any, Final
 
 from webhook.api.field import FieldError, invalid, not_supported
 from webhook.api.names import WORKER
@@ -23,17 +25,13 @@ from webhook.config.shared import (
     VERBOSE,
     ControllerSettings,
     check_lease,
+    check_policy,
     controller_flags,
     controller_values,
-    either_of,
 )
 from webhook.config.texts import as_count, as_interval, as_switch
 from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.modes import InTree, Mode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import timedelta
 
 _EVICT_FLAGS: Final = (
     Flag(
@@ -119,7 +117,7 @@ def parse_evict(program: str, arguments: Sequence[str], environment: Mapping[str
 
 def _check(values: Mapping[str, Any], errors: list[FieldError]) -> None:
     """Adds what is wrong with flags that do not fit together."""
-    either_of("policy-file", "policy-configmap", values, errors)
+    check_policy(values, errors)
     if values["in-tree"] is InTree.UNKNOWN:
         errors.append(not_supported(flag_path("--in-tree"), InTree.UNKNOWN.value, [InTree.ACTIVE, InTree.ABSENT]))
     if values["mode"] is Mode.REPLACEMENT and values["in-tree"] is InTree.ACTIVE:

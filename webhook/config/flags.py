@@ -5,16 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from webhook.api.field import JSON, FieldError, Path, invalid, not_supported
 from webhook.config.command_line import CommandLine
 from webhook.config.texts import as_switch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 ENVIRONMENT_PREFIX: Final = "DEVICE_TAINT_WEBHOOK_"
 _OTHERS: Final = frozenset({f"{ENVIRONMENT_PREFIX}NAMESPACE"})

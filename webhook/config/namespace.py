@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.api.meta import NamespacedName
 from webhook.api.names import OWN_NAMESPACE, POLICY_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 VARIABLES: Final = ("DEVICE_TAINT_WEBHOOK_NAMESPACE", "POD_NAMESPACE")
 """In this order. The manifests set the second by the downward API."""
@@ -21,7 +19,7 @@ ACCOUNT_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namesp
 def own_namespace(environment: Mapping[str, str] | None = None, account_file: Path = ACCOUNT_FILE) -> str:
     """The first that is set: the two VARIABLES, the service account's file, the default of the shipped manifests.
 
-    `environment` is the process's own unless given. Never raises: a file that cannot be read counts as empty.
+    Never raises: a file that cannot be read counts as empty.
     """
     variables = os.environ if environment is None else environment
     for name in VARIABLES:

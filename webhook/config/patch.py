@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.api.field import FieldError, invalid
 from webhook.api.names import PATCHER
@@ -23,15 +24,12 @@ from webhook.config.shared import (
     VERBOSE,
     ControllerSettings,
     check_lease,
+    check_policy,
     controller_flags,
     controller_values,
-    either_of,
 )
 from webhook.config.texts import as_count, as_switch
 from webhook.inventory.expansion import RULES_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _PATCH_FLAGS: Final = (
     Flag(
@@ -88,7 +86,7 @@ def parse_patch(program: str, arguments: Sequence[str], environment: Mapping[str
     check_lease(values, errors)
     if values["rules-per-patch"] == 0:
         errors.append(invalid(flag_path("--rules-per-patch"), "0", "must be at least 1"))
-    either_of("policy-file", "policy-configmap", values, errors)
+    check_policy(values, errors)
     if errors:
         raise ConfigError(errors)
     return PatchSettings(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path as FilePath
+from typing import Any, Final
 
 from webhook.api.field import FieldError, invalid, required
 from webhook.api.meta import NamespacedName
 from webhook.api.names import CA_NAME, PROGRAM, WORKER
-from webhook.certificates.settings import TLSVersion
+from webhook.certificates.settings import FileSettings, SelfManagedSettings, TLSVersion
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.certificates import CONFIGURATIONS, certificates_of
 from webhook.config.flags import (
@@ -27,7 +29,7 @@ from webhook.config.shared import (
     NAMESPACE,
     POLICY,
     PROBES,
-    either_of,
+    check_policy,
     followed_config_map,
     namespace_of,
 )
@@ -46,13 +48,7 @@ from webhook.config.texts import (
     as_text,
 )
 from webhook.server.settings import Address, ListenerSettings, ReviewSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path as FilePath
-
-    from webhook.certificates.settings import FileSettings, SelfManagedSettings
-    from webhook.telemetry.logs import LogFormat
+from webhook.telemetry.logs import LogFormat
 
 CLIENT_NAME: Final = "kube-apiserver"
 """In the certificate of an API server, unless another name is given."""
@@ -283,7 +279,7 @@ def _client_names(values: Mapping[str, Any], errors: list[FieldError]) -> tuple[
 def _sources(values: Mapping[str, Any], namespace: str, errors: list[FieldError]) -> dict[str, Any]:
     """Where the policy comes from: a file, or an object of the cluster."""
     standalone = values["standalone"]
-    either_of("policy-file", "policy-configmap", values, errors)
+    check_policy(values, errors)
     if standalone:
         errors.extend(
             invalid(flag_path(f"--{name}"), str(values[name]), "may not be given together with --standalone")

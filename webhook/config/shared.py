@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path as FilePath
+from typing import Any, Final
 
 from webhook.api.field import FieldError, invalid, required
 from webhook.api.meta import NamespacedName
@@ -12,14 +14,8 @@ from webhook.cluster.settings import ClusterSettings
 from webhook.config.flags import Flag, flag_path, unknown_variables
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import as_address, as_count, as_file, as_namespace, as_namespaced, as_rate, as_switch, as_text
-from webhook.server.settings import ListenerSettings
+from webhook.server.settings import Address, ListenerSettings
 from webhook.telemetry.logs import LogFormat
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path as FilePath
-
-    from webhook.server.settings import Address
 
 CLUSTER: Final = (
     Flag(
@@ -55,10 +51,11 @@ PROBES: Final = (
 LOG_FORMAT: Final = Flag("log-format", "json or text", LogFormat, LogFormat.JSON.value, "FORMAT")
 
 
-def either_of(one: str, other: str, values: Mapping[str, Any], errors: list[FieldError]) -> None:
+def check_policy(values: Mapping[str, Any], errors: list[FieldError]) -> None:
     """A file and an object of the cluster may not be given both."""
-    if values[one] is not None and values[other] is not None:
-        errors.append(invalid(flag_path(f"--{one}"), str(values[one]), f"may not be given together with --{other}"))
+    if values["policy-file"] is not None and values["policy-configmap"] is not None:
+        file, words = str(values["policy-file"]), "may not be given together with --policy-configmap"
+        errors.append(invalid(flag_path("--policy-file"), file, words))
 
 
 def namespace_of(values: Mapping[str, Any], environment: Mapping[str, str]) -> str:
@@ -72,7 +69,6 @@ def followed_config_map(values: Mapping[str, Any], namespace: str) -> Namespaced
 
 
 # --- controllers --------------------------------------------------------------------------------
-
 
 VERBOSE: Final = Flag("verbose", "log at level debug", as_switch, "false", short="-v")
 

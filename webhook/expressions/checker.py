@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
 from webhook.expressions import operators, values
-from webhook.expressions.checked import Checked, fact, hint, refused, shown, with_article
+from webhook.expressions.operators import Checked, fact, hint, refused, shown, with_article
 from webhook.expressions.parser import (
     Binary,
     Call,
@@ -16,18 +17,23 @@ from webhook.expressions.parser import (
     Literal,
     Logical,
     Name,
+    Node,
     Select,
     Unary,
     Unsupported,
 )
-from webhook.expressions.types import MAX_INT, MAX_LIST, MIN_INT, ListType, MapType, ObjectType, Scalar, joined
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from webhook.expressions.parser import Node
-    from webhook.expressions.types import VariableType
-    from webhook.expressions.values import Run
+from webhook.expressions.types import (
+    MAX_INT,
+    MAX_LIST,
+    MIN_INT,
+    ListType,
+    MapType,
+    ObjectType,
+    Scalar,
+    VariableType,
+    joined,
+)
+from webhook.expressions.values import Run
 
 MACROS: Final = ("all", "exists", "exists_one", "filter", "map")
 _FUNCTIONS: Final = ("has", "size")
@@ -41,10 +47,7 @@ class Checker:
         self.bound = bound
 
     def check(self, node: Node) -> Checked:  # noqa: C901, PLR0911 -- one case a kind of node
-        """The node's type, cost and function.
-
-        Raises: BadExpression.
-        """
+        """The node's type, cost and function. Raises BadExpression."""
         text = shown(node)
         match node:
             case Literal():

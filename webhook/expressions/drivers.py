@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from webhook.api.remembered import remembered
 from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.reader import read_selector
-from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from webhook.expressions.selectors.syntax import Node
+from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, Node
 
 # Parsing takes 2 ms a KiB. The API server allows a selector of 10 KiB; those that people write have a tenth.
 READ_MAX_CHARACTERS: Final = 4 * 1024

@@ -5,17 +5,13 @@ Nothing can interrupt an evaluation, so whatever could take long is refused here
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from webhook.expressions.checker import Checker
 from webhook.expressions.parser import BadExpression, read
 from webhook.expressions.types import Scalar, VariableType
-from webhook.expressions.values import EvaluationError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from webhook.expressions.values import Run
+from webhook.expressions.values import EvaluationError, Run
 
 __all__ = ["BadExpression", "EvaluationError", "Expression", "VariableType", "compile_expression"]
 
@@ -30,10 +26,7 @@ slow, so that the worst is 14 ms."""
 
 
 class Expression:
-    """An expression whose names and types were checked. Does not change; may be shared between threads.
-
-    Equal if the source is: variables of one name are of one type wherever there are any.
-    """
+    """An expression whose names and types were checked; may be shared between threads. Equal if the source is."""
 
     __slots__ = ("_run", "source", "steps")
 

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import add, ge, gt, le, lt, mul, sub
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import re2
 
-from webhook.expressions.types import MAX_INT, MAX_LIST, MAX_TEXT, MIN_INT, ListType, Scalar
-
-if TYPE_CHECKING:
-    from webhook.expressions.types import VariableType
+from webhook.expressions.types import MAX_INT, MAX_LIST, MAX_TEXT, MIN_INT, ListType, Scalar, VariableType
 
 Scope: TypeAlias = Mapping[str, Any]
 Run: TypeAlias = Callable[[Scope], Any]
@@ -226,10 +223,7 @@ def compiled(pattern: str, memory_bytes: int) -> Any:
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether RE2, whose time is proportional to the text's, finds the pattern anywhere in a text.
-
-    Raises: PatternError.
-    """
+    """Whether RE2 finds the pattern anywhere in a text, in time proportional to it. Raises PatternError."""
     search = compiled(pattern, _PATTERN_MAX_MEMORY).search
 
     def found(text: str) -> bool:

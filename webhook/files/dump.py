@@ -8,12 +8,14 @@ there are any. Nothing is judged here.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from webhook.api.claims import decode_stored_claim
 from webhook.api.decode import Reader
 from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
+from webhook.api.field import FieldError, Path
 from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind
 from webhook.api.owners import POD_GROUPS
 from webhook.api.patches import ResourceSlicePatch, decode_first_revision_patch, decode_patch
@@ -22,15 +24,9 @@ from webhook.api.pods import decode_pod
 from webhook.api.rules import decode_rule
 from webhook.api.slices import decode_slice
 from webhook.expressions.drivers import drivers_in_manifest
-from webhook.inventory.state import Inventory
+from webhook.files.read import Manifest
+from webhook.inventory.state import Inventory, InventoryObject
 from webhook.policy.model import NAMESPACE_NAME_LABEL
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from webhook.api.field import FieldError, Path
-    from webhook.files.read import Manifest
-    from webhook.inventory.state import InventoryObject
 
 T = TypeVar("T")
 
@@ -53,9 +49,7 @@ _BESIDE: Final[Mapping[tuple[str, str], Callable[[Reader], PatchingObject]]] = {
     (OWN_GROUP, "ResourceSlicePatch"): decode_patch,
     (GROUP, "DeviceClass"): decode_device_class,
 }
-"""Likewise."""
-
-
+"""The kinds that only patches need, in the same way."""
 _AUDIT_NEEDS: Final = {
     "ResourceClaim": "ResourceClaims, so none were checked",
     "ResourceClaimTemplate": "ResourceClaimTemplates, so none were checked",
@@ -159,7 +153,7 @@ def lacking(dump: Dump) -> Iterator[str]:
 
 
 def labels_of(value: Any) -> dict[str, str]:
-    """The labels of an object, as far as they are text."""
+    """The labels of an object that are text."""
     labels = _object(_object(value, "metadata"), "labels")
     return {key: text for key, text in labels.items() if isinstance(text, str)}
 

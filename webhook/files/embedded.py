@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from webhook.files.read import documents
-from webhook.files.spots import Document, Position, Spot, Unreadable, descend
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.files.spots import Step, Steps
+from webhook.files.spots import Document, Position, Spot, Step, Steps, Unreadable, descend
 
 
 def with_text_read(spot: Spot, steps: Steps, text: str) -> Spot:

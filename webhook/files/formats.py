@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from webhook.files.render import as_junit, as_text, as_values
+from webhook.files.report import Report
 from webhook.files.structured import STRUCTURED, json_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from webhook.files.report import Report
 
 FORMATS: Final = ("text", "json", "yaml", "junit", "github", "gitlab", "sarif")
 
@@ -30,17 +27,13 @@ class Renderer:
                 return STRUCTURED[output](as_values(report))
             case "junit":
                 return as_junit(report, verb=self._verb)
-            case "github":
-                from webhook.files.github import as_github  # noqa: PLC0415
+            case "github" | "gitlab" | "sarif":
+                from webhook.files import ci_formats  # noqa: PLC0415
 
-                return as_github(report)
-            case "gitlab":
-                from webhook.files.code_quality import code_quality_values  # noqa: PLC0415
-
-                return json_text(code_quality_values(report))
-            case "sarif":
-                from webhook.files.sarif import sarif_values  # noqa: PLC0415
-
-                return json_text(sarif_values(report, self._verb, self._texts()))
+                if output == "github":
+                    return ci_formats.as_github(report)
+                if output == "gitlab":
+                    return json_text(ci_formats.code_quality_values(report))
+                return json_text(ci_formats.sarif_values(report, self._verb, self._texts()))
             case _:
                 return as_text(report, color=color)

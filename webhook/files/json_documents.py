@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from webhook.files.scalars import as_json_number
-from webhook.files.spots import Document, Position, Problem, Spot, Unreadable
+from webhook.files.spots import Document, Position, Problem, Spot, Step, Steps, Unreadable
 from webhook.files.yaml_documents import MAX_DEPTH
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from webhook.files.spots import Step, Steps
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _CONSTANT: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|(-?Infinity|NaN)')

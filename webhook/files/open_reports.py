@@ -11,17 +11,13 @@ Fields and values: https://github.com/openreports/reports-api, apis/openreports.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection
+from typing import Any, Final
 
 from webhook.api.names import PROGRAM
 from webhook.files.dump import CONFIRMED
 from webhook.files.render import shortened
-from webhook.files.report import Level
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from webhook.files.report import Entry, Report, Row
+from webhook.files.report import Entry, Level, Report, Row
 
 OPEN_REPORTS: Final = "openreports"
 """The name of the format."""

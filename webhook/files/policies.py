@@ -5,25 +5,21 @@ Nothing here keeps state between calls, so a server may call it from a thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.api.field import ErrorType, FieldError, Finding, Path, Severity, forbidden, invalid, required, too_long
 from webhook.api.names import OWN_NAMESPACE
 from webhook.files.read import documents
-from webhook.files.spots import Unreadable, path_of
+from webhook.files.spots import Document, Unreadable, path_of
 from webhook.files.traps import explained
 from webhook.policy.document import Loaded, load
 from webhook.policy.lint import MISREAD
 from webhook.policy.model import KIND
 from webhook.policy.schema import PHASE
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.files.spots import Document
-
-    Check = Callable[[str], None]
+Check = Callable[[str], None]
 
 MAX_BYTES: Final = 512 * 1024
 """The limit for a policy's text: half the size of a ConfigMap, so that a candidate fits, too."""

@@ -9,21 +9,16 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, BinaryIO, Final
 
 from webhook.api.meta import GROUP, OWN_GROUP
 from webhook.files.json_documents import Lines, NotJSON, json_documents
-from webhook.files.spots import Document, Position, Problem, Unreadable, descend
+from webhook.files.spots import Document, Position, Problem, Spot, Steps, Unreadable, descend
 from webhook.files.stdin import STDIN, STDIN_NAME
 from webhook.files.yaml_documents import yaml_documents
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import BinaryIO
-
-    from webhook.files.spots import Spot, Steps
 
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 MAX_BYTES: Final = 128 * 1024 * 1024
@@ -228,10 +223,7 @@ def _chunks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _as_json(text: str, lines: Lines, start: int, end: int) -> list[Document | Unreadable] | None:
-    """The JSON between two offsets, all of it or none; None if the text does not look so.
-
-    Raises: NotJSON, if the text looks so and is none; it may still be YAML.
-    """
+    """The JSON between two offsets, or None. Raises NotJSON if the text only looks so; it may still be YAML."""
     content = _JSON_START.match(text, start, end)
     if content is None:
         return None

@@ -5,13 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Final
 
 TEXT_MAX_BYTES: Final = 1024 * 1024
-"""Twice what a policy may have: what is longer is read as far as is needed to see that it is too long."""
+"""Twice the limit of a policy: of a longer text this much shows that it is too long."""
 _NO_WAITING: Final = getattr(os, "O_NONBLOCK", 0)
 
 

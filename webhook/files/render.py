@@ -6,18 +6,13 @@ The structure of JSON and YAML is stable: fields may be added, none goes or chan
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
 from webhook.api.counts import counted
 from webhook.api.names import PROGRAM
-from webhook.files.places import in_order
-from webhook.files.report import UNREADABLE, Level, Result
+from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
 from webhook.files.stdin import STDIN_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from webhook.files.report import Entry, Report, Row
 
 VERSION: Final = 1
 
@@ -35,6 +30,19 @@ def as_text(report: Report, *, color: bool = False, named: bool = False) -> str:
     lines = [line(row, entry, color=color, named=named or row.file in crowded) for row, entry in in_order(report)]
     lines += [visible(f"note: {note}") for note in report.notes]
     return "\n".join([*lines, summary(report)]) + "\n"
+
+
+def in_order(report: Report) -> list[tuple[Row, Entry]]:
+    """All entries with their rows: files in the order in which they were read, entries by position."""
+    files: dict[str, int] = {}
+    for row in report.rows:
+        files.setdefault(row.file, len(files))
+
+    def place(pair: tuple[Row, Entry]) -> tuple[int, int, int]:
+        row, entry = pair
+        return files[row.file], *(entry.position or (0, 0))
+
+    return sorted(report.entries(), key=place)
 
 
 def _crowded(report: Report) -> set[str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from webhook.files.spots import Position
 
 
@@ -93,7 +92,7 @@ class Row:
 
     @property
     def reference(self) -> str:
-        """`Kind namespace/name`, as far as known."""
+        """`Kind namespace/name`, without what is not known."""
         name = f"{self.namespace}/{self.name}" if self.namespace and self.name else self.name
         return " ".join(filter(None, (self.kind, name)))
 

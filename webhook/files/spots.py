@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from collections.abc import Iterable
+from typing import Final, NamedTuple, TypeAlias
 
 from webhook.api.field import Path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Step: TypeAlias = "str | int"
 Steps: TypeAlias = "tuple[Step, ...]"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 
 from webhook.files.render import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 _GAP: Final = "   "
 _WORD: Final = re.compile(r"(?:\A\s*)?\S+\s*")

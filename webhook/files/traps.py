@@ -8,14 +8,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.api.field import ErrorType, FieldError, Path
 from webhook.api.taints import EQUAL, EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE
-from webhook.files.spots import find
-
-if TYPE_CHECKING:
-    from webhook.files.spots import Spot
+from webhook.files.spots import Spot, find
 
 _NOT_TEXT: Final = tuple(
     f"must be {what}"

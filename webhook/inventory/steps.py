@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias, TypeVar
 
 Check: TypeAlias = Callable[[], None]
+"""Called now and then during long work; may raise to end it."""
 BETWEEN_CHECKS: Final = 1000
 """Devices, claims, rules or groups of them that are looked at between two checks: about a millisecond."""
 _T = TypeVar("_T")

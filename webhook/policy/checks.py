@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from webhook.api.field import FieldError, Path, duplicate, forbidden, invalid, required
-from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE
-from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
+from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceToleration
+from webhook.policy.model import (
+    ANYTHING,
+    DEFAULT_RULE,
+    Action,
+    EvictionWindow,
+    LabelMatch,
+    Match,
+    NamespaceMatch,
+    Policy,
+    PolicyException,
+    Rule,
+    Subject,
+)
 from webhook.policy.schema import PHASE
 from webhook.policy.windows import is_zone, schedule_fault
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from webhook.api.taints import DeviceToleration
-    from webhook.policy.model import EvictionWindow, LabelMatch, Match, NamespaceMatch, Policy, PolicyException, Rule
 
 _TYPING_ERRORS: Final = 3
 _COMPARED_MAX: Final = 100

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Final
 
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.match import EFFECTS
-from webhook.policy.model import Action, NamespaceMatch, TaintMatch, TolerationMatch
+from webhook.policy.model import Action, Match, NamespaceMatch, RequesterMatch, Rule, TaintMatch, TolerationMatch
 from webhook.policy.patterns import TextSet
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
-
-    from webhook.policy.model import Match, RequesterMatch, Rule
 
 _DECIDING: Final = frozenset({Action.ALLOW, Action.DENY})
 _EMPTYING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
@@ -150,7 +146,6 @@ def _narrowing(patterns: Iterable[str]) -> tuple[str, ...]:
 
 # --- matches that are apart ----------------------------------------------------------------------
 
-
 _WILD = re.compile(r"[*?]")
 
 
@@ -165,7 +160,7 @@ def apart(allowing: Match, refusing: Match) -> bool:
 
 
 def _pairs(allowing: Match, refusing: Match) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """Lists of patterns of which both must hold of one text.
+    """Pairs of lists of patterns that must both match one text.
 
     Something that is left out, such as the key of a toleration, is allowed by no list; so the text is there.
     """

@@ -7,11 +7,14 @@ rules, class and toleration, because a cluster asks for the same few all the tim
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import compress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.expressions.engine import EvaluationError
-from webhook.inventory.steps import unchecked
+from webhook.inventory.steps import Check, unchecked
 from webhook.policy.evaluation import (
     AppliedRules,
     CompiledException,
@@ -19,22 +22,13 @@ from webhook.policy.evaluation import (
     ScopedJudge,
     ScopedRule,
     ScopedRules,
+    Variables,
     hit_of,
 )
 from webhook.policy.index import ScopeIndex, TaintIndex, TolerationIndex, positions
-from webhook.policy.match import Matcher, Scope
+from webhook.policy.match import Matcher, Placement, Scope, Target
 from webhook.policy.model import BUILTIN, DEFAULT_RULE, Action, Policy, PolicyMode, Rule, Subject
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from datetime import datetime
-
-    from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.inventory.steps import Check
-    from webhook.policy.evaluation import Variables
-    from webhook.policy.match import Placement, Target
-    from webhook.policy.ports import Requester
-
+from webhook.policy.ports import Requester
 
 _REMEMBERED: Final = 8192
 """Scopes, sets of rules and evaluations that a judge keeps. When there are more, the memory is emptied."""
@@ -82,8 +76,7 @@ class _Compiled:
 class _Era:
     """A period in which no exception begins or ends, with the evaluations kept for it.
 
-    Replaced whole, so that two threads never combine the exceptions of one period with the evaluations of
-    another.
+    Replaced whole, so that two threads never combine exceptions of one period with evaluations of another.
     """
 
     __slots__ = ("active", "epoch", "judges", "large", "remembered", "scopes", "taint_rules")
@@ -163,7 +156,6 @@ class Judge:
         """The rules for this requester in this namespace at this time.
 
         Use it at once, and keep no more than a weak reference. What it says about the same things never changes.
-        `check` is called now and then, and may raise.
         """
         era = self._era_at(now)
         large = era.large

@@ -5,21 +5,16 @@ Like Kubernetes' DefaultTolerationSeconds for nodes: a request that already tole
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Final
 
-from webhook.api.taints import EQUAL, EXISTS
-from webhook.inventory.steps import unchecked
+from webhook.api.taints import EQUAL, EXISTS, DeviceToleration
+from webhook.inventory.steps import Check, unchecked
+from webhook.policy.decide import Judge
+from webhook.policy.evaluation import Variables
+from webhook.policy.match import Scope, Target
 from webhook.policy.model import Action
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from datetime import datetime
-
-    from webhook.api.taints import DeviceToleration
-    from webhook.inventory.steps import Check
-    from webhook.policy.decide import Judge
-    from webhook.policy.evaluation import Variables
-    from webhook.policy.match import Scope, Target
 
 TOLERATIONS_MAX: Final = 16
 """Entries in a list of tolerations (L-8)."""
@@ -35,11 +30,10 @@ def defaults_for(  # noqa: PLR0913 -- the last by name
     *,
     check: Check = unchecked,
 ) -> tuple[DeviceToleration, ...]:
-    """What to add to a request that has the tolerations `present`; nothing that the policy itself would refuse.
+    """Return what to add to a request that has the tolerations `present`; nothing that the policy itself would refuse.
 
     An entry is left out if the request has a toleration, of its own or added before, for a taint that it would
-    tolerate; so adding twice is adding once. `variables` gives those of `when`, for a toleration or for none. `check`
-    is called now and then, and may raise.
+    tolerate; so adding twice is adding once. `variables` gives those of `when`, for a toleration or for none.
     """
     known = list(present)
     added: list[DeviceToleration] = []

@@ -7,30 +7,97 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from webhook.api.field import FieldError, Finding, forbidden, outline, type_invalid
+from webhook.api.field import JSON, FieldError, Finding, Path, forbidden, outline, type_invalid
 from webhook.api.names import OWN_NAMESPACE
-from webhook.expressions.types import ObjectType
+from webhook.expressions.types import ListType, MapType, ObjectType, Scalar, VariableType
 from webhook.policy.checks import policy_errors
 from webhook.policy.lint import warnings
 from webhook.policy.lockout import lockouts
-from webhook.policy.model import DEFAULT_RULE, Action, InTreeEvictor, Policy, PolicyMode, Subject, UnknownAuthor
+from webhook.policy.model import DEFAULT_RULE, Action, InTreeEvictor, Policy, PolicyMode, Rule, Subject, UnknownAuthor
 from webhook.policy.parts import MAX_EXPRESSIONS, Builder
 from webhook.policy.schema import MAX_ERRORS, PHASE, schema_errors
-from webhook.policy.variables import REQUEST_VARIABLES, TAINT_VARIABLES, TOLERATION_VARIABLES
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+Check = Callable[[str], None]
+Variables = Mapping[str, VariableType]
 
-    from webhook.api.field import JSON, Path
-    from webhook.expressions.types import VariableType
-    from webhook.policy.model import Rule
+# The variables that `when` may use; `admission` fills in the values. A fact that is not known is left out, and so is a
+# field that is not set: `toleration.tolerationSeconds` (for ever), `taint.timeAdded`, `rule.driver`, `rule.pool`,
+# `rule.device`.
+_STRINGS: Final = ListType(Scalar.STRING)
+_TEXTS: Final = MapType(Scalar.STRING)
 
-    Check = Callable[[str], None]
-    Variables = Mapping[str, VariableType]
+_REQUESTER: Final = ObjectType({"username": Scalar.STRING, "groups": _STRINGS, "serviceAccount": Scalar.STRING})
+
+REQUEST_VARIABLES: Final[Variables] = MappingProxyType(
+    {
+        "request": ObjectType(
+            {
+                "name": Scalar.STRING,
+                "deviceClassName": Scalar.STRING,
+                "count": Scalar.INT,
+                "allocationMode": Scalar.STRING,
+                "adminAccess": Scalar.BOOL,
+                "alternative": Scalar.BOOL,
+            }
+        ),
+        "claim": ObjectType(
+            {
+                "name": Scalar.STRING,
+                "generateName": Scalar.STRING,
+                "namespace": Scalar.STRING,
+                "labels": _TEXTS,
+                "annotations": _TEXTS,
+                "template": Scalar.BOOL,
+                "generated": Scalar.BOOL,
+            }
+        ),
+        "namespace": ObjectType({"name": Scalar.STRING, "labels": _TEXTS}),
+        "requester": _REQUESTER,
+        "drivers": _STRINGS,
+    }
+)
+"""For rules whose subject is the request."""
+
+TOLERATION_VARIABLES: Final[Variables] = MappingProxyType(
+    {
+        "toleration": ObjectType(
+            {
+                "key": Scalar.STRING,
+                "operator": Scalar.STRING,
+                "value": Scalar.STRING,
+                "effect": Scalar.STRING,
+                "tolerationSeconds": Scalar.INT,
+            }
+        ),
+        **REQUEST_VARIABLES,
+    }
+)
+"""For rules whose subject is a toleration, and for exceptions to them."""
+
+TAINT_VARIABLES: Final[Variables] = MappingProxyType(
+    {
+        "taint": ObjectType(
+            {"key": Scalar.STRING, "value": Scalar.STRING, "effect": Scalar.STRING, "timeAdded": Scalar.STRING}
+        ),
+        "rule": ObjectType(
+            {
+                "name": Scalar.STRING,
+                "driver": Scalar.STRING,
+                "pool": Scalar.STRING,
+                "device": Scalar.STRING,
+                "annotations": _TEXTS,
+                "evict": Scalar.BOOL,
+            }
+        ),
+        "requester": _REQUESTER,
+    }
+)
+"""For `taintRules`."""
 
 _HASH_LENGTH: Final = 12
 _SWITCHES: Final = ("mode", "documentedRules")

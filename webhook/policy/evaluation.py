@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
+from webhook.api.field import JSON
+from webhook.api.taints import DeviceToleration
 from webhook.expressions.engine import EvaluationError
-from webhook.policy.index import positions
+from webhook.policy.index import TolerationIndex, positions
+from webhook.policy.match import Matcher, Target
 from webhook.policy.model import Action, PolicyException, Rule, Subject
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from webhook.api.field import JSON
-    from webhook.api.taints import DeviceToleration
-    from webhook.policy.index import TolerationIndex
-    from webhook.policy.match import Matcher, Target
-
-    Variables = Callable[[], Mapping[str, JSON]]
-    """The variables of `when`, built only when an expression needs them."""
+Variables = Callable[[], Mapping[str, JSON]]
+"""The variables of `when`, built only when an expression needs them."""
 
 _REMEMBERED_LENGTH: Final = 253
 """Characters of a valid class name. /mutate also sees names that no server has validated."""

@@ -6,27 +6,30 @@ that decides (`Matcher`, `hit_of`); an explanation cannot differ from the result
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Final, NamedTuple
 
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICT
-from webhook.api.taints import EXISTS, NO_EXECUTE
+from webhook.api.selectors import LabelRequirement
+from webhook.api.taints import EXISTS, NO_EXECUTE, DeviceTaint, DeviceToleration
 from webhook.expressions.engine import EvaluationError
-from webhook.policy.evaluation import CompiledException, RuleHit, hit_of
-from webhook.policy.match import Matcher, Scope
-from webhook.policy.model import Action, Match, NamespaceMatch, Subject, TaintMatch, TolerationMatch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from datetime import datetime
-
-    from webhook.api.selectors import LabelRequirement
-    from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.policy.decide import Judge
-    from webhook.policy.evaluation import Variables
-    from webhook.policy.match import Placement, Target
-    from webhook.policy.model import PolicyException, RequesterMatch, Rule
-    from webhook.policy.ports import Requester
+from webhook.policy.decide import Judge
+from webhook.policy.evaluation import CompiledException, RuleHit, Variables, hit_of
+from webhook.policy.match import Matcher, Placement, Scope, Target
+from webhook.policy.model import (
+    Action,
+    Match,
+    NamespaceMatch,
+    PolicyException,
+    RequesterMatch,
+    Rule,
+    Subject,
+    TaintMatch,
+    TolerationMatch,
+)
+from webhook.policy.ports import Requester
 
 _LABELS: Final = ("namespaces.labels[", "namespaces.matchExpressions[")
 
@@ -50,9 +53,8 @@ class PassedOver(NamedTuple):
 
 
 class Considered(NamedTuple):
-    """One rule of an evaluation.
+    """One rule of an evaluation. `hit` is None if it does not match, or is not reached.
 
-    `hit` is None for a rule that does not match, and for one that is not reached (`reached` is false).
     `unmet` are all fields that keep it from matching.
     """
 

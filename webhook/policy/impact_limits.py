@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.api.taints import DeviceTaint
+from webhook.inventory.steps import Check, in_steps, unchecked
 from webhook.policy.match import NamespaceMatcher, RequesterMatcher
-from webhook.policy.model import ImpactLimits, NamespaceMatch, Share
+from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, RequesterMatch, Share
 from webhook.policy.patterns import TextSet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from webhook.api.taints import DeviceTaint
-    from webhook.inventory.steps import Check
-    from webhook.policy.model import ImpactSettings, RequesterMatch
-    from webhook.policy.ports import NamespaceFacts, Requester
+from webhook.policy.ports import NamespaceFacts, Requester
 
 NO_LIMITS: Final = ImpactLimits()
 _NAMESPACES_BETWEEN_CHECKS: Final = 100
@@ -26,10 +21,7 @@ _NAMESPACES_BETWEEN_CHECKS: Final = 100
 def limits_for(
     impact: ImpactSettings, requester: Requester, taint: DeviceTaint, effect: str, check: Check = unchecked
 ) -> ImpactLimits:
-    """The limits for a taint with this key and value that has this effect; none if no entry matches.
-
-    `check` is called now and then, and may raise.
-    """
+    """The limits for a taint with this key and value that has this effect; none if no entry matches."""
     for entry in impact.limits:
         if not _is_for(entry, taint, effect):
             continue
@@ -88,10 +80,7 @@ def protected_among(
     facts_of: Callable[[str], NamespaceFacts | None],
     check: Check = unchecked,
 ) -> frozenset[str]:
-    """The protected ones among the namespaces. One whose labels are not known counts as protected.
-
-    `facts_of` gives the labels of a namespace by its name. `check` is called now and then, and may raise.
-    """
+    """The protected ones among the namespaces. One whose labels `facts_of` does not know counts as protected."""
     compiled = NamespaceMatcher(match)
     checked = in_steps(namespaces, check, _NAMESPACES_BETWEEN_CHECKS)
     return frozenset(name for name in checked if compiled.matches(name, facts_of(name), allowing=False))

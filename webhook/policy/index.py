@@ -8,30 +8,20 @@ the policy.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from webhook.api.remembered import remembered
-from webhook.api.taints import EXISTS
-from webhook.policy.match import TolerationMatcher
-from webhook.policy.patterns import FEW_TEXTS, TextSet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.policy.match import Matcher, Placement, Scope, Target
-    from webhook.policy.patterns import Glob
+from webhook.api.taints import EXISTS, DeviceTaint, DeviceToleration
+from webhook.policy.match import Matcher, Placement, Scope, Target, TolerationMatcher
+from webhook.policy.patterns import FEW_TEXTS, Glob, TextSet
 
 _REMEMBERED_TEXTS: Final = 1024
 _EVERYTHING: Final = TextSet(())
 
 
 class _Texts:
-    """For each text, the rules with a pattern that matches it.
-
-    Patterns are filed under the letters before their first wildcard, so that a text is compared with those patterns
-    only that begin as it does.
-    """
+    """For each text, the rules with a matching pattern. Patterns are filed under the letters before a wildcard."""
 
     __slots__ = ("_always", "_exact", "_lengths", "_prefixed", "rules")
 

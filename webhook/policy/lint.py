@@ -5,31 +5,37 @@ docs/admission.md has an entry for each code. Rules that would lock out vital cl
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
 
 from msgspec import structs
 
-from webhook.api.field import Finding, Path, Severity, forbidden, invalid, required
+from webhook.api.field import FieldError, Finding, Path, Severity, forbidden, invalid, required
 from webhook.api.meta import format_time
 from webhook.api.names import OWN_NAMESPACE, PATCH_ACCOUNT
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
 from webhook.policy.coverage import EarlierRules, covers
 from webhook.policy.lockout import denies_masters, service_account, untrusted
 from webhook.policy.match import Matcher, Placement
-from webhook.policy.model import ANYTHING, DEFAULT_RULE, Action, Subject
+from webhook.policy.model import (
+    ANYTHING,
+    DEFAULT_RULE,
+    Action,
+    EvictionProfile,
+    Match,
+    NamespaceMatch,
+    Policy,
+    PolicyException,
+    Reaction,
+    Rule,
+    Subject,
+)
 from webhook.policy.patterns import TextSet
+from webhook.policy.ports import Requester
 from webhook.policy.reactions import REACTION_KEY
 from webhook.policy.schema import PHASE
 from webhook.policy.window_fit import minutes_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime
-
-    from webhook.api.field import FieldError
-    from webhook.policy.model import EvictionProfile, Match, NamespaceMatch, Policy, PolicyException, Reaction, Rule
-    from webhook.policy.ports import Requester
 
 MISREAD: Final = "DT113"
 """The code of warnings that need the text of the document."""
@@ -46,10 +52,7 @@ _NOT_ALL: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
 def warnings(
     policy: Policy, at: Path, check: Callable[[str], None], namespace: str = OWN_NAMESPACE
 ) -> Iterator[Finding]:
-    """Advice on a policy that needs no clock. `check` is called between rules and may raise.
-
-    `namespace` is the one with our own service accounts.
-    """
+    """Advice on a policy that needs no clock. `namespace` has our own service accounts. `check` may raise."""
     yield from _rule_warnings(policy.rules, at.child("rules"), check)
     yield from _rule_warnings(policy.taint_rules, at.child("taintRules"), check)
     controller = untrusted(policy, at)
@@ -177,10 +180,7 @@ def _reaction_warnings(policy: Policy, at: Path, account: Requester) -> Iterator
 
 
 def _denying(policy: Policy, reaction: Reaction, account: Requester) -> Rule | None:
-    """The taint rule that denies every rule of the reaction; None where that is not certain.
-
-    It is not if pools, an expression or an exception have a say.
-    """
+    """The taint rule that surely denies each rule of the reaction (no pool, expression, exception), or None."""
     place = Placement(reaction.driver, None, evict=reaction.evict)
     taint = DeviceTaint(REACTION_KEY, "", reaction.effect)
     excused = {name for exception in policy.exceptions for name in exception.rules}

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import structs
 
-from webhook.api.field import forbidden
+from webhook.api.field import FieldError, Path, forbidden
 from webhook.api.names import OWN_NAMESPACE, PROGRAM, WORKER
 from webhook.api.taints import NONE
 from webhook.policy.coverage import covers
 from webhook.policy.match import EFFECTS, RequesterMatcher
-from webhook.policy.model import ANYTHING, CLAIM_CONTROLLER, DEFAULT_RULE, Action, PolicyMode, Rule, Subject, TaintMatch
+from webhook.policy.model import (
+    ANYTHING,
+    CLAIM_CONTROLLER,
+    DEFAULT_RULE,
+    Action,
+    Match,
+    Policy,
+    PolicyMode,
+    RequesterMatch,
+    Rule,
+    Subject,
+    TaintMatch,
+)
 from webhook.policy.patterns import TextSet
 from webhook.policy.ports import Requester
 from webhook.policy.schema import PHASE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from webhook.api.field import FieldError, Path
-    from webhook.policy.model import Match, Policy, RequesterMatch
 
 _ACCOUNT: Final = "system:serviceaccount:"
 _ACCOUNTS: Final = "system:serviceaccounts"
@@ -46,10 +53,7 @@ _EVERYBODY: Final = frozenset({"*/*", f"{_ACCOUNT}*", f"{_ACCOUNT}*:*", f"{_ACCO
 def lockouts(
     policy: Policy, at: Path, check: Callable[[str], None], namespace: str = OWN_NAMESPACE
 ) -> Iterator[FieldError]:
-    """Errors for rules that would lock out a vital client, with its name. `check` may raise.
-
-    `namespace` is the one with our own service accounts.
-    """
+    """Errors for rules that would lock out a vital client. `namespace` has our own service accounts."""
     evictor = service_account(namespace, WORKER)
     ours = {
         f"{_ACCOUNT}{namespace}:{PROGRAM}": "which is this webhook",
@@ -178,9 +182,9 @@ def _denies_evictor(rules: Sequence[Rule], evictor: Requester, check: Callable[[
 
 
 def _denials(rules: Sequence[Rule], requester: Requester) -> Iterator[tuple[int, Match, list[Match]]]:
-    """Rules that deny something to the requester, with what rules before them allow to it; both without `requesters`.
+    """Rules without `when` that deny something to the requester, with what rules before them allow to it.
 
-    Rules with `when` are left out: what they match is not known.
+    Both are given without `requesters`.
     """
     allowed: list[Match] = []
     for position, rule in enumerate(rules):

@@ -6,20 +6,15 @@ set that they *contain*, and no unknown facts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
-from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE
-from webhook.inventory.steps import unchecked
+from webhook.api.rules import DeviceSelector
+from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceTaint, DeviceToleration
+from webhook.inventory.steps import Check, unchecked
+from webhook.policy.model import LabelMatch, Match, NamespaceMatch, RequesterMatch, TolerationMatch
 from webhook.policy.patterns import FEW_TEXTS, TextSet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from webhook.api.rules import DeviceSelector
-    from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.inventory.steps import Check
-    from webhook.policy.model import LabelMatch, Match, NamespaceMatch, RequesterMatch, TolerationMatch
-    from webhook.policy.ports import NamespaceFacts, Requester
+from webhook.policy.ports import NamespaceFacts, Requester
 
 EFFECTS: Final = frozenset({NONE, NO_SCHEDULE, NO_EXECUTE})
 """What an effect can be; a toleration without one tolerates all of them (L-5)."""
@@ -73,10 +68,7 @@ class RequesterMatcher:
         self.accounts = TextSet(match.service_accounts) if match.service_accounts else None
 
     def matches(self, requester: Requester | None, *, allowing: bool, check: Check = unchecked) -> bool:
-        """Whether the requester matches. An unknown requester (None) matches rules that refuse, and none that allow.
-
-        `check` is called now and then while many groups are compared, and may raise.
-        """
+        """Whether the requester matches. An unknown one (None) matches rules that refuse, and none that allow."""
         if self.users is None and self.groups is None and self.accounts is None:
             return True
         if requester is None:
@@ -220,7 +212,7 @@ class Matcher:
         return self.admin_access is None and self.classes.everything and self.drivers.everything and self.taints is None
 
     def covers_scope(self, scope: Scope, check: Check = unchecked) -> bool:
-        """Whether requester and namespace match. `check` is called now and then, and may raise."""
+        """Whether requester and namespace match."""
         if self.names is not None and not self.names.matches(scope.namespace, scope.facts, allowing=self.allowing):
             return False
         return self.requesters is None or self.requesters.matches(scope.requester, allowing=self.allowing, check=check)
@@ -250,10 +242,7 @@ class Matcher:
         return keys.holds(taint.key) and values.holds(taint.value) and self._covers_effects(place, taint, effects)
 
     def _covers_effects(self, place: Placement, taint: DeviceTaint, effects: frozenset[str]) -> bool:
-        """Whether the effects match. A NoSchedule taint counts as NoExecute too if our worker is asked to evict.
-
-        With other effects than NoSchedule the worker ignores that request.
-        """
+        """Whether the effects match. A NoSchedule taint that our worker evicts for counts as NoExecute too."""
         if not effects:
             return True
         emptied = place.evict and taint.effect == NO_SCHEDULE

@@ -85,10 +85,7 @@ class LabelMatch(msgspec.Struct, frozen=True):
 
 
 class RequesterMatch(msgspec.Struct, frozen=True):
-    """The requester: one of the users, a member of one of the groups, or one of the service accounts. All globs.
-
-    Service accounts are written `namespace/name`.
-    """
+    """A user, a member of a group, or a service account written `namespace/name`; all globs."""
 
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from msgspec import structs
 
-from webhook.api.field import forbidden, invalid
+from webhook.api.field import JSON, FieldError, Path, forbidden, invalid
 from webhook.api.meta import parse_time
 from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import EQUAL, DeviceToleration
 from webhook.expressions.engine import BadExpression, Expression, compile_expression
+from webhook.expressions.types import VariableType
 from webhook.policy.model import (
     ANYTHING,
     DEFAULT_LIMITS,
@@ -40,13 +42,7 @@ from webhook.policy.model import (
     TolerationMatch,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from webhook.api.field import JSON, FieldError, Path
-    from webhook.expressions.types import VariableType
-
-    Raw = Mapping[str, JSON]
+Raw = Mapping[str, JSON]
 
 M = TypeVar("M", NamespaceMatch, LabelMatch, RequesterMatch, TaintMatch, TolerationMatch)
 
@@ -58,7 +54,7 @@ MIN_WINDOW_SECONDS: Final = 60.0
 MAX_WINDOW_SECONDS: Final = 7 * 24 * 3600.0
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 """Replaces a time that could not be parsed. The policy is then rejected."""
-_LABELS_HINT: Final = " (what allows is bound to trusted labels: use match.namespaces.labels)"
+_LABELS_HINT: Final = " (rules that allow may only use trusted labels: use match.namespaces.labels)"
 _UNITS: Final = MappingProxyType({"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001})
 _LIMITED: Final = ("pods", "claims", "devices", "namespaces")
 _SOFTEN: Final = "soften"

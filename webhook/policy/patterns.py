@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
-from webhook.inventory.steps import in_steps
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.inventory.steps import Check
+from webhook.inventory.steps import Check, in_steps
 
 FEW_TEXTS: Final = 64
 """Up to that many texts are compared with each pattern one by one, which is quicker than sorting them."""
@@ -40,11 +36,7 @@ class Glob:
         self._middle = [_piece(piece) for piece in rest[:-1]]
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text is one that the pattern describes.
-
-        The pieces between stars are placed from the left, each as early as possible: if any placement fits, this one
-        does.
-        """
+        """Whether the whole text fits the pattern. Pieces go as far left as they can: if any places fit, these do."""
         first = self._first.match(text)
         if first is None:
             return False
@@ -85,7 +77,7 @@ class TextSet:
         return any(self.holds(text) for text in texts)
 
     def holds_any_of(self, texts: Texts, check: Check) -> bool:
-        """Whether any of many texts is in the set. `check` is called now and then, and may raise."""
+        """Whether any of many texts is in the set."""
         check()
         if self.everything:
             return bool(texts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -11,8 +12,6 @@ import msgspec
 from webhook.policy.patterns import Texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from webhook.policy.model import Match, Policy
 
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
@@ -95,17 +94,13 @@ NO_NAMES: Final = KnownNames()
 
 # --- requesters ----------------------------------------------------------------------------------
 
-
 ANONYMOUS: Final = "system:anonymous"
 _SERVICE_ACCOUNTS: Final = "system:serviceaccounts"
 _VARIABLE: Final = re.compile(r"\brequester\b")
 
 
 def authenticated(username: str, groups: Iterable[str] = ()) -> Requester:
-    """A requester with the groups that an API server adds by itself.
-
-    Source: apiserver/pkg/endpoints/filters/impersonation, which does so for `kubectl --as`.
-    """
+    """A requester with the groups that an API server adds by itself (apiserver/pkg/endpoints/filters/impersonation)."""
     found = list(groups)
     account = Requester(username).service_account
     if account is not None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from webhook.policy.match import LabelMatcher, NamespaceMatcher
+from webhook.policy.model import EvictionProfile
 from webhook.policy.patterns import TextSet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from webhook.policy.model import EvictionProfile
-    from webhook.policy.ports import NamespaceFacts
+from webhook.policy.ports import NamespaceFacts
 
 
 class PodFacts(NamedTuple):

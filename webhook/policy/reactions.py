@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from webhook.api.rules import EVICT, DeviceSelector
+from webhook.api.rules import EVICT, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.inventory.expansion import number_of
 from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import EFFECT_RANK
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.policy.model import Reaction
+from webhook.policy.model import Reaction
 
 REACTION_KEY: Final = "devicetaint.io/degraded"
 """The key of the taint of every reaction. It has no value: the reasons change, and tolerations should not."""

@@ -10,20 +10,27 @@ from __future__ import annotations
 import math
 import pkgutil
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from webhook.api.field import ErrorType, FieldError, forbidden, invalid, not_supported, outline, required, too_many
+from webhook.api.field import (
+    JSON,
+    ErrorType,
+    FieldError,
+    Path,
+    forbidden,
+    invalid,
+    not_supported,
+    outline,
+    required,
+    too_many,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from webhook.api.field import JSON, Path
-
-    Check = Callable[[str], None]
-    Schema = dict[str, JSON]
+Check = Callable[[str], None]
+Schema = dict[str, JSON]
 
 MAX_ERRORS: Final = 100
 """Further errors are not reported: a hundred are usually one mistake made a hundred times."""
@@ -78,10 +85,7 @@ def schema() -> Schema:
 
 
 def schema_errors(document: dict[str, JSON], at: Path, check: Check) -> list[FieldError]:
-    """The first hundred violations of the schema, each at its path.
-
-    `check` is called between entries and may raise.
-    """
+    """The first hundred violations of the schema, each at its path. `check` is called between entries and may raise."""
     pieces = _pieces()
     bounds = list(_bound_errors(document, at, pieces.maxima))
     if bounds:

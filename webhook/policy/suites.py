@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,10 +16,6 @@ from webhook.api.decode import Reader
 from webhook.api.field import JSON, FieldError, Path, duplicate, forbidden, invalid, not_supported, required
 from webhook.api.taints import EQUAL, DeviceToleration, decode_toleration
 from webhook.policy.ports import Requester, authenticated
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 API_VERSION: Final = "policy.devicetaint.io/v1alpha1"
 KIND: Final = "DeviceTaintPolicyTest"
@@ -89,7 +85,7 @@ class _Defaults(msgspec.Struct, frozen=True):
 
 
 class _Sent(NamedTuple):
-    """The objects of a request, as far as they are given."""
+    """The given objects of a request."""
 
     value: JSON
     file: str
@@ -257,7 +253,6 @@ def _requester(reader: Reader, name: str) -> Requester | None:
 
 
 # --- expectations --------------------------------------------------------------------------------
-
 
 FIGURES: Final = ("devices", "claims", "pods", "namespaces")
 """What an impact is measured in, and what limits are about."""

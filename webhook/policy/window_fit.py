@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from webhook.api.counts import counted
-from webhook.inventory.steps import in_steps, unchecked
+from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.policy.model import EvictionProfile
 from webhook.policy.windows import local_text, state_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from webhook.inventory.steps import Check
-    from webhook.policy.model import EvictionProfile
 
 _MINUTE: Final = 60.0
 _HOUR_MINUTES: Final = 60
@@ -38,10 +34,7 @@ def has_windows(profiles: Iterable[EvictionProfile]) -> bool:
 
 
 def fit_texts(profiles: Sequence[EvictionProfile], leaving: Leaving, check: Check = unchecked) -> Iterator[str]:
-    """Which pods wait for which window, and which are left alone: a sentence each.
-
-    `check` is called now and then, and may raise.
-    """
+    """Say in a sentence each which pods wait for which window, and which are left alone."""
     for position, pods in sorted(leaving.pods.items()):
         profile = profiles[position]
         if profile.skips:

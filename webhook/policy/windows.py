@@ -10,17 +10,15 @@ half an hour. All times are in UTC: those of one zone that changes its offset ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from webhook.policy.model import EvictionWindow
+from webhook.policy.model import EvictionWindow
 
 _FIELDS: Final = 5
 _MERGED_MOST: Final = 64
@@ -91,10 +89,7 @@ def is_zone(name: str) -> bool:
 
 
 def state_of(windows: tuple[EvictionWindow, ...], now: datetime) -> WindowState:
-    """Whether pods may be evicted now, and until when that holds. `now` in UTC.
-
-    Computed once for each set of windows and each change: pods share it.
-    """
+    """Whether pods may be evicted now (UTC), and until when that holds. Pods share what is computed."""
     return _opening_hours(windows).at(now) if windows else ALWAYS
 
 
@@ -227,7 +222,7 @@ class _Starts:
         return iter(CronSim(self._schedule, local, reverse=reverse))
 
     def _moments(self, wall: datetime) -> tuple[datetime, ...]:
-        """When the clocks show this local time, as far as that is a start: one or two times."""
+        """The starts at this local time: one or two."""
         first = wall.replace(tzinfo=self._zone, fold=0).astimezone(UTC)
         second = wall.replace(tzinfo=self._zone, fold=1).astimezone(UTC)
         if first == second:

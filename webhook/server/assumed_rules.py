@@ -9,24 +9,21 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
+from webhook.admission.decision import Assumed
 from webhook.admission.slice_guard import TaintId, evicting
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import RULE_ANNOTATIONS, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Impact
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from webhook.admission.decision import Assumed
-    from webhook.inventory.fates import DeviceNames
-    from webhook.inventory.state import Inventory, InventoryObject
+from webhook.inventory.state import Inventory, InventoryObject
 
 KEPT_SECONDS: Final = 2.0
 """A rule that the watch has not shown by then was refused by another webhook, or was never sent to an API server."""
@@ -211,10 +208,9 @@ class AssumedRules:
 
     def _hit(self, impact: Impact, *, at_once: bool) -> None:
         victims = Impact(waves=impact.waves, namespaces=impact.namespaces)
-        if victims.waves:
-            self._remember(_Hit(self._clock(), victims, len(victims.pods), at_once))
-
-    def _remember(self, hit: _Hit) -> None:
+        if not victims.waves:
+            return
+        hit = _Hit(self._clock(), victims, len(victims.pods), at_once)
         while self._hits and (len(self._hits) == _KEPT_MOST or self._pods + hit.pods > _VICTIMS_MOST):
             self._forget()
         self._hits.append(hit)
@@ -259,7 +255,7 @@ class AssumedRules:
 
 
 def _said(rule: DeviceTaintRule) -> DeviceTaintRule:
-    """The rule with those annotations alone that say how it acts, each of which has a few characters."""
+    """The rule with only the annotations that say how it acts; each has a few characters."""
     said = {name: text[:64] for name, text in rule.meta.annotations.items() if name in RULE_ANNOTATIONS}
     return structs.replace(rule, meta=ObjectMeta(name=rule.meta.name, annotations=said))
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NoReturn, cast
+from typing import Final, NoReturn, cast
+
+from aiohttp import StreamReader, web
 
 from webhook.admission.review import HEAD_BYTES, request_in
 from webhook.server.lane import Reason, Shed, Turn
+from webhook.server.listener import Connection
 from webhook.server.responses import CLIENT_GONE, RequestRefused
-
-if TYPE_CHECKING:
-    from aiohttp import StreamReader, web
-
-    from webhook.server.listener import Connection
-    from webhook.server.settings import ReviewSettings
+from webhook.server.settings import ReviewSettings
 
 log = logging.getLogger(__name__)
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from time import thread_time
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
+
+from aiohttp import web
 
 from webhook.admission.chain import mutate, policy_part, validate
 from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.admission.context import AdmissionContext, Budget, OutOfTime, OutOfTurn
-from webhook.admission.decision import ALLOWED, BREAK_GLASS, encode_failure, encode_response, encode_unchanged
+from webhook.admission.decision import ALLOWED, BREAK_GLASS, Decision, encode_failure, encode_response, encode_unchanged
+from webhook.admission.policy_check import PolicyFindings
 from webhook.admission.review import (
     HEAD_BYTES,
     AdmissionRequest,
@@ -28,27 +32,19 @@ from webhook.admission.review import (
     request_in,
 )
 from webhook.api.field import Severity
+from webhook.policy.ports import ClusterNames
 from webhook.server.bodies import Bodies
 from webhook.server.callers import TRACEPARENT, WrongName, check_names, timeout_seconds
 from webhook.server.lane import ANSWERS, SELECTING, STRETCH_SECONDS, Lane, Reason, Shed, turn_of, work_ahead
 from webhook.server.responses import CLIENT_GONE, Answer, RequestRefused, failure, unfitness
 from webhook.server.review_log import Outcome, Unjudged, log_review
 from webhook.server.review_state import Misses, ReviewState
+from webhook.server.settings import ReviewSettings
+from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.reviews import WOULD_DENY
 from webhook.validation.kinds import KINDS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from aiohttp import web
-
-    from webhook.admission.decision import Decision
-    from webhook.admission.policy_check import PolicyFindings
-    from webhook.policy.ports import ClusterNames
-    from webhook.server.settings import ReviewSettings
-    from webhook.telemetry.metrics import Metrics
-
-    Decide = Callable[[AdmissionRequest, AdmissionContext], Decision]
+Decide = Callable[[AdmissionRequest, AdmissionContext], Decision]
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +52,7 @@ _T = TypeVar("_T")
 
 _PATHS: Final = {"/validate": validate, "/mutate": mutate}
 _COSTLY: Final = frozenset({"resourceclaims", "resourceclaimtemplates"})
-"""Resources of which a review's cost grows with what rules say about each of its entries."""
+"""Resources whose reviews cost more the more rules say about each entry."""
 _OK: Final = 200
 
 
@@ -174,7 +170,7 @@ class Reviews:
             return await self._decide_large(route, body, budget)
 
     def _read_at_once(self, route: _Route, body: bytes) -> AdmissionRequest | None:
-        """The request of a review of some size that can be read on the loop; None for one to be read in the lane.
+        """The request of a review that can be read on the loop; None for one to be read in the lane.
 
         What is read takes many times the memory of its body, so a review that will wait is not read first.
         """
@@ -243,10 +239,7 @@ class Reviews:
         return outcome
 
     async def _decide_ruled(self, route: _Route, body: bytes, request: AdmissionRequest, budget: Budget) -> Outcome:
-        """What comes of a review about taints that meets many rules, or has selectors: those are looked at in the lane.
-
-        The rest needs the inventory, which changes on the loop.
-        """
+        """Decide a review about taints; many rules and selectors in the lane, what needs the inventory on the loop."""
         ruled: PolicyFindings | None = None
 
         def rule(request: AdmissionRequest, context: AdmissionContext) -> Decision:
@@ -299,10 +292,7 @@ class Reviews:
         *,
         on_loop: bool = True,
     ) -> Outcome:
-        """What comes of a review: a decision, or why there is none.
-
-        Raises OutOfTurn for a review that would hold the loop for too long, if it has a turn there.
-        """
+        """Decide a review, or say why not. Raises OutOfTurn if its turn on the loop ends before."""
         if not on_loop:
             budget.end_turn()
         elif request.resource.resource in _COSTLY or (route.decide is validate and self._state.judges_taints):

@@ -13,24 +13,20 @@ import math
 import sys
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-from webhook.admission.context import OutOfTime, OutOfTurn
+from aiohttp import StreamReader
+
+from webhook.admission.context import Budget, OutOfTime, OutOfTurn
 from webhook.expressions.selectors.selector import COMPILE_STEPS, Compiling, compile_selector
 from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
 from webhook.inventory.patch_reach import REACH_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from aiohttp import StreamReader
-
-    from webhook.admission.context import Budget
-    from webhook.server.review_state import ReviewState
+from webhook.server.review_state import ReviewState
 
 _T = TypeVar("_T")
 _SWITCH_SECONDS: Final = 0.0001
@@ -38,8 +34,8 @@ _SWITCH_SECONDS: Final = 0.0001
 _WORK_SECONDS: Final = 0.001
 """How long the thread works between two rests."""
 _REST_SECONDS: Final = 0.0005
-"""What a small review takes on the loop: one that waits is answered in one rest, rather than bit by bit in turns with
-the thread, each of which would be waited for."""
+"""What a small review takes on the loop: one that waits is answered in one rest, not bit by bit in turns with the
+thread."""
 _TURN_SECONDS: Final = 0.01
 """How long a body keeps its turn, whether data arrives or not: a slow client delays each other body by no more. Two
 megabytes take as long; a larger one stands in the queue several times."""
@@ -63,7 +59,7 @@ ANSWERS: Final = {
 
 
 class Shed(Exception):  # noqa: N818 -- an answer, not a fault
-    """A review that will not be judged; `head` is the beginning of its body, as far as it was read."""
+    """A review that will not be judged; `head` is the part of its body that was read."""
 
     def __init__(self, reason: Reason, head: bytes = b"") -> None:
         super().__init__(reason.value)
@@ -212,10 +208,7 @@ async def work_ahead(
     matching: asyncio.Lock,
     in_lane: Callable[[Callable[[], None]], Awaitable[None]],
 ) -> bool:
-    """Does what has ended a turn, beside the loop or in small steps; returns whether another turn may come further.
-
-    `matching` is held by who goes on with filters.
-    """
+    """Do what has ended a turn; return whether another may come further. `matching`: held to go on with filters."""
     expression = "" if budget.selectors is None else budget.selectors.expression
     if expression:
 

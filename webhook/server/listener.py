@@ -8,20 +8,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from aiohttp import EMPTY_PAYLOAD, web
+from aiohttp import EMPTY_PAYLOAD, StreamReader, web
+from aiohttp.http import RawRequestMessage
 
 from webhook.server.responses import Answer, WriteQueue, failure
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Awaitable, Callable
-
-    from aiohttp import StreamReader
-    from aiohttp.http import RawRequestMessage
-
     from webhook.server.settings import Address, ListenerSettings
 
 log = logging.getLogger(__name__)
@@ -323,10 +320,7 @@ class Listener:
         return failure(500, "internal error: the server's log has the traceback")
 
     def make_room(self, new: Connection) -> None:
-        """Closes the connection that has waited for its client longest, if `new` is one too many.
-
-        One that waits for its answer is never closed; if all do, the new one is.
-        """
+        """Close the one that has waited for its client longest, if `new` is one too many; `new` if all are busy."""
         if self._server is None or self.connections <= self.settings.connections:
             return
         # What is being closed has no transport any more.

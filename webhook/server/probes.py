@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+from aiohttp import web
 
 from webhook.server.responses import Answer, failure
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    from aiohttp import web
-
-    Problem = Callable[[], str | None]
-    Handler = Callable[[web.BaseRequest], Awaitable[Answer]]
+Problem = Callable[[], str | None]
+Handler = Callable[[web.BaseRequest], Awaitable[Answer]]
 
 _TEXT: Final = "text/plain; charset=utf-8"
 _READ_ONLY: Final = "GET, HEAD"
 
 
 class Checks:
-    """The named conditions of readiness.
-
-    A check gives None when it holds, or one sentence that says what is missing.
-    """
+    """The named conditions of readiness. A check gives None when it holds, or a sentence about what is missing."""
 
     def __init__(self) -> None:
         self._checks: dict[str, Problem] = {}

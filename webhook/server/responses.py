@@ -11,17 +11,14 @@ import asyncio
 import logging
 import math
 import time
+from asyncio import Transport
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
-
-if TYPE_CHECKING:
-    from asyncio import Transport
-    from collections.abc import Callable, Mapping
-
-    from aiohttp import web
+from aiohttp import web
 
 log = logging.getLogger(__name__)
 
@@ -136,10 +133,7 @@ _date: Final = _Date()
 
 
 class Answer:
-    """One whole HTTP/1.1 answer. With `keep_alive` false it closes the connection.
-
-    `write_queue` is that of its listener.
-    """
+    """One whole HTTP/1.1 answer. With `keep_alive` false it closes the connection. `write_queue` is its listener's."""
 
     __slots__ = ("_allow", "_body", "_content_type", "_request", "_status", "keep_alive", "write_queue")
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from webhook.admission.decision import Decision
+from webhook.admission.review import AdmissionRequest
 from webhook.api.field import Severity
 from webhook.server.callers import trace_fields
-
-if TYPE_CHECKING:
-    from webhook.admission.decision import Decision
-    from webhook.admission.review import AdmissionRequest
 
 _ALLOWED: Final = "review allowed"
 _LOGGED_CAUSES: Final = 16
@@ -48,10 +46,7 @@ class Outcome(NamedTuple):
 
 
 def log_review(log: logging.Logger, outcome: Outcome, seconds: float, traceparent: str = "") -> None:
-    """One line: at debug for a review without findings, at info or above for any other.
-
-    `traceparent` is the header of the API server's call, empty if it sent none.
-    """
+    """Write one line: at debug without findings, else at info or above. `traceparent` is the API server's, or empty."""
     message, level = _headline(outcome)
     request, decision = outcome.request, outcome.decision
     fields: dict[str, object] = {

@@ -8,30 +8,25 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
 
-from webhook.admission.context import AdmissionContext
+from webhook.admission.context import AdmissionContext, Budget
 from webhook.admission.recent_impact import begins_to_act, victims_of
+from webhook.api.field import Path
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.inventory.fates import DeviceNames
+from webhook.inventory.gang_impact import KnownPods
 from webhook.inventory.patch_reach import KnownPatches
-from webhook.policy.model import InTreeEvictor
+from webhook.inventory.slice_patches import SlicePatches
+from webhook.inventory.state import Inventory, InventoryObject, Sight
+from webhook.policy.document import Loaded
+from webhook.policy.model import InTreeEvictor, Policy
 from webhook.policy.ports import NO_NAMES, ClusterNames, NamespaceFacts
 from webhook.policy.store import PolicyStore
 from webhook.server.assumed_rules import AssumedRules, RecentTaints
 from webhook.validation.releases import release_of
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from webhook.admission.context import Budget
-    from webhook.api.field import Path
-    from webhook.inventory.gang_impact import KnownPods
-    from webhook.inventory.slice_patches import SlicePatches
-    from webhook.inventory.state import Inventory, InventoryObject, Sight
-    from webhook.policy.document import Loaded
-    from webhook.policy.model import Policy
 
 UNFOLLOWED: Final = KnownPatches(unknown="this webhook does not follow patches (serve --watch-patches)")
 UNWATCHED: Final = "this webhook runs without a cluster, so it cannot see whether API servers prove authors"
@@ -96,9 +91,9 @@ class ReviewState:
     assumed_rules: AssumedRules = field(default_factory=lambda: AssumedRules(time.monotonic))
     """Rules that began to act, or were allowed, a moment ago."""
     worker_problem: Callable[[], str] = lambda: ""
-    """Why no eviction worker acts on `/evict` now, as far as that is known; empty if one does."""
+    """Why no eviction worker acts on `/evict` now; empty if one does, or if that is not known."""
     slice_patches: Callable[[], SlicePatches | None] = lambda: None
-    """The patches that change slices, as far as they are known now; None where that was not asked for."""
+    """The known patches that change slices; None where that was not asked for."""
     recent_taints: RecentTaints = field(default_factory=lambda: RecentTaints(time.monotonic))
     """Taints that slices had until a moment ago."""
 

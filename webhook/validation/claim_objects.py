@@ -7,11 +7,12 @@ validation of resource/v1, which reports an error at the path as written.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.api.claims import is_flat
-from webhook.api.field import Path, forbidden, invalid, not_supported, required, too_long, too_many
+from webhook.api.field import FieldError, Path, forbidden, invalid, not_supported, required, too_long, too_many
 from webhook.api.meta import FLAT_VERSIONS
 from webhook.api.quantities import parse_quantity
 from webhook.expressions.selectors.cost import MAX_COST
@@ -24,13 +25,8 @@ from webhook.validation.formats import (
     qualified_name,
 )
 from webhook.validation.nodes import Node, list_errors, text_list_errors
+from webhook.validation.releases import Release
 from webhook.validation.rules import SELECTORS_MAX, ExpressionBudget
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from webhook.api.field import FieldError
-    from webhook.validation.releases import Release
 
 REQUESTS_MAX: Final = 32
 ALTERNATIVES_MAX: Final = 8
@@ -151,7 +147,7 @@ def _asked_errors(
 
 
 def _capacity_errors(capacity: Node, release: Release) -> Iterator[FieldError]:
-    """How much of which capacity a device must have."""
+    """The capacities that a device must have, with their amounts."""
     amounts, path = capacity.get("requests") or {}, capacity.at("requests")
     for name in amounts:
         yield from qualified_name(path, name, release)

@@ -1,28 +1,23 @@
-"""Field rules of ResourceClaim and ResourceClaimTemplate, as far as tolerations are concerned.
+"""Field rules of the tolerations in ResourceClaim and ResourceClaimTemplate.
 
 `semantics.md` L-9 to L-13. Requests are named by the normalized path, whatever shape was written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import json, structs
 
-from webhook.api.field import FieldError, Path, invalid
-from webhook.api.taints import EQUAL
+from webhook.api.claims import DeviceRequest, ExactRequest, ResourceClaim, ResourceClaimTemplate
+from webhook.api.field import JSON, FieldError, Path, invalid
+from webhook.api.taints import EQUAL, DeviceToleration
 from webhook.validation.meta import object_meta_errors
+from webhook.validation.releases import Release
 from webhook.validation.taints import toleration_list_errors, tolerations_are_fine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.api.claims import DeviceRequest, ExactRequest, ResourceClaim, ResourceClaimTemplate
-    from webhook.api.field import JSON
-    from webhook.api.taints import DeviceToleration
-    from webhook.validation.releases import Release
 
 SPEC: Final = Path.root().child("spec")
 TEMPLATE_SPEC: Final = SPEC.child("spec")
@@ -140,17 +135,17 @@ def tolerations_path(of_template: bool, position: int, index: int | None, flat: 
 
 
 @lru_cache(maxsize=512)
-def _exactly_path(of_template: bool, position: int, flat: bool) -> Path:  # noqa: FBT001 -- likewise
+def _exactly_path(of_template: bool, position: int, flat: bool) -> Path:  # noqa: FBT001 -- keys of the cache
     path = _request_path(of_template, position)
     return path.only_normalized("exactly") if flat else path.child("exactly")
 
 
 @lru_cache(maxsize=512)
-def _alternative_path(of_template: bool, position: int, index: int) -> Path:  # noqa: FBT001 -- likewise
+def _alternative_path(of_template: bool, position: int, index: int) -> Path:  # noqa: FBT001 -- keys of the cache
     return _request_path(of_template, position).child("firstAvailable").index(index)
 
 
-def _request_path(of_template: bool, position: int) -> Path:  # noqa: FBT001 -- likewise
+def _request_path(of_template: bool, position: int) -> Path:  # noqa: FBT001 -- keys of the cache
     return (TEMPLATE_SPEC if of_template else SPEC).child("devices", "requests").index(position)
 
 

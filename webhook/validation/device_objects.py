@@ -8,9 +8,11 @@ checked. Node selectors: pkg/apis/core/validation (ValidateNodeSelector). How ma
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from webhook.api.field import (
+    JSON,
     FieldError,
     Path,
     duplicate,
@@ -37,11 +39,6 @@ from webhook.validation.formats import (
 )
 from webhook.validation.nodes import Node, key_path, list_errors, request_policy_errors, text_list_errors
 from webhook.validation.releases import MAX_DEVICES, NEWEST, Release
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from webhook.api.field import JSON
 
 ATTRIBUTES_AND_CAPACITIES_MAX: Final = 32
 ATTRIBUTE_VALUES_MAX: Final = 48
@@ -255,10 +252,7 @@ def _overhead_errors(overhead: Node) -> Iterator[FieldError]:
 
 # --- counters ------------------------------------------------------------------------------------
 
-
 COUNTERS_MAX: Final = 32
-
-
 SETS_MAX: Final = 8
 
 
@@ -283,13 +277,8 @@ def counter_map_errors(holder: Node, name_field: str, release: Release) -> Itera
 
 # --- nodes ---------------------------------------------------------------------------------------
 
-
 _LISTED: Final = frozenset({"In", "NotIn"})
-
-
 _BARE: Final = frozenset({"Exists", "DoesNotExist"})
-
-
 _COMPARED: Final = frozenset({"Gt", "Lt"})
 
 
@@ -303,7 +292,7 @@ def node_name_errors(holder: Node, detail: str) -> Iterator[FieldError]:
 
 
 def node_selector_errors(selector: Node, *, single: bool) -> Iterator[FieldError]:
-    """A node selector: its terms, of which there may be one only (`single`), and every requirement in them."""
+    """A node selector: its terms, or its only one if `single`, and every requirement in them."""
     terms = selector.entries("nodeSelectorTerms")
     if not terms:
         yield required(selector.at("nodeSelectorTerms"), "must have at least one node selector term")

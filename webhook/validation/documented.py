@@ -7,11 +7,13 @@ L-8, N-9 to N-11.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from webhook.api.claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
 from webhook.api.field import FieldError, Path, invalid, too_many
 from webhook.api.meta import parse_time
 from webhook.api.rules import (
@@ -23,18 +25,12 @@ from webhook.api.rules import (
     HARDWARE,
     NOT_BEFORE,
     SCOPE,
+    DeviceTaintRule,
 )
-from webhook.api.taints import EXISTS
+from webhook.api.taints import EXISTS, DeviceToleration
 from webhook.validation.claims import SPEC, TEMPLATE_SPEC, toleration_lists
 from webhook.validation.meta import METADATA
 from webhook.validation.taints import data_errors, description_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from webhook.api.claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
-    from webhook.api.rules import DeviceTaintRule
-    from webhook.api.taints import DeviceToleration
 
 TOLERATIONS_MAX: Final = 16
 _DIGITS: Final = re.compile(r"[0-9]{1,18}")
@@ -48,7 +44,7 @@ def documented_claim_errors(new: ResourceClaim, old: ResourceClaim | None) -> It
 
 
 def documented_template_errors(new: ResourceClaimTemplate, old: ResourceClaimTemplate | None) -> Iterator[FieldError]:
-    """A template's tolerations; likewise."""
+    """A template's tolerations; its spec is immutable, too."""
     if old is None:
         yield from documented_request_errors(TEMPLATE_SPEC, new.requests)
 
@@ -78,7 +74,7 @@ def _toleration_list_errors(path: Path, tolerations: Sequence[DeviceToleration])
 
 
 def documented_rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None) -> Iterator[FieldError]:
-    """Our annotations on a rule, as far as they are new or changed."""
+    """Our annotations on a rule, if they are new or changed."""
     annotations = new.meta.annotations
     if not annotations:
         return

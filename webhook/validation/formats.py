@@ -9,14 +9,13 @@ pkg/apis/resource/validation (validateQualifiedName), apimachinery/pkg/api/valid
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import FieldError, Path, invalid, required, too_long
 from webhook.api.remembered import remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from webhook.validation.releases import Release
 
 _ALNUM: Final = "[A-Za-z0-9]"

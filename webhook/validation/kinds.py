@@ -5,10 +5,13 @@ The decoder goes by the row, so an object that says it is of another kind than i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from webhook.api.claims import decode_claim, decode_template
+from webhook.api.decode import Reader
+from webhook.api.field import FieldError
 from webhook.api.meta import GROUP, OWN_GROUP, SERVED_VERSIONS, GroupVersionKind, GroupVersionResource
 from webhook.api.patches import decode_first_revision_patch, decode_patch
 from webhook.api.rules import decode_rule
@@ -20,6 +23,7 @@ from webhook.validation.documented import (
     documented_template_errors,
 )
 from webhook.validation.patches import patch_errors
+from webhook.validation.releases import Release
 from webhook.validation.rules import (
     rule_errors,
     rule_status_errors,
@@ -27,13 +31,6 @@ from webhook.validation.rules import (
     versioned_rule_status_errors,
 )
 from webhook.validation.slices import first_revision_slice_errors, slice_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from webhook.api.decode import Reader
-    from webhook.api.field import FieldError
-    from webhook.validation.releases import Release
 
 
 @dataclass(frozen=True, slots=True)

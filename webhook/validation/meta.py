@@ -1,16 +1,13 @@
-"""Field rules of object metadata, as far as a request can reach them. `semantics.md` R-1, R-15."""
+"""Field rules of the object metadata that a request can reach. `semantics.md` R-1, R-15."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from webhook.api.field import FieldError, Path, invalid, required
+from webhook.api.meta import ObjectMeta
 from webhook.validation.formats import dns1123_subdomain, each_invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.api.meta import ObjectMeta
 
 _SUFFIX: Final = "xxxxx"
 _PREFIX_MAX: Final = 63 - len(_SUFFIX)

@@ -10,18 +10,14 @@ thousandths.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from webhook.api.field import FieldError, Path, duplicate, forbidden, invalid, required, too_many
+from webhook.api.field import JSON, FieldError, Path, duplicate, forbidden, invalid, required, too_many
 from webhook.api.quantities import parse_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from webhook.api.field import JSON
-    from webhook.validation.releases import Release
+from webhook.validation.releases import Release
 
 _NOTHING: Final[dict[str, Any]] = {}
 OPTIONS_MAX: Final = 10

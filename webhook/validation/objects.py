@@ -10,31 +10,25 @@ it, and a server replaces it. So is `resourceVersion`, which exported manifests 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from webhook.api.field import FieldError, Path, forbidden, invalid, outline, required, too_long, type_invalid
-from webhook.api.meta import GROUP, parse_time
+from webhook.api.field import JSON, FieldError, Path, forbidden, invalid, outline, required, too_long, type_invalid
+from webhook.api.meta import GROUP, GroupVersionKind, parse_time
 from webhook.api.quantities import parse_quantity
-from webhook.api.schema import fields_of, held_by, type_of
+from webhook.api.schema import Reference, fields_of, held_by, type_of
 from webhook.validation.claim_objects import claim_spec_errors
 from webhook.validation.device_objects import slice_spec_errors
 from webhook.validation.formats import dns1123_label, each_invalid, label_key, label_value
 from webhook.validation.nodes import Node
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from webhook.api.field import JSON, FieldError
-    from webhook.api.meta import GroupVersionKind
-    from webhook.api.schema import Reference
-    from webhook.validation.releases import Release
+from webhook.validation.releases import Release
 
 _NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 _IMMUTABLE: Final = "ResourceClaim"
 
 
 def object_errors(value: JSON, old: JSON, kind: GroupVersionKind, release: Release) -> Iterator[FieldError]:
-    """What is wrong with an object that is created (`old` is None) or updated, where reviews do not look.
+    """Yield the errors of an object that is created (`old` is None) or updated, where reviews do not look.
 
     Wrong types end the walk. What an update left wrong is not reported again: for most fields the server ratchets,
     and a claim's spec cannot change.
@@ -120,14 +114,7 @@ def _of_field(value: JSON, held: Reference, path: Path, name: str, minor: int) -
             yield type_invalid(path.child(name), outline(value), "an object")
             return
         for key, entry in value.items():
-            yield from _entry(entry, held, path.child(name), key, minor)
-
-
-def _entry(value: JSON, held: Reference, path: Path, key: str, minor: int) -> Iterator[FieldError]:
-    if held.has_fields:
-        yield from _of_type(value, held.type, path.key(key), minor)
-    elif value is not None and not _SCALARS[held.type][0](value):
-        yield type_invalid(path.key(key), outline(value), _SCALARS[held.type][1])
+            yield from _one(entry, held, path.child(name), path.key(key).normal, minor)
 
 
 def _one(value: JSON, held: Reference, path: Path, step: str, minor: int) -> Iterator[FieldError]:
@@ -138,48 +125,22 @@ def _one(value: JSON, held: Reference, path: Path, step: str, minor: int) -> Ite
         yield type_invalid(Path(path, step), outline(value), _SCALARS[held.type][1])
 
 
-def _is_text(value: JSON) -> bool:
-    return value.__class__ is str
-
-
-def _is_boolean(value: JSON) -> bool:
-    return value is True or value is False
-
-
-def _is_int64(value: JSON) -> bool:
-    # `true` is no number, and neither 1.5 nor 1.0 is one for Go.
-    return value.__class__ is int and value in _INT64
-
-
-def _is_int32(value: JSON) -> bool:
-    return value.__class__ is int and value in _INT32
-
-
-def _is_quantity(value: JSON) -> bool:
-    return parse_quantity(value) is not None
-
-
-def _is_time(value: JSON) -> bool:
-    return value.__class__ is str and parse_time(value) is not None
-
-
-def _is_any(value: JSON) -> bool:  # noqa: ARG001 -- one of many
-    return True
-
-
 _SCALARS: Final[dict[str, tuple[Callable[[JSON], bool], str]]] = {
-    "string": (_is_text, "a string"),
-    "boolean": (_is_boolean, "true or false"),
-    "int64": (_is_int64, "a 64-bit integer"),
-    "int32": (_is_int32, "a 32-bit integer"),
-    "quantity": (_is_quantity, 'a quantity like "500m", "16Gi" or 4'),
-    "time": (_is_time, 'a time like "2026-01-31T12:00:00Z" (RFC 3339)'),
-    "raw": (_is_any, "JSON"),
+    "string": (lambda value: value.__class__ is str, "a string"),
+    "boolean": (lambda value: value is True or value is False, "true or false"),
+    # `true` is no number, and neither 1.5 nor 1.0 is one for Go.
+    "int64": (lambda value: value.__class__ is int and value in _INT64, "a 64-bit integer"),
+    "int32": (lambda value: value.__class__ is int and value in _INT32, "a 32-bit integer"),
+    "quantity": (lambda value: parse_quantity(value) is not None, 'a quantity like "500m", "16Gi" or 4'),
+    "time": (
+        lambda value: value.__class__ is str and parse_time(value) is not None,
+        'a time like "2026-01-31T12:00:00Z" (RFC 3339)',
+    ),
+    "raw": (lambda _: True, "JSON"),
 }
 
 
 # --- metadata ------------------------------------------------------------------------------------
-
 
 ANNOTATIONS_MAX_BYTES: Final = 256 * 1024
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import structs
 
 from webhook.api.field import FieldError, Path, invalid, required, too_long
-from webhook.api.patches import ATTRIBUTES_AND_CAPACITIES_MAX
+from webhook.api.patches import ATTRIBUTES_AND_CAPACITIES_MAX, PatchedAttribute, PatchedCapacity, ResourceSlicePatch
 from webhook.api.quantities import parse_quantity
+from webhook.api.taints import DeviceTaint
 from webhook.validation.formats import c_identifier, dns1123_subdomain, each_invalid, semantic_version
 from webhook.validation.meta import object_meta_errors
+from webhook.validation.releases import Release
 from webhook.validation.rules import selector_errors
 from webhook.validation.slices import FIRST_REVISION_EFFECTS
 from webhook.validation.taints import taint_list_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.api.patches import PatchedAttribute, PatchedCapacity, ResourceSlicePatch
-    from webhook.api.taints import DeviceTaint
-    from webhook.validation.releases import Release
 
 DEVICES: Final = Path.root().child("spec", "devices")
 PATCH_TAINTS_MAX: Final = 16

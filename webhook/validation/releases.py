@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from webhook.api.servers import ServerFacts
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, NONE
-
-if TYPE_CHECKING:
-    from webhook.api.servers import ServerFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

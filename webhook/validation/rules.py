@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from webhook.api.field import (
     FieldError,
@@ -16,6 +17,7 @@ from webhook.api.field import (
     too_long,
     too_many,
 )
+from webhook.api.rules import Condition, DeviceSelector, DeviceTaintRule
 from webhook.expressions.selectors.cost import MAX_COST
 from webhook.expressions.selectors.faults import FaultKind, SelectorFault
 from webhook.expressions.selectors.selector import compile_selector, derived_cost
@@ -31,13 +33,8 @@ from webhook.validation.formats import (
     pool_name,
 )
 from webhook.validation.meta import object_meta_errors, resource_version_errors
+from webhook.validation.releases import Release
 from webhook.validation.taints import effect_errors, extras_errors, name_errors, taint_is_fine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.api.rules import Condition, DeviceSelector, DeviceTaintRule
-    from webhook.validation.releases import Release
 
 SELECTORS_MAX: Final = 32
 EXPRESSION_MAX_BYTES: Final = 10 * 1024
@@ -138,10 +135,7 @@ def versioned_rule_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, rel
 def selector_errors(
     path: Path, new: DeviceSelector, old: DeviceSelector | None, release: Release, *, evaluated: bool = False
 ) -> Iterator[FieldError]:
-    """A device selector. A field that is set but empty is wrong, not a wildcard (R-3 to R-6).
-
-    `evaluated`: its CEL selectors are evaluated here, not by the API server.
-    """
+    """A device selector; empty fields are wrong (R-3 to R-6). `evaluated`: its CEL is evaluated here."""
     # A path is built only for a name that is wrong: building it takes longer than the check.
     if new.driver is not None and not is_driver_name(new.driver):
         yield from driver_name(path.child("driver"), new.driver, empty_twice=release.empty_driver_twice)

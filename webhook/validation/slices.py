@@ -1,29 +1,23 @@
-"""Field rules of ResourceSlice, as far as taints are concerned.
+"""Field rules of the taints in a ResourceSlice.
 
 Source: `semantics.md` S-*, T-13, N-1, N-2, N-4, N-5, V-3, P-20, P-21.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.api.field import FieldError, Path, invalid, required, too_many
-from webhook.api.slices import devices_as_written
+from webhook.api.slices import Device, ResourceSlice, devices_as_written
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
 from webhook.validation.claims import semantic
 from webhook.validation.formats import dns1123_label, driver_name, each_invalid
 from webhook.validation.meta import object_meta_errors
 from webhook.validation.releases import MAX_DEVICES, Release
 from webhook.validation.taints import effect_errors, taint_errors, taint_is_fine, taint_list_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from webhook.api.field import FieldError
-    from webhook.api.slices import Device, ResourceSlice
-    from webhook.validation.releases import Release
 
 SLICE_TAINTS_MAX: Final = 32
 SPEC: Final = Path.root().child("spec")
@@ -143,7 +137,6 @@ def slice_taint_errors(new: ResourceSlice, old: ResourceSlice | None, release: R
 
 
 # --- the first revision --------------------------------------------------------------------------
-
 
 TAINTS_PER_DEVICE: Final = 8
 FIRST_REVISION_EFFECTS: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})

@@ -6,10 +6,11 @@ this (V-2); it is for manifests.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Generator, Iterator
+from typing import Final, NamedTuple
 
-from webhook.api.field import FieldError, Finding, Path, Severity, forbidden
-from webhook.api.meta import OWN_GROUP, SERVED_VERSIONS
+from webhook.api.field import JSON, Finding, Path, Severity, forbidden
+from webhook.api.meta import OWN_GROUP, SERVED_VERSIONS, GroupVersionKind
 from webhook.api.schema import (
     DOCUMENTED_SLICE_FIELDS,
     DOCUMENTED_TAINT_FIELDS,
@@ -25,13 +26,7 @@ from webhook.api.schema import (
     served,
     type_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from webhook.api.field import JSON
-    from webhook.api.meta import GroupVersionKind
-    from webhook.validation.releases import Release
+from webhook.validation.releases import Release
 
 RETIRED: Final = "DT016"
 NEVER_SERVED: Final = "DT017"
@@ -66,10 +61,7 @@ class _Place(NamedTuple):
 def strict_findings(
     value: JSON, kind: GroupVersionKind, release: Release, path: Path | None = None
 ) -> Iterator[Finding]:
-    """A finding for each field of an object, which stands at `path`, that its kind does not have in the release.
-
-    Errors, save for fields of the source documents: those are read here, so they are only warnings.
-    """
+    """A finding for each field that the kind lacks, of an object at `path`. Fields of the documents only warn."""
     root = type_of(kind, release.minor)
     if root is not None and isinstance(value, dict):
         yield from _walk(_Place(value, root, path or Path.root(), None, release.minor), release)
@@ -103,26 +95,22 @@ def _objects(value: JSON, container: str, path: Path) -> Iterator[tuple[dict[str
 
 
 def _unserved(place: _Place, name: str, release: Release) -> Generator[Finding, None, str]:
-    """A field that the type does not have: yields what to say, returns what it holds where that is known."""
+    """A field that the type does not have: yield the finding, and return the type that it holds, if known."""
     base = base_name(place.type)
     path = place.path.child(name)
     if base == SELECTOR and name in RETIRED_SELECTOR_FIELDS:
         if not release.class_selectors:
-            yield _finding(Severity.DENY, forbidden(path, _retired_text(place.value)), RETIRED)
+            yield Finding(Severity.DENY, forbidden(path, _retired_text(place.value)), RETIRED)
         return RETIRED_SELECTOR_FIELDS[name]
     if base == TAINT and name in DOCUMENTED_TAINT_FIELDS:
-        yield _finding(Severity.WARN, forbidden(path, _annotation_text(place, name)), NEVER_SERVED)
+        yield Finding(Severity.WARN, forbidden(path, _annotation_text(place, name)), NEVER_SERVED)
         return DOCUMENTED_TAINT_FIELDS[name]
     if base == SLICE_SPEC and name in DOCUMENTED_SLICE_FIELDS:
         text = "no released server has it: they drop the taints; set them in devices[], or make a DeviceTaintRule"
-        yield _finding(Severity.WARN, forbidden(path, text), NEVER_SERVED)
+        yield Finding(Severity.WARN, forbidden(path, text), NEVER_SERVED)
         return DOCUMENTED_SLICE_FIELDS[name]
-    yield _finding(Severity.DENY, forbidden(path, f"unknown field{_suggestion(place, name)}"), None)
+    yield Finding(Severity.DENY, forbidden(path, f"unknown field{_suggestion(place, name)}"))
     return ""
-
-
-def _finding(severity: Severity, error: FieldError, code: str | None) -> Finding:
-    return Finding(severity, error, code)
 
 
 def _retired_text(selector: dict[str, JSON]) -> str:

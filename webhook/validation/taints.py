@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -11,10 +12,6 @@ from webhook.api.remembered import remembered
 from webhook.api.taints import EQUAL, EXISTS, DeviceTaint, DeviceToleration, TaintExtras
 from webhook.validation.formats import each_invalid, label_key, label_value
 from webhook.validation.releases import NEWEST, Release
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 OPERATORS: Final = frozenset({EQUAL, EXISTS})
 DATA_MAX_BYTES: Final = 10 * 1024

@@ -29,7 +29,7 @@ LOST_SECONDS: Final = 60.0
 """An inventory that is not followed counts as unknown after a quarter of this."""
 BACK_SECONDS: Final = 120.0
 CLAIMS: Final = "resourceclaims"
-UNKNOWN: Final = "what it hits is not known: "
+UNKNOWN: Final = "its impact is not known: "
 KNOWN: Final = "selects 1 device"
 
 

@@ -197,7 +197,7 @@ def test_patch_by_class_hits_what_is_in_the_class(guarded: Stage) -> None:
     assert reply.ok, reply.message
     assert [text for text in reply.warnings if "keeps 12 devices in 12 pools from being allocated" in text]
     unknown = of(guarded).create(COLLECTION, make_patch({"deviceClassName": "gone", "driver": DRIVER}, "b"))
-    assert "what it hits is not known: device class gone does not exist" in unknown.message
+    assert "its impact is not known: device class gone does not exist" in unknown.message
     assert not unknown.ok
 
 

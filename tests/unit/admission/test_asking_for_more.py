@@ -86,7 +86,7 @@ def test_text_is_not_set_while_the_impact_is_unknown(action: Action) -> None:
     """R4: nothing tells whether it says far more."""
     text, settings = text_for(SMALL, allowing(pods=0)), ImpactSettings(unknown_impact=action)
     found = refusals(ask(asked(text), asked(), cluster=UNKNOWN, impact=settings))
-    assert found[-1] == "cannot be compared with what is hit: claims were not read yet; try again in a while"
+    assert found[-1] == "cannot be compared with the impact: claims were not read yet; try again in a while"
     assert ask(asked(text), asked(text), cluster=UNKNOWN, impact=settings).allowed
 
 

@@ -298,7 +298,7 @@ def _with_ever_less_room(ask: Callable[[], T]) -> list[T]:
 def test_number_of_findings_is_bounded() -> None:
     decision = validated(make_slice([make_device(taints=[{"key": "a"}] * (MAX_FINDINGS + 5))]))
     assert len(decision.errors) == MAX_FINDINGS + 1
-    assert str(decision.errors[-1]) == "Forbidden: has more than 1000 errors, of which only the first are listed"
+    assert str(decision.errors[-1]) == "Forbidden: has more than 1000 errors; only the first are listed"
     all_of_them = validated(make_slice([make_device(taints=[{"key": "a"}] * (MAX_FINDINGS - 1))]))
     assert len(all_of_them.errors) == MAX_FINDINGS  # one says that there are too many taints
     assert str(all_of_them.errors[-1]) == "spec.devices[0].taints[998].effect: Required value"

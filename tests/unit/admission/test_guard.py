@@ -368,7 +368,7 @@ NODES = {"driver": DRIVER}
 
 # --- what is not known ----------------------------------------------------------------------------
 
-NOT_KNOWN = "what it hits is not known: claims were not read yet"
+NOT_KNOWN = "its impact is not known: claims were not read yet"
 PAST = "timeAdded 2026-06-01T10:00:00Z is past, so tolerationSeconds may be over"
 
 

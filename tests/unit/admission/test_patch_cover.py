@@ -198,7 +198,7 @@ def test_filter_that_cannot_be_evaluated_is_no_way_around_a_limit_on_devices(
 ) -> None:
     """The controller has more time for it, and a class may come later."""
     closing = patching({**chosen, "driver": DRIVER}, CLOSING)
-    text = f"what it hits is not known: {why}"
+    text = f"its impact is not known: {why}"
     assert refusals(ask_patch(closing, patches=patches, impact=allowing(devices=8))) == [
         f"{text}; try again in a while"
     ]
@@ -206,7 +206,7 @@ def test_filter_that_cannot_be_evaluated_is_no_way_around_a_limit_on_devices(
     lenient = ImpactSettings(limits=(ImpactLimits(devices=8),), unknown_impact=Action.WARN)
     assert told(ask_patch(closing, patches=patches, impact=lenient)) == [("warn", text)]
     cold = ask_patch(closing, patches=known(unknown="not read"), impact=allowing(devices=8))
-    assert told(cold) == [("warn", "what it hits is not known: not read")]
+    assert told(cold) == [("warn", "its impact is not known: not read")]
     evicts = ask_patch(
         patching({**chosen, "driver": DRIVER}, CLOSING, softened=KEY), patches=patches, impact=allowing(devices=8)
     )

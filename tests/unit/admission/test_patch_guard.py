@@ -226,18 +226,18 @@ def test_old_time_uses_up_grace_periods() -> None:
 )
 def test_patch_is_refused_while_its_impact_is_not_known(options: Any, why: str) -> None:
     decision = ask_patch(patching(), **options)
-    assert refusals(decision) == [f"what it hits is not known: {why}; try again in a while"]
+    assert refusals(decision) == [f"its impact is not known: {why}; try again in a while"]
     assert decision.annotations["impact"] == f"unknown: {why}"
     closing = ask_patch(patching("default", make_taint()), **options)
-    assert told(closing) == [("warn", f"what it hits is not known: {why}")]
+    assert told(closing) == [("warn", f"its impact is not known: {why}")]
     assert closing.assumed is None
     assert told(ask_patch(patching("default", make_taint(effect="None")), **options)) == []
     lenient = ask_patch(patching(), impact=ImpactSettings(unknown_impact=Action.WARN), **options)
-    assert told(lenient) == [("warn", f"what it hits is not known: {why}")]
+    assert told(lenient) == [("warn", f"its impact is not known: {why}")]
 
 
 def test_class_that_does_not_exist_may_be_any_device() -> None:
-    missing = "what it hits is not known: device class gone does not exist"
+    missing = "its impact is not known: device class gone does not exist"
     widest = "nothing in the selector can be judged, so it counts as every device"
     decision = ask_patch(patching({"deviceClassName": "gone"}, make_taint()))
     assert refusals(decision) == [f"{missing}; {widest}; try again in a while"]
@@ -254,7 +254,7 @@ def test_expression_that_fails_on_a_device_leaves_it_out() -> None:
     assert told(decision)[0][1].startswith("taints no device now")
 
 
-TOO_LONG = "what it hits is not known: to evaluate its filter takes longer than a review may; try again in a while"
+TOO_LONG = "its impact is not known: to evaluate its filter takes longer than a review may; try again in a while"
 
 
 def test_evaluation_that_takes_too_long_is_not_known() -> None:

@@ -182,12 +182,12 @@ def test_confirmed_patch_keeps_its_effect() -> None:
 
 def test_unknown_impact_is_softened() -> None:
     mutated, judged, stored = sent(patching(), cluster=UNKNOWN)
-    assert remark(mutated).endswith("what it hits is not known: claims were not read yet")
+    assert remark(mutated).endswith("its impact is not known: claims were not read yet")
     assert keys_in(stored) == KEY
     assert judged.allowed
     others_unknown = known(unknown="patches were not read yet")
     mutated, judged, stored = sent(patching(), patches=others_unknown)
-    assert remark(mutated).endswith("what it hits is not known: patches were not read yet")
+    assert remark(mutated).endswith("its impact is not known: patches were not read yet")
     assert (keys_in(stored), judged.allowed) == (KEY, True)
     lenient = softening(unknown_impact=Action.WARN)
     assert sent(patching(), cluster=UNKNOWN, impact=lenient)[0].assumed is None

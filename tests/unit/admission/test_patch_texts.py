@@ -85,7 +85,7 @@ def test_text_is_not_set_while_the_impact_is_unknown() -> None:
     text = text_in(ask_patch(patching(), impact=allowing(pods=0)))
     found = refusals(ask_patch(patching(text=text), cluster=UNKNOWN))
     assert len(found) == 2
-    assert found[1].startswith("cannot be compared with what is hit: ")
+    assert found[1].startswith("cannot be compared with the impact: ")
 
 
 def test_patch_that_does_nothing_yet_is_confirmed_for_what_it_will_do() -> None:

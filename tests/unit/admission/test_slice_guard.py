@@ -134,7 +134,7 @@ def test_taint_beside_the_devices_counts() -> None:
 def test_unknown_impact_is_told() -> None:
     decision = answer(slice_with(EVICTING), PLAIN, None)
     assert decision.allowed
-    assert told(decision) == ["what its new taints hit is not known: resourceclaims are not read yet"]
+    assert told(decision) == ["the impact of its new taints is not known: resourceclaims are not read yet"]
     assert decision.annotations["impact"] == "unknown: resourceclaims are not read yet"
 
 

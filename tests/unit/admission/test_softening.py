@@ -173,7 +173,7 @@ def test_backdated_form_is_refused() -> None:
 def test_unknown_impact_softens_where_it_would_be_refused() -> None:
     sent = send(tainting(), cluster=UNKNOWN)
     assert (sent.softened, sent.judged.allowed) == (True, True)
-    assert sent.remark.endswith("; what it hits is not known: claims were not read yet")
+    assert sent.remark.endswith("; its impact is not known: claims were not read yet")
     assert "impact" not in sent.mutated.annotations
     assert sent.judged.annotations["impact"] == "unknown: claims were not read yet"
 

@@ -76,25 +76,25 @@ def test_devices_of_the_same_hardware_are_admitted(device: str) -> None:
         pytest.param(
             sibling("gpu-1"),
             hardware(),
-            "spec.deviceSelector: the device is on no hardware of which DeviceTaintRule bad-card selects a device",
+            "spec.deviceSelector: DeviceTaintRule bad-card selects no device on the hardware of this one",
             id="other hardware",
         ),
         pytest.param(
             sibling("mig-9"),
             hardware(),
-            "spec.deviceSelector: the device is on no hardware of which DeviceTaintRule bad-card selects a device",
+            "spec.deviceSelector: DeviceTaintRule bad-card selects no device on the hardware of this one",
             id="no such device",
         ),
         pytest.param(
             sibling(),
             hardware(selector={"driver": DRIVER, "pool": "node-7", "device": "gpu-0"}),
-            "spec.deviceSelector: the device is on no hardware of which DeviceTaintRule bad-card selects a device",
+            "spec.deviceSelector: DeviceTaintRule bad-card selects no device on the hardware of this one",
             id="another pool",
         ),
         pytest.param(
             sibling(),
             hardware(selector={"driver": "other.example.com", "device": "gpu-0"}),
-            "spec.deviceSelector: the device is on no hardware of which DeviceTaintRule bad-card selects a device",
+            "spec.deviceSelector: DeviceTaintRule bad-card selects no device on the hardware of this one",
             id="another driver",
         ),
         pytest.param(

@@ -10,13 +10,12 @@ import pytest
 from msgspec import Raw
 
 from tests.builders import encoded, make_device, make_slice, make_taint
-from webhook.api import slice_text, taints
+from webhook.api import slices, taints
 from webhook.api.decode import MAX_ENTRIES, Reader
 from webhook.api.lenient_json import UNREADABLE
 from webhook.api.meta import GROUP, SERVED_VERSIONS, GroupVersionKind
 from webhook.api.schema import fields_of, type_of
-from webhook.api.slice_text import SliceText, have_single_values, read_rest
-from webhook.api.slices import decode_slice, devices_as_written
+from webhook.api.slices import SliceText, decode_slice, devices_as_written, have_single_values, read_rest
 from webhook.api.taints import DeviceTaint, known_list, remember_list, remembered_taints
 
 ATTRIBUTES = {"model": {"string": "A"}, "index": {"int": 1}}
@@ -142,7 +141,7 @@ def test_more_than_a_slice_may_hold_is_read_whole(devices: int, fields: int, *, 
 
 
 def test_every_field_of_a_spec_is_known_in_every_version() -> None:
-    known = set(slice_text._Spec.__struct_encode_fields__)
+    known = set(slices._Spec.__struct_encode_fields__)
     for minor in range(33, 38):
         for version in SERVED_VERSIONS:
             root = type_of(GroupVersionKind(GROUP, version, "ResourceSlice"), minor)

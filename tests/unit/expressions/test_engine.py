@@ -15,7 +15,7 @@ from webhook.expressions.engine import (
     EvaluationError,
     compile_expression,
 )
-from webhook.policy.variables import REQUEST_VARIABLES, TAINT_VARIABLES, TOLERATION_VARIABLES
+from webhook.policy.document import REQUEST_VARIABLES, TAINT_VARIABLES, TOLERATION_VARIABLES
 
 FACTS: dict[str, Any] = {
     "toleration": {"key": "maint.example.com/a", "operator": "Exists", "value": "", "effect": "NoExecute"},

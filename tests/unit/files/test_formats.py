@@ -15,8 +15,8 @@ from jsonschema import Draft4Validator
 
 from tests.unit.files.test_render import FULL, make_entry, make_report, make_row
 from webhook.commands.shared.codes import code_texts, codes
+from webhook.files.ci_formats import ANNOTATIONS
 from webhook.files.formats import FORMATS, Renderer
-from webhook.files.github import ANNOTATIONS
 from webhook.files.render import as_values
 from webhook.files.report import Entry, Level, Report, Result, Row
 

@@ -87,7 +87,7 @@ TAINT_RULES = [make_entry("t", match={"evict": True})]
                 (
                     'rules[0].match.when: Invalid value: "namespace.labels.tier == \\"x\\"": compilation failed: '
                     "unknown field namespace.labels; known are name "
-                    "(what allows is bound to trusted labels: use match.namespaces.labels)"
+                    "(rules that allow may only use trusted labels: use match.namespaces.labels)"
                 )
             ],
             id="likewise in an expression",

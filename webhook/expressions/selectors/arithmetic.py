@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from webhook.expressions.selectors.values import (
     MAX_INT,
@@ -18,9 +19,6 @@ from webhook.expressions.selectors.values import (
     type_name,
 )
 from webhook.expressions.values import EvaluationError, quotient, remainder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 # Up to 20 digits, as many as 64 bits take, after any zeros.
 _INTEGER: Final = re.compile(r"([+-]?)0*([0-9]{1,20})")
@@ -43,10 +41,7 @@ _FIXED_EXPONENTS: Final = range(-4, 6)
 
 
 def compare(one: Any, other: Any) -> int:
-    """-1, 0 or 1.
-
-    Raises: EvaluationError, if the values have no order.
-    """
+    """-1, 0 or 1. Raises EvaluationError, if the values have no order."""
     same = type(one) is type(other) and isinstance(one, _COMPARED)
     numbers = is_number(one) and is_number(other)
     if same or numbers:
@@ -63,10 +58,7 @@ def _ordered(*wanted: int) -> Callable[[Any, Any], bool]:
 
 
 def bounded(value: int) -> int:
-    """A result with a sign.
-
-    Raises: EvaluationError, if it has more than 64 bits.
-    """
+    """A result with a sign. Raises EvaluationError, if it has more than 64 bits."""
     if MIN_INT <= value <= MAX_INT:
         return value
     raise EvaluationError("integer overflow")
@@ -79,10 +71,7 @@ def _unsigned(value: int) -> UInt:
 
 
 def add(one: Any, other: Any) -> Any:
-    """`+`.
-
-    Raises: EvaluationError.
-    """
+    """`+`. Raises EvaluationError."""
     if type(one) is not type(other):
         raise no_overload(one, other)
     match one:

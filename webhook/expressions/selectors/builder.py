@@ -6,18 +6,30 @@ exception, until a loop or `&&` and `||` settle the matter without it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from webhook.expressions.selectors.constants import constant_entries, folded, is_member, is_no_key, program_of
-from webhook.expressions.selectors.declarations import TYPE_NAMES
 from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.frame import Frame, Later
+from webhook.expressions.selectors.kinds import TYPE_NAMES
 from webhook.expressions.selectors.library import LIBRARY, dispatched, is_counted
-from webhook.expressions.selectors.syntax import ACCUMULATOR, Constant, Field, Fold, Ident, Invocation, ListOf, MapOf
+from webhook.expressions.selectors.syntax import (
+    ACCUMULATOR,
+    Constant,
+    Field,
+    Fold,
+    Ident,
+    Invocation,
+    ListOf,
+    MapOf,
+    Node,
+)
 from webhook.expressions.selectors.texts import searching
 from webhook.expressions.selectors.values import (
     AbortedError,
+    Charge,
     Optional,
     TypeName,
     differ,
@@ -31,13 +43,7 @@ from webhook.expressions.selectors.values import (
 )
 from webhook.expressions.values import EvaluationError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from webhook.expressions.selectors.syntax import Node
-    from webhook.expressions.selectors.values import Charge
-
-    Step = Callable[[Frame], Any]
+Step = Callable[[Frame], Any]
 
 _INDEXES: Final = frozenset({"_[_]", "_[?_]"})
 _MEASURES: Final = frozenset({"string_to_quantity", "string_to_semver", "string_bool_to_semver"})
@@ -46,10 +52,7 @@ _FATAL: Final = ("list_distinct", "list_flatten_int", "list_int_sort", "list_str
 
 
 def built(node: Node) -> Step:  # noqa: PLR0911 -- one case a kind of node
-    """The function of a checked tree.
-
-    Raises: SelectorError, for functions that cannot be evaluated here, and for constants that no evaluation can use.
-    """
+    """The function of a checked tree. Raises SelectorError for functions and constants that cannot be evaluated."""
     match node:
         case Constant(value=value):
             return lambda _: value

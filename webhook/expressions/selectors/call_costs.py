@@ -7,17 +7,14 @@ The API server refuses selectors by these figures, so they are its own, odd ones
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from webhook.expressions.selectors import kinds
-from webhook.expressions.selectors.syntax import Constant
+from webhook.expressions.selectors.kinds import CelType
+from webhook.expressions.selectors.syntax import Constant, Node
 from webhook.expressions.selectors.values import MAX_UINT
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from webhook.expressions.selectors.kinds import CelType
-    from webhook.expressions.selectors.syntax import Node
 # --- ranges -------------------------------------------------------------------------------------
 
 TRAVERSAL: Final = 0.1
@@ -83,18 +80,14 @@ class Operand(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """The cost of a call without its arguments, and the size of its result if that is known.
-
-    Of a cost only the most counts in the end.
-    """
+    """The cost of a call at most, without its arguments, and the size of its result if that is known."""
 
     cost: Range
     size: Range | None = None
 
 
-if TYPE_CHECKING:
-    Operands = Sequence[Operand]
-    Estimator = Callable[[Operands], Estimate | None]
+Operands = Sequence[Operand]
+Estimator = Callable[[Operands], Estimate | None]
 
 _NAME_PATTERN_MAX: Final = 128
 _FORMAT_MAX: Final = 64
@@ -319,4 +312,4 @@ AFTER_LIBRARY: Final[Mapping[str, Estimator]] = {
     "not_equals": _compared,
     **{f"{order}_{kind}": _compared for order in _ORDERS for kind in _SORTABLE_TEXTS},
 }
-"""CEL's own estimates, likewise. Every other call costs 1."""
+"""CEL's own estimates by overload. Every other call costs 1."""

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.expressions.selectors import kinds
-from webhook.expressions.selectors.declarations import DEVICE_FIELDS, LOGICAL, TYPE_NAMES, VARIABLES, functions
 from webhook.expressions.selectors.faults import FaultKind, SelectorError
-from webhook.expressions.selectors.kinds import BOOL, DYN, INT, CelType
+from webhook.expressions.selectors.kinds import (
+    BOOL,
+    DEVICE_FIELDS,
+    DYN,
+    INT,
+    LOGICAL,
+    TYPE_NAMES,
+    VARIABLES,
+    CelType,
+    Overload,
+    Substitutions,
+    functions,
+    most_general,
+)
 from webhook.expressions.selectors.syntax import (
     Constant,
     Field,
@@ -18,19 +31,12 @@ from webhook.expressions.selectors.syntax import (
     ListOf,
     MapOf,
     Message,
+    Node,
     children,
     walk,
 )
 from webhook.expressions.selectors.texts import PATTERNS, PatternFault, charge_pattern, compiled_pattern
-from webhook.expressions.selectors.unify import Substitutions, most_general
-from webhook.expressions.selectors.values import UInt, free
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from webhook.expressions.selectors.declarations import Overload
-    from webhook.expressions.selectors.syntax import Node
-    from webhook.expressions.selectors.values import Charge
+from webhook.expressions.selectors.values import Charge, UInt, free
 
 _CONSTANTS: Final[dict[type, CelType]] = {
     bool: BOOL,
@@ -51,10 +57,7 @@ _MIXED_ALLOWED: Final = "format"
 
 
 def check(root: Node, charge: Charge = free) -> CelType:
-    """The type of the whole expression; every node knows its own then. `charge` takes the steps of that.
-
-    Raises: SelectorError, for the first thing that is wrong.
-    """
+    """The type of the whole expression; nodes know theirs then. `charge` takes the steps. Raises SelectorError."""
     checker = _Checker(charge)
     checker.check(root)
     for node, _ in walk(root):

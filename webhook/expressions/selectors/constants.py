@@ -5,17 +5,19 @@ Source: cel-go interpreter/decorators.go.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from msgspec import UNSET
 
-from webhook.expressions.selectors.declarations import TYPE_NAMES
 from webhook.expressions.selectors.faults import SelectorError
+from webhook.expressions.selectors.kinds import TYPE_NAMES
 from webhook.expressions.selectors.library import LIBRARY, dispatched
-from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, MapOf, children
+from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, MapOf, Node, children
 from webhook.expressions.selectors.texts import PATTERNS, PatternFault, compiled_pattern
 from webhook.expressions.selectors.values import (
     AbortedError,
+    Charge,
     TypeName,
     check_hashable,
     is_equal,
@@ -23,12 +25,6 @@ from webhook.expressions.selectors.values import (
     literal_key,
 )
 from webhook.expressions.values import EvaluationError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from webhook.expressions.selectors.syntax import Node
-    from webhook.expressions.selectors.values import Charge
 
 _CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
@@ -94,10 +90,7 @@ def is_no_key(node: Node) -> bool:
 
 
 def program_of(node: Invocation, operands: Sequence[Node]) -> Any:
-    """That of a call's pattern, if the pattern is a constant; else None.
-
-    Raises: SelectorError, for a constant that is no pattern.
-    """
+    """The program of a call's constant pattern; else None. Raises SelectorError, for a constant that is no pattern."""
     position = PATTERNS.get(node.function)
     pattern = operands[position] if position is not None else None
     if not isinstance(pattern, Constant) or not isinstance(pattern.value, str):
@@ -125,10 +118,7 @@ def constant_entries(node: Invocation) -> tuple[Any, ...] | None:
 
 
 def is_member(entries: Sequence[Any], charge: Charge, value: Any) -> bool:
-    """Whether the value is among them.
-
-    Raises: AbortedError, for a version or bytes, which the API server cannot look up in a set.
-    """
+    """Whether the value is among them. Raises AbortedError, for versions and bytes, as the API server does."""
     charge(len(entries))
     check_hashable(value)
     if is_number(value):

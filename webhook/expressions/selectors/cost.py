@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -22,14 +22,18 @@ from webhook.expressions.selectors.call_costs import (
     fixed,
     library_estimate,
 )
-from webhook.expressions.selectors.kinds import SCALARS
-from webhook.expressions.selectors.syntax import ACCUMULATOR, Constant, Field, Fold, Ident, Invocation, ListOf, MapOf
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from webhook.expressions.selectors.kinds import CelType
-    from webhook.expressions.selectors.syntax import Node
+from webhook.expressions.selectors.kinds import SCALARS, CelType
+from webhook.expressions.selectors.syntax import (
+    ACCUMULATOR,
+    Constant,
+    Field,
+    Fold,
+    Ident,
+    Invocation,
+    ListOf,
+    MapOf,
+    Node,
+)
 
 MAX_COST: Final = 1_000_000
 """Of one evaluation, and of the estimate of its worst case."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from webhook.api.field import JSON
 from webhook.expressions.selectors.measures import quantity_of, version_of
 from webhook.expressions.selectors.values import DomainMap
 from webhook.expressions.values import EvaluationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from webhook.api.field import JSON
 
 
 class SelectedDevice:
@@ -37,10 +34,7 @@ class SelectedDevice:
 
     @cached_property
     def variables(self) -> Mapping[str, Any]:
-        """The variables of an expression.
-
-        Raises: EvaluationError, if an attribute has no value that can be read.
-        """
+        """The variables of an expression. Raises EvaluationError, if an attribute has no value that can be read."""
         return {
             "device": {
                 "driver": self.driver,
@@ -58,10 +52,7 @@ class SelectedDevice:
         return found
 
     def attribute(self, domain: str, identifier: str) -> Any:
-        """What `device.attributes[domain].identifier` is.
-
-        Raises: EvaluationError, if there is none.
-        """
+        """What `device.attributes[domain].identifier` is. Raises EvaluationError, if there is none."""
         try:
             return self.variables["device"]["attributes"][domain][identifier]
         except KeyError:

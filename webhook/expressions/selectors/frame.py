@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from webhook.expressions.selectors.values import AbortedError, DomainMap, Semver, size_of
 from webhook.expressions.values import EvaluationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _SIZED: Final[frozenset[type]] = frozenset({str, bytes, list, dict, DomainMap, Semver})
 BETWEEN_LOOKS: Final = 256
@@ -50,10 +48,7 @@ class StepBudget:
             self._look()
 
     def charge(self, steps: int) -> None:
-        """Take some steps, before what they are for.
-
-        Raises: CostExceededError, and what `look` raises.
-        """
+        """Take some steps, before what they are for. Raises CostExceededError, and what `look` raises."""
         self.left -= steps
         if self.left < self.mark:
             self.pass_mark()
@@ -74,30 +69,21 @@ class Frame:
         return Frame(variables, self.budget, self)
 
     def charge(self, steps: int) -> None:
-        """Take some steps.
-
-        Raises: CostExceededError.
-        """
+        """Take some steps. Raises CostExceededError."""
         budget = self.budget
         budget.left -= steps
         if budget.left < budget.mark:
             budget.pass_mark()
 
     def charge_for(self, value: Any) -> None:
-        """Take the steps for a call that looks at a value.
-
-        Raises: CostExceededError.
-        """
+        """Take the steps for a call that looks at a value. Raises CostExceededError."""
         budget = self.budget
         budget.left -= 1 + size_of(value) if type(value) in _SIZED else 1
         if budget.left < budget.mark:
             budget.pass_mark()
 
     def variable(self, name: str, *, outermost: bool = False) -> Any:
-        """The innermost variable of that name, or the outermost.
-
-        Raises: EvaluationError, if that is what became of it.
-        """
+        """The innermost variable of that name, or the outermost. Raises the EvaluationError that it holds."""
         self.charge(1)
         found: Any = None
         frame: Frame | None = self
@@ -126,10 +112,7 @@ class Later:
         self._error: EvaluationError | None = None
 
     def value(self) -> Any:
-        """The value.
-
-        Raises: EvaluationError, the same one each time.
-        """
+        """The value. Raises EvaluationError, the same one each time."""
         if self._step is not None:
             step, self._step = self._step, None
             try:

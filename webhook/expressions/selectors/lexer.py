@@ -7,12 +7,10 @@ texts, numbers and signs that the API server refuses.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from webhook.expressions.selectors.faults import SelectorError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _ESCAPE: Final = r"\\(?:[abfnrtv\"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
 # Each character can be read in one way only, so that time is in proportion to the text.
@@ -47,10 +45,7 @@ class Lexeme(NamedTuple):
 
 
 def words_of(source: str) -> list[Lexeme]:
-    """All words, and one for the end.
-
-    Raises: SelectorError.
-    """
+    """All words, and one for the end. Raises SelectorError."""
     found, position = [], 0
     while position < len(source):
         match = _WORD.match(source, position)
@@ -74,10 +69,7 @@ def place(source: str, position: int) -> str:
 
 
 def value_of(word: Lexeme, *, negative: bool = False) -> Any:
-    """What a literal stands for, as in `values`.
-
-    Raises: SelectorError.
-    """
+    """What a literal stands for, as in `values`. Raises SelectorError."""
     match word.sort:
         case "constant":
             return _CONSTANTS[word.text]

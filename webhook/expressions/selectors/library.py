@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from webhook.expressions.selectors.arithmetic import ARITHMETIC
-from webhook.expressions.selectors.declarations import functions
+from webhook.expressions.selectors.kinds import CelType, functions
 from webhook.expressions.selectors.lists import COUNTED_LISTS, LISTS
 from webhook.expressions.selectors.measures import MEASURES
 from webhook.expressions.selectors.texts import COUNTED_TEXTS, TEXTS
-from webhook.expressions.selectors.values import Optional, Quantity, Semver, TypeName, UInt, key_value, no_overload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from webhook.expressions.selectors.kinds import CelType
-    from webhook.expressions.selectors.values import Charge
+from webhook.expressions.selectors.values import (
+    Charge,
+    Optional,
+    Quantity,
+    Semver,
+    TypeName,
+    UInt,
+    key_value,
+    no_overload,
+)
 
 COUNTED: Final[Mapping[str, Callable[..., Any]]] = {**COUNTED_TEXTS, **COUNTED_LISTS}
 """Functions that take steps for each part of what they look at and make; what they are given first takes them."""
@@ -59,7 +63,7 @@ def is_counted(overloads: Sequence[str]) -> bool:
 def dispatched(overloads: Sequence[str], given: Sequence[CelType] = ()) -> Callable[..., Any]:
     """The function that calls the overload which takes the arguments it gets.
 
-    `given` are the types of the arguments as far as the checker knows them: those that fit need no look at the values.
+    `given` are the types of the arguments that the checker knows: those that fit need no look at the values.
     Raises, when it is called: EvaluationError.
     """
     known = functions().by_id

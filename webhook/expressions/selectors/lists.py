@@ -6,12 +6,14 @@ k8s.io/apiserver/pkg/cel/library/lists.go.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from webhook.expressions.selectors.arithmetic import add, compare
 from webhook.expressions.selectors.values import (
     ABSENT,
+    Charge,
     Optional,
     UInt,
     is_equal,
@@ -21,11 +23,6 @@ from webhook.expressions.selectors.values import (
     size_of,
 )
 from webhook.expressions.values import EvaluationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from webhook.expressions.selectors.values import Charge
 
 _RANGE_MAX: Final = 10_000
 """Of `lists.range`; the API server's 10,000,000 cost more than an evaluation may."""
@@ -250,4 +247,4 @@ LISTS: Final[Mapping[str, Callable[..., Any]]] = {
     "optional_value": Optional.get,
     "optional_hasValue": lambda optional: optional.present,
 }
-"""Likewise, of those whose time does not depend on how large their arguments are."""
+"""Those whose time does not depend on the size of their arguments, by overload."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from webhook.expressions.selectors.faults import SelectorError
 from webhook.expressions.selectors.syntax import (
@@ -16,16 +17,12 @@ from webhook.expressions.selectors.syntax import (
     Invocation,
     ListOf,
     MapOf,
+    Node,
     copied,
     walk,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from webhook.expressions.selectors.syntax import Node
-
-    Expand = Callable[[Node, list[Node]], Node | None]
+Expand = Callable[[Node, list[Node]], Node | None]
 
 COPIED_MAX: Final = 100
 """Parts of what `optMap` is called on."""
@@ -35,10 +32,7 @@ _SORTED: Final = "@__sortBy_input__"
 
 
 def expanded(function: str, target: Node | None, arguments: list[Node]) -> Node:
-    """A call, or what a macro of that name makes of it.
-
-    Raises: SelectorError.
-    """
+    """A call, or what a macro of that name makes of it. Raises SelectorError."""
     if target is None:
         if function == "has" and len(arguments) == 1:
             return _presence(arguments[0])

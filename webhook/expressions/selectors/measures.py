@@ -5,17 +5,14 @@ Source: k8s.io/apiserver/pkg/cel/library/quantity.go and semverlib.go, apimachin
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from webhook.api.quantities import parse_quantity, quantity_parts
 from webhook.api.remembered import remembered
 from webhook.expressions.selectors.values import MAX_INT, MAX_UINT, MIN_INT, Quantity, Semver
 from webhook.expressions.values import EvaluationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
 
 _DIGITS: Final = 18
 """As many digits fit 64 bits whatever they are."""
@@ -150,7 +147,7 @@ def _parsed_version(text: str, tolerant: bool = False) -> Semver:  # noqa: FBT00
     return found
 
 
-def _is_version(text: str, tolerant: bool = False) -> bool:  # noqa: FBT001, FBT002 -- likewise
+def _is_version(text: str, tolerant: bool = False) -> bool:  # noqa: FBT001, FBT002 -- as it is called in CEL
     return (_tolerated(text) if tolerant else version_of(text)) is not None
 
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from webhook.expressions.selectors.faults import SelectorError
-from webhook.expressions.selectors.lexer import place, value_of, words_of
+from webhook.expressions.selectors.lexer import Lexeme, place, value_of, words_of
 from webhook.expressions.selectors.macros import COPIES_MAX, expanded
-from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, MapOf, Message, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from webhook.expressions.selectors.lexer import Lexeme
-    from webhook.expressions.selectors.syntax import Node
+from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, MapOf, Message, Node, walk
 
 MAX_DEPTH: Final = 48
 """How deep a selector may nest; the API server allows 250. Chains of `&&` or `||` cost no depth."""
 MAX_HEIGHT: Final = 96
 """Levels of the tree, those that macros add included. Everything after this recurses."""
 MAX_PARTS: Final = 12_000
-"""Nodes of the tree, likewise. Those of 10 KiB take 0.2 s."""
+"""Nodes of the tree, those that macros add included. Those of 10 KiB take 0.2 s."""
 _RELATIONS: Final = frozenset({"<", "<=", ">", ">=", "==", "!=", "in"})
 _SUMS: Final = frozenset({"+", "-"})
 _PRODUCTS: Final = frozenset({"*", "/", "%"})
@@ -33,10 +28,7 @@ _RESERVED: Final = frozenset({
 
 
 def read_selector(source: str) -> Node:
-    """The tree of an expression.
-
-    Raises: SelectorError.
-    """
+    """The tree of an expression. Raises SelectorError."""
     reader = _Reader(source)
     if sum(word.text in _COPYING for word in reader.words) > COPIES_MAX:
         raise SelectorError.unsupported(f"more than {COPIES_MAX} of {' and '.join(sorted(_COPYING))}")

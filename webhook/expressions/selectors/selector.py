@@ -7,31 +7,26 @@ selector.matches(SelectedDevice("gpu.example.com", {"model": {"string": "a100"}}
 
 from __future__ import annotations
 
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar, Token
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
-from webhook.expressions.selectors.builder import built
+from webhook.expressions.selectors.builder import Step, built
 from webhook.expressions.selectors.checker import check
+from webhook.expressions.selectors.constants import constant_entries, is_member
 from webhook.expressions.selectors.cost import MAX_COST, worst_cost
+from webhook.expressions.selectors.device import SelectedDevice
 from webhook.expressions.selectors.faults import FaultKind, SelectorError, SelectorFault
 from webhook.expressions.selectors.frame import CostExceededError, Frame, StepBudget, unwatched
-from webhook.expressions.selectors.kinds import BOOL, DYN, INT, SEMVER, STRING, list_of
-from webhook.expressions.selectors.native import native
+from webhook.expressions.selectors.kinds import BOOL, DYN, INT, SEMVER, STRING, CelType, list_of
 from webhook.expressions.selectors.reader import read_selector
-from webhook.expressions.selectors.syntax import walk
-from webhook.expressions.selectors.values import truth
+from webhook.expressions.selectors.syntax import Constant, Field, Ident, Invocation, ListOf, Node, walk
+from webhook.expressions.selectors.values import AbortedError, Charge, differ, equal, free, truth
 from webhook.expressions.values import EvaluationError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextvars import Token
-
-    from webhook.expressions.selectors.builder import Step
-    from webhook.expressions.selectors.device import SelectedDevice
-    from webhook.expressions.selectors.kinds import CelType
-    from webhook.expressions.selectors.native import Test
-    from webhook.expressions.selectors.syntax import Node
+Fact = Callable[[SelectedDevice], Any]
+Test = Callable[[SelectedDevice], bool]
 
 __all__ = ["CostExceededError", "EvaluationError", "Selector", "SelectorFault", "StepBudget", "compile_selector"]
 
@@ -103,10 +98,9 @@ def compile_selector(expression: str) -> Selector | SelectorFault:
 
 
 def derived_cost(expression: str) -> int | SelectorFault:
-    """What the expression of a derived attribute (KEP-5491) costs at worst, or the fault in it; checked likewise.
+    """Return the worst cost of the expression of a derived attribute (KEP-5491), or the fault in it.
 
-    One that is too expensive is no fault: the costs of a claim count together. Neither is one of the kind UNSUPPORTED
-    of which everything else is right.
+    One that is too expensive is no fault: the costs of a claim count together. Neither is one that is only UNSUPPORTED.
     """
     try:
         return _checked(expression, lambda kind: kind in _DERIVABLE, _DERIVED, StepBudget(COMPILE_STEPS)).cost
@@ -233,3 +227,89 @@ def _built(node: Node) -> Step | SelectorError:
 _PRIMITIVES: Final = (BOOL, INT, STRING, DYN, SEMVER)
 _DERIVABLE: Final = frozenset({*_PRIMITIVES, *map(list_of, _PRIMITIVES)})
 _DERIVED: Final = "a primitive scalar (string, integer, boolean, semver) or a list of these scalars"
+
+
+# --- short cuts -----------------------------------------------------------------------------------
+# `device.driver == "x"`, `device.attributes["d"].name == "v"` (also with `!=`, `in [...]`, or after `!`), and
+# `&&` of those need neither frames nor closures a node. They give the same results and the same errors.
+
+
+def native(node: Node) -> Test | None:  # noqa: PLR0911 -- one case a shape
+    """The function of a checked tree, if it is one of these shapes."""
+    match node:
+        case Invocation(function="_&&_", arguments=operands):
+            tests = [native(operand) for operand in operands]
+            return _all([test for test in tests if test is not None]) if None not in tests else None
+        case Invocation(function="_==_" | "_!=_" as operator, arguments=[one, Constant(value=value)]):
+            return _compared(_fact(one), value, equal if operator == "_==_" else differ)
+        case Invocation(function="_==_" | "_!=_" as operator, arguments=[Constant(value=value), one]):
+            compare = equal if operator == "_==_" else differ
+            return _compared(_fact(one), value, lambda found, value, charge: compare(value, found, charge))
+        case Invocation(function="@in", arguments=[one, ListOf(entries=[_, *_])]):
+            return _member(_fact(one), constant_entries(node))
+        case Invocation(function="!_", arguments=[operand]):
+            test = native(operand)
+            return None if test is None else lambda device: not test(device)
+        case Field() | Invocation(function="_[_]"):
+            fact = _fact(node)
+            return None if fact is None else lambda device: truth(fact(device))
+        case _:
+            return None
+
+
+def _compared(fact: Fact | None, value: Any, compare: Callable[[Any, Any, Charge], bool]) -> Test | None:
+    if fact is None:
+        return None
+    if isinstance(value, str) and compare is equal:
+        return lambda device: found == value if isinstance(found := fact(device), str) else equal(found, value, free)
+    return lambda device: compare(fact(device), value, free)
+
+
+def _member(fact: Fact | None, entries: Sequence[Any] | None) -> Test | None:
+    if fact is None or entries is None:
+        return None
+    return lambda device: is_member(entries, free, fact(device))
+
+
+def _all(tests: Sequence[Test]) -> Test:
+    def run(device: SelectedDevice) -> bool:
+        failed: EvaluationError | None = None
+        for test in tests:
+            try:
+                if not test(device):
+                    return False
+            except AbortedError:
+                raise
+            except EvaluationError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return True
+
+    return run
+
+
+def _fact(node: Node) -> Fact | None:
+    """What a part of the device is."""
+    match node:
+        case Field(operand=Ident(name="device"), name="driver", test=False):
+            return lambda device: device.driver
+        case Field(operand=Ident(name="device"), name="allowMultipleAllocations", test=False):
+            return lambda device: device.allow_multiple_allocations
+        case Field(operand=domain, name=str(identifier), test=False):
+            return _attribute(domain, identifier)
+        case Invocation(function="_[_]", arguments=[domain, Constant(value=str(identifier))]):
+            return _attribute(domain, identifier)
+        case _:
+            return None
+
+
+def _attribute(node: Node, identifier: str) -> Fact | None:
+    match node:
+        case Invocation(
+            function="_[_]",
+            arguments=[Field(operand=Ident(name="device"), name="attributes", test=False), Constant(value=str(domain))],
+        ):
+            return lambda device: device.attribute(domain, identifier)
+        case _:
+            return None

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from webhook.expressions.selectors.kinds import DYN, CelType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Part(msgspec.Struct, eq=False):

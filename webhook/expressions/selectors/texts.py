@@ -6,17 +6,13 @@ Source: cel-go ext/strings.go, common/types; k8s.io/apiserver/pkg/cel/library/re
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from webhook.api.remembered import remembered
-from webhook.expressions.selectors.values import CHARACTERS, no_overload
+from webhook.expressions.selectors.values import CHARACTERS, Charge, no_overload
 from webhook.expressions.values import EvaluationError, PatternError, compiled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from webhook.expressions.selectors.values import Charge
 
 # Of RE2's program and caches: for any pattern, for each of its instructions, and at most.
 _MEMORY_BYTES: Final = 1 << 16
@@ -43,7 +39,7 @@ _CLASS_INSTRUCTIONS: Final = 1300
 _CLASSES_MAX: Final = 16
 """RE2 reads all of them, 0.4 ms each, before it says that they are too large."""
 _OPTIONAL: Final = 100
-"""Optional parts of which each takes another instruction's time for each other one."""
+"""Optional parts; each takes an instruction's time for each other one."""
 _ANY_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")
 """`\\C`, which RE2 takes and Go does not."""
 _SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
@@ -54,7 +50,6 @@ _QUOTED: Final = {
 
 
 # --- patterns -----------------------------------------------------------------------------------
-
 
 PATTERNS: Final = {"matches": 1, "find": 1, "findAll": 1}
 """Functions that take a pattern, and which operand it is."""
@@ -304,4 +299,4 @@ TEXTS: Final[Mapping[str, Callable[..., Any]]] = {
     "string_trim": lambda text: text.strip(_SPACES),
     "strings_quote": _quote,
 }
-"""Likewise, of those whose time is in proportion to the size of their arguments."""
+"""Those that take time in proportion to the size of their arguments, by overload."""

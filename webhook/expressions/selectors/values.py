@@ -7,18 +7,16 @@ from 0 and 1 by `map_key`. Source: cel-go common/types.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from webhook.expressions.values import EvaluationError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Charge = Callable[[int], None]
-    """Takes steps, before what they are for. Raises: AbortedError."""
+Charge = Callable[[int], None]
+"""Takes steps, before what they are for. Raises: AbortedError."""
 
 CHARACTERS: Final = 10
 """That cost as much as one step."""
@@ -52,10 +50,7 @@ class Optional(msgspec.Struct, frozen=True):
     value: Any = None
 
     def get(self) -> Any:
-        """The value.
-
-        Raises: EvaluationError.
-        """
+        """The value. Raises EvaluationError."""
         if not self.present:
             raise EvaluationError("optional.none() dereference")
         return self.value
@@ -155,10 +150,7 @@ class OtherKey:
 
 
 def check_hashable(value: Any) -> None:
-    """What Go can put into a set and use as a key.
-
-    Raises: AbortedError, for a version and bytes.
-    """
+    """What Go can put into a set and use as a key. Raises AbortedError, for a version and bytes."""
     if isinstance(value, Semver):
         raise AbortedError(f"{UNHASHABLE} cel.Semver")
     if isinstance(value, bytes):
@@ -166,10 +158,7 @@ def check_hashable(value: Any) -> None:
 
 
 def literal_key(value: Any) -> Any:
-    """The same for a key of a literal, where nearly any value may be one.
-
-    Raises: AbortedError.
-    """
+    """The same for a key of a literal, where nearly any value may be one. Raises AbortedError."""
     try:
         return map_key(value)
     except EvaluationError:
@@ -185,10 +174,7 @@ def key_value(key: Any) -> Any:
 
 
 def equal(one: Any, other: Any, charge: Charge) -> bool:  # noqa: C901, PLR0911 -- one case a sort of value
-    """`==`. Values of different types differ, but quantities, versions and the like cannot be compared with others.
-
-    Raises: EvaluationError.
-    """
+    """`==`. Different types differ; quantities and versions compare only with their own. Raises EvaluationError."""
     if one is None or other is None:
         return one is other
     if is_number(one):
@@ -249,10 +235,7 @@ def free(_steps: int) -> None:
 
 
 def truth(value: Any) -> bool:
-    """A truth value.
-
-    Raises: EvaluationError, if it is none.
-    """
+    """A truth value. Raises EvaluationError, if it is none."""
     if isinstance(value, bool):
         return value
     raise no_overload(value)
@@ -262,10 +245,7 @@ def truth(value: Any) -> bool:
 
 
 def entry_of(value: Any, key: Any) -> Any:
-    """`value[key]` or `value.key`; of an optional value that is optional too.
-
-    Raises: EvaluationError.
-    """
+    """`value[key]` or `value.key`; of an optional value that is optional too. Raises EvaluationError."""
     if isinstance(value, dict):
         try:
             return value[key if isinstance(key, str) else map_key(key)]
@@ -282,10 +262,7 @@ def entry_of(value: Any, key: Any) -> Any:
 
 
 def optional_entry_of(value: Any, key: Any) -> Optional:
-    """`value[?key]` or `value.?key`: absent where there is no such entry.
-
-    Raises: EvaluationError, for a key that no map can have, or a position in a list that is no number.
-    """
+    """`value[?key]` or `value.?key`: absent without such an entry. Raises EvaluationError, for impossible keys."""
     if isinstance(value, Optional):
         if not value.present:
             return ABSENT

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from webhook.api.names import PROGRAM
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    Json = Mapping[str, Any]
+Json = Mapping[str, Any]
 
 AUTHOR_POLICY: Final = f"{PROGRAM}-authors"
 """The name of both."""
@@ -28,10 +26,7 @@ def shipped() -> Mapping[str, Json]:
 
 
 def unproved(specs: Mapping[str, Json]) -> str:
-    """Why API servers do not prove authors; empty if they do. `specs` are those in force, by kind.
-
-    A field that was added counts as well: it may narrow the policy.
-    """
+    """Why API servers do not prove authors; empty if they do. `specs` are in force, by kind; they must equal ours."""
     found = []
     for kind, wanted in shipped().items():
         spec = specs.get(kind)

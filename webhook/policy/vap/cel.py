@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 from webhook.api.meta import format_time
+from webhook.api.selectors import LabelRequirement
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE
 from webhook.policy.match import EFFECTS
+from webhook.policy.model import Match, NamespaceMatch, PolicyException, RequesterMatch, TaintMatch, TolerationMatch
 from webhook.policy.patterns import TextSet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from webhook.api.selectors import LabelRequirement
-    from webhook.policy.model import Match, NamespaceMatch, PolicyException, RequesterMatch, TaintMatch, TolerationMatch
 
 _WORD: Final = re.compile(r'"(?:[^"\\]|\\.)*"|&&|\|\||\S')
 TRUE: Final = "true"
@@ -303,10 +300,7 @@ def _effects(effects: Sequence[str], field: str, *, allowing: bool) -> str:
 
 
 def time_condition(exception: PolicyException) -> str:
-    """Whether an exception holds at the time of a CREATE: the API server has just set creationTimestamp.
-
-    That is in full seconds, so that a beginning within one counts from its start.
-    """
+    """Whether an exception holds when a CREATE has just set creationTimestamp, which is in full seconds."""
     now = "timestamp(object.metadata.creationTimestamp)"
     end = exception.expires_at.isoformat().replace("+00:00", "Z")
     before = f'{now} < timestamp("{end}")'

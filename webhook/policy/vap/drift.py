@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from webhook.policy.vap.objects import EXPORT_LABELS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    Json = dict[str, Any]
+Json = dict[str, Any]
 
 
 class FallbackState(StrEnum):
@@ -36,7 +34,7 @@ class AdmissionObjectKey(NamedTuple):
 
 
 class StoredObject(NamedTuple):
-    """An object as a cluster has it, as far as it matters here."""
+    """The part of an object in a cluster that is compared."""
 
     key: AdmissionObjectKey
     labels: Mapping[str, str]

@@ -6,16 +6,29 @@ Whatever they refuse, the webhook refuses too. What they cannot express is repor
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from webhook.api.names import OWN_NAMESPACE
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.policy.coverage import apart
-from webhook.policy.model import DEFAULT_RULE, NAMESPACE_NAME_LABEL, Action, PolicyMode, Rule, Subject, UnknownAuthor
+from webhook.policy.model import (
+    DEFAULT_RULE,
+    NAMESPACE_NAME_LABEL,
+    Action,
+    Match,
+    Policy,
+    PolicyException,
+    PolicyMode,
+    Rule,
+    Subject,
+    UnknownAuthor,
+)
 from webhook.policy.vap.cel import (
     FALSE,
     TRUE,
+    CelMatch,
     all_of,
     grouped,
     listed,
@@ -26,12 +39,6 @@ from webhook.policy.vap.cel import (
     toleration_condition,
 )
 from webhook.policy.vap.objects import ALTERNATIVES_MOST, TOLERATIONS_MOST, Maker, PolicyTopic, Validation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from webhook.policy.model import Match, Policy, PolicyException
-    from webhook.policy.vap.cel import CelMatch
 
 
 class Coverage(StrEnum):
@@ -281,7 +288,6 @@ def _no_toleration(refusing: CelMatch, excused: Sequence[str]) -> str:
 
 
 # --- beside the rules ----------------------------------------------------------------------------
-
 
 _MAX_TOLERATIONS: Final = 16
 """In a list, by the documents; validation/documented.py, which is next door, has the same number."""

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from webhook.api.claims import EXTENDED_RESOURCE
 from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.names import OWN_NAMESPACE, PROGRAM
 from webhook.api.rules import EVICT, RULE_ANNOTATIONS
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.policy.model import NAMESPACE_NAME_LABEL, PolicyMode
+from webhook.policy.model import NAMESPACE_NAME_LABEL, Policy, PolicyMode
 from webhook.policy.vap.cel import all_of, listed, not_
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from webhook.policy.model import Policy
 
 ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
 ADMISSION_RESOURCES: Final = {
@@ -44,7 +40,7 @@ _MATCHES: Final = re.compile(r'\.matches\("((?:[^"\\]|\\.)*)"')
 _TEXT_MOST: Final = 320
 """Characters of a key, the longest text that is looked at for each toleration."""
 _VARIABLE: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\bvariables\.(\w+)')
-"""A variable, or a text in which none is meant, of which the group is empty."""
+"""A variable, or a text in which none is meant; its group is empty then."""
 
 
 class PolicyTopic(StrEnum):
@@ -308,7 +304,6 @@ def fallback_metadata(name: str, policy: Policy) -> dict[str, Any]:
 
 
 # --- files --------------------------------------------------------------------------------------
-
 
 STATIC_SUFFIX: Final = ".static.k8s.io"
 """Of each name there; the API creates none with it (k8s.io/apiserver pkg/admission/plugin/manifest)."""

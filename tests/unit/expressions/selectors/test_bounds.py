@@ -12,11 +12,10 @@ from tests.selectors.hostile import HEAVY_PATTERNS, hostile, instance, value
 from webhook.expressions import values
 from webhook.expressions.selectors import library, texts
 from webhook.expressions.selectors import selector as selectors
-from webhook.expressions.selectors.declarations import functions
 from webhook.expressions.selectors.device import SelectedDevice
 from webhook.expressions.selectors.faults import FaultKind, SelectorError
 from webhook.expressions.selectors.frame import BETWEEN_LOOKS, CostExceededError, Frame, StepBudget
-from webhook.expressions.selectors.kinds import PARTS_MAX, CelType, list_of, map_of, named
+from webhook.expressions.selectors.kinds import PARTS_MAX, CelType, functions, list_of, map_of, named
 from webhook.expressions.selectors.selector import COMPILE_STEPS, Compiling, Selector, SelectorFault, compile_selector
 from webhook.expressions.selectors.texts import compiled_pattern, instructions
 from webhook.expressions.values import EvaluationError

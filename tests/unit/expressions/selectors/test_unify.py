@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.expressions.selectors.kinds import DYN, INT, STRING, CelType, list_of
-from webhook.expressions.selectors.unify import most_general
+from webhook.expressions.selectors.kinds import DYN, INT, STRING, CelType, list_of, most_general
 
 PARAMETER = CelType("parameter", "T")
 
