@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from webhook.api.names import PROGRAM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["CommandLine", "IntermixedLine", "misspelt", "program"]
+__all__ = ["CommandLine", "IntermixedLine", "did_you_mean", "misspelt", "program", "wrapped"]
 
 _PLUGIN: Final = "kubectl-"
+_HINTS_MOST: Final = 3
+_NEARLY: Final = 1.5
+"""How many times as far as the nearest name another may be, and still be what was meant."""
 
 
 def program(verb: str = "") -> str:
@@ -48,7 +53,7 @@ class CommandLine(argparse.ArgumentParser):
             prog=program,
             description=description,
             epilog=f"examples:\n{shown}\n\n{end}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_WholeWords,
             allow_abbrev=False,
         )
         if not self.last_wins:
@@ -73,9 +78,49 @@ class CommandLine(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints the error in one line, and the usage without flags in the next."""
-        wanted = [f" {each.metavar}" for each in self._get_positional_actions()]
-        usage = f"usage: {self.prog} [FLAGS]{''.join(wanted)}"
-        self.exit(2, f"{self.prog}: {message}\n{usage} (--help lists flags and examples)\n")
+        usage = usage_of(self.prog, self._actions)
+        self.exit(2, f"{self.prog}: {message}\nusage: {usage} (--help lists flags and examples)\n")
+
+
+def usage_of(program: str, actions: Iterable[argparse.Action]) -> str:
+    """Returns the program with its arguments."""
+    return " ".join([program, "[FLAGS]", *[str(each.metavar) for each in actions if not each.option_strings]])
+
+
+def wrapped(text: str, width: int, first: str = "", other: str = "") -> list[str]:
+    """Returns lines of whole words; a list or path that is longer than a line is cut after commas and slashes."""
+    room = width - len(other)
+    words = [each if len(each) <= room else re.sub(r"([,/])(?=.)", "\\1\0 ", each) for each in text.split()]
+    return [re.sub("\0 ?", "", line) for line in _lines(" ".join(words), width, first, other)]
+
+
+def _lines(text: str, width: int, first: str, other: str) -> list[str]:
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=other, break_long_words=False, break_on_hyphens=False
+    )
+
+
+class _WholeWords(argparse.HelpFormatter):
+    """Help as wide as the terminal. Lines that begin with spaces are commands, which go on after a backslash."""
+
+    def add_usage(self, _: Any, actions: Iterable[argparse.Action], *__: Any) -> None:
+        """In short: the flags are listed right below."""
+        usage = f"usage: {usage_of(self._prog, actions)}"
+        self._add_item(lambda: "\n".join(wrapped(usage, self._width, other="  ")) + "\n\n", [])
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for part in re.findall(r"(?m)^ +.*$|^(?:\S.*\n?)+|^$", text):
+            if part.startswith(" "):
+                quoted = re.sub(r"'[^']*'", lambda found: found[0].replace(" ", "\0"), part.strip())
+                *command, last = _lines(quoted, width - 2, "  ", "    ")
+                lines += [each.replace("\0", " ") for each in (*[f"{line} \\" for line in command], last)]
+            else:
+                lines += wrapped(part, width) or [""]
+        return "\n".join(f"{indent}{line}" for line in lines)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrapped(text, width)
 
 
 class IntermixedLine(CommandLine):
@@ -117,6 +162,22 @@ def _complaining(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return parsed
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Returns `; did you mean X or Y?`: names that begin so or are nearly so; nothing where there are many."""
+    # Here and not above: only for mistakes; its import takes longer than a small command line.
+    from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415
+
+    names = sorted(set(known))
+    close = [each for each in names if word and each.startswith(word)]
+    if not close:
+        close = get_close_matches(word, names, n=_HINTS_MOST + 1)
+        far = [1 - SequenceMatcher(None, each, word).ratio() for each in close]
+        close = [each for each, distance in zip(close, far, strict=True) if distance <= far[0] * _NEARLY]
+    if not 0 < len(close) <= _HINTS_MOST:
+        return ""
+    return f"; did you mean {' or '.join(filter(None, (', '.join(close[:-1]), close[-1])))}?"
+
+
 def misspelt(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:
     """An error for the first long flag that the command line does not know; None if it knows all."""
     known = list(parser._option_string_actions)  # noqa: SLF001 -- argparse has no other way to list them
@@ -125,9 +186,5 @@ def misspelt(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | Non
             return None
         name = word.partition("=")[0]
         if name.startswith("--") and name not in known:
-            # Here and not above: only for mistakes; its import takes longer than a small command line.
-            from difflib import get_close_matches  # noqa: PLC0415
-
-            close = get_close_matches(name, [each for each in known if each.startswith("--")], n=1)
-            return f"unknown flag {name}{f'; did you mean {close[0]}?' if close else ''}"
+            return f"unknown flag {name}{did_you_mean(name, [each for each in known if each.startswith('--')])}"
     return None

@@ -10,7 +10,7 @@ from webhook.files.report import UNREADABLE, Level
 if TYPE_CHECKING:
     from webhook.files.report import Entry, Report
 
-_SEVERITIES: Final = {Level.ERROR: "major", Level.WARNING: "minor", Level.INFO: "info"}
+_SEVERITIES: Final = {Level.ERROR: "critical", Level.WARNING: "minor", Level.INFO: "info"}
 
 
 def code_quality_values(report: Report) -> list[dict[str, Any]]:
@@ -33,4 +33,4 @@ def code_quality_values(report: Report) -> list[dict[str, Any]]:
 
 
 def _severity(entry: Entry) -> str:
-    return "critical" if entry.reason == UNREADABLE else _SEVERITIES[entry.level]
+    return "major" if entry.reason == UNREADABLE else _SEVERITIES[entry.level]

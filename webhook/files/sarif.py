@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from webhook import __version__
-from webhook.api.names import PROGRAM
+from webhook.api.names import DOCS, PROGRAM
 from webhook.files.places import Fingerprints, check_name, repository_path
 from webhook.files.report import UNREADABLE, Level
 
@@ -64,7 +64,12 @@ def sarif_values(report: Report, verb: str, texts: Mapping[str, tuple[str, str]]
         "exitCode": report.exit_code,
         "toolExecutionNotifications": [*unread, *_notes(report.notes)],
     }
-    driver = {"name": PROGRAM, "semanticVersion": __version__, "rules": list(rules.values())}
+    driver = {
+        "name": PROGRAM,
+        "semanticVersion": __version__,
+        "informationUri": f"{DOCS}ci.md",
+        "rules": list(rules.values()),
+    }
     run = {
         "tool": {"driver": driver},
         # Uploads of the same category replace each other, so each verb has its own.
@@ -85,13 +90,17 @@ def _rule(name: str, entry: Entry, texts: Mapping[str, tuple[str, str]]) -> dict
         title, markdown = texts[name]
         found["name"] = "".join(word.capitalize() for word in re.findall(r"\w+", title))
         plain = markdown.replace("*Do:*", "Do:").replace("`", "")
+        anchor = re.sub(r"[^\w -]", "", f"{name} {title}".lower()).replace(" ", "-")
+        page = f"admission.md#{anchor}"
     else:
         title = _REASONS.get(name) or (f"rule {name} of the policy" if name == entry.rule else "remark")
+        page = "policy.md" if name == entry.rule else "admission.md"
         plain = markdown = f"{title[:1].upper()}{title[1:]}. The message names the field and what is expected."
     found |= {
         "shortDescription": {"text": title},
         "fullDescription": {"text": plain},
         "help": {"text": plain, "markdown": markdown},
+        "helpUri": f"{DOCS}{page}",
         "defaultConfiguration": {"level": level},
         "properties": {"problem.severity": _SEVERITIES[level], "tags": ["kubernetes", "dynamic-resource-allocation"]},
     }

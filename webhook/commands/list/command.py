@@ -6,9 +6,23 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.commands.shared.device_selection import add_nodes, belonging, nodes_of, parse_selection
+from webhook.commands.shared.device_selection import (
+    add_nodes,
+    bare_nodes,
+    belonging,
+    missing_addresses,
+    nodes_of,
+    parse_selection,
+)
 from webhook.commands.shared.flags import INTERVAL_SECONDS, add_cluster, add_interval, credentials_of
-from webhook.commands.shared.main import ClusterUnreachable, ServerRefusal, asking_server, main_of
+from webhook.commands.shared.main import (
+    REFUSED,
+    ClusterUnreachable,
+    ServerRefusal,
+    asking_server,
+    main_of,
+    refusal_text,
+)
 from webhook.commands.shared.output import document, write, write_more
 from webhook.commands.shared.words import DeviceAddress
 from webhook.config.command_line import IntermixedLine, program
@@ -19,6 +33,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
+    from webhook.cluster.client.rest import Cluster
     from webhook.commands.list.taints import ListedTaint
     from webhook.commands.shared.device_selection import DeviceSelection
     from webhook.config.command_line import CommandLine
@@ -32,10 +47,12 @@ class TaintList(NamedTuple):
     rows: list[ListedTaint]
     notes: tuple[str, ...]
     now: datetime
+    missing: tuple[str, ...]
+    """An error for each device or node that is named and not there."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the list. Returns 0, 1 if the server refuses, 2 for wrong usage or no cluster."""
+    """Prints the list. Returns 0, 1 if the server refuses or a name is unknown, 2 for wrong usage or no cluster."""
     return main_of(command_line(), arguments, _run)
 
 
@@ -46,8 +63,10 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.interval is not None and not options.watch:
         parser.error("--interval has no effect without --watch")
     first = _look(options, selection)
-    if not options.watch:
-        return write(_shown(first, options), 0)
+    if first.missing or not options.watch:
+        code = write(_shown(first, options), REFUSED if first.missing else 0)
+        sys.stderr.write("".join(f"{text}\n" for text in first.missing))
+        return code
     return _watch(first, lambda: _look(options, selection), options, parser)
 
 
@@ -60,14 +79,18 @@ def _look(options: argparse.Namespace, selection: DeviceSelection) -> TaintList:
     from webhook.commands.shared.cluster_reading import CLAIMS, PODS, RULES, SLICES  # noqa: PLC0415
     from webhook.commands.shared.node_devices import ReadInventory, read_inventory  # noqa: PLC0415
 
-    async def ask() -> tuple[ReadInventory, frozenset[str]]:
+    async def ask() -> tuple[ReadInventory, frozenset[str], list[str]]:
         async with Cluster(credentials_of(options)) as cluster:
             nodes = await nodes_of(cluster, selection)
             wished = (RULES, CLAIMS, *((PODS,) if selection.by_node else ()))
-            return await read_inventory(cluster, (SLICES,), wished, by_node=selection.by_node), nodes
+            read = await read_inventory(cluster, (SLICES,), wished, by_node=selection.by_node)
+            if not selection.by_node:
+                return read, nodes, missing_addresses(read, selection)
+            unknown = [await _node_fault(cluster, each) for each in bare_nodes(read, selection)]
+            return read, nodes, [*filter(None, unknown)]
 
     with asking_server():
-        read, nodes = asyncio.run(ask())
+        read, nodes, missing = asyncio.run(ask())
     wanted = frozenset(belonging(read, selection, nodes))
     rows = listed_taints(read.inventory, read.devices, untainted=options.all)
     if selection.by_node or selection.addresses:
@@ -80,7 +103,22 @@ def _look(options: argparse.Namespace, selection: DeviceSelection) -> TaintList:
     if unjudged:
         text = "by class, CEL or unknown fields, so their taints may be on fewer devices than listed"
         notes.append(f"{', '.join(unjudged)} selects {text}")
-    return TaintList(rows, tuple(notes), datetime.now(UTC))  # noqa: TID251 -- the shell asks
+    return TaintList(rows, tuple(notes), datetime.now(UTC), tuple(missing))  # noqa: TID251 -- the shell asks
+
+
+async def _node_fault(cluster: Cluster, name: str) -> str:
+    """Why there is nothing to list of a node; empty for one that only has no devices. Raises ClusterError."""
+    # Late: see commands/shared/main.py.
+    from webhook.cluster.client.errors import NotFound, Refused  # noqa: PLC0415
+    from webhook.cluster.client.rest import path_of  # noqa: PLC0415
+
+    try:
+        await cluster.get(path_of("", "v1", "nodes", name=name))
+    except NotFound as error:
+        return refusal_text(error.reason, error.server_message)
+    except Refused:
+        return f"error: no driver publishes devices of node {name}"
+    return ""
 
 
 def _is_in(row: ListedTaint, namespace: str | None) -> bool:
@@ -99,7 +137,7 @@ def _shown(found: TaintList, options: argparse.Namespace) -> str:
     _say(found.notes)
     if options.output == "name":
         return names_text(found.rows)
-    if not found.rows:
+    if not found.rows and not found.missing:
         sys.stderr.write(f"No {'' if options.all else 'tainted '}devices found.\n")
     return table_text(found.rows, found.now, wide=options.output == "wide", headers=not options.no_headers)
 
@@ -171,7 +209,7 @@ def command_line() -> CommandLine:
         program("list"),
         "Lists the devices that are tainted, one line for each taint: those in slices, those of rules, and those of\n"
         "rules that a patch was made into. PODS are the pods that use the device and do not tolerate the taint.",
-        "Exit codes: 0 fine, 1 refused by the server, 2 wrong usage or no cluster.",
+        "Exit codes: 0 fine, 1 refused by the server or no such device or node, 2 wrong usage or no cluster.",
         (
             "device-taint-webhook list",
             "device-taint-webhook list gpu.example.com/node-7 -o wide",

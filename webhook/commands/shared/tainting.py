@@ -6,9 +6,11 @@ import re
 import shlex
 import sys
 from enum import StrEnum
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.rules import CONFIRM_IMPACT, EVICT
+from webhook.api.taints import NO_EXECUTE
 from webhook.commands.shared.main import ServerRefusal, refusal_text
 from webhook.files.render import visible
 from webhook.files.structured import STRUCTURED
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 _TAINTED: Final = "tainted"
 _MODIFIED: Final = "modified"
 _KEPT: Final = "already tainted"
+_ATTEMPTS: Final = 5
+"""The worker writes the status of a rule every few seconds, which is no reason not to delete it."""
 
 
 class DryRun(StrEnum):
@@ -58,7 +62,10 @@ class TaintOrder(NamedTuple):
 
 
 class TaintResult(NamedTuple):
-    """What became of one rule. `refusal`: why it was not written; `obj`: as it is, or would be."""
+    """What became of one rule. `refusal`: why it was not written; `obj`: as it is, or would be.
+
+    `note` says what became of the rules before it.
+    """
 
     wanted: WantedRule
     name: str
@@ -67,18 +74,22 @@ class TaintResult(NamedTuple):
     warnings: tuple[str, ...] = ()
     refusal: str = ""
     needed: NeededText | None = None
+    note: str = ""
 
 
 class _Write(NamedTuple):
     wanted: WantedRule
     operation: str
     manifest: dict[str, Any]
+    before: Mapping[str, Any] | None = None
+    """The rule that is changed."""
 
 
 async def write_taints(store: RuleStore, order: TaintOrder) -> list[TaintResult]:
     """Writes the rules in order. Raises ClusterError, and ServerRefusal where a taint is there already.
 
-    With several rules each is sent as a dry run first; if one is refused, none is written.
+    With several rules each is sent as a dry run first; if one is refused, none is written. If one is refused later, as
+    the guard's window counts those before it, these are taken back.
     """
     stored = await store.all()
     writes = _planned(order, stored, store.version)
@@ -89,7 +100,66 @@ async def write_taints(store: RuleStore, order: TaintOrder) -> list[TaintResult]
         rehearsed = [await _written(store, each, dry_run=True) for each in writes]
         if any(each.refusal for each in rehearsed):
             return [each for each in rehearsed if each.refusal]
-    return [await _written(store, each, dry_run=dry) for each in writes]
+    return [await _written(store, each, dry_run=True) for each in writes] if dry else await _all_written(store, writes)
+
+
+async def _all_written(store: RuleStore, writes: Sequence[_Write]) -> list[TaintResult]:
+    """What became of each rule; if one is refused, only that one, and those that could not be taken back."""
+    # Late: see commands/shared/main.py.
+    from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
+
+    results: list[TaintResult] = []
+    for at, each in enumerate(writes):
+        try:
+            result = await _written(store, each, dry_run=False)
+            made = at
+        except ClusterError as error:
+            if not at:
+                raise
+            result = TaintResult(each.wanted, _name(each), refusal=f"error: {error}")
+            made = at + 1  # the server may have kept it all the same
+        if result.refusal:
+            return await _taken_back(store, writes[:made], results, result)
+        results.append(result)
+    return results
+
+
+async def _taken_back(
+    store: RuleStore, writes: Sequence[_Write], results: Sequence[TaintResult], refused: TaintResult
+) -> list[TaintResult]:
+    """The refusal, with what became of the rules before it; and of these, those that stay."""
+    # Late: see commands/shared/main.py.
+    from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
+
+    notes, gone = [], []
+    for each in reversed(writes):
+        try:
+            problem = await _undo(store, each)
+        except ClusterError as error:
+            problem = f"error: {error}"
+        if not problem:
+            gone.append(_name(each))
+        elif each.operation != _KEPT:
+            undo = "delete" if each.operation == _TAINTED else "edit"
+            notes.append(f"{problem}\nrule {_name(each)} stays: kubectl {undo} devicetaintrule {_name(each)}")
+    if gone:
+        evicting = any(each.wanted.taint.effect == NO_EXECUTE for each in writes)
+        also = "; it may have cost pods meanwhile, by effect NoExecute" if evicting else ""
+        notes.append(f"taken back, as all rules are written or none: {', '.join(reversed(gone))}{also}")
+    stays = [each for each in results if each.operation == _KEPT or each.name not in gone]
+    return [*stays, refused._replace(note="\n".join(notes))]
+
+
+async def _undo(store: RuleStore, write: _Write) -> str:
+    """Takes a write back. Returns why it could not be, else an empty text. Raises ClusterError."""
+    found = None if write.operation == _KEPT else await store.get(_name(write))
+    if found is None:
+        return ""
+    if write.before is None:
+        return (await remove(store, found, dry_run=False)).refusal
+    about = {**write.before["metadata"], "resourceVersion": found.rule.meta.resource_version}
+    response = await store.replace({**write.before, "metadata": about}, dry_run=False)
+    return "" if response.granted else refusal_text(str(response.body.get("reason") or ""), response.message)
 
 
 def drafted(order: TaintOrder, version: str) -> list[TaintResult]:
@@ -113,7 +183,7 @@ def _planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str)
             writes.append(_Write(wanted, _TAINTED, wanted.manifest(version, annotations)))
         elif known.maker:
             refusals.append(f"error: {wanted.address} has {wanted.taint.key}: {visible(known.maker)}")
-        elif _is_written(order, known, wanted):
+        elif order.on_existing is OnExisting.KEEP and not text and known.rule.meta.annotations.get(EVICT) == "true":
             writes.append(_Write(wanted, _KEPT, dict(known.raw)))
         elif order.on_existing is OnExisting.REFUSE:
             refusals.append(
@@ -121,20 +191,10 @@ def _planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str)
                 f" is false (rule {known.rule.meta.name})"
             )
         else:
-            writes.append(_Write(wanted, _MODIFIED, known.overwritten(wanted, annotations)))
+            writes.append(_Write(wanted, _MODIFIED, known.overwritten(wanted, annotations), known.raw))
     if refusals:
         raise ServerRefusal("\n".join(refusals))
     return writes
-
-
-def _is_written(order: TaintOrder, known: StoredTaintRule, wanted: WantedRule) -> bool:
-    """Whether a rule stays as it is: of a drain that goes on, or beside others that were left to be confirmed."""
-    if wanted.name in order.texts:
-        return False
-    if order.on_existing is OnExisting.KEEP:
-        return known.rule.meta.annotations.get(EVICT) == "true"
-    same = known.rule.taint.value == wanted.taint.value
-    return bool(order.texts) and same and order.on_existing is OnExisting.REFUSE
 
 
 async def _written(store: RuleStore, write: _Write, *, dry_run: bool) -> TaintResult:
@@ -152,6 +212,43 @@ async def _written(store: RuleStore, write: _Write, *, dry_run: bool) -> TaintRe
         refusal=refusal_text(str(response.body.get("reason") or ""), response.message),
         needed=needed_text(write.wanted.name, response.message),
     )
+
+
+class RemovedRule(NamedTuple):
+    """What became of a rule. `refusal`: why it is still there."""
+
+    stored: StoredTaintRule
+    refusal: str = ""
+    warnings: tuple[str, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    """What it waits for, if it is not gone yet."""
+
+
+async def remove(store: RuleStore, stored: StoredTaintRule, *, dry_run: bool) -> RemovedRule:
+    """Deletes the rule with its uid and resource version as preconditions. Raises ClusterError."""
+    for _ in range(_ATTEMPTS):
+        response = await store.delete(stored, dry_run=dry_run)
+        if response.granted:
+            left = response.body.get("metadata") or {}
+            # A Status has no finalizers; the object is in the answer while some are left.
+            return RemovedRule(stored, "", response.warnings, tuple(left.get("finalizers") or ()))
+        if response.code == HTTPStatus.NOT_FOUND:
+            return RemovedRule(stored)
+        if response.code != HTTPStatus.CONFLICT:
+            return RemovedRule(stored, refusal_text(str(response.body.get("reason") or ""), response.message))
+        found = await store.get(stored.rule.meta.name)
+        if found is None:
+            return RemovedRule(stored)
+        if _matters(found) != _matters(stored):
+            return RemovedRule(stored, f"error: rule {stored.rule.meta.name} was changed meanwhile: look at it again")
+        stored = found
+    return RemovedRule(stored, f"error: rule {stored.rule.meta.name} keeps changing: try again")
+
+
+def _matters(stored: StoredTaintRule) -> tuple[object, ...]:
+    """What the decision to delete it was made by."""
+    rule = stored.rule
+    return rule.meta.uid, rule.selector, rule.taint, stored.maker
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
@@ -184,8 +281,10 @@ def report_refusals(results: Sequence[TaintResult], order: TaintOrder, program: 
     needed = [each.needed for each in refused if each.needed is not None]
     if needed and len(needed) == len(refused):
         sys.stderr.write(confirming_text(program, words, needed, order.texts, len(order.wanted)))
+    notes = [each.note for each in refused if each.note]
     if refused and len(order.wanted) > 1 and len(results) == len(refused):
-        sys.stderr.write("No rule was written.\n")
+        notes = notes or ["No rule was written."]
+    sys.stderr.write("".join(f"{each}\n" for each in notes))
     return bool(refused)
 
 
