@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from webhook.api.names import PROGRAM
+from webhook.api.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["CommandLine", "IntermixedLine", "did_you_mean", "misspelt", "program", "wrapped"]
 
 _PLUGIN: Final = "kubectl-"
-_HINTS_MOST: Final = 3
-_NEARLY: Final = 1.5
-"""How many times as far as the nearest name another may be, and still be what was meant."""
 
 
 def program(verb: str = "") -> str:
@@ -41,6 +39,7 @@ class CommandLine(argparse.ArgumentParser):
 
     last_wins: ClassVar[bool] = False
     """Whether a flag may be given again, and has the last of its values."""
+    intermixed: ClassVar[bool] = False
 
     def __init__(self, program: str, description: str, end: str, examples: Sequence[str]) -> None:
         self.examples = tuple(examples)
@@ -74,7 +73,7 @@ class CommandLine(argparse.ArgumentParser):
         complaint = misspelt(self, words)
         if complaint is not None:
             self.error(complaint)
-        return super().parse_args(words, namespace)
+        return (self.parse_intermixed_args if self.intermixed else super().parse_args)(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Prints the error in one line, and the usage without flags in the next."""
@@ -91,13 +90,15 @@ def wrapped(text: str, width: int, first: str = "", other: str = "") -> list[str
     """Returns lines of whole words; a list or path that is longer than a line is cut after commas and slashes."""
     room = width - len(other)
     words = [each if len(each) <= room else re.sub(r"([,/])(?=.)", "\\1\0 ", each) for each in text.split()]
-    return [re.sub("\0 ?", "", line) for line in _lines(" ".join(words), width, first, other)]
-
-
-def _lines(text: str, width: int, first: str, other: str) -> list[str]:
-    return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=other, break_long_words=False, break_on_hyphens=False
+    lines = textwrap.wrap(
+        " ".join(words),
+        width,
+        initial_indent=first,
+        subsequent_indent=other,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
+    return [re.sub("\0 ?", "", line) for line in lines]
 
 
 class _WholeWords(argparse.HelpFormatter):
@@ -112,9 +113,8 @@ class _WholeWords(argparse.HelpFormatter):
         lines: list[str] = []
         for part in re.findall(r"(?m)^ +.*$|^(?:\S.*\n?)+|^$", text):
             if part.startswith(" "):
-                quoted = re.sub(r"'[^']*'", lambda found: found[0].replace(" ", "\0"), part.strip())
-                *command, last = _lines(quoted, width - 2, "  ", "    ")
-                lines += [each.replace("\0", " ") for each in (*[f"{line} \\" for line in command], last)]
+                quoted = re.sub(r"'[^']*'", lambda found: found[0].replace(" ", "\1"), part)
+                lines += " \\\n".join(wrapped(quoted, width - 2, "  ", "    ")).replace("\1", " ").splitlines()
             else:
                 lines += wrapped(part, width) or [""]
         return "\n".join(f"{indent}{line}" for line in lines)
@@ -126,15 +126,7 @@ class _WholeWords(argparse.HelpFormatter):
 class IntermixedLine(CommandLine):
     """A command line whose arguments may stand before, between and after flags, as in kubectl."""
 
-    def parse_args(  # type: ignore[override]  # as above
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> argparse.Namespace:
-        """As that of CommandLine."""
-        words = sys.argv[1:] if args is None else list(args)
-        complaint = misspelt(self, words)
-        if complaint is not None:
-            self.error(complaint)
-        return self.parse_intermixed_args(words, namespace)
+    intermixed = True
 
 
 class _StoreOnce(argparse.Action):
@@ -163,19 +155,9 @@ def _complaining(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Returns `; did you mean X or Y?`: names that begin so or are nearly so; nothing where there are many."""
-    # Here and not above: only for mistakes; its import takes longer than a small command line.
-    from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415
-
-    names = sorted(set(known))
-    close = [each for each in names if word and each.startswith(word)]
-    if not close:
-        close = get_close_matches(word, names, n=_HINTS_MOST + 1)
-        far = [1 - SequenceMatcher(None, each, word).ratio() for each in close]
-        close = [each for each, distance in zip(close, far, strict=True) if distance <= far[0] * _NEARLY]
-    if not 0 < len(close) <= _HINTS_MOST:
-        return ""
-    return f"; did you mean {' or '.join(filter(None, (', '.join(close[:-1]), close[-1])))}?"
+    """Returns `; did you mean X or Y?`, or nothing where there is no such name, or many."""
+    names = nearest(word, known)
+    return f"; did you mean {names}?" if names else ""
 
 
 def misspelt(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:

@@ -98,8 +98,7 @@ class RuleServer(ApiServer):
         if method == "DELETE":
             stored, answer = others, {"kind": "Status", "status": "Success"}
         else:
-            answer = {**sent, "metadata": {"uid": f"uid-of-{name}", "resourceVersion": "1", **sent["metadata"]}}
-            stored = [*others, answer]
+            stored, answer = [*others, sent], sent
         if not dry:
             self.collections[RULES] = stored
         return 200, answer

@@ -75,8 +75,6 @@ def subject_in(words: Sequence[str]) -> ExplainSubject | None:
         if not namespace or not name or "/" in name:
             raise ValueError(f"a {kind} is named as NAME or NAMESPACE/NAME")
         return ExplainSubject(kind, name, namespace)
-    if kind is SubjectKind.RULE and "/" in name:
-        raise ValueError(f"a {kind} is named as NAME")
     return ExplainSubject(kind, name)
 
 

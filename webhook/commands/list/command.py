@@ -10,18 +10,16 @@ from webhook.commands.shared.device_selection import (
     add_nodes,
     bare_nodes,
     belonging,
-    missing_addresses,
     nodes_of,
     parse_selection,
+    refuse_missing,
 )
 from webhook.commands.shared.flags import INTERVAL_SECONDS, add_cluster, add_interval, credentials_of
 from webhook.commands.shared.main import (
-    REFUSED,
     ClusterUnreachable,
     ServerRefusal,
     asking_server,
     main_of,
-    refusal_text,
 )
 from webhook.commands.shared.output import document, write, write_more
 from webhook.commands.shared.words import DeviceAddress
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from webhook.cluster.client.rest import Cluster
     from webhook.commands.list.taints import ListedTaint
     from webhook.commands.shared.device_selection import DeviceSelection
     from webhook.config.command_line import CommandLine
@@ -47,8 +44,6 @@ class TaintList(NamedTuple):
     rows: list[ListedTaint]
     notes: tuple[str, ...]
     now: datetime
-    missing: tuple[str, ...]
-    """An error for each device or node that is named and not there."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -62,35 +57,35 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         parser.error(f"{taints[0]} is no device such as gpu.example.com/node-7/gpu-0")
     if options.interval is not None and not options.watch:
         parser.error("--interval has no effect without --watch")
-    first = _look(options, selection)
-    if first.missing or not options.watch:
-        code = write(_shown(first, options), REFUSED if first.missing else 0)
-        sys.stderr.write("".join(f"{text}\n" for text in first.missing))
-        return code
+    first = _look(options, selection, first=True)
+    if not options.watch:
+        return write(_shown(first, options), 0)
     return _watch(first, lambda: _look(options, selection), options, parser)
 
 
-def _look(options: argparse.Namespace, selection: DeviceSelection) -> TaintList:
+def _look(options: argparse.Namespace, selection: DeviceSelection, *, first: bool = False) -> TaintList:
+    """What there is. The `first` look refuses names of what is not there."""
     # Late: see commands/shared/main.py.
     import asyncio  # noqa: PLC0415
 
-    from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
+    from webhook.cluster.client.rest import Cluster, path_of  # noqa: PLC0415
     from webhook.commands.list.taints import listed_taints, notes_without_devices, rules_not_judged  # noqa: PLC0415
     from webhook.commands.shared.cluster_reading import CLAIMS, PODS, RULES, SLICES  # noqa: PLC0415
     from webhook.commands.shared.node_devices import ReadInventory, read_inventory  # noqa: PLC0415
 
-    async def ask() -> tuple[ReadInventory, frozenset[str], list[str]]:
+    async def ask() -> tuple[ReadInventory, frozenset[str]]:
         async with Cluster(credentials_of(options)) as cluster:
             nodes = await nodes_of(cluster, selection)
             wished = (RULES, CLAIMS, *((PODS,) if selection.by_node else ()))
             read = await read_inventory(cluster, (SLICES,), wished, by_node=selection.by_node)
-            if not selection.by_node:
-                return read, nodes, missing_addresses(read, selection)
-            unknown = [await _node_fault(cluster, each) for each in bare_nodes(read, selection)]
-            return read, nodes, [*filter(None, unknown)]
+            if first and not selection.by_node:
+                refuse_missing(read, selection)
+            for node in bare_nodes(read, selection) if first else ():
+                await cluster.get(path_of("", "v1", "nodes", name=node))  # it may only have no devices
+            return read, nodes
 
     with asking_server():
-        read, nodes, missing = asyncio.run(ask())
+        read, nodes = asyncio.run(ask())
     wanted = frozenset(belonging(read, selection, nodes))
     rows = listed_taints(read.inventory, read.devices, untainted=options.all)
     if selection.by_node or selection.addresses:
@@ -103,22 +98,7 @@ def _look(options: argparse.Namespace, selection: DeviceSelection) -> TaintList:
     if unjudged:
         text = "by class, CEL or unknown fields, so their taints may be on fewer devices than listed"
         notes.append(f"{', '.join(unjudged)} selects {text}")
-    return TaintList(rows, tuple(notes), datetime.now(UTC), tuple(missing))  # noqa: TID251 -- the shell asks
-
-
-async def _node_fault(cluster: Cluster, name: str) -> str:
-    """Why there is nothing to list of a node; empty for one that only has no devices. Raises ClusterError."""
-    # Late: see commands/shared/main.py.
-    from webhook.cluster.client.errors import NotFound, Refused  # noqa: PLC0415
-    from webhook.cluster.client.rest import path_of  # noqa: PLC0415
-
-    try:
-        await cluster.get(path_of("", "v1", "nodes", name=name))
-    except NotFound as error:
-        return refusal_text(error.reason, error.server_message)
-    except Refused:
-        return f"error: no driver publishes devices of node {name}"
-    return ""
+    return TaintList(rows, tuple(notes), datetime.now(UTC))  # noqa: TID251 -- the shell asks
 
 
 def _is_in(row: ListedTaint, namespace: str | None) -> bool:
@@ -137,7 +117,7 @@ def _shown(found: TaintList, options: argparse.Namespace) -> str:
     _say(found.notes)
     if options.output == "name":
         return names_text(found.rows)
-    if not found.rows and not found.missing:
+    if not found.rows:
         sys.stderr.write(f"No {'' if options.all else 'tainted '}devices found.\n")
     return table_text(found.rows, found.now, wide=options.output == "wide", headers=not options.no_headers)
 

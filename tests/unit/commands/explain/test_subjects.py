@@ -245,7 +245,6 @@ def test_fields_of_a_selector_that_cannot_be_judged_are_named(ask: ExplainRunner
         (("pod", "ml/web-0", "-n", "web"), "-n web does not match the namespace of ml/web-0"),
         (("pod/ml/web-0", "-n", "web"), "-n web does not match the namespace of ml/web-0"),
         (("pod", "ml/web-0/x"), "a Pod is named as NAME or NAMESPACE/NAME"),
-        (("rule", "a/b"), "a DeviceTaintRule is named as NAME"),
         (("pod",), "explains one pod at a time"),
         (("pod", "a", "b"), "explains one pod at a time"),
     ],

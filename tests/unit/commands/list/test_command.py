@@ -140,26 +140,27 @@ def test_devices_nodes_and_namespaces_choose_rows(words: list[str], lines: list[
 
 
 @pytest.mark.parametrize(
-    ("words", "output", "error"),
+    ("words", "error"),
     [
-        (["nic.example.com"], "", "error: no driver publishes nic.example.com, and no allocation holds it\n"),
-        (["--all", "gpu.example.com/nod-0"], "", "error: no driver publishes gpu.example.com/nod-0, and no"),
-        (["node/node-9"], "", 'Error from server (NotFound): nodes "node-9" not found\n'),
-        (["--node=node-9", "--watch"], "", 'Error from server (NotFound): nodes "node-9" not found\n'),
-        (["gpu.example.com/node-0", "gpu.example.com/x"], "gpu.example.com/node-0/gpu-0 ", "error: no driver"),
-        (["-o", "name", "node/node-0", "node/node-9"], "gpu.example.com/node-0/gpu-0\n", "Error from server (NotF"),
+        (["nic.example.com"], "error: no driver publishes nic.example.com, and no allocation holds it\n"),
+        (
+            ["--all", "gpu.example.com/nod-0", "gpu.example.com"],
+            "error: no driver publishes gpu.example.com/nod-0, and",
+        ),
+        (["node/node-9", "node/node-0"], 'Error from server (NotFound): nodes "node-9" not found\n'),
+        (["--node=node-9", "--watch"], 'Error from server (NotFound): nodes "node-9" not found\n'),
     ],
 )
-def test_name_that_is_not_there_is_an_error(words: list[str], output: str, error: str, verb: VerbRunner) -> None:
-    code, found, said = verb("list", "--no-headers", *words)
-    assert (code, found[: len(output)], bool(found), said[: len(error)]) == (1, output, bool(output), error)
+def test_name_that_is_not_there_is_an_error(words: list[str], error: str, verb: VerbRunner) -> None:
+    code, found, said = verb("list", *words)
+    assert (code, found, said[: len(error)]) == (1, "", error)
 
 
 def test_node_without_devices_is_none(verb: VerbRunner, rule_server: RuleServer) -> None:
     rule_server.objects[f"{NODES}/node-5"] = {"kind": "Node", "metadata": {"name": "node-5"}}
     assert verb("list", "--node=node-5") == (0, "", "No tainted devices found.\n")
     rule_server.forbidden.add(f"{NODES}/node-9")
-    assert verb("list", "no/node-9") == (1, "", "error: no driver publishes devices of node node-9\n")
+    assert verb("list", "no/node-9") == (1, "", "Error from server (Forbidden): node-9 is forbidden\n")
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,10 @@ def test_rules_before_one_that_is_refused_are_taken_back(verb: VerbRunner, rule_
         writes.append(method)
         if method == "POST" and writes.count("POST") == 6:
             return status(403, "Forbidden", REFUSAL.format(TEXT))
-        return original(method, target, body)
+        answer = original(method, target, body)
+        for each in rule_server.collections[RULES]:
+            each["metadata"] = {"uid": "made", "resourceVersion": "5", **each["metadata"]}
+        return answer
 
     rule_server.write = write  # type: ignore[method-assign]
     code, output, error = verb(*words)
