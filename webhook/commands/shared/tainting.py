@@ -104,62 +104,56 @@ async def write_taints(store: RuleStore, order: TaintOrder) -> list[TaintResult]
 
 
 async def _all_written(store: RuleStore, writes: Sequence[_Write]) -> list[TaintResult]:
-    """What became of each rule; if one is refused, only that one, and those that could not be taken back."""
+    """What became of each rule; if one is refused, those that were there and those that cannot be taken back."""
     # Late: see commands/shared/main.py.
     from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
 
     results: list[TaintResult] = []
     for at, each in enumerate(writes):
+        made = writes[:at]
         try:
             result = await _written(store, each, dry_run=False)
-            made = at
         except ClusterError as error:
             if not at:
                 raise
-            result = TaintResult(each.wanted, _name(each), refusal=f"error: {error}")
-            made = at + 1  # the server may have kept it all the same
+            result, made = TaintResult(each.wanted, _name(each), refusal=f"error: {error}"), writes[: at + 1]
         if result.refusal:
-            return await _taken_back(store, writes[:made], results, result)
+            undone = [await _undone(store, write) for write in made]  # the last, if the server kept it all the same
+            gone = [_name(write) for write, why in zip(made, undone, strict=True) if why == ""]
+            notes = [why for why in undone if why]
+            if gone:
+                notes.append(f"taken back, as all rules are written or none: {', '.join(gone)}{_cost(writes)}")
+            return [*(one for one in results if one.name not in gone), result._replace(note="\n".join(notes))]
         results.append(result)
     return results
 
 
-async def _taken_back(
-    store: RuleStore, writes: Sequence[_Write], results: Sequence[TaintResult], refused: TaintResult
-) -> list[TaintResult]:
-    """The refusal, with what became of the rules before it; and of these, those that stay."""
+def _cost(writes: Sequence[_Write]) -> str:
+    evicting = any(each.wanted.taint.effect == NO_EXECUTE for each in writes)
+    return "; it may have cost pods meanwhile, by effect NoExecute" if evicting else ""
+
+
+async def _undone(store: RuleStore, write: _Write) -> str | None:
+    """Takes a write back. Returns why it could not be, else an empty text; None if there was nothing to do."""
     # Late: see commands/shared/main.py.
     from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
 
-    notes, gone = [], []
-    for each in reversed(writes):
-        try:
-            problem = await _undo(store, each)
-        except ClusterError as error:
-            problem = f"error: {error}"
-        if not problem:
-            gone.append(_name(each))
-        elif each.operation != _KEPT:
-            undo = "delete" if each.operation == _TAINTED else "edit"
-            notes.append(f"{problem}\nrule {_name(each)} stays: kubectl {undo} devicetaintrule {_name(each)}")
-    if gone:
-        evicting = any(each.wanted.taint.effect == NO_EXECUTE for each in writes)
-        also = "; it may have cost pods meanwhile, by effect NoExecute" if evicting else ""
-        notes.append(f"taken back, as all rules are written or none: {', '.join(reversed(gone))}{also}")
-    stays = [each for each in results if each.operation == _KEPT or each.name not in gone]
-    return [*stays, refused._replace(note="\n".join(notes))]
-
-
-async def _undo(store: RuleStore, write: _Write) -> str:
-    """Takes a write back. Returns why it could not be, else an empty text. Raises ClusterError."""
-    found = None if write.operation == _KEPT else await store.get(_name(write))
-    if found is None:
-        return ""
-    if write.before is None:
-        return (await remove(store, found, dry_run=False)).refusal
-    about = {**write.before["metadata"], "resourceVersion": found.rule.meta.resource_version}
-    response = await store.replace({**write.before, "metadata": about}, dry_run=False)
-    return "" if response.granted else refusal_text(str(response.body.get("reason") or ""), response.message)
+    name = _name(write)
+    try:
+        found = None if write.operation == _KEPT else await store.get(name)
+        if found is None:
+            return None
+        if write.before is None:
+            problem = (await remove(store, found, dry_run=False)).refusal
+        else:
+            about = {**write.before["metadata"], "resourceVersion": found.rule.meta.resource_version}
+            response = await store.replace({**write.before, "metadata": about}, dry_run=False)
+            reason = str(response.body.get("reason") or "")
+            problem = "" if response.granted else refusal_text(reason, response.message)
+    except ClusterError as error:
+        problem = f"error: {error}"
+    command = "delete" if write.before is None else "edit"
+    return problem and f"{problem}\nrule {name} stays: kubectl {command} devicetaintrule {name}"
 
 
 def drafted(order: TaintOrder, version: str) -> list[TaintResult]:

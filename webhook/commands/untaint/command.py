@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from webhook.api.counts import counted
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, nodes_of, parse_selection
 from webhook.commands.shared.flags import add_cluster, credentials_of
 from webhook.commands.shared.main import REFUSED, ServerRefusal, asking_server, main_of
@@ -39,6 +40,9 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         for each in removed
         if each.finalizers
     ]
+    if 0 < len(refused) < len(removed) and options.dry_run == DryRun.NONE:
+        done = f"{counted(len(removed) - len(refused), 'rule')} of {len(removed)} deleted, as printed"
+        notes.append(f"{done}; to go on, name only devices and taints that are left")
     sys.stderr.write("".join(f"{text}\n" for text in [*refused, *[f"note: {each}" for each in dict.fromkeys(notes)]]))
     return write(_shown(choices, removed, options), REFUSED if refused else 0)
 
