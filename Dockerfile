@@ -32,6 +32,11 @@ RUN if [ -n "${CA_CERTIFICATE}" ]; then printf '%s\n' "${CA_CERTIFICATE}" > ca.p
         --target "$(echo /opt/device-taint-webhook/lib/python3*/site-packages)" -r requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY webhook webhook
+ARG SOURCE
+ARG VERSION=unreleased
+# Links in reports lead to the source, where that is given.
+RUN if [ -n "${SOURCE}" ]; then sed -i "s#https://repository.example.com/device-taint-webhook/blob/main/#${SOURCE}/blob/v${VERSION}/#" \
+    webhook/api/names.py; fi
 ARG SOURCE_DATE_EPOCH=0
 # Bytecode that is not compared with its source: it never gets stale here, and holds no times.
 RUN SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} tools/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . \

@@ -204,8 +204,14 @@ NOTES ?=
 
 export RELEASE_VERSION = $(VERSION)
 
+.PHONY: release-needs
+release-needs: # with the machine's own Python: what is missing shows before the packages are installed
+	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or later is needed (set PYTHON=...)" >&2; exit 1; }
+	@$(PYTHON) -m release.needs --version "$$RELEASE_VERSION" --kubectl "$(KUBECTL)" --kustomize "$(KUSTOMIZE)" \
+		--images "$(IMAGES)"
+
 .PHONY: release
-release: setup ## all files of a release, in dist/vVERSION (VERSION=1.2.3 REGISTRY=... REPOSITORY=https://... IMAGES=none)
+release: release-needs setup ## all files of a release, in dist/vVERSION (VERSION=1.2.3 REGISTRY=... REPOSITORY=https://... IMAGES=none)
 	@$(BIN)/python -m release --version "$$RELEASE_VERSION" --kubectl "$(KUBECTL)" --kustomize "$(KUSTOMIZE)" \
 		$(if $(REGISTRY),--registry "$(REGISTRY)") $(if $(REPOSITORY),--repository "$(REPOSITORY)") \
 		$(if $(DOWNLOADS),--downloads "$(DOWNLOADS)") $(if $(IMAGES),--images "$(IMAGES)") \

@@ -14,8 +14,9 @@ from release.archives import build_images
 from release.bill import write_bill
 from release.chart import write_chart
 from release.distributions import build_distributions
-from release.installations import renderer_of, write_installations
+from release.installations import write_installations
 from release.krew import write_krew_manifest
+from release.needs import WITHOUT_IMAGES, need_images, renderer_of
 from release.notes import section_of, write_notes
 from release.plugin import build_plugin
 from release.provenance import write_provenance
@@ -33,7 +34,6 @@ REGISTRY: Final = "registry.example.com"
 """Stands for an address that this project does not have yet, as REPOSITORY does."""
 _NAMES: Final = {each.name: each for each in PLATFORMS}
 _ARCHITECTURES: Final = ("amd64", "arm64")
-_NONE: Final = "none"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,10 +62,12 @@ def build_release(source: Source, given: argparse.Namespace, folder: Path) -> No
     heading = given.notes or source.version
     section_of((source.root / "CHANGELOG.md").read_text(encoding="utf-8"), heading)
     renderer = renderer_of(given.kubectl, given.kustomize)
-    architectures = [] if given.images == [_NONE] else given.images
+    architectures = [] if given.images == [WITHOUT_IMAGES] else given.images
+    if architectures:
+        need_images()
     downloads = given.downloads or f"{given.repository}/releases/download/{source.tag}"
 
-    wheel = build_distributions(source, folder)
+    wheel = build_distributions(source, given.repository, folder)
     write_installations(source, given.registry, given.repository, renderer, folder)
     write_chart(source, given.registry, folder, given.repository)
     archives = {_NAMES[name]: build_plugin(source, _NAMES[name], wheel, folder) for name in given.platforms}
@@ -98,7 +100,7 @@ def _put_in_place(staging: Path, output: Path) -> None:
 def _remarks(given: argparse.Namespace) -> list[str]:
     """What to know before this is published."""
     remarks = []
-    if given.images == [_NONE]:
+    if given.images == [WITHOUT_IMAGES]:
         remarks.append("left out, as asked: image archives (IMAGES=none)")
     if set(given.platforms) != set(_NAMES):
         remarks.append(f"left out, as asked: kubectl-dtaint for other platforms than {', '.join(given.platforms)}")
@@ -127,7 +129,10 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--downloads", type=_address, help="where the files will be; else as GitHub has them")
     parser.add_argument("--platforms", type=_list_of(tuple(_NAMES)), default=list(_NAMES), help="of kubectl-dtaint")
     parser.add_argument(
-        "--images", type=_list_of((*_ARCHITECTURES, _NONE)), default=list(_ARCHITECTURES), help="architectures, or none"
+        "--images",
+        type=_list_of((*_ARCHITECTURES, WITHOUT_IMAGES)),
+        default=list(_ARCHITECTURES),
+        help="architectures, or none",
     )
     parser.add_argument("--notes", default="", metavar="HEADING", help="section of CHANGELOG.md; else VERSION's")
     parser.add_argument("--kubectl", default="", help="renders manifests; else the one on PATH")
@@ -149,7 +154,11 @@ class _list_of:  # noqa: N801 -- a type of argparse
 
     def __call__(self, text: str) -> list[str]:
         given = text.split(",")
-        if len(set(given)) < len(given) or not set(given) <= set(self._words) or (_NONE in given and given != [_NONE]):
+        if (
+            len(set(given)) < len(given)
+            or not set(given) <= set(self._words)
+            or (WITHOUT_IMAGES in given and given != [WITHOUT_IMAGES])
+        ):
             raise argparse.ArgumentTypeError(f"{text} is not of {', '.join(self._words)}")
         return given
 

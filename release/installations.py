@@ -7,7 +7,6 @@ occasion does so here, in the way that manifests/README.md shows.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -43,20 +42,6 @@ def write_installations(
     if not written:
         raise ReleaseError("manifests/overlays has no overlay")
     return written
-
-
-def renderer_of(kubectl: str, kustomize: str) -> list[str]:
-    """The command that renders: the programs that are named, else those on PATH; of both, kubectl.
-
-    Raises: ReleaseError if there is none.
-    """
-    if not kubectl and not kustomize:
-        kubectl, kustomize = shutil.which("kubectl") or "", shutil.which("kustomize") or ""
-    if kubectl:
-        return [kubectl, "kustomize"]
-    if kustomize:
-        return [kustomize, "build"]
-    raise ReleaseError("neither kubectl nor kustomize is on PATH; set KUBECTL or KUSTOMIZE to one of them")
 
 
 def _rendered(source: Source, overlay: Path, registry: str, renderer: Sequence[str]) -> str:

@@ -41,8 +41,9 @@ class Source:
         return f"v{self.version}"
 
     def linked(self, text: str, repository: str) -> str:
-        """A text of the tree whose links lead to this version in the repository."""
-        return text.replace(f"{REPOSITORY}/blob/main/", f"{repository}/blob/{self.tag}/")
+        """A text of the tree whose links lead to the repository, and those to files to this version there."""
+        text = text.replace(f"{REPOSITORY}/blob/main/", f"{repository}/blob/{self.tag}/")
+        return text.replace(REPOSITORY, repository)
 
 
 def source_of(root: Path, version: str, environment: Mapping[str, str]) -> Source:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import gc
 import importlib
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING, Final
 
 from webhook import __version__
 from webhook.commands.shared.output import flushed, steady, without_output, write
-from webhook.commands.verbs import CLUSTER_FLAGS, DAEMONS, VERBS, command_line_of, module_of
-from webhook.config.command_line import program
+from webhook.commands.verbs import CLUSTER_FLAGS, DAEMONS, GROUPS, VERBS, command_line_of, module_of
+from webhook.config.command_line import did_you_mean, program, wrapped
 
 if TYPE_CHECKING:
     import argparse
@@ -100,16 +100,18 @@ def _verb_first(words: Sequence[str]) -> list[str]:
 
 
 def _help() -> str:
-    name = program()
-    verbs = "".join(f"  {verb:<{_WIDTH}} {what}\n" for verb, what in VERBS.items())
-    return (
-        f"Makes Kubernetes device taints safe.\n\nUsage: {name} VERB [FLAGS]\n\nVerbs:\n{verbs}\n"
-        f"`{name} VERB --help` lists the flags of a verb; `{name} --version` prints the version.\n"
-        "Exit codes: 0 fine, 1 findings, 2 wrong usage, unreadable input or no cluster.\n"
-    )
+    name, width = program(), shutil.get_terminal_size().columns - 2
+    lines = ["Makes Kubernetes device taints safe.", "", f"Usage: {name} VERB [FLAGS]", ""]
+    for group, verbs in GROUPS.items():
+        lines.append(f"{group}:")
+        for verb, what in verbs.items():
+            lines += wrapped(what, width, f"  {verb:<{_WIDTH}} ", " " * (_WIDTH + 3))
+        lines.append("")
+    lines += wrapped(f"`{name} VERB --help` lists the flags of a verb; `{name} --version` prints the version.", width)
+    lines += wrapped("Exit codes: 0 fine, 1 findings, 2 wrong usage, unreadable input or no cluster.", width)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _unknown(verb: str) -> str:
-    close = difflib.get_close_matches(verb, VERBS, n=1)
-    hint = f"; did you mean {close[0]}?" if close else f"; verbs are {', '.join(VERBS)}"
+    hint = did_you_mean(verb, VERBS) or f"; verbs are {', '.join(VERBS)}"
     return f"{program()}: unknown verb {verb!r}{hint}\n"

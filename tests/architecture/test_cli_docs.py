@@ -63,7 +63,8 @@ def test_example_of_the_help_is_a_command_line_of_the_verb(verb: str, example: s
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_has_examples_and_exit_codes_or_the_environment(verb: str) -> None:
+def test_help_has_examples_and_exit_codes_or_the_environment(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     text = command_line_of(verb).format_help()
     assert f"examples:\n  {command_line_of(verb).examples[0]}\n" in text
     assert "Exit codes: " in text or ENVIRONMENT_PREFIX in text

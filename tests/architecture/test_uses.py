@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "webhook"
 # What a library calls by name.
 HOOKS = {
+    "webhook/config/command_line.py": {"_fill_text", "_split_lines", "add_usage"},
     "webhook/server/listener.py": {"eof_received", "handle_error"},
     "webhook/server/responses.py": {"write_eof"},
 }

@@ -14,7 +14,7 @@ import pytest
 
 from release.source import Source
 from release.wheels import locked_wheels
-from tests.release.releasing import EPOCH, REVISION, ROOT, this_platform
+from tests.release.releasing import EPOCH, REPOSITORY, REVISION, ROOT, this_platform
 from webhook import __version__
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ def test_the_installed_wheel_checks_a_file(installed: Path, tmp_path: Path) -> N
     wrong = _run(installed / "device-taint-webhook", "check", "rule.yaml", folder=tmp_path)
     assert wrong.returncode == 1
     assert "rule.yaml:6:" in wrong.stdout
+    sarif = _run(installed / "device-taint-webhook", "check", "-o", "sarif", "rule.yaml", folder=tmp_path)
+    assert f'"informationUri": "{REPOSITORY}/blob/v{__version__}/docs/ci.md"' in sarif.stdout
 
 
 def test_the_installed_wheel_has_its_data(installed: Path, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from release.__main__ import main
 from release.archives import build_images
-from release.installations import renderer_of
+from release.needs import main as needs
+from release.needs import renderer_of
 from release.source import ReleaseError, Source, source_of
 from tests.release.releasing import EPOCH, REPOSITORY, REVISION, ROOT, commit_all, release, tree_at
 from webhook import __version__
@@ -72,6 +73,39 @@ def test_without_a_program_that_renders_both_are_named(monkeypatch: pytest.Monke
         renderer_of("", "")
     assert renderer_of("", "/bin/kustomize") == ["/bin/kustomize", "build"]
     assert renderer_of("kubectl", "kustomize") == ["kubectl", "kustomize"]
+
+
+def test_what_is_missing_is_said_before_anything_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in OF_THE_TREE.items():
+        monkeypatch.setenv(name, value)
+    words = [f"--version={__version__}", "--kubectl=kubectl"]
+    assert (needs([*words, "--images=none"]), capsys.readouterr().err) == (0, "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert needs([*words, "--images=amd64"]) == needs(words) == 2
+    missing = (
+        "make release: images: no buildah, debootstrap, unshare, chroot (Debian: apt-get install buildah debootstrap)"
+    )
+    assert capsys.readouterr().err.splitlines() == [f"{missing}; to release without them, say so: IMAGES=none"] * 2
+    assert needs(["--images=none", words[0]]) == 2
+    assert "neither kubectl nor kustomize is on PATH" in capsys.readouterr().err
+    assert needs(["--images=none"]) == 2
+    assert "VERSION is required" in capsys.readouterr().err
+
+
+def test_needs_are_asked_without_any_package_and_before_setup(tmp_path: Path) -> None:
+    code = "import sys, release.needs; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {"yaml", "packaging", "msgspec"} & set(done.stdout.split())
+    done = subprocess.run(
+        ["make", "--dry-run", "release", f"BIN={tmp_path}", f"VENV={tmp_path}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert -1 < done.stdout.find("release.needs") < done.stdout.find("-m venv")
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 ADDRESSES = 'must be "host:port", ":port", "[address]:port", or "0" for none'
 NEEDED = ("--standalone", "--cert-dir=/certs")
 DEFAULTS = ServeSettings(
-    address=Address(host="", port=9443),
+    address=Address(host="127.0.0.1", port=9443),
     certificates=FileSettings(certificate_file=Path("/certs/tls.crt"), key_file=Path("/certs/tls.key")),
-    health_address=Address(host="", port=8081),
-    metrics_address=Address(host="", port=8080),
+    health_address=Address(host="127.0.0.1", port=8081),
+    metrics_address=Address(host="127.0.0.1", port=8080),
     shutdown_delay_seconds=0.0,
     cluster=None,
     policy_file=None,
@@ -114,6 +114,22 @@ def test_client_certificates_are_those_of_api_servers_unless_other_names_are_giv
 )
 def test_flags_about_callers_that_make_no_sense_are_refused(arguments: tuple[str, ...], fault: str) -> None:
     assert faults(*NEEDED, *arguments) == [fault]
+
+
+def test_process_without_a_cluster_is_reached_from_this_machine_alone_unless_an_address_is_given() -> None:
+    def hosts(*arguments: str, **environment: str) -> list[str]:
+        found = parse("--cert-dir=/certs", *arguments, environment=environment)
+        return [each.host for each in (found.address, found.health_address, found.metrics_address) if each is not None]
+
+    assert hosts() == ["", "", ""]
+    assert hosts("--standalone", "--port=1") == hosts(DEVICE_TAINT_WEBHOOK_STANDALONE="yes") == ["127.0.0.1"] * 3
+    assert hosts("--standalone", "--metrics-bind-address=:8080") == ["127.0.0.1", "127.0.0.1", ""]
+    assert hosts("--standalone", "--bind-address=::", DEVICE_TAINT_WEBHOOK_HEALTH_PROBE_BIND_ADDRESS="a:1") == [
+        "::",
+        "a",
+        "127.0.0.1",
+    ]
+    assert hosts("--standalone", DEVICE_TAINT_WEBHOOK_BIND_ADDRESS="") == ["", "127.0.0.1", "127.0.0.1"]
 
 
 def test_environment_stands_in_for_flags_and_flags_win() -> None:

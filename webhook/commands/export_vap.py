@@ -37,8 +37,10 @@ def run(arguments: Sequence[str]) -> int:
     return main_of(command_line(), arguments, _run)
 
 
-def _run(options: argparse.Namespace, _: CommandLine) -> int:
-    policy = _policy_in(options.policy)
+def _run(options: argparse.Namespace, parser: CommandLine) -> int:
+    if (options.file is None) == (options.policy is None):
+        parser.error("one POLICY is required" if options.file is None else "POLICY and --policy are the same: give one")
+    policy = _policy_in(options.file or options.policy)
     if policy is None:
         return _UNREADABLE
     exported = export(policy, protect_labels=options.protect_labels, namespace=options.namespace)
@@ -118,13 +120,14 @@ def command_line() -> CommandLine:
         "Prints the part of a policy that Kubernetes can enforce by itself, even while the webhook is down.",
         "Exit codes: 0 fine, 1 with --strict: something is not exported in full, 2 wrong usage or no policy.",
         (
-            "device-taint-webhook export-vap --policy policy.yaml > vap.yaml",
-            "device-taint-webhook export-vap --policy policy.yaml --protect-labels --strict=rules -o json",
-            "device-taint-webhook export-vap --policy policy.yaml --static /etc/kubernetes/admission",
+            "device-taint-webhook export-vap policy.yaml > vap.yaml",
+            "device-taint-webhook export-vap policy.yaml --protect-labels --strict=rules -o json",
+            "device-taint-webhook export-vap policy.yaml --static /etc/kubernetes/admission",
         ),
     )
     add = parser.add_argument
-    add("--policy", required=True, metavar="F", help="the policy, or the ConfigMap that holds it; - is standard input")
+    add("file", nargs="?", metavar="POLICY", help="the policy, or the ConfigMap that holds it; - is standard input")
+    add("--policy", metavar="F", help="the same")
     add_namespace_of_installation(parser, "where the webhook is installed; claims in it are exempt")
     add("--protect-labels", action="store_true", help="also let only users with permission set trustedNamespaceLabels")
     add(

@@ -10,27 +10,37 @@ from webhook.api.names import PROGRAM
 if TYPE_CHECKING:
     from webhook.config.command_line import CommandLine
 
-VERBS: Final = {
-    "audit": "list stored claims and templates that the policy would refuse today",
-    "check": "review manifests in files as the webhook would",
-    "diff": "show which objects two policies judge differently",
-    "doctor": "check whether an installation is healthy",
-    "explain": "explain why a policy allows or refuses, what taints do to an object, or a warning code",
-    "preview": "show which pods a taint would evict, when and why",
-    "status": "show what is being evicted, and what each pod waits for",
-    "taint": "taint devices with DeviceTaintRules, as kubectl taint does nodes",
-    "untaint": "remove the DeviceTaintRules that people have set on devices",
-    "list": "list tainted devices with their taints, sources and pods",
-    "drain": "taint the devices of a node or pool, have their pods evicted gently, and watch",
-    "evict": "evict pods from tainted devices, gently",
-    "patch": "turn ResourceSlicePatches into DeviceTaintRules, and keep them up to date",
-    "export-vap": "print the part of a policy that Kubernetes can enforce by itself",
-    "serve": "answer admission reviews over HTTPS",
-    "unregister": "delete the webhook configurations, before the webhook is uninstalled",
-    "test": "run test suites of policies",
-    "completion": "print a shell completion script for these verbs and their flags",
-    "schema": "print the JSON Schema of policies or of test suites, for editors",
+GROUPS: Final = {
+    "Files": {
+        "check": "review manifests in files as the webhook would",
+        "explain": "explain why a policy allows or refuses, what taints do to an object, or a warning code",
+        "preview": "show which pods a taint would evict, when and why",
+        "test": "run test suites of policies",
+        "diff": "show which objects two policies judge differently",
+        "export-vap": "print the part of a policy that Kubernetes can enforce by itself",
+        "schema": "print the JSON Schema of policies or of test suites, for editors",
+        "completion": "print a shell completion script for these verbs and their flags",
+    },
+    "Devices": {
+        "list": "list tainted devices with their taints, sources and pods",
+        "status": "show what is being evicted, and what each pod waits for",
+        "taint": "taint devices with DeviceTaintRules, as kubectl taint does nodes",
+        "untaint": "remove the DeviceTaintRules that people have set on devices",
+        "drain": "taint the devices of a node or pool, have their pods evicted gently, and watch",
+    },
+    "Cluster": {
+        "audit": "list stored claims and templates that the policy would refuse today",
+        "doctor": "check whether an installation is healthy",
+        "unregister": "delete the webhook configurations, before the webhook is uninstalled",
+    },
+    "Daemons": {
+        "serve": "answer admission reviews over HTTPS",
+        "evict": "evict pods from tainted devices, gently",
+        "patch": "turn ResourceSlicePatches into DeviceTaintRules, and keep them up to date",
+    },
 }
+"""As the help shows them, by what they work with."""
+VERBS: Final = {verb: what for verbs in GROUPS.values() for verb, what in verbs.items()}
 CLUSTER_FLAGS: Final = {
     "kubeconfig": "--kubeconfig",
     "context": "--context",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn
 
 from webhook.api.names import PROGRAM
+from webhook.api.nearest import nearest
 
-__all__ = ["CommandLine", "IntermixedLine", "misspelt", "program"]
+__all__ = ["CommandLine", "IntermixedLine", "did_you_mean", "misspelt", "program", "wrapped"]
 
 _PLUGIN: Final = "kubectl-"
 
@@ -47,7 +50,7 @@ class CommandLine(argparse.ArgumentParser):
             prog=program,
             description=description,
             epilog=f"examples:\n{shown}\n\n{end}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_WholeWords,
             allow_abbrev=False,
         )
         if not self.last_wins:
@@ -72,9 +75,50 @@ class CommandLine(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Prints the error in one line, and the usage without flags in the next."""
-        wanted = [f" {each.metavar}" for each in self._get_positional_actions()]
-        usage = f"usage: {self.prog} [FLAGS]{''.join(wanted)}"
-        self.exit(2, f"{self.prog}: {message}\n{usage} (--help lists flags and examples)\n")
+        usage = usage_of(self.prog, self._actions)
+        self.exit(2, f"{self.prog}: {message}\nusage: {usage} (--help lists flags and examples)\n")
+
+
+def usage_of(program: str, actions: Iterable[argparse.Action]) -> str:
+    """Returns the program with its arguments."""
+    return " ".join([program, "[FLAGS]", *[str(each.metavar) for each in actions if not each.option_strings]])
+
+
+def wrapped(text: str, width: int, first: str = "", other: str = "") -> list[str]:
+    """Returns lines of whole words; a list or path that is longer than a line is cut after commas and slashes."""
+    room = width - len(other)
+    words = [each if len(each) <= room else re.sub(r"([,/])(?=.)", "\\1\0 ", each) for each in text.split()]
+    lines = textwrap.wrap(
+        " ".join(words),
+        width,
+        initial_indent=first,
+        subsequent_indent=other,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [re.sub("\0 ?", "", line) for line in lines]
+
+
+class _WholeWords(argparse.HelpFormatter):
+    """Help as wide as the terminal. Lines that begin with spaces are commands, which go on after a backslash."""
+
+    def add_usage(self, _: Any, actions: Iterable[argparse.Action], *__: Any) -> None:
+        """In short: the flags are listed right below."""
+        usage = f"usage: {usage_of(self._prog, actions)}"
+        self._add_item(lambda: "\n".join(wrapped(usage, self._width, other="  ")) + "\n\n", [])
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for part in re.findall(r"(?m)^ +.*$|^(?:\S.*\n?)+|^$", text):
+            if part.startswith(" "):
+                quoted = re.sub(r"'[^']*'", lambda found: found[0].replace(" ", "\1"), part)
+                lines += " \\\n".join(wrapped(quoted, width - 2, "  ", "    ")).replace("\1", " ").splitlines()
+            else:
+                lines += wrapped(part, width) or [""]
+        return "\n".join(f"{indent}{line}" for line in lines)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrapped(text, width)
 
 
 class IntermixedLine(CommandLine):
@@ -108,6 +152,12 @@ def _complaining(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return parsed
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Returns `; did you mean X or Y?`, or nothing where there is no such name, or many."""
+    names = nearest(word, known)
+    return f"; did you mean {names}?" if names else ""
+
+
 def misspelt(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | None:
     """An error for the first long flag that the command line does not know; None if it knows all."""
     known = list(parser._option_string_actions)  # noqa: SLF001 -- argparse has no other way to list them
@@ -116,9 +166,5 @@ def misspelt(parser: argparse.ArgumentParser, words: Sequence[str]) -> str | Non
             return None
         name = word.partition("=")[0]
         if name.startswith("--") and name not in known:
-            # Here and not above: only for mistakes; its import takes longer than a small command line.
-            from difflib import get_close_matches  # noqa: PLC0415
-
-            close = get_close_matches(name, [each for each in known if each.startswith("--")], n=1)
-            return f"unknown flag {name}{f'; did you mean {close[0]}?' if close else ''}"
+            return f"unknown flag {name}{did_you_mean(name, [each for each in known if each.startswith('--')])}"
     return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -67,7 +66,7 @@ def daemon_command_line(
     program: str, description: str, end: str, flags: Sequence[Flag], examples: Sequence[str]
 ) -> DaemonCommandLine:
     """The command line of a verb."""
-    parser = DaemonCommandLine(program, description, textwrap.fill(end, width=100), examples)
+    parser = DaemonCommandLine(program, description, end, examples)
     for flag in flags:
         parser.variables[flag.name] = flag.variable
         if isinstance(flag.parse, type) and issubclass(flag.parse, StrEnum):

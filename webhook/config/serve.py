@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, Final
 
@@ -55,7 +55,8 @@ CLIENT_NAME: Final = "kube-apiserver"
 _SERVE_FLAGS: Final = (
     Flag(
         "standalone",
-        "run without a cluster: field rules, defaulting, and policy from --policy-file",
+        "run without a cluster: field rules, defaulting, and policy from --policy-file; listens on 127.0.0.1 unless "
+        "addresses are given",
         as_switch,
         "false",
     ),
@@ -181,6 +182,13 @@ _SERVE_FLAGS: Final = (
     LOG_FORMAT,
     Flag("verbose", "log every review, including those without findings", as_switch, "false", short="-v"),
 )
+_HERE: Final = "127.0.0.1"
+_STANDALONE: Final = {
+    "bind-address": _HERE,
+    "health-probe-bind-address": f"{_HERE}:8081",
+    "metrics-bind-address": f"{_HERE}:8080",
+}
+"""Defaults with --standalone, the first of the flags: no one else has to reach a process on a laptop."""
 _SERVE_TEXT: Final = "Answers admission reviews over HTTPS: POST /validate and POST /mutate."
 _SERVE_END: Final = (
     f"Each flag can also be set in the environment, such as {ENVIRONMENT_PREFIX}PORT for --port. On SIGTERM it"
@@ -235,7 +243,10 @@ def parse_serve(program: str, arguments: Sequence[str], environment: Mapping[str
     """The settings of `serve`. Raises ConfigError with every fault; `--help` prints and raises SystemExit."""
     given = vars(command_line(program).parse_args(arguments))
     errors: list[FieldError] = []
-    values = {flag.name: value_of(flag, given[flag.name], environment, errors) for flag in _SERVE_FLAGS}
+    flags = list(_SERVE_FLAGS)
+    if value_of(flags[0], given[flags[0].name], environment, []):
+        flags = [replace(flag, default=_STANDALONE.get(flag.name, flag.default)) for flag in flags]
+    values = {flag.name: value_of(flag, given[flag.name], environment, errors) for flag in flags}
     namespace = namespace_of(values, environment)
     certificates = certificates_of(values, namespace, errors)
     sources = _sources(values, namespace, errors)

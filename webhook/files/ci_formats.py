@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from webhook import __version__
 from webhook.api.counts import counted
-from webhook.api.names import PROGRAM
+from webhook.api.names import DOCS, PROGRAM
 from webhook.files.render import in_order, line, summary, visible
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Row
 from webhook.files.stdin import STDIN_NAME
@@ -111,7 +111,12 @@ def sarif_values(report: Report, verb: str, texts: Mapping[str, tuple[str, str]]
         "exitCode": report.exit_code,
         "toolExecutionNotifications": [*unread, *_notes(report.notes)],
     }
-    driver = {"name": PROGRAM, "semanticVersion": __version__, "rules": list(rules.values())}
+    driver = {
+        "name": PROGRAM,
+        "semanticVersion": __version__,
+        "informationUri": f"{DOCS}ci.md",
+        "rules": list(rules.values()),
+    }
     run = {
         "tool": {"driver": driver},
         # Uploads of the same category replace each other, so each verb has its own.
@@ -132,13 +137,17 @@ def _rule(name: str, entry: Entry, texts: Mapping[str, tuple[str, str]]) -> dict
         title, markdown = texts[name]
         found["name"] = "".join(word.capitalize() for word in re.findall(r"\w+", title))
         plain = markdown.replace("*Do:*", "Do:").replace("`", "")
+        anchor = re.sub(r"[^\w -]", "", f"{name} {title}".lower()).replace(" ", "-")
+        page = f"admission.md#{anchor}"
     else:
         title = _REASONS.get(name) or (f"rule {name} of the policy" if name == entry.rule else "remark")
+        page = "policy.md" if name == entry.rule else "admission.md"
         plain = markdown = f"{title[:1].upper()}{title[1:]}. The message names the field and what is expected."
     found |= {
         "shortDescription": {"text": title},
         "fullDescription": {"text": plain},
         "help": {"text": plain, "markdown": markdown},
+        "helpUri": f"{DOCS}{page}",
         "defaultConfiguration": {"level": level},
         "properties": {"problem.severity": _SEVERITIES[level], "tags": ["kubernetes", "dynamic-resource-allocation"]},
     }
@@ -233,7 +242,7 @@ def _plain(text: str) -> str:
 
 # --- GitLab --------------------------------------------------------------------------------------
 
-_CLIMATE_LEVELS: Final = {Level.ERROR: "major", Level.WARNING: "minor", Level.INFO: "info"}
+_CLIMATE_LEVELS: Final = {Level.ERROR: "critical", Level.WARNING: "minor", Level.INFO: "info"}
 
 
 def code_quality_values(report: Report) -> list[dict[str, Any]]:
@@ -244,7 +253,7 @@ def code_quality_values(report: Report) -> list[dict[str, Any]]:
             "description": entry.text if not row.reference else f"{row.reference}: {entry.text}",
             "check_name": check_name(entry),
             "fingerprint": fingerprints.of(row, entry),
-            "severity": "critical" if entry.reason == UNREADABLE else _CLIMATE_LEVELS[entry.level],
+            "severity": "major" if entry.reason == UNREADABLE else _CLIMATE_LEVELS[entry.level],
             # what is no file of the repository is listed all the same, under the name that it has in the text
             "location": {
                 "path": repository_path(row) or row.file,

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from webhook.api.field import FieldError, Path, duplicate, forbidden, invalid, required
+from webhook.api.nearest import nearest
 from webhook.api.taints import EXISTS, NO_EXECUTE, NO_SCHEDULE, NONE, DeviceToleration
 from webhook.policy.model import (
     ANYTHING,
@@ -184,12 +185,10 @@ def _fit_errors(exception: PolicyException, at: Path, sorts: Mapping[str, _Sort]
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 -- only for mistakes
-
     # Comparing is slow, and a typo is seldom in the first letter.
     alike = (each for each in known if each[:1] == name[:1] and abs(len(each) - len(name)) <= _TYPING_ERRORS)
-    close = get_close_matches(name, islice(alike, _COMPARED_MAX), 1, 0.7)
-    return f', did you mean "{close[0]}"?' if close else ""
+    meant = nearest(name, islice(alike, _COMPARED_MAX), 0.7, '"')
+    return f", did you mean {meant}?" if meant else ""
 
 
 # --- the rest -----------------------------------------------------------------------------------

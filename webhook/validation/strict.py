@@ -39,6 +39,8 @@ _ANNOTATIONS: Final = {
     "evictionsPerSecond": f"{OWN_GROUP}/evictions-per-second",
 }
 _SIMILARITY: Final = 0.75
+_DEPTH: Final = 4
+_NAMED_MOST: Final = 2
 _TELLING: Final = 4
 """Letters that two names must have in common to be taken for each other."""
 
@@ -131,29 +133,46 @@ def _suggestion(place: _Place, name: str) -> str:
     later = release_with(place.type, name, place.minor)
     if later is not None:
         return f": servers have it from 1.{later} on"
-    meant = next(_meant(place, name), None)
-    return _of_another_version(place, name) if meant is None else f", did you mean {meant}?"
+    meant = next(filter(None, _meant(place, name)), [])
+    meant = [each for each in meant if each.count("[]") == min(other.count("[]") for other in meant)]
+    if not 0 < len(meant) <= _NAMED_MOST:
+        return _of_another_version(place, name)
+    return f", did you mean {' or '.join(meant)}?"
 
 
-def _meant(place: _Place, name: str) -> Iterator[str]:
-    """In quotes, fields beside it that are called nearly so; then whole paths below and above it."""
+def _meant(place: _Place, name: str) -> Iterator[list[str]]:
+    """In quotes, fields beside it that are called nearly so; then whole paths below it, above it and beside those."""
     from difflib import get_close_matches  # noqa: PLC0415 -- only for mistakes; its import takes longer than a file
 
     free = [field for field in place.fields if field not in place.value]
-    yield from [f'"{each}"' for each in get_close_matches(name, free, 1, _SIMILARITY)]
+    yield [f'"{each}"' for each in get_close_matches(name, free, 1, _SIMILARITY)]
     alike = [field for field in free if _is_part_of(*sorted((field.lower(), name.lower()), key=len))]
-    if len(alike) == 1:
-        yield f'"{alike[0]}"'
-    for field, held in place.fields.items():
-        below = Reference.parse(held)
-        if below is not None and below.has_fields and name in fields_of(below.type, place.minor):
-            yield f'"{place.path.child(field).written}{"[]" if below.container else ""}.{name}"'
+    yield [f'"{each}"' for each in alike] if len(alike) == 1 else []
+    below = _below(place.type, name, place.path.written, place.minor)
+    given = tuple(f'"{place.path.child(field).written}' for field in place.value)
+    yield [each for each in below if each.startswith(given)] or below
     above = place.above
     while above is not None:
+        path = above.path.written
         if name in above.fields:
-            path = above.path.child(name).written
-            yield f'"{path}"' if "." in path else f'"{path}" at the top'
+            yield [f'"{path}.{name}"' if path else f'"{name}" at the top']
+        yield _below(above.type, name, path, place.minor)
         above = above.above
+
+
+def _below(root: str, name: str, path: str, minor: int) -> list[str]:
+    """In quotes, the paths of the fields of that name that are nearest below a type."""
+    level = [(root, path)]
+    for _ in range(_DEPTH):
+        level = [
+            (below.type, f"{path}.{field}".lstrip(".") + ("[]" if below.container else ""))
+            for kind, path in level
+            for field, held in fields_of(kind, minor).items()
+            if field != "status" and (below := Reference.parse(held)) is not None and below.has_fields
+        ]
+        if found := [f'"{path}.{name}"' for kind, path in level if name in fields_of(kind, minor)]:
+            return found
+    return []
 
 
 def _is_part_of(shorter: str, longer: str) -> bool:

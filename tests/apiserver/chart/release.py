@@ -57,15 +57,11 @@ class Release:
     def try_helm(self, verb: str, *arguments: str | Path, values: Json | None = None) -> tuple[int, str, str]:
         """Runs helm for this release: (exit code, stdout, stderr)."""
         more = ["--values=-"] if values is not None else []
-        return self._helm.run(
-            verb,
-            NAME,
-            *arguments,
-            f"--namespace={NAMESPACE}",
-            *more,
-            stdin=yaml.safe_dump(values),
-            kubeconfig=self.plane.kubeconfig,
-        )
+        return self.run(verb, NAME, *arguments, f"--namespace={NAMESPACE}", *more, stdin=yaml.safe_dump(values))
+
+    def run(self, *arguments: str | Path, stdin: str = "") -> tuple[int, str, str]:
+        """Runs helm in this cluster: (exit code, stdout, stderr)."""
+        return self._helm.run(*arguments, stdin=stdin, kubeconfig=self.plane.kubeconfig)
 
     def helm(self, verb: str, *arguments: str | Path, values: Json | None = None) -> str:
         """The same, which must succeed; its standard output."""
@@ -81,8 +77,7 @@ class Release:
 
     def documents(self) -> list[Json]:
         """The objects of the release."""
-        command = ("get", "manifest", NAME, f"--namespace={NAMESPACE}")
-        code, out, err = self._helm.run(*command, kubeconfig=self.plane.kubeconfig)
+        code, out, err = self.run("get", "manifest", NAME, f"--namespace={NAMESPACE}")
         assert code == 0, err
         return [each for each in yaml.load_all(out, yaml.CSafeLoader) if each]
 

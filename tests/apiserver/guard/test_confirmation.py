@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -14,6 +15,7 @@ from tests.apiserver.guard.crowd import RULES, make_rule
 from tests.apiserver.guard.replicas import Replicas, wait_synced
 from tests.apiserver.policy.stage import make_policy
 from tests.controlplane.processes import wait_until
+from webhook import cli
 from webhook.api.rules import CONFIRM_IMPACT
 
 if TYPE_CHECKING:
@@ -276,3 +278,23 @@ def test_refusal_and_confirmation_stand_in_the_audit_log(guarded: Stage, tmp_pat
     assert audited["decision"] == "warned"
     assert audited["impact"].startswith("devices=500 pools=500 allocated=500 claims=500 pods=500 now=500 later=0")
     assert audited["impact"].endswith(" over=limit:pods confirmed")
+
+
+# --- several rules of one command -----------------------------------------------------------------
+
+
+def test_rules_of_a_command_are_written_all_or_none_and_confirmed_after_that(
+    guarded: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each is within the limit, as its dry run says, and together with the window they are not."""
+    for number in range(49):
+        _ = guarded.client.create(RULES, make_rule(number)).object
+    words = [*(f"{crowd.DRIVER}/{crowd.node(number)}" for number in (100, 101)), f"{crowd.KEY}:NoExecute", "--all"]
+    where = f"--kubeconfig={guarded.plane.kubeconfig}"
+    assert cli.main(["taint", *words, where]) == 1
+    said = capsys.readouterr()
+    assert (said.out, len(guarded.client.get(RULES).items)) == ("", 49)
+    assert re.search(r"^taken back, as all rules are written or none: node-100-", said.err, re.MULTILINE)
+    (command,) = re.findall(r"^  device-taint-webhook (taint .*)$", said.err, re.MULTILINE)
+    assert cli.main(shlex.split(command)) == 0, capsys.readouterr().err
+    assert len(guarded.client.get(RULES).items) == 51

@@ -74,6 +74,8 @@ class RuleServer(ApiServer):
         if collection == RULES:
             self.asked.append(target)
             return (200, self.rules[name]) if name in self.rules else status(404, "NotFound", f'"{name}" not found')
+        if collection == NODES and path not in self.objects:
+            return status(404, "NotFound", f'nodes "{name}" not found')
         return super().answer(target)
 
     def write(self, method: str, target: str, body: bytes) -> tuple[int, Any]:

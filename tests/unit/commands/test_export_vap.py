@@ -28,7 +28,7 @@ def policy(tmp_path: Path) -> Path:
 
 def run(policy: Path, document: Any, *arguments: str) -> int:
     policy.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
-    return export_vap.run(["--policy", str(policy), *arguments])
+    return export_vap.run([str(policy), *arguments])
 
 
 def test_yaml_is_a_stream_and_json_a_list_of_the_same(policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +92,9 @@ def test_a_policy_that_cannot_be_read_is_two(document: Any, policy: Path, capsys
 
 def test_wrong_usage_is_two(capsys: pytest.CaptureFixture[str]) -> None:
     assert export_vap.run([]) == 2
-    assert "the following arguments are required: --policy" in capsys.readouterr().err
+    assert "one POLICY is required" in capsys.readouterr().err
+    assert export_vap.run(["a.yaml", "--policy", "a.yaml"]) == 2
+    assert "POLICY and --policy are the same: give one" in capsys.readouterr().err
     assert export_vap.run(["--help"]) == 0
 
 

@@ -72,6 +72,26 @@ def test_valid_manifests_have_no_unknown_field(manifest: Any) -> None:
             id="a level too high",
         ),
         pytest.param(
+            make_claim(requests=[make_alternatives([]) | {"tolerations": []}]),
+            "spec.devices.requests[0].tolerations",
+            "spec.devices.requests[0].firstAvailable[].tolerations",
+            id="a level too high beside what is there",
+        ),
+        pytest.param(
+            make_claim() | {"spec": {"tolerations": []}},
+            "spec.tolerations",
+            "spec.devices.requests[].exactly.tolerations",
+            id="three levels too high",
+        ),
+        pytest.param(make_rule() | {"effect": "NoExecute"}, "effect", "spec.taint.effect", id="two levels too high"),
+        pytest.param(make_slice() | {"taints": []}, "taints", "spec.devices[].taints", id="two levels above a list"),
+        pytest.param(
+            make_rule(meta=make_meta(driver="d")), "metadata.driver", "spec.deviceSelector.driver", id="in a cousin"
+        ),
+        pytest.param(
+            make_rule(taint=make_taint(pool="p")), "spec.taint.pool", "spec.deviceSelector.pool", id="in a sibling"
+        ),
+        pytest.param(
             make_template(requests=[{"name": "gpu", "deviceClassName": "gpu"}]),
             "spec.spec.devices.requests[0].deviceClassName",
             "spec.spec.devices.requests[0].exactly.deviceClassName",
@@ -198,10 +218,11 @@ def test_hints_lead_to_fields_that_are_there(minor: int) -> None:
                 value = {way[depth]: [value] if container == "[" else {"a": value} if container else value}
             for finding in strict_findings(value, kind, RELEASES[minor]):
                 text, written = finding.error.detail, finding.error.path.written
-                if meant := re.search(r'did you mean "(.*)"( at the top)?', text):
-                    steps = _steps(meant[1]) if "." in meant[1] or meant[2] else [*way, meant[1]]
-                    assert _typed(kind, steps, minor) is not None, (kind, written, text)
-                    assert steps != _steps(written)
+                if meant := re.findall(r'(?:did you mean|or) "(.*?)"( at the top)?', text):
+                    for path, top in meant:
+                        steps = _steps(path) if "." in path or top else [*way, path]
+                        assert _typed(kind, steps, minor) is not None, (kind, written, text)
+                        assert steps != _steps(written)
                 elif named := re.search(r"(\w+) is a field of (\w+)(?: and (\w+))?$", text):
                     base = holder.partition(".")[2]
                     having = [each for each in KNOWN if named[1] in types.get(f"{each}.{base}", ())]

@@ -25,7 +25,7 @@ from webhook.commands.shared.flags import (
     use_color,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
-from webhook.commands.shared.manifest_review import ObjectKey, ReviewTerms, review_manifest
+from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE, ObjectKey, ReviewTerms, review_manifest
 from webhook.commands.shared.output import add_reports, renderer_of, write_reports
 from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
 from webhook.config.command_line import CommandLine, program
@@ -123,7 +123,7 @@ def terms_of(options: argparse.Namespace, report: Report) -> tuple[Iterable[File
         context,
         options.user,
         authenticated(options.user, options.group).groups if options.user else (),
-        options.namespace,
+        options.namespace or "",
         _old_objects(options.old, report),
         options.verbose,
     )
@@ -183,7 +183,7 @@ def _add_policy(found: PolicyFile, report: Report, *, judges: bool) -> None:
 
 def _names(files: Iterable[File], options: argparse.Namespace) -> KnownNames:
     dump = Dump()
-    used = {options.namespace}
+    used = {options.namespace or DEFAULT_NAMESPACE}
     for file in files:
         dump.add(file.manifests)
         for manifest in file.manifests:

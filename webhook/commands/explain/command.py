@@ -41,7 +41,7 @@ def command_line() -> CommandLine:
         nargs="+",
         metavar="FILE|DIR|-|CODE|KIND NAME",
         help=f"claims, templates, rules, patches or slices ({STDIN} is standard input), or codes such as DT001; or one "
-        "pod, claim, device (DRIVER/POOL/DEVICE) or rule by name",
+        "pod or claim (NAME or NAMESPACE/NAME), device (DRIVER/POOL/DEVICE) or rule by name",
     )
     add_policy(parser)
     add_terms(parser)
@@ -56,5 +56,5 @@ def command_line() -> CommandLine:
     add_evictors(parser)
     add_output(parser, ("json", "text", "yaml"))
     add_color(parser)
-    parser.set_defaults(candidate=None, verbose=True, namespace=None)
+    parser.set_defaults(candidate=None, verbose=True)
     return parser

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from webhook.config.command_line import CommandLine
 
 VERSION: Final = 1
-_DEFAULT_NAMESPACE: Final = "default"
 
 
 def run(options: argparse.Namespace, parser: CommandLine) -> int:
@@ -35,7 +34,6 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         parser.error(str(error))
     if subject is not None:
         return _explain_subject(subject, options, parser)
-    options.namespace = options.namespace or _DEFAULT_NAMESPACE
     asked = [CODE.fullmatch(word) is not None for word in options.files]
     if all(asked):
         return _explain_codes(options, parser)
@@ -53,6 +51,9 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
 
 
 def _explain_subject(subject: ExplainSubject, options: argparse.Namespace, parser: CommandLine) -> int:
+    if subject.namespace and options.namespace not in (None, subject.namespace):
+        parser.error(f"-n {options.namespace} does not match the namespace of {subject.namespace}/{subject.name}")
+    options.namespace = subject.namespace or options.namespace
     refuse_cluster_beside_dump(options, parser)
     refuse_stdin_twice([*options.dump, options.policy], parser)
     if options.policy is not None and options.policy_configmap is not None:

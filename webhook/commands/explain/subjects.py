@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,11 +14,12 @@ from webhook.commands.explain.objects import (
     reported_values,
     rule_explanation,
 )
-from webhook.commands.shared.words import type_in
+from webhook.commands.shared.words import DEVICES, RULES, type_in
+from webhook.config.command_line import did_you_mean
 from webhook.inventory.published import DeviceId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from webhook.commands.explain.facts import ExplainFacts
 
@@ -40,21 +40,22 @@ class SubjectKind(StrEnum):
 KINDS: Final = {
     **dict.fromkeys(("pod", "pods", "po"), SubjectKind.POD),
     **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims"), SubjectKind.CLAIM),
-    **dict.fromkeys(("device", "devices"), SubjectKind.DEVICE),
-    **dict.fromkeys(("rule", "rules", "devicetaintrule", "devicetaintrules"), SubjectKind.RULE),
+    **dict.fromkeys(DEVICES, SubjectKind.DEVICE),
+    **dict.fromkeys(RULES, SubjectKind.RULE),
 }
 """By the words for them, as kubectl has them for resources."""
 
 
 class ExplainSubject(NamedTuple):
-    """What is asked about. `name` of a device is `driver/pool/device`."""
+    """What is asked about. `name` of a device is `driver/pool/device`; `namespace` is empty unless it is given."""
 
     kind: SubjectKind
     name: str
+    namespace: str = ""
 
 
 def subject_in(words: Sequence[str]) -> ExplainSubject | None:
-    """The subject that words name, as `pod NAME` or `pod/NAME`; None if they are files or codes.
+    """The subject that words name, as `pod NAME`, `pod/NAME` or `pod/NAMESPACE/NAME`; None if they are files or codes.
 
     A file of the name of a kind is named with its folder: `./pod`. Raises ValueError for a subject that is incomplete.
     """
@@ -69,6 +70,11 @@ def subject_in(words: Sequence[str]) -> ExplainSubject | None:
         raise ValueError(f"explains one {words[0]} at a time; name it after that word")
     if kind is SubjectKind.DEVICE and (name.count("/") < _PARTS - 1 or not all(name.split("/"))):
         raise ValueError("a device is named as DRIVER/POOL/DEVICE, as `list` shows it")
+    if kind in (SubjectKind.POD, SubjectKind.CLAIM) and "/" in name:
+        namespace, _, name = name.partition("/")
+        if not namespace or not name or "/" in name:
+            raise ValueError(f"a {kind} is named as NAME or NAMESPACE/NAME")
+        return ExplainSubject(kind, name, namespace)
     return ExplainSubject(kind, name)
 
 
@@ -141,16 +147,11 @@ def _why_not(facts: ExplainFacts, subject: ExplainSubject) -> str:
         return f"it is not known whether there is a {subject.kind.value} {subject.name!r}{why}"
     if subject.kind in (SubjectKind.DEVICE, SubjectKind.RULE):
         known = known_devices(facts) if subject.kind is SubjectKind.DEVICE else facts.objects.inventory.rules
-        return f"there is no {subject.kind.value} {subject.name!r}{_hint(subject.name, known)}"
+        return f"there is no {subject.kind.value} {subject.name!r}{did_you_mean(subject.name, known)}"
     keys = facts.pods if subject.kind is SubjectKind.POD else set(facts.objects.inventory.claims)
     own = [key.partition("/")[2] for key in keys if key.startswith(f"{facts.namespace}/")]
     elsewhere = sorted(key.partition("/")[0] for key in keys if key.partition("/")[2] == subject.name)
     text = f"there is no {subject.kind.value} {subject.name!r} in namespace {facts.namespace}"
     if elsewhere:
         return f"{text}, but there is one in {', '.join(elsewhere[:_NAMED_MOST])} (-n)"
-    return f"{text}{_hint(subject.name, own)}"
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, sorted(set(known)), n=_NAMED_MOST)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
+    return f"{text}{did_you_mean(subject.name, own)}"

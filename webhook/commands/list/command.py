@@ -6,9 +6,21 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.commands.shared.device_selection import add_nodes, belonging, nodes_of, parse_selection
+from webhook.commands.shared.device_selection import (
+    add_nodes,
+    bare_nodes,
+    belonging,
+    nodes_of,
+    parse_selection,
+    refuse_missing,
+)
 from webhook.commands.shared.flags import INTERVAL_SECONDS, add_cluster, add_interval, credentials_of
-from webhook.commands.shared.main import ClusterUnreachable, ServerRefusal, asking_server, main_of
+from webhook.commands.shared.main import (
+    ClusterUnreachable,
+    ServerRefusal,
+    asking_server,
+    main_of,
+)
 from webhook.commands.shared.output import document, write, write_more
 from webhook.commands.shared.words import DeviceAddress
 from webhook.config.command_line import IntermixedLine, program
@@ -35,7 +47,7 @@ class TaintList(NamedTuple):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the list. Returns 0, 1 if the server refuses, 2 for wrong usage or no cluster."""
+    """Prints the list. Returns 0, 1 if the server refuses or a name is unknown, 2 for wrong usage or no cluster."""
     return main_of(command_line(), arguments, _run)
 
 
@@ -45,17 +57,18 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         parser.error(f"{taints[0]} is no device such as gpu.example.com/node-7/gpu-0")
     if options.interval is not None and not options.watch:
         parser.error("--interval has no effect without --watch")
-    first = _look(options, selection)
+    first = _look(options, selection, first=True)
     if not options.watch:
         return write(_shown(first, options), 0)
     return _watch(first, lambda: _look(options, selection), options, parser)
 
 
-def _look(options: argparse.Namespace, selection: DeviceSelection) -> TaintList:
+def _look(options: argparse.Namespace, selection: DeviceSelection, *, first: bool = False) -> TaintList:
+    """What there is. The `first` look refuses names of what is not there."""
     # Late: see commands/shared/main.py.
     import asyncio  # noqa: PLC0415
 
-    from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
+    from webhook.cluster.client.rest import Cluster, path_of  # noqa: PLC0415
     from webhook.commands.list.taints import listed_taints, notes_without_devices, rules_not_judged  # noqa: PLC0415
     from webhook.commands.shared.cluster_reading import CLAIMS, PODS, RULES, SLICES  # noqa: PLC0415
     from webhook.commands.shared.node_devices import ReadInventory, read_inventory  # noqa: PLC0415
@@ -64,7 +77,12 @@ def _look(options: argparse.Namespace, selection: DeviceSelection) -> TaintList:
         async with Cluster(credentials_of(options)) as cluster:
             nodes = await nodes_of(cluster, selection)
             wished = (RULES, CLAIMS, *((PODS,) if selection.by_node else ()))
-            return await read_inventory(cluster, (SLICES,), wished, by_node=selection.by_node), nodes
+            read = await read_inventory(cluster, (SLICES,), wished, by_node=selection.by_node)
+            if first and not selection.by_node:
+                refuse_missing(read, selection)
+            for node in bare_nodes(read, selection) if first else ():
+                await cluster.get(path_of("", "v1", "nodes", name=node))  # it may only have no devices
+            return read, nodes
 
     with asking_server():
         read, nodes = asyncio.run(ask())
@@ -171,7 +189,7 @@ def command_line() -> CommandLine:
         program("list"),
         "Lists the devices that are tainted, one line for each taint: those in slices, those of rules, and those of\n"
         "rules that a patch was made into. PODS are the pods that use the device and do not tolerate the taint.",
-        "Exit codes: 0 fine, 1 refused by the server, 2 wrong usage or no cluster.",
+        "Exit codes: 0 fine, 1 refused by the server or no such device or node, 2 wrong usage or no cluster.",
         (
             "device-taint-webhook list",
             "device-taint-webhook list gpu.example.com/node-7 -o wide",

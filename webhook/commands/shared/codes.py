@@ -10,11 +10,15 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from webhook.config.command_line import did_you_mean
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Collection
 
 CODE: Final = re.compile(r"DT[0-9]{3}", re.IGNORECASE)
+_WHOLE: Final = 5
+"""Letters of a code; a shorter beginning is near to many."""
 _SECTION: Final = re.compile(r"^### (DT[0-9]{3}): (.+)\n\n((?:(?!###).*\n?)*)", re.MULTILINE)
 
 
@@ -47,10 +51,7 @@ def as_code_prefixes(text: str) -> list[str]:
     words = [word.strip().upper() for word in text.split(",")]
     for word in words:
         if not word or not any(code.startswith(word) for code in codes()):
-            from difflib import get_close_matches  # noqa: PLC0415 -- only for mistakes
-
-            close = get_close_matches(word, codes(), n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            hint = did_you_mean(word, codes()) if len(word) == _WHOLE else ""
             raise ValueError(f'must be codes such as DT001, or how they begin: no code begins with "{word}"{hint}')
     return words
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.commands.shared.main import ServerRefusal
-from webhook.commands.shared.words import NODES, is_taint, name_in, split_words, type_in
+from webhook.commands.shared.words import DEVICES, NODES, RULES, is_taint, name_in, split_words, type_in
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
     from webhook.cluster.client.rest import Cluster
     from webhook.commands.shared.node_devices import ReadInventory
@@ -51,6 +51,8 @@ def add_nodes(parser: argparse.ArgumentParser, what: str) -> None:
 def parse_selection(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelection, list[str]]:
     """The devices, and the words that are taints. Exits as argparse does if both or neither way is used."""
     words, nodes = split_nodes(options.words)
+    if rule := next((each for each in words if name_in(each, RULES)), None):
+        parser.error(f"{rule} is a rule, and not a device: `status {rule}` shows it")
     try:
         addresses, taints = split_words(words)
     except ValueError as error:
@@ -66,6 +68,8 @@ def parse_selection(options: argparse.Namespace, parser: CommandLine) -> tuple[D
 
 def split_nodes(words: list[str]) -> tuple[list[str], list[str]]:
     """All other words, and the names of nodes in `node/NAME` and, as after `kubectl taint`, `nodes NAME`."""
+    if len(words) > 1 and type_in(words[0]) in DEVICES:
+        words = words[1:]
     if len(words) > 1 and type_in(words[0]) in NODES:
         words = [each if "/" in each or is_taint(each) else f"node/{each}" for each in words[1:]]
     nodes = [name_in(each, NODES) for each in words]
@@ -96,7 +100,7 @@ async def addresses_of(cluster: Cluster, selection: DeviceSelection) -> tuple[De
             raise ServerRefusal(f"error: other nodes can use all that is in use there, by admin access: {claims}")
         return found
     read = await read_inventory(cluster, (SLICES,))
-    if any(missing_addresses(read, selection)):
+    if missing_addresses(read, selection):
         read = await read_inventory(cluster, (SLICES, CLAIMS))
     refuse_missing(read, selection)
     return selection.addresses
@@ -119,32 +123,41 @@ def refuse_missing(read: ReadInventory, selection: DeviceSelection, nodes: Colle
     """Raises ServerRefusal if a device, node or driver that is named is not there."""
     found = belonging(read, selection, nodes)
     if not selection.by_node:
-        texts = [f"{each}, and no allocation holds it" for each in missing_addresses(read, selection)]
+        texts = missing_addresses(read, selection)
     elif selection.labels:
         here = found or read.devices.claims_on(nodes)
-        texts = [] if here else [f"devices of nodes with labels {selection.labels}"]
+        texts = [] if here else [f"error: no driver publishes devices of nodes with labels {selection.labels}"]
     else:
-        shared = frozenset[str]().union(*read.devices.reach.values()) if found else frozenset[str]()
-        missing = [
-            each
-            for each in selection.nodes
-            if each not in shared and not belonging(read, selection, {each}) and not read.devices.claims_on({each})
-        ]
-        texts = [f"devices of nodes {', '.join(missing)}"] if missing else []
-    if texts:
-        raise ServerRefusal("\n".join(f"error: no driver publishes {each}" for each in texts))
+        missing = ", ".join(bare_nodes(read, selection))
+        texts = [f"error: no driver publishes devices of nodes {missing}"] if missing else []
     drivers = {each.driver for each in found}
-    if absent := [each.driver for each in selection.addresses if each.driver not in drivers]:
-        raise ServerRefusal(f"error: {', '.join(absent)} has no device on the nodes that are named")
+    absent = [each.driver for each in selection.addresses if each.driver not in drivers]
+    if texts or absent:
+        raise ServerRefusal(
+            "\n".join(texts or [f"error: {', '.join(absent)} has no device on the nodes that are named"])
+        )
 
 
-def missing_addresses(read: ReadInventory, selection: DeviceSelection) -> Iterator[DeviceAddress]:
-    """Those of the named devices that no newest slice shows and no allocation has."""
+def bare_nodes(read: ReadInventory, selection: DeviceSelection) -> list[str]:
+    """Those of the named nodes on which there is none of the devices, and no allocation."""
+    found = belonging(read, selection, selection.nodes)
+    shared = frozenset[str]().union(*read.devices.reach.values()) if found else frozenset[str]()
+    return [
+        each
+        for each in selection.nodes
+        if each not in shared and not belonging(read, selection, {each}) and not read.devices.claims_on({each})
+    ]
+
+
+def missing_addresses(read: ReadInventory, selection: DeviceSelection) -> list[str]:
+    """An error for each of the named devices that no newest slice shows and no allocation has."""
     # Late: only verbs that ask a cluster come here.
     from webhook.inventory.fates import DeviceNames  # noqa: PLC0415
     from webhook.inventory.holders import is_published  # noqa: PLC0415
 
+    texts = []
     for address in selection.addresses:
         names = DeviceNames(address.driver, address.pool or None, address.device or None)
         if not is_published(read.inventory, names) and not read.inventory.usage.in_use(*names):
-            yield address
+            texts.append(f"error: no driver publishes {address}, and no allocation holds it")
+    return texts

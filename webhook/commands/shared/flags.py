@@ -222,9 +222,8 @@ def add_terms(parser: argparse.ArgumentParser) -> None:
         "-n",
         "--namespace",
         type=as_namespace,
-        default="default",
         metavar="NS",
-        help="namespace of claims and templates that do not set one",
+        help="namespace of claims and templates that do not set one; those of another are refused; default default",
     )
     add(
         "--namespace-labels",

@@ -13,7 +13,7 @@ from webhook.admission.chain import MAX_FINDINGS, explain, mutate, validate
 from webhook.admission.decision import Change
 from webhook.admission.jsonpatch import apply_patch
 from webhook.admission.review import AdmissionRequest, BadReview, decode_review
-from webhook.api.field import ErrorType, Finding, Path, Severity, not_supported, required, type_invalid
+from webhook.api.field import ErrorType, Finding, Path, Severity, invalid, not_supported, required, type_invalid
 from webhook.api.meta import FLAT_VERSIONS, GROUP, OWN_GROUP, GroupVersionKind, format_time
 from webhook.api.schema import api_versions_of
 from webhook.commands.shared.entries import (
@@ -33,6 +33,7 @@ from webhook.files.spots import Spot, descend, find, path_of
 from webhook.policy.decide import BUILTIN_JUDGE
 from webhook.policy.model import API_VERSION as POLICY_VERSION
 from webhook.policy.model import KIND as POLICY_KIND
+from webhook.policy.ports import ANONYMOUS
 from webhook.policy.suites import KIND as SUITE_KIND
 from webhook.validation.kinds import BY_KIND, KINDS
 from webhook.validation.objects import object_errors
@@ -60,6 +61,7 @@ _OUR_KINDS: Final = {
 }
 """Kinds that are reviewed here or read by another verb, by group."""
 _SOME_VERSION: Final = "1"
+DEFAULT_NAMESPACE: Final = "default"
 _NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 _CANDIDATE_WORDS: Final = {
     Change.DENIED: "the candidate policy would refuse {}",
@@ -148,20 +150,20 @@ class ObjectKey:
         kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
         about = meta(value)
         name = text(about, "name")
-        return cls(kind.group, kind.kind, text(about, "namespace") or "default", name) if name else None
+        return cls(kind.group, kind.kind, text(about, "namespace") or DEFAULT_NAMESPACE, name) if name else None
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewTerms:
     """What all manifests of a run are reviewed against. `old` has the objects that the cluster is said to have.
 
-    `namespace` is the one of claims and templates that do not name theirs.
+    `namespace`, unless it is empty, is the one of all claims and templates, as kubectl's.
     """
 
     context: AdmissionContext
     username: str = ""
     groups: tuple[str, ...] = ()
-    namespace: str = "default"
+    namespace: str = ""
     old: Mapping[ObjectKey, JSON] = field(default_factory=dict)
     verbose: bool = False
     skip_others: bool | None = None
@@ -188,6 +190,10 @@ def _review_kind(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
     mistake = _mistaken_kind(kind, terms.context.release)
     if mistake is not None:
         return _refused(row, manifest.spot, mistake)
+    if terms.namespace and kind.kind in _NAMESPACED and row.namespace not in ("", terms.namespace):
+        text = f"does not match -n {terms.namespace}; pass -n {row.namespace}, or leave -n out"
+        error = invalid(Path.root().child("metadata").child("namespace"), row.namespace, text)
+        return _refused(row, manifest.spot, error)
     if kind in BY_KIND:
         return _review_object(row, manifest, kind, terms)
     if holds_policy(manifest.value):
@@ -285,15 +291,24 @@ def _review_object(row: Row, manifest: Manifest, kind: GroupVersionKind, terms: 
         resource=BY_KIND[kind],
         kind=kind,
         name=text(meta(value), "name"),
-        namespace=row.namespace or (terms.namespace if kind.kind in _NAMESPACED else ""),
+        namespace=row.namespace or ((terms.namespace or DEFAULT_NAMESPACE) if kind.kind in _NAMESPACED else ""),
         dry_run=True,
         object=value,
         old_object=old,
     )
+    entries = [Entry(Level.WARNING, note, row.position)] if note else []
     if terms.username:
         request = structs.replace(request, username=terms.username, groups=terms.groups)
-    entries = [Entry(Level.WARNING, note, row.position)] if note else []
-    return _reviewed_row(row, manifest, request, manifest.spot, entries, terms)
+        return _reviewed_row(row, manifest, request, manifest.spot, entries, terms)
+    return _unnamed(_reviewed_row(row, manifest, request, manifest.spot, entries, terms))
+
+
+def _unnamed(row: Row) -> Row:
+    """A row that does not name the user whom a cluster would see, and who was not given here."""
+    given, said = f'"{ANONYMOUS}"', "a requester without a name (--user is not given)"
+    explained = row.explanation and {**row.explanation, "who": row.explanation["who"].replace(given, said)}
+    entries = tuple(replace(each, message=each.message.replace(given, said)) for each in row.entries)
+    return replace(row, entries=entries, explanation=explained)
 
 
 def _review_admission_review(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:

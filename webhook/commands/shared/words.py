@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
 
 NODES: Final = frozenset({"node", "nodes", "no"})
-RULES: Final = frozenset({"devicetaintrule", "devicetaintrules"})
+RULES: Final = frozenset({"rule", "rules", "devicetaintrule", "devicetaintrules"})
+DEVICES: Final = frozenset({"device", "devices"})
 _QUALIFIED: Final = re.compile(r"([a-z]+)(\.v\d\w*)?(\.|\.resource\.k8s\.io)?")
 _FORM: Final = "must be DRIVER, DRIVER/POOL or DRIVER/POOL/DEVICE, such as gpu.example.com/node-7/gpu-0"
 EFFECTS: Final = (NO_SCHEDULE, NO_EXECUTE, NONE)
@@ -63,7 +64,8 @@ class DeviceAddress(NamedTuple):
 
 def as_device_address(text: str) -> DeviceAddress:
     """An address. Of three parts and more the last is the device, unless a slash follows. Raises ValueError."""
-    driver, *rest = text.split("/")
+    kind, _, name = text.partition("/")
+    driver, *rest = (name if name and type_in(kind) in DEVICES else text).split("/")
     device = rest.pop() if len(rest) > 1 else ""
     pool = "/".join(rest)
     named: Iterable[str] = (driver, *rest)

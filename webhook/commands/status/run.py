@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import shutil
 import sys
 import time
@@ -33,6 +32,7 @@ from webhook.commands.shared.words import NODES, RULES, name_in, type_in
 from webhook.commands.status.report import StatusReport, as_text, as_values, lines_of
 from webhook.commands.status.views import StatusSettings, in_tree_of, mode_by_conditions
 from webhook.commands.status.waits import StatusObjects, object_in
+from webhook.config.command_line import did_you_mean
 from webhook.eviction.modes import InTree, Mode, WorkerSays
 from webhook.files.read import Manifest, read
 from webhook.files.report import UNREADABLE, Level, Row
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         parser.error("--interval has no effect without --watch")
     if options.time is not None and not options.dump:
         parser.error("--time has no effect without --dump")
-    if len(options.names) > 1 and type_in(options.names[0]) in RULES:
+    if options.names and type_in(options.names[0]) in RULES:
         del options.names[0]
     options.names = [name_in(each, RULES) or each for each in options.names]
     first = look(options)
@@ -98,9 +98,8 @@ def _unknown(names: Sequence[str], report: StatusReport) -> list[str]:
         if node := name_in(name, NODES):
             texts.append(f"{name} is a node: list --node={node} shows what taints its devices")
         elif name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            texts.append(f"there is no DeviceTaintRule {name!r}, and no driver of that name taints devices{hint}")
+            text = f"there is no DeviceTaintRule {name!r}, and no driver of that name taints devices"
+            texts.append(f"{text}{did_you_mean(name, known)}")
     return texts
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from webhook.api.counts import counted
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, nodes_of, parse_selection
 from webhook.commands.shared.flags import add_cluster, credentials_of
 from webhook.commands.shared.main import REFUSED, ServerRefusal, asking_server, main_of
 from webhook.commands.shared.output import write
-from webhook.commands.shared.tainting import DryRun, add_dry_run, write_warnings
+from webhook.commands.shared.tainting import DryRun, RemovedRule, add_dry_run, remove, write_warnings
 from webhook.commands.shared.words import NAME, TaintPattern, as_taint_pattern, split_words
 from webhook.config.command_line import IntermixedLine, program
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.untaint.choice import RemovedRule, UntaintChoice
+    from webhook.commands.untaint.choice import UntaintChoice
     from webhook.config.command_line import CommandLine
 
 
@@ -39,6 +40,9 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         for each in removed
         if each.finalizers
     ]
+    if 0 < len(refused) < len(removed) and options.dry_run == DryRun.NONE:
+        done = f"{counted(len(removed) - len(refused), 'rule')} of {len(removed)} deleted, as printed"
+        notes.append(f"{done}; to go on, name only devices and taints that are left")
     sys.stderr.write("".join(f"{text}\n" for text in [*refused, *[f"note: {each}" for each in dict.fromkeys(notes)]]))
     return write(_shown(choices, removed, options), REFUSED if refused else 0)
 
@@ -89,7 +93,7 @@ async def _untaint(
         RuleStore,
     )
     from webhook.commands.shared.node_devices import read_inventory  # noqa: PLC0415
-    from webhook.commands.untaint.choice import RemovedRule, choose, choose_on_nodes, remove  # noqa: PLC0415  # noqa: PLC0415
+    from webhook.commands.untaint.choice import choose, choose_on_nodes  # noqa: PLC0415
 
     store = await RuleStore.of(cluster)
     stored = await store.all()

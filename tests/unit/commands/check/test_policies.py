@@ -271,6 +271,23 @@ def test_who_asks_is_said_to_be_missing_once(run: CheckRunner) -> None:
     assert text in run("--policy", "policy.yaml", **files)[1]
 
 
+def test_refusal_of_a_requester_who_is_not_given_names_the_flag(run: CheckRunner) -> None:
+    files: dict[str, Any] = {"policy": [{**HEADER, "default": "deny"}], "a": claim(make_toleration())}
+    _, output = run("--policy", "policy.yaml", "-v", **files)
+    assert 'no rule allows a requester without a name (--user is not given) in namespace "train" ' in output
+    assert '"system:anonymous" in' not in output
+    _, output = run("--policy", "policy.yaml", "--user", "system:anonymous", **files)
+    assert 'no rule allows "system:anonymous" in namespace' in output
+
+
+def test_claims_of_another_namespace_than_the_flags_are_refused(run: CheckRunner) -> None:
+    files: dict[str, Any] = {"a": claim(namespace="research-b")}
+    text = 'error: metadata.namespace: Invalid value: "research-b": does not match -n research-a; pass -n research-b'
+    code, output = run("-n", "research-a", **files)
+    assert (code, output.count(text), output.count("error: ")) == (1, 1, 1)
+    assert run("-n", "research-b", **files)[0] == run(**files)[0] == 0
+
+
 # --- the policy itself --------------------------------------------------------------------------
 
 

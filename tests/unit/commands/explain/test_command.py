@@ -211,6 +211,18 @@ def test_wrong_usage_gives_two(words: list[str], message: str, capsys: pytest.Ca
     assert message in capsys.readouterr().err
 
 
+def test_namespace_of_the_file_and_of_the_flag_are_one(run_explain: Explainer) -> None:
+    code, output = run_explain(*WHO, "-n", "web", c=claim("ml-a"))
+    text = 'metadata.namespace: Invalid value: "ml-a": does not match -n web; pass -n ml-a, or leave -n out'
+    assert (code, text in output, "=>" in output) == (1, True, False)
+    assert run_explain(*WHO, "-n", "ml-a", c=claim("ml-a")) == run_explain(*WHO, c=claim("ml-a"))
+
+
+def test_who_is_not_given_is_named_by_the_flag(run_explain: Explainer) -> None:
+    _, output = run_explain("--policy", "policy.yaml", c=claim("ml-a"))
+    assert 'ResourceClaim ml-a/model: a requester without a name (--user is not given) in namespace "ml-a"' in output
+
+
 def test_case_of_a_suite_that_fails_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     case = {"name": "waits", "object": claim("ml-a"), "requester": {"username": "mila", "groups": ["ml-team"]}}
     tests = {"apiVersion": "policy.devicetaint.io/v1alpha1", "kind": "DeviceTaintPolicyTest", "policy": POLICY}

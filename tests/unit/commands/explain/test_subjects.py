@@ -82,6 +82,23 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return ExplainRunner(tmp_path, capsys)
 
 
+@pytest.mark.parametrize(
+    ("usual", "words"),
+    [
+        (("pod", "web-0", "-n", "ml"), ("pod", "ml/web-0")),
+        (("pod", "web-0", "-n", "ml"), ("po/ml/web-0", "-n", "ml")),
+        (("pod", "web-0", "-n", "ml"), ("pods.v1./web-0", "-n", "ml")),
+        (("claim", "train-late", "-n", "ml"), ("resourceclaims.resource.k8s.io/ml/train-late",)),
+        (("rule", "firmware"), ("devicetaintrules.v1beta2.resource.k8s.io/firmware", "-n", "web")),
+        (("rule", "firmware"), ("Rules", "firmware")),
+    ],
+)
+def test_object_is_named_as_kubectl_does_or_with_its_namespace(
+    usual: tuple[str, ...], words: tuple[str, ...], ask: ExplainRunner
+) -> None:
+    assert ask(*words) == ask(*usual)
+
+
 def test_pod_that_waits_for_a_budget_names_it(ask: ExplainRunner) -> None:
     found = ask.values("pod", "web-0", "-n", "ml")
     (eviction,) = found["evictions"]
@@ -240,6 +257,9 @@ def test_fields_of_a_selector_that_cannot_be_judged_are_named(ask: ExplainRunner
             f"there is no Device '{DRIVER}/node-1/gpu-1'; did you mean {DRIVER}/node-",
         ),
         (("device", "gpu-0"), "a device is named as DRIVER/POOL/DEVICE"),
+        (("pod", "ml/web-0", "-n", "web"), "-n web does not match the namespace of ml/web-0"),
+        (("pod/ml/web-0", "-n", "web"), "-n web does not match the namespace of ml/web-0"),
+        (("pod", "ml/web-0/x"), "a Pod is named as NAME or NAMESPACE/NAME"),
         (("pod",), "explains one pod at a time"),
         (("pod", "a", "b"), "explains one pod at a time"),
     ],

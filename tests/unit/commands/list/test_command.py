@@ -22,7 +22,7 @@ from tests.builders import (
 )
 from tests.unit.commands.api_server import bare
 from tests.unit.commands.preview_runner import used
-from tests.unit.commands.rule_server import ECC, GROUP, RULES, SERVED, rule_on
+from tests.unit.commands.rule_server import ECC, GROUP, NODES, RULES, SERVED, rule_on
 from tests.unit.commands.standing_clock import Then
 from webhook.commands.list import command as listing
 
@@ -129,7 +129,6 @@ def test_names_are_devices_as_other_verbs_take_them(verb: VerbRunner, rule_serve
         (["gpu.example.com"], [0, 1, 2, 3]),
         (["gpu.example.com/node-1"], [1, 2, 3]),
         (["gpu.example.com/node-1/gpu-1", "gpu.example.com/node-0"], [0, 3]),
-        (["nic.example.com"], []),
         (["--node", "node-0"], [0]),
         (["-l", "pool=a100"], [1, 2, 3]),
         (["-n", "ml"], [0, 3]),
@@ -141,6 +140,44 @@ def test_devices_nodes_and_namespaces_choose_rows(words: list[str], lines: list[
     code, found, error = verb("list", "--no-headers", *words)
     assert [line.split()[:2] for line in found.splitlines()] == [TABLE.splitlines()[1 + at].split()[:2] for at in lines]
     assert (code, error) == (0, "" if lines else "No tainted devices found.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["nic.example.com"], "error: no driver publishes nic.example.com, and no allocation holds it\n"),
+        (
+            ["--all", "gpu.example.com/nod-0", "gpu.example.com"],
+            "error: no driver publishes gpu.example.com/nod-0, and",
+        ),
+        (["node/node-9", "node/node-0"], 'Error from server (NotFound): nodes "node-9" not found\n'),
+        (["--node=node-9", "--watch"], 'Error from server (NotFound): nodes "node-9" not found\n'),
+    ],
+)
+def test_name_that_is_not_there_is_an_error(words: list[str], error: str, verb: VerbRunner) -> None:
+    code, found, said = verb("list", *words)
+    assert (code, found, said[: len(error)]) == (1, "", error)
+
+
+def test_node_without_devices_is_none(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.objects[f"{NODES}/node-5"] = {"kind": "Node", "metadata": {"name": "node-5"}}
+    assert verb("list", "--node=node-5") == (0, "", "No tainted devices found.\n")
+    rule_server.forbidden.add(f"{NODES}/node-9")
+    assert verb("list", "no/node-9") == (1, "", "Error from server (Forbidden): node-9 is forbidden\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["device/gpu.example.com/node-1"],
+        ["devices", "gpu.example.com/node-1"],
+        ["Device", "gpu.example.com/node-1/"],
+        ["nodes.v1./node-1"],
+        ["no", "node-1"],
+    ],
+)
+def test_device_and_node_are_named_with_their_kind(words: list[str], verb: VerbRunner) -> None:
+    assert verb.output("list", *words) == verb.output("list", "gpu.example.com/node-1")
 
 
 def test_values_for_programs(verb: VerbRunner) -> None:

@@ -68,7 +68,7 @@ def test_one_run_writes_a_report_for_each_tool_and_text_for_people(
     assert json.loads(written["json"])["version"] == yaml.safe_load(written["yaml"])["version"] == 1
     assert ET.fromstring(written["junit"]).get("failures") == "1"
     assert written["github"].startswith("::error file=")
-    assert [each["severity"] for each in json.loads(written["gitlab"])] == ["major"]
+    assert [each["severity"] for each in json.loads(written["gitlab"])] == ["critical"]
     (run,) = json.loads(written["sarif"])["runs"]
     assert ([each["level"] for each in run["results"]], run["automationDetails"]["id"]) == (
         ["error"],
@@ -153,7 +153,9 @@ def test_codes_are_listed_with_commas_in_any_case() -> None:
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--select=DT0O1", 'no code begins with "DT0O1"; did you mean DT'),
+        ("--select=DT9", 'no code begins with "DT9"\n'),
+        ("--select=DT0O1", 'no code begins with "DT0O1"\n'),
+        ("--ignore=XDT021", 'no code begins with "XDT021"\n'),
         ("--ignore=DT001,E501", 'no code begins with "E501"'),
         ("--ignore=", 'no code begins with ""'),
     ],

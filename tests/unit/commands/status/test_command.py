@@ -337,7 +337,9 @@ def test_yaml_has_the_same(run_status: StatusRunner) -> None:
     assert yaml.safe_load(run_status("--pods", "-o", "yaml")[1]) == run_status.values("--pods")
 
 
-@pytest.mark.parametrize("words", [["devicetaintrule/firmware"], ["DeviceTaintRules", "firmware"]])
+@pytest.mark.parametrize(
+    "words", [["devicetaintrule/firmware"], ["DeviceTaintRules", "firmware"], ["rule/firmware"], ["rules", "firmware"]]
+)
 def test_rule_is_named_as_kubectl_does(words: list[str], run_status: StatusRunner) -> None:
     assert run_status(*words) == run_status("firmware")
     assert run_status("devicetaintrule.resource.k8s.io/firmware") == run_status("firmware")

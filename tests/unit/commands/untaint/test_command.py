@@ -180,6 +180,24 @@ def test_nothing_is_deleted_if_the_server_refuses_one_of_several(verb: VerbRunne
     assert (code, output, set(rule_server.rules)) == (1, "", {"a", "b"})
 
 
+def test_what_is_deleted_before_a_late_refusal_is_said(verb: VerbRunner, rule_server: RuleServer) -> None:
+    rule_server.keep(rule_on("a", key="a"), rule_on("b", key="b"))
+    original = rule_server.write
+
+    def write(method: str, target: str, body: bytes) -> tuple[int, Any]:
+        if "a" not in rule_server.rules:
+            return status(403, "Forbidden", "no")
+        return original(method, target, body)
+
+    rule_server.write = write  # type: ignore[method-assign]
+    code, output, error = verb("untaint", GPU, "a-", "b-")
+    assert (code, output.count("deleted"), set(rule_server.rules)) == (1, 1, {"b"})
+    assert (
+        error.splitlines()[1]
+        == "note: 1 rule of 2 deleted, as printed; to go on, name only devices and taints that are left"
+    )
+
+
 def test_node_whose_driver_publishes_nothing_any_more_is_opened(verb: VerbRunner, rule_server: RuleServer) -> None:
     gone = {"driver": "nic.example.com", "pool": "node-1"}
     rule_server.keep(rule_on("gone", selector=gone), rule_on("other", selector={**gone, "pool": "node-0"}))
