@@ -52,6 +52,11 @@ class PreviewSource(NamedTuple):
         """Whether there are claims to count pods by: a dump without any says nothing about pods."""
         return self.kinds is None or bool(self.kinds.get("ResourceClaim"))
 
+    @property
+    def slices_known(self) -> bool:
+        """Whether there are slices to count devices by."""
+        return self.kinds is None or bool(self.kinds.get("ResourceSlice"))
+
 
 def notes_of(
     value: DeviceTaintRule | ResourceSlice | ResourceSlicePatch, preview: Preview, source: PreviewSource
