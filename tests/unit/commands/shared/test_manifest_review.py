@@ -208,7 +208,7 @@ def test_versions_name_their_release(text: str, minor: int) -> None:
 def test_release_newer_than_the_known_ones_is_noted(
     verb: Any,
     word: str,
-    noted: bool,
+    noted: bool,  # noqa: FBT001 -- a parameter
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     verb.command_line().parse_args(["--kubernetes-version", word, *["x"] * (verb is not audit)])
