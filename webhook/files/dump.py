@@ -156,7 +156,7 @@ def _decoded(
 
 def lacking(dump: Dump, *, releases: bool) -> Iterator[str]:
     """Kinds that are missing in a dump for audits, of another release if `releases`, and what is therefore unknown."""
-    kinds = {kind.kind for manifest in (*dump.claims, *dump.others) if (kind := _kind_of(manifest.value))}
+    kinds = {each.kind for manifest in (*dump.claims, *dump.others) if (each := _kind_of(manifest.value))}
     found = {"Namespace": dump.namespaces, "DeviceClass": dump.device_classes, **dict.fromkeys(kinds, True)}
     for kind, text in (_AUDIT_NEEDS | (_RELEASE_NEEDS if releases else {})).items():
         if not found.get(kind):

@@ -42,7 +42,7 @@ from webhook.commands.shared.output import add_reports, renderer_of, write_repor
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_namespace, as_time
-from webhook.files.dump import CONFIRMED, Dump, held_in, lacking, patching_object_in
+from webhook.files.dump import CLAIMS, CONFIRMED, Dump, held_in, lacking, patching_object_in
 from webhook.files.formats import FORMATS
 from webhook.files.open_reports import OPEN_REPORTS, open_reports
 from webhook.files.read import Manifest, read
@@ -63,10 +63,8 @@ if TYPE_CHECKING:
     from webhook.commands.shared.output import ReportTarget
     from webhook.commands.shared.policy_files import PolicyFile
     from webhook.policy.model import Policy
-    from webhook.validation.releases import Release
 
 _NO_POLICY: Final = "no policy: only documented rules are checked; name a policy with --policy"
-_DEFAULT_NAMESPACE: Final = "default"
 _UNVERIFIED: Final = " (author as claimed, unverified)"
 _UNKNOWN: Final = " (requester unknown: rules on requesters counted as matching)"
 
@@ -101,15 +99,14 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.candidate is not None:
         given = _policy_of(options.candidate, report, now)
         found = found._replace(candidate=given.candidate or given.policy)
-    version: KubernetesVersion | None = options.kubernetes_version
     if options.namespace is not None:
-        found.dump.claims = [each for each in found.dump.claims if _namespace_of(each) == options.namespace]
-    # A cluster answers in the version that it is asked for, whatever its clients write.
-    _audit(found, now, report, version.release if version and options.dump else None, options.namespace)
-    if version:
-        _add_release_changes(found, version, now, report, dumped=bool(options.dump))
-        if options.namespace is not None:
+        claims = [each for each in found.dump.claims if (row_of(each).namespace or "default") == options.namespace]
+        found.dump.claims = claims
+        if options.kubernetes_version:
             report.notes.append(f"rules and slices: only pods in namespace {options.namespace} are counted")
+    _audit(found, now, report, options.namespace)
+    if options.kubernetes_version:
+        _add_release_changes(found, options.kubernetes_version, now, report)
     # An empty cluster is a valid answer.
     refuse_empty(report, "audit", allow_empty=options.allow_empty or not options.dump)
     code = report.exit_code
@@ -122,15 +119,8 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     return write_reports(options.output, partial(_rendered, report, options, found.dump), code)
 
 
-def _namespace_of(manifest: Manifest) -> str:
-    return row_of(manifest).namespace or _DEFAULT_NAMESPACE
-
-
-def _audit(found: _AuditInput, now: datetime, report: Report, release: Release | None, namespace: str | None) -> None:
-    """Adds a row for each claim and template, and confirmation unless of one namespace.
-
-    `release`: the one that has to serve their versions.
-    """
+def _audit(found: _AuditInput, now: datetime, report: Report, namespace: str | None) -> None:
+    """Adds a row for each claim and template, and for confirmations unless there is a namespace."""
     policy, candidate = found.policy, found.candidate
     if policy is None and candidate is None and not report.errors and not report.unreadable:
         report.add(Row("audit", local=False, entries=(Entry(Level.WARNING, _NO_POLICY),)))
@@ -144,12 +134,9 @@ def _audit(found: _AuditInput, now: datetime, report: Report, release: Release |
     if namespace is None:
         _add_confirmations(found, report)
     for manifest in found.dump.claims:
-        entries = (
-            *_not_served(manifest, release),
-            *(
-                _entry(manifest, each.finding, each.reason, _about(each) if asks_requester else "")
-                for each in audited(manifest.value, context, found.proved_since)
-            ),
+        entries = tuple(
+            _entry(manifest, each.finding, each.reason, _about(each) if asks_requester else "")
+            for each in audited(manifest.value, context, found.proved_since)
         )
         denied = any(entry.level is Level.ERROR for entry in entries)
         report.add(replace(row_of(manifest), result=Result.DENIED if denied else Result.ALLOWED, entries=entries))
@@ -175,23 +162,18 @@ def _add_confirmations(found: _AuditInput, report: Report) -> None:
         report.add(replace(row_of(manifest), result=Result.DENIED if refused else Result.ALLOWED, entries=entries))
 
 
-def _not_served(manifest: Manifest, release: Release | None) -> Iterator[Entry]:
-    """An error if a release, unless it is None, does not serve the version that an object is written in."""
-    row = row_of(manifest)
-    mistake = release and mistaken_kind(GroupVersionKind.parse(row.api_version, row.kind), release)
-    if mistake:
-        yield from entries_of(manifest.spot, [Finding(Severity.DENY, mistake)])
-
-
-def _add_release_changes(
-    found: _AuditInput, version: KubernetesVersion, now: datetime, report: Report, *, dumped: bool
-) -> None:
-    """Adds a row for each other object that servers of that version read otherwise, or do not serve."""
-    audit = ReleaseAudit((*found.dump.claims, *found.dump.others), found.servers, version, now)
-    for manifest in found.dump.others:
-        entries = (*_not_served(manifest, version.release if dumped else None), *audit.entries(manifest))
+def _add_release_changes(found: _AuditInput, version: KubernetesVersion, now: datetime, report: Report) -> None:
+    """Adds a row for each object of a dump that servers of that version do not serve, or read otherwise."""
+    stored = (*found.dump.claims, *found.dump.others)
+    audit = ReleaseAudit(stored, found.servers, version, now)
+    for manifest in stored:
+        row, mistake = row_of(manifest), None
+        if manifest.spot is not NOWHERE:  # a cluster answers in the version that it is asked for
+            mistake = mistaken_kind(GroupVersionKind.parse(row.api_version, row.kind), version.release)
+        unserved = entries_of(manifest.spot, [Finding(Severity.DENY, mistake)] if mistake else [])
+        entries = (*unserved, *audit.entries(manifest))
         if entries:
-            report.add(replace(row_of(manifest), entries=entries))
+            report.add(replace(row, judges=row.kind in CLAIMS, entries=entries))  # claims were counted before
 
 
 def _about(found: AtRest) -> str:
@@ -247,8 +229,7 @@ def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) ->
     config_map = None if options.policy is not None else options.policy_configmap
     # A Report is of a namespace, so it has no place for rules, and an account that only keeps reports reads none.
     slices = bool(options.kubernetes_version)
-    wide = options.namespace is None or slices
-    rules = wide and any(target.format != OPEN_REPORTS for target in options.output)
+    rules = (slices or options.namespace is None) and any(target.format != OPEN_REPORTS for target in options.output)
     with reading_cluster():
         answer = asyncio.run(
             dump_of_cluster(credentials_of(options), config_map, options.namespace, rules=rules, slices=slices)

@@ -30,13 +30,7 @@ if TYPE_CHECKING:
 
     from webhook.api.meta import NamespacedName
 
-COLLECTIONS: Final = {
-    "rules": RULES,
-    "claims": CLAIMS,
-    "templates": TEMPLATES,
-    "slices": SLICES,
-    "patches": PATCHES,
-}
+COLLECTIONS: Final = {"rules": RULES, "claims": CLAIMS, "templates": TEMPLATES, "slices": SLICES, "patches": PATCHES}
 _PREFIX: Final = f"{PROGRAM}-doctor-"
 _DRIVER: Final = "doctor.devicetaint.io"
 _KEY: Final = "devicetaint.k8s.io/doctor"
