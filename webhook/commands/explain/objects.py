@@ -312,7 +312,7 @@ def rule_explanation(facts: ExplainFacts, rule: DeviceTaintRule) -> dict[str, An
         "writtenFor": rule.origin.name or None,
         "deleting": rule.deleting,
         "computed": {
-            name: None if COUNTED_IN.get(name, frozenset()) & facts.missing else value
+            name: None if COUNTED_IN.get(name, set()) & facts.missing else value
             for name, value in found["computed"].items()
         },
         "incompletePools": [f"{driver}/{pool}" for driver, pool in preview.impact.incomplete_pools],

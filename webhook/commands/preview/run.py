@@ -117,7 +117,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         found = found._replace(policy=given.policy or found.policy)
     report.servers = found.source.inventory.servers
     report.pods_known = found.source.pods_known
-    report.claims_known, report.slices_known = found.source.claims_known, found.source.slices_known
+    report.claims_known, report.slices_known = found.source.knows("ResourceClaim"), found.source.knows("ResourceSlice")
     if not report.claims_known and not report.slices_known and not report.rows:
         report.rows.append(Row(", ".join(map(shown, options.dump))).failed(_NOTHING_KNOWN))
     world = _patch_world(subjects, found.source, now)
@@ -266,7 +266,7 @@ def _preview_of(
     source, inventory, value = found.source, found.source.inventory, subject.value
     assert not isinstance(value, ResourceSlicePatch)
     in_tree = found.policy.in_tree_evictor is InTreeEvictor.ACTIVE
-    countable = source.slices_known and source.claims_known
+    countable = source.knows("ResourceSlice") and source.knows("ResourceClaim")
     if isinstance(value, DeviceTaintRule):
         value = as_stored(value, inventory.rules.get(value.meta.name), now)
         preview = rule_preview(inventory, value, in_tree=in_tree, now=now)

@@ -41,11 +41,7 @@ _ENOUGH: Final = 2
 """From this many of a unit on, smaller units are left out."""
 _LAST_LEAST: Final = 16
 """The columns of a terminal that the last column of a table needs, which is folded there."""
-COUNTED_IN: Final = {
-    "devices": frozenset({"ResourceSlice"}),
-    "allocated": frozenset({"ResourceClaim"}),
-    "pending": frozenset({"ResourceClaim", "Pod"}),
-}
+COUNTED_IN: Final = {"devices": {"ResourceSlice"}, "allocated": {"ResourceClaim"}, "pending": {"ResourceClaim", "Pod"}}
 """The kinds without which a figure of a taint is unknown."""
 _LEGEND: Final = "WORKER SAYS and the pods evicted so far are from its conditions; the rest is computed here."
 
