@@ -12,6 +12,7 @@ from tests.apiserver.manifests.installing import MANIFESTS
 from tests.chart.values_page import VALUES, documented
 from webhook import __version__
 from webhook.api.field import Path
+from webhook.commands.doctor.probes import COLLECTIONS
 from webhook.config.evict import parse_evict
 from webhook.config.serve import parse_serve
 from webhook.policy.document import load
@@ -189,6 +190,18 @@ def test_policy_of_the_example_is_one_that_the_webhook_loads(helm: Helm) -> None
     as_text = helm.template({**example, "policy": {"document": f"# why\n{yaml.safe_dump(written)}"}})
     (config_map,) = [each for each in as_text if each["kind"] == "ConfigMap" and "policy.yaml" in each["data"]]
     assert config_map["data"]["policy.yaml"].startswith("# why\napiVersion: ")
+
+
+@pytest.mark.parametrize("patched", [True, False])
+def test_doctor_may_create_what_it_probes(helm: Helm, *, patched: bool) -> None:
+    (role,) = [
+        each
+        for each in helm.template({"patches": {"enabled": patched}})
+        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", "device-taint-webhook-doctor")
+    ]
+    created = {name for rule in role["rules"] if rule["verbs"] == ["create"] for name in rule["resources"]}
+    probed = {each.name for sort, each in COLLECTIONS.items() if patched or sort != "patches"}
+    assert created == {*probed, "subjectaccessreviews"}
 
 
 SHIPPED: Final = sorted(MANIFESTS.glob("policies/*/policy.yaml"))
