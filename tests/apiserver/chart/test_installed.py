@@ -106,7 +106,7 @@ def _install_and_test(release: Release) -> None:
         doctor = kubelet.output["doctor"]
         lines = [line for line in doctor.splitlines() if not line.startswith(("ok ", "warn  certificate"))]
         assert lines == [], doctor
-        assert "ok    callers: only clients with an API server's certificate are accepted" in doctor
+        assert "ok    probe patches.validate.devicetaint.io: answered through the API server" in doctor
         assert kubelet.faults == []
         _refuse_broken_policy(release)
     assert not release.plane.kubectl("get", "clusterrole", "device-taint-webhook-doctor").stdout
