@@ -157,6 +157,7 @@ def test_findings_become_annotations_a_summary_and_sarif(runner: ActionRunner) -
         ({"paths": "rule.yaml", "policy": "policy.yaml", "args": "--user mila --warnings-as-errors"}, 0, 1),
         ({"paths": "rule.yaml", "args": "--warnigs-as-errors"}, 2, None),
         ({"paths": "rule.yaml", "args": "'unclosed"}, 1, None),
+        ({"paths": "'new\nline.yaml' rule.yaml"}, 0, 2),
         ({"paths": "--policy=x"}, 2, 1),
         ({"paths": "$(touch ran) `touch ran` ; touch ran"}, 2, 7),
     ],
@@ -164,12 +165,34 @@ def test_findings_become_annotations_a_summary_and_sarif(runner: ActionRunner) -
 def test_inputs_become_flags(inputs: Mapping[str, str], code: int, files: int | None, runner: ActionRunner) -> None:
     policy = {"apiVersion": "policy.devicetaint.io/v1alpha1", "kind": "DeviceTaintPolicy"}
     (runner.work / "policy.yaml").write_text(json.dumps(policy))
+    (runner.work / "new\nline.yaml").write_text(RULE)
     done = runner.run("check manifests", **inputs)
     assert done.returncode == code, done.stdout + done.stderr
     assert ("::error::a quote is not closed" in done.stdout) is (inputs.get("args") == "'unclosed")
     found = re.search(r"^(\d+) files?, ", done.stdout, re.MULTILINE)
     assert (None if found is None else int(found[1])) == files
     assert not (runner.work / "ran").exists()
+
+
+@pytest.mark.parametrize("paths", [None, ".", "./", ".\n"])
+def test_a_repository_with_helm_templates_passes(paths: str | None, runner: ActionRunner) -> None:
+    """M9."""
+    (runner.work / "a b.yaml").unlink()
+    (runner.work / "chart/templates").mkdir(parents=True)
+    for name, text in {"web": "{{- if .Values.web }}\na: b\n{{- end }}\n", "rule": f"{{{{- if .x }}}}\n{RULE}"}.items():
+        (runner.work / f"chart/templates/{name}.yaml").write_text(text)
+    done = runner.run("check manifests", **({} if paths is None else {"paths": paths}), args="--warnings-as-errors")
+    assert done.returncode == 0, done.stdout
+    (told,) = [line for line in done.stdout.splitlines() if "chart/templates/rule.yaml" in line]
+    assert told.startswith("::notice ")
+    assert runner.run("check manifests", paths="rule.yaml chart/templates/web.yaml").returncode == 2
+    assert runner.run("check manifests", paths="chart").returncode == 2
+
+
+def test_an_error_is_one_line_whatever_is_in_it(runner: ActionRunner) -> None:
+    done = runner.run("check manifests", paths="rule.yaml\n::stop-commands::x\r\n100% 'a")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout == "::error::a quote is not closed in: rule.yaml%0A::stop-commands::x%0D%0A100%25 'a\n"
 
 
 def test_suites_run_before_with_annotations(runner: ActionRunner) -> None:

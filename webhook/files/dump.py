@@ -56,6 +56,10 @@ _AUDIT_NEEDS: Final = {
     "Namespace": "Namespaces, so their labels are unknown",
     "DeviceClass": "DeviceClasses, so the drivers behind them are unknown",
 }
+_RELEASE_NEEDS: Final = {
+    "DeviceTaintRule": "DeviceTaintRules, so what they would do on servers of that version is unknown",
+    "ResourceSlice": "ResourceSlices, so what their taints would do there, and which devices rules close, is unknown",
+}
 
 
 @dataclass(slots=True)
@@ -82,6 +86,7 @@ class Dump:
                     self.terminating.add(name)
             elif kind is not None and kind.group == GROUP and kind.kind == "DeviceClass":
                 self.device_classes[_name_of(value)] = drivers_in_manifest(value)
+                self.others.append(manifest)
             elif kind is not None and kind.group == GROUP and kind.kind in CLAIMS:
                 self.claims.append(manifest)
             else:
@@ -143,11 +148,11 @@ def _decoded(
     return (None if decode is None else decode(Reader.of(value, errors, path))), errors
 
 
-def lacking(dump: Dump) -> Iterator[str]:
-    """Kinds that are missing in a dump for audits, and what is therefore unknown."""
-    kinds = {manifest.value["kind"] for manifest in dump.claims}
+def lacking(dump: Dump, *, releases: bool) -> Iterator[str]:
+    """Kinds that are missing in a dump for audits, of another release if `releases`, and what is therefore unknown."""
+    kinds = {each.kind for manifest in (*dump.claims, *dump.others) if (each := _kind_of(manifest.value))}
     found = {"Namespace": dump.namespaces, "DeviceClass": dump.device_classes, **dict.fromkeys(kinds, True)}
-    for kind, text in _AUDIT_NEEDS.items():
+    for kind, text in (_AUDIT_NEEDS | (_RELEASE_NEEDS if releases else {})).items():
         if not found.get(kind):
             yield f"the dump has no {text}"
 

@@ -73,6 +73,8 @@ class File:
     size_bytes: int = 0
     manifests: list[Manifest] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
+    template: bool = False
+    """Something cannot be read, and the file looks like a template."""
     foreign: bool = False
     """Something cannot be read, and no API group of ours stands in the file, so no object in it is ours."""
 
@@ -120,6 +122,7 @@ def _add_documents(file: File, text: str) -> None:
     for number, found in enumerate(documents(text), 1):
         if isinstance(found, Unreadable):
             hint = _template_hint(text) if hint is None else hint
+            file.template = bool(hint)
             # A new one, without the traceback: it holds on to the document.
             file.unreadable.append(Unreadable(f"{hint} ({found.message})" if hint else found.message, found.position))
             continue

@@ -30,6 +30,8 @@ class Result(StrEnum):
 
 NOT_OURS = "not readable and without our API groups"
 """Why a file is skipped that is not YAML as Kubernetes has it, where files of other kinds are."""
+NOT_RENDERED = "templates that name our API groups, not rendered"
+"""Why such a file is skipped."""
 UNREADABLE = "Unreadable"
 """The reason of entries about input that could not be read."""
 

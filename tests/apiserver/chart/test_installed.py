@@ -106,6 +106,7 @@ def _install_and_test(release: Release) -> None:
         doctor = kubelet.output["doctor"]
         lines = [line for line in doctor.splitlines() if not line.startswith(("ok ", "warn  certificate"))]
         assert lines == [], doctor
+        assert "ok    probe patches.validate.devicetaint.io: answered through the API server" in doctor
         assert kubelet.faults == []
         _refuse_broken_policy(release)
     assert not release.plane.kubectl("get", "clusterrole", "device-taint-webhook-doctor").stdout
@@ -113,10 +114,10 @@ def _install_and_test(release: Release) -> None:
 
 def _refuse_broken_policy(release: Release) -> None:
     """The running webhook refuses the ConfigMap, so helm fails with its words; the old policy stays."""
-    broken = {**FIRST, "policy": {"document": {**POLICY, "mode": "strict"}}}
+    broken = {**FIRST, "policy": {"document": {**POLICY, "rules": [*POLICY["rules"], *POLICY["rules"]]}}}
     code, _, err = release.try_helm("upgrade", CHART, "--reset-values", values=broken)
     assert code == 1
-    assert "data[policy.yaml].mode" in err
+    assert "data[policy.yaml].rules[1].name" in err
     wait_until(release.judges, "the old policy is in use")
     release.upgrade(FIRST)
 

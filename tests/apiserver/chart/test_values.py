@@ -8,9 +8,11 @@ import pytest
 import yaml
 
 from tests.apiserver.chart.helming import CHART, EVERYTHING, Helm, Json
+from tests.apiserver.manifests.installing import MANIFESTS
 from tests.chart.values_page import VALUES, documented
 from webhook import __version__
 from webhook.api.field import Path
+from webhook.commands.doctor.probes import COLLECTIONS
 from webhook.config.evict import parse_evict
 from webhook.config.serve import parse_serve
 from webhook.policy.document import load
@@ -22,6 +24,7 @@ _RESOURCES: Final = {"limits": {"memory": "1Gi"}}
 _VARIABLE: Final = [{"name": "EXTRA", "value": "1"}]
 _CERT_MANAGER: Final = {"certificates": {"provider": "cert-manager"}}
 _SECRET: Final = {"certificates": {"provider": "secret", "caBundle": "b3VycwM="}}
+POLICY: Final[Json] = {"apiVersion": "policy.devicetaint.io/v1alpha1", "kind": "DeviceTaintPolicy"}
 SAMPLES: Final[dict[str, Any]] = {
     "image.registry": "registry.example.com",
     "image.repository": "other/name",
@@ -48,7 +51,7 @@ SAMPLES: Final[dict[str, Any]] = {
     "failurePolicy.claims": "Fail",
     "failurePolicy.templates": "Fail",
     "failurePolicy.patches": ("Ignore", {"patches": {"enabled": True}}),
-    "policy.document": {"kind": "DeviceTaintPolicy"},
+    "policy.document": POLICY,
     "defaultTolerations": True,
     "watchPods": True,
     "hostNetwork": True,
@@ -184,9 +187,77 @@ def test_policy_of_the_example_is_one_that_the_webhook_loads(helm: Helm) -> None
     written = yaml.safe_load(config_map["data"]["policy.yaml"])
     assert written == example["policy"]["document"]
     assert load(written, Path.root()).errors == ()
-    as_text = helm.template({**example, "policy": {"document": "# why\nkind: DeviceTaintPolicy\n"}})
+    as_text = helm.template({**example, "policy": {"document": f"# why\n{yaml.safe_dump(written)}"}})
     (config_map,) = [each for each in as_text if each["kind"] == "ConfigMap" and "policy.yaml" in each["data"]]
-    assert config_map["data"]["policy.yaml"].startswith("# why\nkind: DeviceTaintPolicy\n")
+    assert config_map["data"]["policy.yaml"].startswith("# why\napiVersion: ")
+
+
+@pytest.mark.parametrize("patched", [True, False])
+def test_doctor_may_create_what_it_probes(helm: Helm, *, patched: bool) -> None:
+    (role,) = [
+        each
+        for each in helm.template({"patches": {"enabled": patched}})
+        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", "device-taint-webhook-doctor")
+    ]
+    created = {name for rule in role["rules"] if rule["verbs"] == ["create"] for name in rule["resources"]}
+    probed = {each.name for sort, each in COLLECTIONS.items() if patched or sort != "patches"}
+    assert created == {*probed, "subjectaccessreviews"}
+
+
+SHIPPED: Final = sorted(MANIFESTS.glob("policies/*/policy.yaml"))
+MISTAKES: Final[dict[str, tuple[Json, str, str]]] = {
+    "misspelt field": ({"rulez": []}, ".rulez: is no field", "additional properties 'rulez' not allowed"),
+    "no kind": ({"kind": None}, ".kind: must be of type string, not null", "/kind': got null, want string"),
+    "word": ({"mode": "loose"}, ".mode: must be one of enforce, warn, off, not loose", "/mode': value must be one of"),
+    "type": ({"rules": "none"}, ".rules: must be of type array, not string", "/rules': got string, want null or array"),
+    "entry": ({"rules": [3]}, ".rules[0]: must be of type object, not number", "/rules/0': got number, want object"),
+    "missing": ({"rules": [{"name": "a"}]}, ".rules[0].action: is required", "/rules/0': missing property 'action'"),
+    "deep": (
+        {"rules": [{"name": "a", "action": "deny", "match": {"tolerations": {"seconds": {"atMost": 1.5}}}}]},
+        ".rules[0].match.tolerations.seconds.atMost: must be of type integer, not number",
+        "/rules/0/match/tolerations/seconds/atMost': got number, want integer",
+    ),
+    "pattern": (
+        {"impact": {"window": "soon"}},
+        '.impact.window: "soon" has the wrong form',
+        "/impact/window': 'soon' does",
+    ),
+    "too long": ({"trustedControllers": ["é" * 254]}, "has 254 characters", "maxLength: got 254, want 253"),
+    "too many": ({"trustedControllers": ["a"] * 17}, "has 17 entries", "maxItems: got 17, want 16"),
+    "too few": ({"eviction": []}, ".eviction: has 0 entries", "/eviction': minItems: got 0, want 1"),
+    "range": ({"impact": {"limits": [{"pods": -1}]}}, ".impact.limits[0].pods: -1 is out", "/pods': minimum: got -1"),
+    "name": (
+        {"rules": [{"name": "a", "action": "deny", "match": {"namespaces": {"labels": {"-": "x"}}}}]},
+        '.labels.-: "-" has the wrong form',
+        "'-' does not match pattern",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_policy_with_mistakes_is_refused_with_their_paths(helm: Helm, mistake: str) -> None:
+    """M7: at the first install there is no webhook to refuse it."""
+    change, *messages = MISTAKES[mistake]
+    document = POLICY | change
+    for given, message in zip((yaml.safe_dump(document), document), messages, strict=True):
+        code, out, err = helm.try_template({"policy": {"document": given}})
+        assert (code, out) == (1, "")
+        assert message in err
+
+
+@pytest.mark.parametrize("text", ["- a\n", "just words", "a: [\n", "{}", "# nothing\n"])
+def test_policy_that_is_no_document_is_refused(helm: Helm, text: str) -> None:
+    assert helm.try_template({"policy": {"document": text}})[0] == 1
+
+
+@pytest.mark.parametrize(
+    "document",
+    [None, "", {}, POLICY | {"mode": False, "rules": None}, POLICY | {"trustedControllers": ["é" * 253]},
+     *(yaml.safe_load(file.read_text()) for file in SHIPPED)],
+)  # fmt: skip
+def test_right_policy_is_taken_in_both_forms(helm: Helm, document: Any) -> None:
+    for given in (document, yaml.safe_dump(document) if document else ""):
+        _ = helm.template({"policy": {"document": given}})
 
 
 @pytest.mark.parametrize(
@@ -211,7 +282,7 @@ def test_notes_say_what_is_left_to_do(helm: Helm, values: Json, said: list[str])
 def test_notes_say_nothing_about_what_is_set(helm: Helm) -> None:
     values = {
         "image": {"registry": "registry.example.com"},
-        "policy": {"document": {"kind": "DeviceTaintPolicy"}},
+        "policy": {"document": POLICY},
     }
     options = ("install", "taints", CHART, "--dry-run=client", "--values=-")
     code, out, err = helm.run(*options, stdin=yaml.safe_dump(values))

@@ -8,6 +8,7 @@ import pytest
 
 from tests.apiserver.manifests.installing import write_registrations
 from tests.apiserver.patches.values import BAD, COLLECTION, GOOD, LEFT_TO_THE_WEBHOOK, TAINT, patch
+from tests.apiserver.test_doctor import VALIDATING, doctor
 from tests.builders import EARLIER_TEXT
 from tests.controlplane.registration import registered
 from tests.controlplane.webhook_process import WebhookProcess
@@ -72,6 +73,22 @@ def test_time_is_set_once_and_kept(judged: ControlPlane) -> None:
 def test_patch_for_every_device_is_warned_about(judged: ControlPlane) -> None:
     reply = judged.client.create(COLLECTION, patch({"taints": [TAINT]}), dry_run=True)
     assert any("DT011" in text for text in reply.warnings), reply.warnings
+
+
+def test_doctor_probes_patches_where_they_are_registered(judged: ControlPlane) -> None:
+    def found() -> dict[str, str]:
+        return {each["name"]: each["status"] for each in doctor(judged, "--wait", "60").checks}
+
+    assert found()["probe patches.validate.devicetaint.io"] == "ok"
+    entries = judged.client.get(VALIDATING).object["webhooks"]
+    others = [entry for entry in entries if not entry["name"].startswith("patches.")]
+    try:
+        assert judged.client.replace(VALIDATING, {**judged.client.get(VALIDATING).object, "webhooks": others}).ok
+        amiss = doctor(judged).checks
+        assert "probe patches.validate.devicetaint.io" not in {each["name"] for each in amiss}
+        assert any("entries missing" in each["message"] and "patches.validate" in each["message"] for each in amiss)
+    finally:
+        assert judged.client.patch(VALIDATING, {"webhooks": entries}).ok
 
 
 def test_patch_is_refused_while_the_webhook_is_down_and_can_still_be_deleted(

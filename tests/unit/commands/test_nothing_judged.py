@@ -7,10 +7,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tests.builders import make_claim, make_pod, make_toleration
 from tests.unit.commands.audit_runner import HEADER, POLICY, claim, template
 from tests.unit.commands.check_runner import RULE
+from tests.unit.commands.preview_runner import CLAIMS, PODS, SLICES, rule
 from webhook import cli
 
 if TYPE_CHECKING:
@@ -211,3 +213,34 @@ def test_sarif_of_a_run_that_checked_nothing_is_not_a_success(
     allowed, output, _ = ran(*words, "-o", "sarif", "--allow-empty", capsys=capsys)
     (invocation,) = json.loads(output)["runs"][0]["invocations"]
     assert (allowed, invocation["exitCode"], invocation["executionSuccessful"]) == (0, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("dump", "devices", "pods"),
+    [
+        pytest.param([*SLICES, *CLAIMS, *PODS], "8 devices, 9 allocated", False, id="whole"),
+        pytest.param([*CLAIMS, *PODS], "? devices, 9 allocated", False, id="no slices"),
+        pytest.param([*SLICES, *PODS], "8 devices, ? allocated", True, id="no claims"),
+        pytest.param([*SLICES, *CLAIMS], "8 devices, 9 allocated", True, id="no pods"),
+        pytest.param([], "? devices, ? allocated", True, id="rule alone"),
+    ],
+)
+def test_figures_that_a_dump_cannot_give_are_unknown(
+    dump: list[Any],
+    devices: str,
+    pods: bool,  # noqa: FBT001 -- a parameter
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """M8, in `explain` and `status`."""
+    file = tmp_path / "dump.yaml"
+    file.write_text(yaml.safe_dump_all([rule(), *dump]))
+    words = ["--dump", str(file)]
+    assert cli.main(["explain", "rule", "unhealthy-gpu", *words]) == 0
+    said = capsys.readouterr().out
+    assert devices in said
+    assert ("  ? pods" in said) is pods
+    assert cli.main(["status", *words]) == 0
+    row = capsys.readouterr().out.splitlines()[3]
+    assert devices.replace(" devices", "") in row
+    assert (" ? " in row) is pods

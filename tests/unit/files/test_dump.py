@@ -38,7 +38,7 @@ def test_objects_are_sorted_by_what_they_are_for() -> None:
     assert dump.namespaces == {"ml": {"a": "b", "kubernetes.io/metadata.name": "ml"}}
     assert dump.device_classes == {"gpu": frozenset({"d"})}
     assert [each.value["kind"] for each in dump.claims] == ["ResourceClaimTemplate", "ResourceClaim"]
-    assert [each.value["kind"] for each in dump.others] == ["DeviceTaintRule"]
+    assert [each.value["kind"] for each in dump.others] == ["DeviceClass", "DeviceTaintRule"]
 
 
 @pytest.mark.parametrize(

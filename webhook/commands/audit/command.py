@@ -14,14 +14,14 @@ from webhook.admission.carried_text import fault_of_stored
 from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY
 from webhook.admission.context import AdmissionContext
 from webhook.api.counts import counted
-from webhook.api.field import Severity
-from webhook.api.meta import changed_at
+from webhook.api.field import Finding, Severity
+from webhook.api.meta import GroupVersionKind, changed_at
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.commands.audit.releases import ReleaseAudit
 from webhook.commands.shared.codes import add_codes, left_out
-from webhook.commands.shared.entries import LEVELS, unreadable_row
+from webhook.commands.shared.entries import LEVELS, entries_of, unreadable_row
 from webhook.commands.shared.flags import (
     add_allow_empty,
     add_cluster,
@@ -37,11 +37,12 @@ from webhook.commands.shared.flags import (
     use_color,
 )
 from webhook.commands.shared.main import main_of, reading_cluster
+from webhook.commands.shared.manifest_review import mistaken_kind
 from webhook.commands.shared.output import add_reports, renderer_of, write_reports
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_namespace, as_time
-from webhook.files.dump import CONFIRMED, Dump, held_in, lacking, patching_object_in
+from webhook.files.dump import CLAIMS, CONFIRMED, Dump, held_in, lacking, patching_object_in
 from webhook.files.formats import FORMATS
 from webhook.files.open_reports import OPEN_REPORTS, open_reports
 from webhook.files.read import Manifest, read
@@ -58,14 +59,12 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from webhook.api.field import Finding
     from webhook.commands.shared.flags import KubernetesVersion
     from webhook.commands.shared.output import ReportTarget
     from webhook.commands.shared.policy_files import PolicyFile
     from webhook.policy.model import Policy
 
 _NO_POLICY: Final = "no policy: only documented rules are checked; name a policy with --policy"
-_DEFAULT_NAMESPACE: Final = "default"
 _UNVERIFIED: Final = " (author as claimed, unverified)"
 _UNKNOWN: Final = " (requester unknown: rules on requesters counted as matching)"
 
@@ -100,6 +99,11 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.candidate is not None:
         given = _policy_of(options.candidate, report, now)
         found = found._replace(candidate=given.candidate or given.policy)
+    if options.namespace is not None:
+        claims = [each for each in found.dump.claims if (row_of(each).namespace or "default") == options.namespace]
+        found.dump.claims = claims
+        if options.kubernetes_version:
+            report.notes.append(f"rules and slices: only pods in namespace {options.namespace} are counted")
     _audit(found, now, report, options.namespace)
     if options.kubernetes_version:
         _add_release_changes(found, options.kubernetes_version, now, report)
@@ -116,7 +120,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
 
 
 def _audit(found: _AuditInput, now: datetime, report: Report, namespace: str | None) -> None:
-    """Adds a row for each claim and template, of one namespace unless that is None."""
+    """Adds a row for each claim and template, and for confirmations unless there is a namespace."""
     policy, candidate = found.policy, found.candidate
     if policy is None and candidate is None and not report.errors and not report.unreadable:
         report.add(Row("audit", local=False, entries=(Entry(Level.WARNING, _NO_POLICY),)))
@@ -130,8 +134,6 @@ def _audit(found: _AuditInput, now: datetime, report: Report, namespace: str | N
     if namespace is None:
         _add_confirmations(found, report)
     for manifest in found.dump.claims:
-        if namespace not in (None, row_of(manifest).namespace or _DEFAULT_NAMESPACE):
-            continue
         entries = tuple(
             _entry(manifest, each.finding, each.reason, _about(each) if asks_requester else "")
             for each in audited(manifest.value, context, found.proved_since)
@@ -161,12 +163,17 @@ def _add_confirmations(found: _AuditInput, report: Report) -> None:
 
 
 def _add_release_changes(found: _AuditInput, version: KubernetesVersion, now: datetime, report: Report) -> None:
-    """Adds a row for each rule and slice that servers of that version read otherwise."""
-    audit = ReleaseAudit((*found.dump.claims, *found.dump.others), found.servers, version, now)
-    for manifest in found.dump.others:
-        entries = tuple(audit.entries(manifest))
+    """Adds a row for each object of a dump that servers of that version do not serve, or read otherwise."""
+    stored = (*found.dump.claims, *found.dump.others)
+    audit = ReleaseAudit(stored, found.servers, version, now)
+    for manifest in stored:
+        row, mistake = row_of(manifest), None
+        if manifest.spot is not NOWHERE:  # a cluster answers in the version that it is asked for
+            mistake = mistaken_kind(GroupVersionKind.parse(row.api_version, row.kind), version.release)
+        unserved = entries_of(manifest.spot, [Finding(Severity.DENY, mistake)] if mistake else [])
+        entries = (*unserved, *audit.entries(manifest))
         if entries:
-            report.add(replace(row_of(manifest), entries=entries))
+            report.add(replace(row, judges=row.kind in CLAIMS, entries=entries))  # claims were counted before
 
 
 def _about(found: AtRest) -> str:
@@ -200,7 +207,7 @@ def _from_files(options: argparse.Namespace, report: Report, now: datetime) -> _
         if unreadable is not None:
             report.add(unreadable)
         dump.add(file.manifests)
-    report.notes += lacking(dump)
+    report.notes += lacking(dump, releases=bool(options.kubernetes_version))
     if options.policy is not None:
         return _AuditInput(dump)
     holding = [manifest for manifest in dump.others if holds_policy(manifest.value)]
@@ -221,8 +228,8 @@ def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) ->
 
     config_map = None if options.policy is not None else options.policy_configmap
     # A Report is of a namespace, so it has no place for rules, and an account that only keeps reports reads none.
-    rules = options.namespace is None and any(target.format != OPEN_REPORTS for target in options.output)
     slices = bool(options.kubernetes_version)
+    rules = (slices or options.namespace is None) and any(target.format != OPEN_REPORTS for target in options.output)
     with reading_cluster():
         answer = asyncio.run(
             dump_of_cluster(credentials_of(options), config_map, options.namespace, rules=rules, slices=slices)
@@ -313,7 +320,8 @@ def command_line() -> CommandLine:
         default=[],
         metavar="DIR|FILE",
         help="output of kubectl get "
-        "resourceclaimtemplates,resourceclaims,devicetaintrules,namespaces,deviceclasses -A -o json; "
+        "resourceclaimtemplates,resourceclaims,devicetaintrules,namespaces,deviceclasses -A -o json, with "
+        "--kubernetes-version also resourceslices; "
         "YAML works, too, but JSON is read three times as fast; "
         f"{STDIN} is standard input; without this flag the cluster is read",
     )

@@ -74,7 +74,7 @@ async def _add_confirmed(objects: list[dict[str, Any]], cluster: Cluster) -> Asy
         try:
             objects += await reading.objects_as_served(cluster, each) or ()
         except Refused as error:
-            yield f"no permission to read {each.name}, so their confirmations were not checked: {error}"
+            yield f"no permission to read {each.name}, so they were not checked: {error}"
 
 
 async def _proved_since(cluster: Cluster) -> datetime | None:

@@ -241,7 +241,7 @@ def command_line() -> CommandLine:
     add_reports(parser, FORMATS)
     add_codes(parser)
     add_warnings_as_errors(parser)
-    add_skip_others(parser, "files of other kinds, also those that cannot be read and have no API group of ours")
+    add_skip_others(parser, "templates in folders, and files that are not ours, also those that cannot be read,")
     add_allow_empty(parser)
     add(
         "-v",

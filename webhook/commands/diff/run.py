@@ -93,6 +93,8 @@ def compared(options: argparse.Namespace) -> Compared:
     dump.add(manifests)
     stock.add(manifests)
     rows += [row_of(each).failed(f"{row_of(each).reference}: left out: {error}") for each, error in stock.malformed]
+    if options.dump and stock.inventory.rules and not stock.inventory.slices:
+        notes.append("the dump has no ResourceSlices, so limits on devices are compared by allocated ones only")
     left_out = {id(each) for each, _ in stock.malformed}
     objects = [each for each in manifests if _is_compared(each, options.namespace) and id(each) not in left_out]
     return Compared(policies[0], policies[1], objects, dump, stock, source, rows, notes)

@@ -62,6 +62,7 @@ _EXPECTED: Final = {
     "Validating": [f"{name}.validate.devicetaint.io" for name in ENTRIES[VALIDATING]],
     "Mutating": [f"{name}.mutate.devicetaint.io" for name in ENTRIES[MUTATING]],
 }
+_PATCHES: Final = {"Validating": "patches.validate.devicetaint.io", "Mutating": "patches.mutate.devicetaint.io"}
 _POLL_SECONDS: Final = 1.0
 
 
@@ -128,13 +129,19 @@ class Doctor:
         return clock_check(answer.date, self._now())
 
     async def _registrations(self) -> list[Check]:
-        checks = []
+        registered: dict[str, list[WebhookEntry] | None] = {}
         for kind, resource in _CONFIGURATIONS.items():
             found = await self._get_or_none(path_of("admissionregistration.k8s.io", "v1", resource, name=PROGRAM))
             entries = None if found is None else [webhook_entry_of(kind, each) for each in found.get("webhooks") or ()]
             self._entries += entries or []
-            checks.append(registration_check(kind, PROGRAM, entries, _EXPECTED[kind]))
-        return checks
+            registered[kind] = entries
+        expected = {kind: [*names, *[_PATCHES[kind]] * self._patched] for kind, names in _EXPECTED.items()}
+        return [registration_check(kind, PROGRAM, entries, expected[kind]) for kind, entries in registered.items()]
+
+    @property
+    def _patched(self) -> bool:
+        """Whether patches are reviewed here: they are an option."""
+        return any(entry.name in _PATCHES.values() for entry in self._entries)
 
     async def _deployments(self) -> list[Check]:
         checks = []
@@ -175,12 +182,12 @@ class Doctor:
 
     async def _access(self) -> list[Check]:
         denied, asked = [], 0
-        self_managed = await self._exists("secrets", CA_NAME)
-        there = {PROGRAM: True}
+        there = {PROGRAM: True, "": True, probes.PATCH_ENTRIES: self._patched}
+        there[probes.SELF_MANAGED] = await self._exists("secrets", CA_NAME)
         for account, deployment in ((WORKER, WORKER), (PATCH_ACCOUNT, PATCHER)):
             there[account] = await self._exists("deployments", deployment, group="apps")
         for right in RIGHTS:
-            if (right.self_managed and not self_managed) or not there[right.account]:
+            if not (there[right.only_with] and there[right.account]):
                 continue
             asked += 1
             if not await self._may(right):

@@ -21,7 +21,7 @@ from webhook.api.owners import POD_GROUPS
 from webhook.cluster.client.raw import NoHandshake, Untrusted, certificate_end
 from webhook.cluster.client.rest import path_of
 from webhook.commands.doctor.checks import Handshake, WebhookEntry
-from webhook.commands.shared.cluster_reading import CLAIMS, RULES, SLICES, TEMPLATES
+from webhook.commands.shared.cluster_reading import CLAIMS, PATCHES, RULES, SLICES, TEMPLATES
 from webhook.policy.vap.author_policy import AUTHOR_POLICY
 from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from webhook.api.meta import NamespacedName
 
-COLLECTIONS: Final = {"rules": RULES, "claims": CLAIMS, "templates": TEMPLATES, "slices": SLICES}
+COLLECTIONS: Final = {"rules": RULES, "claims": CLAIMS, "templates": TEMPLATES, "slices": SLICES, "patches": PATCHES}
 _PREFIX: Final = f"{PROGRAM}-doctor-"
 _DRIVER: Final = "doctor.devicetaint.io"
 _KEY: Final = "devicetaint.k8s.io/doctor"
@@ -52,11 +52,11 @@ class Probe(NamedTuple):
 
 def probe(sort: str, version: str, namespace: str) -> Probe:
     """A valid object of this sort. It selects no device, and no pod uses it."""
-    namespaced = sort in ("claims", "templates")
-    place = path_of(GROUP, version, COLLECTIONS[sort].name, namespace=namespace if namespaced else "")
+    namespaced, (group, _, resource, kind) = sort in ("claims", "templates"), COLLECTIONS[sort]
+    place = path_of(group, version, resource, namespace=namespace if namespaced else "")
     obj = {
-        "apiVersion": f"{GROUP}/{version}",
-        "kind": COLLECTIONS[sort].kind,
+        "apiVersion": f"{group}/{version}",
+        "kind": kind,
         "metadata": {"generateName": _PREFIX, **({"namespace": namespace} if namespaced else {})},
         "spec": _spec(sort, version),
     }
@@ -70,6 +70,8 @@ def _spec(sort: str, version: str) -> dict[str, Any]:
         sort == "rules"
     ):  # not of effect None, which releases before 1.35 do not know; no cluster has devices of this driver
         return {"deviceSelector": {"driver": _DRIVER}, "taint": taint}
+    if sort == "patches":
+        return {"devices": {"filter": {"driver": _DRIVER}, "taints": [taint]}}
     if sort == "slices":
         content = {"taints": [taint]}
         device = {"name": "probe", **({"basic": content} if flat else content)}
@@ -147,6 +149,9 @@ async def handshake_with(entry: WebhookEntry) -> Handshake:
 
 # --- rights of our service accounts ---------------------------------------------------------------
 
+SELF_MANAGED: Final = "certificates that the webhook issues itself"
+PATCH_ENTRIES: Final = "entries for ResourceSlicePatches"
+
 
 class Right(NamedTuple):
     """One verb on one resource, or on one object of it."""
@@ -158,8 +163,8 @@ class Right(NamedTuple):
     name: str = ""
     namespaced: bool = False
     """In our namespace only."""
-    self_managed: bool = False
-    """Needed only where the webhook issues its own certificates."""
+    only_with: str = ""
+    """What has to be installed for it to be needed: nothing, or one of the two below."""
 
     def __str__(self) -> str:
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -187,10 +192,10 @@ def _rights(  # noqa: PLR0913 -- a table's columns
     *,
     name: str = "",
     namespaced: bool = False,
-    self_managed: bool = False,
+    only_with: str = "",
 ) -> Iterator[Right]:
     for resource, verb in product(resources, verbs):
-        yield Right(account, verb, group, resource, name, namespaced, self_managed)
+        yield Right(account, verb, group, resource, name, namespaced, only_with)
 
 
 RIGHTS: Final = (
@@ -202,8 +207,9 @@ RIGHTS: Final = (
     *_rights(PROGRAM, "", ["configmaps"], _READ, name=POLICY_NAME, namespaced=True),
     *_rights(PROGRAM, "events.k8s.io", ["events"], ["create"], namespaced=True),
     *_rights(PROGRAM, "coordination.k8s.io", ["leases"], ["get"], name=WORKER, namespaced=True),
-    *_rights(PROGRAM, "", ["secrets"], ["get", "update"], name=CA_NAME, namespaced=True, self_managed=True),
-    *_rights(PROGRAM, ADMISSION_GROUP, _HOOKS, ["patch"], name=PROGRAM, self_managed=True),
+    *_rights(PROGRAM, "", ["secrets"], ["get", "update"], name=CA_NAME, namespaced=True, only_with=SELF_MANAGED),
+    *_rights(PROGRAM, ADMISSION_GROUP, _HOOKS, ["patch"], name=PROGRAM, only_with=SELF_MANAGED),
+    *_rights(PROGRAM, OWN_GROUP, ["resourceslicepatches"], _READ, only_with=PATCH_ENTRIES),
     *_rights(WORKER, "", ["namespaces", "pods"], _READ),
     *_rights(WORKER, "policy", ["poddisruptionbudgets"], _READ),
     *_rights(WORKER, GROUP, ["resourceclaims", "resourceslices", "devicetaintrules"], _READ),

@@ -177,7 +177,8 @@ def _device(values: dict[str, Any]) -> Iterator[str]:
 
 
 def _rule(values: dict[str, Any]) -> Iterator[str]:
-    computed, confirmation = values["computed"], values["confirmation"]
+    computed = {name: "?" if value is None else value for name, value in values["computed"].items()}
+    confirmation = values["confirmation"]
     yield f"DeviceTaintRule {values['name']}: {_taint(values['taint'], named=False)}"
     selection = _selection(values["selector"])
     yield f"  selects {selection}: {computed['devices']} devices, {computed['allocated']} allocated"

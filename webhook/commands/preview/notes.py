@@ -46,10 +46,9 @@ class PreviewSource(NamedTuple):
     patches: Mapping[str, ResourceSlicePatch] = {}
     classes: Mapping[str, DeviceClassSelectors] = {}
 
-    @property
-    def claims_known(self) -> bool:
-        """Whether there are claims to count pods by: a dump without any says nothing about pods."""
-        return self.kinds is None or bool(self.kinds.get("ResourceClaim"))
+    def knows(self, kind: str) -> bool:
+        """Whether there are objects of a kind: a dump without any says nothing about what they tell."""
+        return self.kinds is None or bool(self.kinds.get(kind))
 
 
 def notes_of(

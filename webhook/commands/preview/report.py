@@ -85,6 +85,7 @@ class PreviewReport:
     servers: ServerFacts = UNKNOWN
     pods_known: bool = False
     claims_known: bool = True
+    slices_known: bool = True
     objects: list[ObjectPreview] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     failed: bool = False
@@ -113,6 +114,7 @@ def as_values(report: PreviewReport) -> dict[str, Any]:
         "time": format_time(report.now),
         "podsKnown": report.pods_known,
         "claimsKnown": report.claims_known,
+        "slicesKnown": report.slices_known,
         "previews": [_preview_values(item, report.now) for item in report.objects],
         "findings": [finding for row in report.rows for finding in row.findings],
     }

@@ -46,7 +46,7 @@ from webhook.commands.shared.policy_files import holds_policy, policy_file, revi
 from webhook.eviction.conditions import EVICTION, ConditionReason
 from webhook.eviction.followed_pods import ProfiledPods
 from webhook.files.dump import Stock, held_in, patching_object_in
-from webhook.files.read import Manifest, read
+from webhook.files.read import Manifest, read, shown
 from webhook.files.report import UNREADABLE, Level, Result, Row
 from webhook.files.structured import STRUCTURED
 from webhook.inventory.device_selectors import DeviceSelectors
@@ -76,6 +76,7 @@ _PATCH: Final = "ResourceSlicePatch"
 _KINDS: Final = {GROUP: frozenset({"DeviceTaintRule", "ResourceSlice", _PATCH}), OWN_GROUP: frozenset({_PATCH})}
 _NO_SUBJECT: Final = "contains no DeviceTaintRule, no ResourceSlice and no ResourceSlicePatch"
 _FROM_DUMP: Final = "a dump does not tell who would write the rule, and so not whether it must be confirmed"
+_NOTHING_KNOWN: Final = "contains no ResourceSlices and no ResourceClaims, so it is unknown what would be hit"
 _SOME_VERSION: Final = "1"
 
 
@@ -115,7 +116,10 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         _add_errors(given.rows, report)
         found = found._replace(policy=given.policy or found.policy)
     report.servers = found.source.inventory.servers
-    report.pods_known, report.claims_known = found.source.pods_known, found.source.claims_known
+    report.pods_known = found.source.pods_known
+    report.claims_known, report.slices_known = found.source.knows("ResourceClaim"), found.source.knows("ResourceSlice")
+    if not report.claims_known and not report.slices_known and not report.rows:
+        report.rows.append(Row(", ".join(map(shown, options.dump))).failed(_NOTHING_KNOWN))
     world = _patch_world(subjects, found.source, now)
     answers, gangs = iter(found.confirmations), Gangs(found.source.inventory, found.policy.eviction)
     for subject in subjects:
@@ -262,18 +266,19 @@ def _preview_of(
     source, inventory, value = found.source, found.source.inventory, subject.value
     assert not isinstance(value, ResourceSlicePatch)
     in_tree = found.policy.in_tree_evictor is InTreeEvictor.ACTIVE
+    countable = source.knows("ResourceSlice") and source.knows("ResourceClaim")
     if isinstance(value, DeviceTaintRule):
         value = as_stored(value, inventory.rules.get(value.meta.name), now)
         preview = rule_preview(inventory, value, in_tree=in_tree, now=now)
         answer = answer or DryRunResult(DryRunAnswer.NOT_ASKED, message=_FROM_DUMP)
-        if not answer.text and _may_need_text(answer, inventory.rules.get(value.meta.name)):
+        if countable and not answer.text and _may_need_text(answer, inventory.rules.get(value.meta.name)):
             answer = answer._replace(text=confirmation_of(value, inventory, found.policy, now))
     else:
         preview = slice_preview(inventory, value, in_tree=in_tree, now=now)
     preview = gangs.as_carried_out(preview)
     advice = _advice(value, preview, inventory, now)
-    if source.kinds is not None and not source.kinds.get("ResourceSlice"):
-        advice = (each for each in advice if each.code != "DT201")  # what is published is not known
+    if not countable:  # nor is it known that the selector matches nothing
+        advice = (each for each in advice if each.code != "DT201")
     findings = [*_denials(_errors(value, subject.row, inventory, found.release)), *advice]
     row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
     notes = *notes_of(value, preview, source), *window_notes(preview, inventory, found.policy, now)

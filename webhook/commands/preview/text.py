@@ -9,6 +9,7 @@ from webhook.api.counts import counted
 from webhook.api.names import PROGRAM
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, EVICT, DeviceTaintRule
+from webhook.api.slices import ResourceSlice
 from webhook.commands.preview.patches import change_lines, patch_title
 from webhook.commands.preview.report import DryRunAnswer
 from webhook.eviction.pod_plan import StepReason
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from webhook.api.rules import DeviceSelector
-    from webhook.api.slices import ResourceSlice
     from webhook.api.taints import DeviceTaint, DeviceToleration
     from webhook.commands.preview.report import DryRunResult, ObjectPreview, PreviewReport
     from webhook.inventory.gangs import BrokenGang
@@ -35,6 +35,7 @@ _NAMES_SHOWN: Final = 5
 _DEVICES_SHOWN: Final = 4
 _PRIORITY: Final = 2
 """The index of the column with numbers."""
+_NO_SLICES: Final = "unknown: the dump has no ResourceSlices"
 _OURS: Final = f"{PROGRAM} evict"
 _WORDS: Final = {
     PodOutcome.LEFT_ALONE: "left alone",
@@ -150,7 +151,9 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
     preview = item.preview
     impact = preview.impact
     pools = f"{counted(impact.pools, 'pool')} of {counted(impact.drivers, 'driver')}"
-    yield "devices", f"{impact.devices} in {pools}; {impact.allocated} allocated"
+    uncounted = not report.slices_known and not isinstance(item.value, ResourceSlice)
+    devices = _NO_SLICES if uncounted else f"{impact.devices} in {pools}"
+    yield "devices", f"{devices}; {impact.allocated} allocated" if report.claims_known else devices
     pods = preview.count(PodOutcome.EVICTED)
     if preview.claims:
         yield "evicted", counted(pods, "pod")
@@ -163,8 +166,9 @@ def _summary(item: ObjectPreview, report: PreviewReport) -> Iterator[tuple[str, 
             yield "along", f"{counted(preview.companions, 'pod')} of these only with the rest of their PodGroup"
         where = f"{counted(len(preview.namespaces), 'namespace')}: {first_names(preview.namespaces)}"
         yield "claims", f"{len(preview.claims)} in {where}"
-    else:
-        yield "evicted", "no pods" if report.claims_known else "unknown: the dump has no ResourceClaims"
+    else:  # a patch selects among what is published
+        none = _NO_SLICES if uncounted and item.outcome is not None else "no pods"
+        yield "evicted", none if report.claims_known else "unknown: the dump has no ResourceClaims"
     for name, outcome, text in (
         ("left alone", PodOutcome.LEFT_ALONE, "{} by our worker"),
         ("not yet", PodOutcome.NO_NODE, "{} on no node; evicted once it is on one"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.field import Path, Severity
-from webhook.files.report import NOT_OURS, UNREADABLE, Entry, Level, Result, Row
+from webhook.files.report import NOT_OURS, NOT_RENDERED, UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import find, path_of
 from webhook.files.traps import explained
 from webhook.policy.lint import MISREAD
@@ -23,6 +23,7 @@ BAD_REQUEST: Final = "BadRequest"
 DUPLICATE_KEY: Final = "DuplicateKey"
 LEVELS: Final = {Severity.DENY: Level.ERROR, Severity.WARN: Level.WARNING, Severity.AUDIT: Level.INFO}
 _HINT: Final = "; it has no API group of ours: --skip-others skips such files"
+_TEMPLATE_HINT: Final = "; --skip-others skips templates in folders"
 _STEP: Final = re.compile(r"\.?([^.\[\]]+)|(\[[^\]]*\])")
 
 
@@ -60,14 +61,19 @@ def remark_entries(manifest: Manifest) -> Iterator[Entry]:
 def unreadable_row(file: File, *, skip_others: bool | None = None) -> Row | None:
     """A row with what could not be read in a file, or None.
 
-    `skip_others` is the value of the flag, None for a verb without it: such a file without an API group of ours is
-    skipped, or its error names the flag.
+    `skip_others` is the value of the flag, None for a verb without it. With it, a file without an API group of ours is
+    skipped, as it always is in a folder, and so is a template in a folder; without it, errors name the flag.
     """
     if not file.unreadable:
         return None
-    if skip_others and file.foreign:
+    found = not file.explicit
+    if file.foreign and (skip_others or (found and skip_others is not None)):
         return Row(file.name, 1, result=Result.SKIPPED, skipped=NOT_OURS)
-    hint = _HINT if skip_others is not None and file.foreign else ""
+    template = found and file.template and skip_others is not None
+    if template and skip_others:
+        notes = tuple(Entry(Level.INFO, error.message, error.position) for error in file.unreadable)
+        return Row(file.name, 1, result=Result.SKIPPED, skipped=NOT_RENDERED, entries=notes)
+    hint = _HINT if skip_others is not None and file.foreign else _TEMPLATE_HINT if template else ""
     entries = tuple(
         Entry(Level.ERROR, f"{error.message}{hint}", error.position, reason=UNREADABLE) for error in file.unreadable
     )

@@ -58,6 +58,8 @@ def _kubernetes_version(word: str) -> KubernetesVersion:
         raise ValueError(f"must be 1.{oldest} or later, such as 1.{NEWEST.minor}")
     facts = facts_of([word])
     release = RELEASES[found[0].minor] if found[0].minor < NEWEST.minor else release_of(facts)
+    if found[0].minor > max(RELEASES):
+        sys.stderr.write(f"note: {word} is newer than all known releases: what is known of 1.{max(RELEASES)} is used\n")
     # No server has spoken yet, so none has warned.
     return KubernetesVersion(release, structs.replace(facts, warns_of_empty=False))
 

@@ -187,7 +187,7 @@ def _review_kind(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
     kind = GroupVersionKind.parse(row.api_version, row.kind)
     if kind == _REVIEW:
         return _review_admission_review(row, manifest, terms)
-    mistake = _mistaken_kind(kind, terms.context.release)
+    mistake = mistaken_kind(kind, terms.context.release)
     if mistake is not None:
         return _refused(row, manifest.spot, mistake)
     if terms.namespace and kind.kind in _NAMESPACED and row.namespace not in ("", terms.namespace):
@@ -248,7 +248,7 @@ def _refused(row: Row, spot: Spot, *errors: FieldError) -> Row:
     return replace(row, result=Result.DENIED, entries=tuple(entries_of(spot, findings)))
 
 
-def _mistaken_kind(kind: GroupVersionKind, release: Release) -> FieldError | None:
+def mistaken_kind(kind: GroupVersionKind, release: Release) -> FieldError | None:
     """An error for a kind that the release does not serve in this version, or that was probably meant to be another.
 
     In our own groups it surely was, and in the core group, to which no one can add such a kind.
@@ -321,7 +321,7 @@ def _review_admission_review(row: Row, manifest: Manifest, terms: ReviewTerms) -
     row = replace(row, name=request.reference, namespace="")
     if request.resource not in KINDS:
         return _skipped(row, OTHER_REVIEW, terms)
-    spot, mistake = descend(manifest.spot, ("request", "object")), _mistaken_kind(request.kind, terms.context.release)
+    spot, mistake = descend(manifest.spot, ("request", "object")), mistaken_kind(request.kind, terms.context.release)
     if mistake is not None:
         return _refused(row, spot, mistake)
     return _reviewed_row(row, manifest, request, spot, [], terms)

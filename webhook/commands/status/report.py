@@ -41,6 +41,8 @@ _ENOUGH: Final = 2
 """From this many of a unit on, smaller units are left out."""
 _LAST_LEAST: Final = 16
 """The columns of a terminal that the last column of a table needs, which is folded there."""
+COUNTED_IN: Final = {"devices": {"ResourceSlice"}, "allocated": {"ResourceClaim"}, "pending": {"ResourceClaim", "Pod"}}
+"""The kinds without which a figure of a taint is unknown."""
 _LEGEND: Final = "WORKER SAYS and the pods evicted so far are from its conditions; the rest is computed here."
 
 
@@ -286,7 +288,7 @@ def as_text(report: StatusReport, *, limit: int, width: int | None = None, color
     lines = [line(row, entry, color=color) for row in report.rows for entry in row.entries]
     lines.append(visible(_title(report)))
     if report.lines:
-        rows = [_taint_row(each, report.settings.now) for each in report.lines]
+        rows = [_taint_row(each, report) for each in report.lines]
         headers = ["NAME", "WORKER SAYS", "EVICTED", "PODS", "NEXT DUE", "DEVICES", "BY", "TAINT"]
         _fit(headers, rows, width, ("DEVICES", "EVICTED", "NEXT DUE"))
         lines += ["", *table(rows, headers=headers, width=width, color=color), _LEGEND]
@@ -319,16 +321,21 @@ def _title(report: StatusReport) -> str:
 # --- rules and drivers --------------------------------------------------------------------------
 
 
-def _taint_row(row: TaintLine, now: datetime) -> list[str]:
+def _taint_row(row: TaintLine, report: StatusReport) -> list[str]:
+    now = report.settings.now
+    devices, allocated, pods = (
+        "?" if kinds & report.missing else str(value)
+        for kinds, value in zip(COUNTED_IN.values(), (row.devices, row.allocated, _counts(row)), strict=True)
+    )
     evict = ", evict" if row.rule is not None and row.rule.taint.effect != row.rule.effective_effect else ""
     effects = sorted({f"{each.key}:{each.effect}" for each in row.taints})
     return [
         row.name if row.rule is not None else f"{row.name} (slices)",
         _said(row, now),
         "-" if row.evicted is None else f"{row.evicted} of {row.evicted + row.pending}",
-        _counts(row),
+        pods,
         "-" if row.next_due is None else f"in {span((row.next_due - now).total_seconds())}",
-        f"{row.devices}, {row.allocated} allocated" + (", released" if _is_released(row) else ""),
+        f"{devices}, {allocated} allocated" + (", released" if _is_released(row) else ""),
         "+".join(_EVICTORS[each] for each in row.evictors) or "-",
         f"{', '.join(effects)}{evict}",
     ]

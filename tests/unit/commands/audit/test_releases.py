@@ -98,3 +98,42 @@ def test_version_is_compared_beside_everything_else(run_audit: AuditRunner) -> N
     )
     (found,) = [each for each in json.loads(output)["findings"] if each["reason"] == "release"]
     assert (code, found["name"], found["severity"], found["message"]) == (1, "harmless", "error", NONE_UNKNOWN)
+
+
+OLD_VERSION = ("--allow-empty", "-o", "json", "--time", NOW_TEXT, "--kubernetes-version", "1.33")
+NEW = make_claim(meta={"name": "new", "namespace": "ml"})
+CLASS = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}
+PLACED = 'Unsupported value: "resource.k8s.io/v1": supported values: '
+
+
+def test_versions_that_the_release_does_not_serve_are_errors(run_audit: AuditRunner) -> None:
+    """M8: as `check` reports them."""
+    objects = [NEW, make_rule(), SLICE, CLASS]
+    code, output = run_audit(*OLD_VERSION, dump=objects)
+    found = {each["kind"]: each["message"] for each in json.loads(output)["findings"] if each["field"] == "apiVersion"}
+    assert code == 1
+    assert {*found} == {"ResourceClaim", "DeviceTaintRule", "ResourceSlice", "DeviceClass"}
+    assert all(text.startswith(PLACED) for text in found.values()), found
+
+
+def test_a_namespace_narrows_the_pods_and_leaves_the_rules(run_audit: AuditRunner) -> None:
+    there = make_claim(meta={"name": "there", "namespace": "web"})
+    there["status"] = {
+        **make_status(make_result([make_toleration(effect=None)], "gpu-0")),
+        "reservedFor": [{"resource": "pods", "name": "q", "uid": "uid-q"}],
+    }
+    words = ("--allow-empty", "-o", "json", "--time", NOW_TEXT, "--kubernetes-version", "1.37.2")
+    for namespace, pods in (((), ("ml/p", "web/q")), (("-n", "ml"), ("ml/p",))):
+        _, output = run_audit(*words, *namespace, dump=[EVICTS, SLICE, COVERED, there])
+        told = json.loads(output)
+        assert more(*pods) in [each["message"] for each in told["findings"]]
+        counted = [note for note in told["notes"] if "only pods in namespace ml are counted" in note]
+        assert len(counted) == len(namespace) // 2
+
+
+@pytest.mark.parametrize("lacking", ["ResourceSlices", "DeviceTaintRules"])
+def test_a_dump_without_what_another_version_reads_says_so(lacking: str, run_audit: AuditRunner) -> None:
+    dump = [COVERED, *[each for each in (EVICTS, SLICE) if each["kind"] + "s" != lacking]]
+    for version, noted in ((("--kubernetes-version", "1.38"), True), ((), False)):
+        notes = json.loads(run_audit("--allow-empty", "-o", "json", *version, dump=dump)[1])["notes"]
+        assert any(note.startswith(f"the dump has no {lacking}, so") for note in notes) is noted

@@ -161,6 +161,12 @@ def test_requesters_count_where_a_user_is_named(compare: DiffRunner) -> None:
     assert changed(compare.values(OPEN, only_ops, "--user", "mila", "--group", "ops", code=0)) == {}
 
 
+@pytest.mark.parametrize(("dump", "noted"), [(WORLD, False), ([RULE], True), (WORLD[:3], False)])
+def test_limits_without_slices_are_noted(dump: list[Any], noted: bool, compare: DiffRunner) -> None:  # noqa: FBT001 -- a parameter
+    notes = compare.values(OPEN, OPEN, dump=dump, code=0)["notes"]
+    assert any(note.startswith("the dump has no ResourceSlices, so limits") for note in notes) is noted
+
+
 def test_namespace_chooses_claims_and_templates(compare: DiffRunner) -> None:
     assert changed(compare.values(OPEN, STRICT, "-n", "web")) == {"long-template": ["refused"]}
 

@@ -22,7 +22,18 @@ from webhook.commands.doctor import command as doctor
 from webhook.commands.doctor import run as printing
 from webhook.commands.doctor.checks import AHEAD_CODE, PROBE_CODE, Check, Status
 from webhook.commands.doctor.probe_cluster import wait_answered
-from webhook.commands.doctor.probes import RIGHTS, Right, address_of, forged_template, policy_probe, probe, with_time
+from webhook.commands.doctor.probes import (
+    COLLECTIONS,
+    PATCH_ENTRIES,
+    RIGHTS,
+    SELF_MANAGED,
+    Right,
+    address_of,
+    forged_template,
+    policy_probe,
+    probe,
+    with_time,
+)
 from webhook.config.namespace import policy_config_map
 
 if TYPE_CHECKING:
@@ -79,10 +90,12 @@ def test_without_a_cluster_it_is_two(
 
 
 @pytest.mark.parametrize("version", SERVED_VERSIONS)
-@pytest.mark.parametrize("sort", ["rules", "claims", "templates", "slices"])
+@pytest.mark.parametrize("sort", COLLECTIONS)
 def test_every_probe_is_worth_the_advice_that_marks_an_answer(sort: str, version: str) -> None:
     if (sort, version) == ("rules", "v1beta1"):
         version = "v1alpha3"
+    if sort == "patches":
+        version = "v1alpha1"
     decision = _judged(probe(sort, version, "default").obj)
     assert decision.allowed
     assert PROBE_CODE in {finding.code for finding in decision.findings}
@@ -150,7 +163,7 @@ def test_waiting_tells_each_new_reason_once(monkeypatch: pytest.MonkeyPatch) -> 
 # --- rights -------------------------------------------------------------------------------------
 
 
-def _granted(files: list[Path], account: str, *, self_managed: bool = False) -> Iterator[Right]:
+def _granted(files: list[Path], account: str, only_with: str = "") -> Iterator[Right]:
     for file in files:
         for document in yaml.safe_load_all(file.read_text()):
             if document["kind"] not in ("Role", "ClusterRole"):
@@ -161,13 +174,14 @@ def _granted(files: list[Path], account: str, *, self_managed: bool = False) -> 
                     for resource in rule["resources"]:
                         for verb in rule["verbs"]:
                             for name in rule.get("resourceNames", [""]):
-                                yield Right(account, verb, group, resource, name, namespaced, self_managed)
+                                yield Right(account, verb, group, resource, name, namespaced, only_with)
 
 
 def test_the_rights_asked_for_are_those_that_the_manifests_grant() -> None:
     granted = {
         *_granted([MANIFESTS / "base/access.yaml"], PROGRAM),
-        *_granted([CERTS / "self-managed/access.yaml"], PROGRAM, self_managed=True),
+        *_granted([CERTS / "self-managed/access.yaml"], PROGRAM, SELF_MANAGED),
+        *_granted([MANIFESTS / "components/patches/access.yaml"], PROGRAM, PATCH_ENTRIES),
         *_granted([MANIFESTS / "components/evict/access.yaml"], WORKER),
         *_granted([MANIFESTS / "components/patch-controller/access.yaml"], PATCH_ACCOUNT),
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.builders import DRIVER, KEY, make_device, make_pod, make_rule, make_taint
+from tests.builders import DRIVER, KEY, make_device, make_patch, make_pod, make_rule, make_taint
 from tests.unit.commands.preview_runner import (
     CLAIMS,
     CLUSTER,
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 EVICT = {"devicetaint.io/evict": "true"}
 HIT = make_taint(effect="NoExecute", time_added=None)
+NO_SLICES = "  devices   unknown: the dump has no ResourceSlices"
+NO_DEVICES, NO_PODS = "  devices   0 in 0 pools of 0 drivers", "  evicted   no pods"
+NO_CLAIMS = "  evicted   unknown: the dump has no ResourceClaims"
 
 # --- for programs -------------------------------------------------------------------------------
 
@@ -47,6 +50,7 @@ def test_json_has_every_pod(run_preview: PreviewRunner) -> None:
             "time": "2026-06-01T12:00:00Z",
             "podsKnown": True,
             "claimsKnown": True,
+            "slicesKnown": True,
             "previews": [
                 {
                     "file": "asked.yaml",
@@ -285,7 +289,10 @@ def test_what_a_selector_selects_may_not_be_known(selector: Any, counted: str, r
 
 
 def test_an_empty_dump_says_what_it_lacks(run_preview: PreviewRunner) -> None:
-    told = run_preview.told(rule(), dump=[{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}])
+    dump = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}]
+    code, output = run_preview(rule(), "-o", "json", dump=dump)
+    (told,) = json.loads(output)["previews"]
+    assert code == 2
     assert [note.partition(",")[0] for note in told["notes"]] == [
         "the dump has no ResourceSlices",
         "the dump has no ResourceClaims",
@@ -344,10 +351,39 @@ def test_wrong_usage_gives_two(words: list[str], message: str, capsys: pytest.Ca
     assert message in capsys.readouterr().err
 
 
-def test_dump_without_slices_does_not_say_what_is_published(run_preview: PreviewRunner) -> None:
-    """M8: whether the selector matches a device is not known."""
-    asked = rule(selector={"pool": "node-9"})
-    assert "[DT201]" in run_preview(asked)[1]
-    found = run_preview(asked, dump=[*CLAIMS, *PODS])[1]
-    assert "[DT201]" not in found
-    assert "published devices are unknown" in found
+@pytest.mark.parametrize(
+    ("dump", "code", "lines"),
+    [
+        pytest.param(CLUSTER, 0, [f"{NO_DEVICES}; 0 allocated", NO_PODS], id="all"),
+        pytest.param([*CLAIMS, *PODS], 0, [f"{NO_SLICES}; 0 allocated", NO_PODS], id="no slices"),
+        pytest.param([*SLICES, *PODS], 0, [NO_DEVICES, NO_CLAIMS], id="no claims"),
+        pytest.param(PODS, 2, [NO_SLICES, NO_CLAIMS], id="neither"),
+        pytest.param([], 2, [NO_SLICES, NO_CLAIMS], id="empty"),
+    ],
+)
+def test_what_a_dump_does_not_have_is_unknown(
+    dump: Any, code: int, lines: list[str], run_preview: PreviewRunner
+) -> None:
+    """M8: neither that the selector matches nothing nor the figures of a confirmation are known then."""
+    given, output = run_preview(rule(selector={"pool": "node-9"}), dump=dump)
+    assert (given, [each for each in output.splitlines() if each[2:9] in ("devices", "evicted")]) == (code, lines)
+    whole = dump is CLUSTER
+    assert ("[DT201]" in output, "to confirm" in output) == (whole, whole)
+    assert ("dump.yaml: error: contains no ResourceSlices and no ResourceClaims" in output) is (code == 2)
+
+
+def test_a_dump_that_cannot_be_read_has_no_figures_either(run_preview: PreviewRunner) -> None:
+    code, output = run_preview(rule(), "--dump", "gone.yaml", dump=None)
+    assert (code, output.count(" error: "), NO_SLICES in output, "to confirm" in output) == (2, 1, True, False)
+
+
+def test_devices_of_a_slice_are_in_the_file(run_preview: PreviewRunner) -> None:
+    _, output = run_preview(pool_slice("node-0"), dump=CLAIMS)
+    assert "  devices   unknown" not in output
+
+
+@pytest.mark.parametrize("dump", [CLAIMS, PODS])
+def test_what_a_patch_selects_is_unknown_without_slices(dump: Any, run_preview: PreviewRunner) -> None:
+    asked = make_patch(taints=[make_taint()])
+    output = " ".join(run_preview(asked, dump=dump)[1].split())
+    assert ("devices unknown: the dump has no ResourceSlices" in output, "evicted no pods" in output) == (True, False)

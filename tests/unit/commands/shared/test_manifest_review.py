@@ -17,7 +17,9 @@ from tests.builders import (
     make_toleration,
 )
 from tests.unit.commands.check_runner import RULE, findings
+from webhook.commands.audit import command as audit
 from webhook.commands.check import command as check
+from webhook.commands.preview import command as preview
 from webhook.validation.releases import RELEASES
 
 if TYPE_CHECKING:
@@ -199,6 +201,19 @@ def test_versions_name_their_release(text: str, minor: int) -> None:
     options = check.command_line().parse_args(["x", "--kubernetes-version", text])
     assert options.kubernetes_version.release == RELEASES[minor]
     assert check.command_line().parse_args(["x"]).kubernetes_version is None
+
+
+@pytest.mark.parametrize(("word", "noted"), [("1.38", False), ("v1.38.2", False), ("1.39", True), ("v1.40.1", True)])
+@pytest.mark.parametrize("verb", [check, preview, audit])
+def test_release_newer_than_the_known_ones_is_noted(
+    verb: Any,
+    word: str,
+    noted: bool,  # noqa: FBT001 -- a parameter
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    verb.command_line().parse_args(["--kubernetes-version", word, *["x"] * (verb is not audit)])
+    said = f"note: {word} is newer than all known releases: what is known of 1.38 is used\n"
+    assert capsys.readouterr().err == (said if noted else "")
 
 
 def test_advice_on_fields_is_not_given_twice(run: CheckRunner) -> None:

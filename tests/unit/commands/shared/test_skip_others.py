@@ -71,13 +71,41 @@ def test_what_is_ours_is_not_skipped(text: str, code: int, tmp_path: Path, capsy
     assert "--skip-others" not in capsys.readouterr().out
 
 
-def test_folder_with_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "template.yaml").write_text(str(OTHERS["template.yaml"]))
+OF_OURS = RULE + "  x: {{ .Values.x }}\n y"
+
+
+@pytest.mark.parametrize(
+    ("text", "codes", "told"),
+    [
+        pytest.param(
+            "a: {{ .Values.a }}\n  b: [\n", (0, 0), "1 not readable and without our API groups", id="template"
+        ),
+        pytest.param("x: !reference [a, b]\n  y: [\n", (0, 0), "1 not readable and without", id="tags"),
+        pytest.param(OF_OURS, (2, 0), "1 templates that name our API groups, not rendered", id="template of ours"),
+        pytest.param(RULE + "\n  y: [\n", (2, 2), "1 unreadable", id="broken, of ours"),
+    ],
+)
+def test_folder_with_a_file_that_cannot_be_read(
+    text: str, codes: tuple[int, int], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """M9: a repository has Helm templates."""
+    (tmp_path / "folder" / "chart").mkdir(parents=True)
+    (tmp_path / "folder" / "chart" / "file.yaml").write_text(text)
     (tmp_path / "folder" / "rule.yaml").write_text(RULE)
-    assert cli.main(["check", "folder"]) == 2
-    assert "--skip-others skips such files" in capsys.readouterr().out
-    assert cli.main(["check", "--skip-others", "folder"]) == 0
+    assert cli.main(["check", "folder"]) == codes[0]
+    assert ("--skip-others skips templates" in capsys.readouterr().out) is (text == OF_OURS)
+    assert cli.main(["check", "--skip-others", "--warnings-as-errors", "folder"]) == codes[1]
+    said = capsys.readouterr().out
+    assert told in said
+    assert ("file.yaml" in said) is ("resource.k8s.io" in text)
+    assert cli.main(["audit", "--allow-empty", "--dump", "folder"]) == 2
+
+
+@pytest.mark.parametrize("name", ["folder", "folder/rule.yaml"])
+def test_folder_or_file_that_cannot_be_opened_is_an_error(name: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "rule.yaml").symlink_to("nowhere.yaml")
+    assert cli.main(["check", "--skip-others", name]) == 2
 
 
 def test_file_that_is_not_there_is_not_skipped() -> None:
