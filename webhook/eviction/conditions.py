@@ -29,7 +29,8 @@ EVICTION: Final = f"{OWN_GROUP}/Eviction"
 RELEASED: Final = f"{OWN_GROUP}/Released"
 IN_TREE: Final = "EvictionInProgress"
 CANARY: Final = "device-taint-webhook-canary"
-"""Begins the names of rules on which only the in-tree controller writes its condition, which shows that it runs."""
+"""Begins the names of the rules of `is_canary`."""
+CANARY_DRIVER: Final = "canary.devicetaint.io"
 _TRUE: Final = "True"
 _FALSE: Final = "False"
 _MESSAGE_MOST: Final = 32768
@@ -37,6 +38,15 @@ _MESSAGE_MOST: Final = 32768
 _NAMED_MOST: Final = 3
 """Claims, PodGroups and windows of each kind that a message names: those with most pods, or the first to open."""
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
+
+
+def is_canary(rule: DeviceTaintRule) -> bool:
+    """Whether only the in-tree controller writes its condition on the rule, which shows that it runs.
+
+    Anyone may name a rule so: a canary also has no effect, on a driver that does not exist.
+    """
+    selected = rule.selector is not None and rule.selector.driver == CANARY_DRIVER
+    return selected and rule.taint.effect == NONE and rule.meta.name.startswith(f"{CANARY}-")
 
 
 class ConditionState(NamedTuple):

@@ -10,7 +10,6 @@ from msgspec import structs
 from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, NEVER, NOT_BEFORE, condition_of
 from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.eviction.conditions import (
-    CANARY,
     EVICTION,
     IN_TREE,
     ConditionReason,
@@ -20,6 +19,7 @@ from webhook.eviction.conditions import (
     evicted_pods_condition,
     eviction_condition,
     in_tree_condition,
+    is_canary,
     updated,
 )
 from webhook.eviction.core import ItemKind, WorkItem
@@ -242,7 +242,7 @@ class RuleStatusUpdater:
         if ours is not None:
             known = condition_of(rule.conditions, EVICTION)
             conditions.append(updated(known, EVICTION, ours, generation, now))
-        if self._deps.mode is Mode.REPLACEMENT and not rule.meta.name.startswith(CANARY):
+        if self._deps.mode is Mode.REPLACEMENT and not is_canary(rule):
             known, state.forecast = condition_of(rule.conditions, IN_TREE), forecast
             evicted = self._ceilings.tally_of(rule).evicted
             theirs = in_tree_condition(rule.taint.effect, progress.pending, progress.namespaces, evicted, forecast)

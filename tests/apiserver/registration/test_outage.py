@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
+_WORKER = "system:serviceaccount:device-taint-webhook:device-taint-webhook-evict"
+_ADMINS = ("system:masters",)
 # Other work may keep two cores busy; a third wait would be a third call, and the server's own is 30 s.
 _SLACK_SECONDS = 15.0
 
@@ -81,6 +83,15 @@ UNRELATED = [
     _unrelated("coordination.k8s.io/v1", "Lease"),
     _unrelated("apps/v1", "Deployment", spec={"selector": {"matchLabels": _LABELS}, "template": _POD_TEMPLATE}),
 ]
+
+
+def _canary(plane: ControlPlane) -> Json:
+    rule = make_rule(_rule_version(plane), name="device-taint-webhook-canary-1")
+    rule["spec"] = {
+        "deviceSelector": {"driver": "canary.devicetaint.io"},
+        "taint": {"key": "canary.devicetaint.io/canary", "effect": "None"},
+    }
+    return rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +198,12 @@ class TestNobodyListens:
     @pytest.mark.usefixtures("outage")
     @pytest.mark.parametrize("mode", ["delegated", "replacement"])
     def test_evict_starts_and_leads(self, plane: ControlPlane, mode: str) -> None:
-        """H1: its canary is not judged; all other rules are, whatever they are named."""
+        """H1: its canary is not judged; all other rules are, whatever they are named. Its rights are another test's."""
         if versions.minor(plane.server_version) < 37:
             pytest.skip("rules have another version, or no status")
-        with EvictProcess(plane, mode, "--leader-elect", f"--leader-elect-lease={OWN_NAMESPACE}/{mode}") as process:
+        lease_name, account = f"{OWN_NAMESPACE}/{mode}", plane.kubeconfig_of(_WORKER, _ADMINS)
+        flags = ("--leader-elect", f"--leader-elect-lease={lease_name}")
+        with EvictProcess(plane, mode, *flags, kubeconfig=account) as process:
             process.wait_working()
             assert process.lines("leading")
             [working] = process.lines("working")
@@ -216,16 +229,21 @@ class TestNobodyListens:
     def test_what_is_no_canary_is_refused(self, plane: ControlPlane, change: Json) -> None:
         if versions.minor(plane.server_version) < 35:
             pytest.skip("effect None is not known")
-        rule = make_rule(_rule_version(plane), name="device-taint-webhook-canary-1")
-        rule["spec"] = {
-            "deviceSelector": {"driver": "canary.devicetaint.io"},
-            "taint": {"key": "canary.devicetaint.io/canary", "effect": "None"},
-        }
-        assert created(plane.client, rule).ok
+        worker, rule = plane.client.acting_as(_WORKER, _ADMINS), _canary(plane)
+        assert created(worker, rule).ok
         rule["metadata"] |= change.get("metadata", {})
         for field, value in change.get("spec", {}).items():
             rule["spec"][field] = rule["spec"][field] | value if value else {}
-        assert created(plane.client, rule).code == 500
+        assert created(worker, rule).code == 500
+
+    @pytest.mark.usefixtures("outage")
+    @pytest.mark.parametrize("user", ["", "admin", _WORKER.replace("-webhook:", "-other:"), f"oidc:{_WORKER}"])
+    def test_canary_of_any_other_account_is_refused(self, plane: ControlPlane, user: str) -> None:
+        """Empty: the admin whose certificate it is, whom nobody impersonates."""
+        if versions.minor(plane.server_version) < 35:
+            pytest.skip("effect None is not known")
+        client = plane.client.acting_as(user, _ADMINS) if user else plane.client
+        assert created(client, _canary(plane)).code == 500
 
     def test_an_old_rule_cannot_change_but_can_get_its_status_and_go(self, plane: ControlPlane, outage: Outage) -> None:
         client, rule = plane.client, url(outage.rule)
