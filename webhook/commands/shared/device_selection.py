@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.commands.shared.main import ServerRefusal
-from webhook.commands.shared.words import NODES, is_taint, name_in, split_words, type_in
+from webhook.commands.shared.words import NODES, DeviceAddress, is_taint, name_in, split_words, type_in
 
 if TYPE_CHECKING:
     import argparse
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from webhook.cluster.client.rest import Cluster
     from webhook.commands.shared.node_devices import ReadInventory
-    from webhook.commands.shared.words import DeviceAddress
     from webhook.config.command_line import CommandLine
 
 
@@ -116,26 +115,31 @@ def belonging(
 
 
 def refuse_missing(read: ReadInventory, selection: DeviceSelection, nodes: Collection[str] = ()) -> None:
-    """Raises ServerRefusal if a device, node or driver that is named is not there."""
-    found = belonging(read, selection, nodes)
+    """Raises ServerRefusal if a device, node or driver that is named is not there, or is of other nodes as well."""
+    found, devices = belonging(read, selection, nodes), read.devices
     if not selection.by_node:
         texts = [f"{each}, and no allocation holds it" for each in missing_addresses(read, selection)]
-    elif selection.labels:
-        here = found or read.devices.claims_on(nodes)
-        texts = [] if here else [f"devices of nodes with labels {selection.labels}"]
     else:
-        shared = frozenset[str]().union(*read.devices.reach.values()) if found else frozenset[str]()
+        labels = f"with labels {selection.labels}"
+        named = {labels: nodes} if selection.labels else {each: {each} for each in selection.nodes}
+        known = frozenset[str]().union(*devices.reach.values())
         missing = [
-            each
-            for each in selection.nodes
-            if each not in shared and not belonging(read, selection, {each}) and not read.devices.claims_on({each})
+            name
+            for name, each in named.items()
+            if known.isdisjoint(each) and not devices.on(each) and not devices.claims_on(each)
         ]
-        texts = [f"devices of nodes {', '.join(missing)}"] if missing else []
+        alone = "" if all(devices.reach.values()) else " alone"  # there are devices that all nodes can use
+        texts = [f"devices of nodes {', '.join(missing)}{alone}"] if missing else []
     if texts:
         raise ServerRefusal("\n".join(f"error: no driver publishes {each}" for each in texts))
     drivers = {each.driver for each in found}
     if absent := [each.driver for each in selection.addresses if each.driver not in drivers]:
-        raise ServerRefusal(f"error: {', '.join(absent)} has no device on the nodes that are named")
+        own = "no device that only the named nodes can use, or that is in use there"
+        raise ServerRefusal(f"error: {', '.join(absent)} has {own}")
+    if selection.by_node and not found and not devices.claims_on(nodes):
+        pools = {DeviceAddress(*each[:2]) for each, reach in devices.reach.items() if not reach.isdisjoint(nodes)}
+        where = ", ".join(map(str, sorted(pools)))
+        raise ServerRefusal(f"error: other nodes can use all devices there, and no allocation there holds one: {where}")
 
 
 def missing_addresses(read: ReadInventory, selection: DeviceSelection) -> Iterator[DeviceAddress]:
