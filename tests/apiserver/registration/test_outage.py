@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.apiserver.accounts import grant
 from tests.apiserver.evicting import EvictProcess
+from tests.apiserver.manifests.installing import rendered
 from tests.apiserver.registration.asking import created
 from tests.apiserver.registration.recording import RecordingWebhook
 from tests.apiserver.registration.samples import (
@@ -39,6 +41,7 @@ from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import FILES, calls, configurations, registered
 from webhook import __version__
+from webhook.api.names import WORKER
 from webhook.eviction.modes import InTree, Mode, WorkerSays
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
-_WORKER = "system:serviceaccount:device-taint-webhook:device-taint-webhook-evict"
+_ACCOUNT = f"system:serviceaccount:{OWN_NAMESPACE}:{WORKER}"
 _ADMINS = ("system:masters",)
 # Other work may keep two cores busy; a third wait would be a third call, and the server's own is 30 s.
 _SLACK_SECONDS = 15.0
@@ -198,17 +201,17 @@ class TestNobodyListens:
     @pytest.mark.usefixtures("outage")
     @pytest.mark.parametrize("mode", ["delegated", "replacement"])
     def test_evict_starts_and_leads(self, plane: ControlPlane, mode: str) -> None:
-        """H1: its canary is not judged; all other rules are, whatever they are named. Its rights are another test's."""
+        """H1: its canary is not judged; all other rules are, whatever they are named."""
         if versions.minor(plane.server_version) < 37:
             pytest.skip("rules have another version, or no status")
-        lease_name, account = f"{OWN_NAMESPACE}/{mode}", plane.kubeconfig_of(_WORKER, _ADMINS)
-        flags = ("--leader-elect", f"--leader-elect-lease={lease_name}")
-        with EvictProcess(plane, mode, *flags, kubeconfig=account) as process:
+        grant(plane, rendered(plane.assets, f"overlays/evict-{mode}"), WORKER)
+        account = plane.kubeconfig_of_account(OWN_NAMESPACE, WORKER)
+        with EvictProcess(plane, mode, "--leader-elect", kubeconfig=account) as process:
             process.wait_working()
             assert process.lines("leading")
             [working] = process.lines("working")
             assert working["inTree"] == "absent"
-            lease = path("coordination.k8s.io/v1", "leases", namespace=OWN_NAMESPACE, name=mode)
+            lease = path("coordination.k8s.io/v1", "leases", namespace=OWN_NAMESPACE, name=WORKER)
             said = WorkerSays.of(plane.client.get(lease).object)
             assert said == (Mode(mode), InTree.ABSENT, __version__)
             assert process.lines("canary rule not created") == []
@@ -229,7 +232,7 @@ class TestNobodyListens:
     def test_what_is_no_canary_is_refused(self, plane: ControlPlane, change: Json) -> None:
         if versions.minor(plane.server_version) < 35:
             pytest.skip("effect None is not known")
-        worker, rule = plane.client.acting_as(_WORKER, _ADMINS), _canary(plane)
+        worker, rule = plane.client.acting_as(_ACCOUNT, _ADMINS), _canary(plane)
         assert created(worker, rule).ok
         rule["metadata"] |= change.get("metadata", {})
         for field, value in change.get("spec", {}).items():
@@ -237,7 +240,7 @@ class TestNobodyListens:
         assert created(worker, rule).code == 500
 
     @pytest.mark.usefixtures("outage")
-    @pytest.mark.parametrize("user", ["", "admin", _WORKER.replace("-webhook:", "-other:"), f"oidc:{_WORKER}"])
+    @pytest.mark.parametrize("user", ["", "admin", _ACCOUNT.replace("-webhook:", "-other:"), f"oidc:{_ACCOUNT}"])
     def test_canary_of_any_other_account_is_refused(self, plane: ControlPlane, user: str) -> None:
         """Empty: the admin whose certificate it is, whom nobody impersonates."""
         if versions.minor(plane.server_version) < 35:
