@@ -29,7 +29,6 @@ EVICTION: Final = f"{OWN_GROUP}/Eviction"
 RELEASED: Final = f"{OWN_GROUP}/Released"
 IN_TREE: Final = "EvictionInProgress"
 CANARY: Final = "device-taint-webhook-canary"
-"""Begins the names of the rules of `is_canary`."""
 CANARY_DRIVER: Final = "canary.devicetaint.io"
 _TRUE: Final = "True"
 _FALSE: Final = "False"
@@ -41,10 +40,7 @@ _LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 def is_canary(rule: DeviceTaintRule) -> bool:
-    """Whether only the in-tree controller writes its condition on the rule, which shows that it runs.
-
-    Anyone may name a rule so: a canary also has no effect, on a driver that does not exist.
-    """
+    """Whether it is the probe's: only the in-tree controller writes its condition there. Anyone may name a rule so."""
     selected = rule.selector is not None and rule.selector.driver == CANARY_DRIVER
     return selected and rule.taint.effect == NONE and rule.meta.name.startswith(f"{CANARY}-")
 

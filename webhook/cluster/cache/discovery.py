@@ -26,11 +26,7 @@ _EVERY_SECONDS: Final = 300.0
 _AT_MOST_EVERY_SECONDS: Final = 5.0
 _SAMPLES: Final = 3
 """Connections on which a version is asked for each time: behind one address there may be several servers."""
-_ASSUMED: Final = (
-    "a missing selector closes every device; a toleration without effect protects from no in-tree eviction; fields are "
-    "judged as in the newest release that is out"
-)
-"""UNKNOWN, in words."""
+_ASSUMED: Final = "a missing selector closes every device; tolerations without effect protect from no in-tree eviction"
 _KEPT_SECONDS: Final = 2 * _EVERY_SECONDS + 60
 """How long a version counts since it was last read."""
 
@@ -158,8 +154,7 @@ class ServerVersions:
         """Follows them; returns only when cancelled."""
         while True:
             self._asked.clear()
-            problem = await self._sample()
-            now = self._clock()
+            problem, now = await self._sample(), self._clock()
             self._seen = {each: at for each, at in self._seen.items() if now - at < _KEPT_SECONDS}
             facts = facts_of(self._seen)
             if problem and facts == UNKNOWN and not self._warned:
@@ -183,6 +178,5 @@ class ServerVersions:
             for _ in range(_SAMPLES):
                 self._seen[decode(_DECODER, await self._cluster.sample(_PATH)).git_version] = self._clock()
         except (ClusterError, msgspec.DecodeError) as error:
-            log.debug("version of the server not read", extra={"error": str(error)})
             return "" if isinstance(error, Unavailable) else str(error)
         return f"not understood, or too far apart: {', '.join(sorted(self._seen))}"

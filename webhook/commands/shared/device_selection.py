@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.commands.shared.main import ServerRefusal
-from webhook.commands.shared.words import NODES, DeviceAddress, is_taint, name_in, split_words, type_in
+from webhook.commands.shared.words import NODES, is_taint, name_in, split_words, type_in
 
 if TYPE_CHECKING:
     import argparse
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from webhook.cluster.client.rest import Cluster
     from webhook.commands.shared.node_devices import ReadInventory
+    from webhook.commands.shared.words import DeviceAddress
     from webhook.config.command_line import CommandLine
 
 
@@ -120,8 +121,7 @@ def refuse_missing(read: ReadInventory, selection: DeviceSelection, nodes: Colle
     if not selection.by_node:
         texts = [f"{each}, and no allocation holds it" for each in missing_addresses(read, selection)]
     else:
-        labels = f"with labels {selection.labels}"
-        named = {labels: nodes} if selection.labels else {each: {each} for each in selection.nodes}
+        named = {each: {each} for each in selection.nodes} or {f"with labels {selection.labels}": {*nodes}}
         known = frozenset[str]().union(*devices.reach.values())
         missing = [
             name
@@ -134,11 +134,12 @@ def refuse_missing(read: ReadInventory, selection: DeviceSelection, nodes: Colle
         raise ServerRefusal("\n".join(f"error: no driver publishes {each}" for each in texts))
     drivers = {each.driver for each in found}
     if absent := [each.driver for each in selection.addresses if each.driver not in drivers]:
-        own = "no device that only the named nodes can use, or that is in use there"
-        raise ServerRefusal(f"error: {', '.join(absent)} has {own}")
+        raise ServerRefusal(
+            f"error: {', '.join(absent)} has no device there that other nodes cannot use, and none in use"
+        )
     if selection.by_node and not found and not devices.claims_on(nodes):
-        pools = {DeviceAddress(*each[:2]) for each, reach in devices.reach.items() if not reach.isdisjoint(nodes)}
-        where = ", ".join(map(str, sorted(pools)))
+        pools = {f"{each.driver}/{each.pool}" for each, reach in devices.reach.items() if not reach.isdisjoint(nodes)}
+        where = ", ".join(sorted(pools))
         raise ServerRefusal(f"error: other nodes can use all devices there, and no allocation there holds one: {where}")
 
 

@@ -115,7 +115,7 @@ def test_devices_of_a_node_are_its_pools(words: list[str], verb: VerbRunner, rul
     assert ["labelSelector=pool%3Da100" in each for each in asked] == ([True] if words[0] == "-l" else [])
 
 
-NONE_OF_ITS_OWN = "no device that only the named nodes can use, or that is in use there"
+NONE_OF_ITS_OWN = "no device there that other nodes cannot use, and none in use"
 
 
 def test_node_without_devices_is_an_error(verb: VerbRunner) -> None:
