@@ -51,12 +51,12 @@ class Entry(NamedTuple):
         """Whether its rules hold."""
         return operation in self.operations and resource in self.resources
 
-    def asks(self, new: Json, old: Json | None) -> bool:
+    def asks(self, new: Json, old: Json | None, user: str) -> bool:
         """Whether all its matchConditions hold.
 
         Raises: celpy.CELEvalError, if one of them cannot be evaluated.
         """
-        return all(holds(condition, new, old) for condition in self.conditions)
+        return all(holds(condition, new, old, user) for condition in self.conditions)
 
 
 @cache
@@ -85,16 +85,25 @@ def _entry(given: Json) -> Entry:
     )
 
 
-def asked(among: Iterable[Entry], path: str, resource: GroupVersionResource, new: Json, old: Json | None) -> list[str]:
-    """The names of the entries that send a create (`old` is None) or update to the path."""
+def asked(
+    among: Iterable[Entry],
+    path: str,
+    resource: GroupVersionResource,
+    new: Json,
+    old: Json | None,
+    user: str = "someone",
+) -> list[str]:
+    """The names of the entries that send a create (`old` is None) or update of that user to the path."""
     operation = "CREATE" if old is None else "UPDATE"
     return [
-        each.name for each in among if each.path == path and each.is_for(operation, resource) and each.asks(new, old)
+        each.name
+        for each in among
+        if each.path == path and each.is_for(operation, resource) and each.asks(new, old, user)
     ]
 
 
-def holds(condition: str, new: Json, old: Json | None) -> bool:
-    """Whether a condition on object and oldObject is true.
+def holds(condition: str, new: Json, old: Json | None, user: str = "someone") -> bool:
+    """Whether a condition on object, oldObject and the user is true.
 
     Evaluating takes milliseconds, so what the condition cannot see is taken out of the objects first, and the answer
     for what is left is remembered: of specs that are only compared it is left whether they are the same.
@@ -104,6 +113,8 @@ def holds(condition: str, new: Json, old: Json | None) -> bool:
         del seen["oldObject"]
     elif "spec" not in _COMPARED.sub("", condition):
         seen = _with_specs_named(seen)
+    if "request.userInfo" in condition:
+        seen["request"] = {"userInfo": {"username": user}}
     return _evaluated(condition, json.dumps(seen, sort_keys=True))
 
 

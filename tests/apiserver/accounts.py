@@ -6,8 +6,11 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import yaml
+
 from tests.apiserver.manifests.installing import OWN_NAMESPACE
 from tests.controlplane.client import path
+from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,6 +108,16 @@ def asked_for(events: Iterable[Json]) -> set[Right]:
         name = about.get("name", ANY) if event["verb"] != "create" or "/" in resource else ANY
         asked.add(Right(about.get("namespace", ANY), about.get("apiGroup", ""), resource, event["verb"], name))
     return asked
+
+
+def grant(plane: ControlPlane, documents: Iterable[Json], account: str) -> None:
+    """Creates what an account needs of the manifests, and nothing that would act."""
+    found = list(documents)
+    ours = [each for each in found if each["kind"] in RBAC_KINDS]
+    done = plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(ours))
+    assert done.code == 0, done
+    granted = rights_of(found, account)
+    wait_until(lambda: wait_granted(plane, account, granted), "the authorizer knows the roles")
 
 
 def wait_granted(plane: ControlPlane, account: str, rights: Iterable[Right]) -> bool:

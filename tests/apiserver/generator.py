@@ -212,8 +212,8 @@ class Maker:
             content: dict[str, JSON] = {}
             devices.append({"name": f"d{index}", "basic": content} if version == "v1beta1" else {"name": f"d{index}"})
         features = ["", ""]
-        features += ["counters"] if self.release.counters_halve_devices else []
-        features += ["lists"] if self.release.list_attributes_halve_devices else []
+        features += ["counters"] if self.release.counters_apart else []
+        features += ["lists"] if self.release.as_since_1_36 else []
         feature = self.rng.choice(features)
         last = devices[-1].setdefault("basic", {}) if version == "v1beta1" else devices[-1]
         if feature == "counters":

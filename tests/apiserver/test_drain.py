@@ -50,8 +50,8 @@ def by_name(node: str) -> Json:
     return {"nodeSelectorTerms": [{"matchFields": [field]}]}
 
 
-def by_label(value: str) -> Json:
-    label = {"key": "shelf", "operator": "In", "values": [value]}
+def by_label(*values: str) -> Json:
+    label = {"key": "shelf", "operator": "In", "values": list(values)}
     return {"nodeSelectorTerms": [{"matchExpressions": [label]}]}
 
 
@@ -330,6 +330,16 @@ def test_name_that_matches_nothing_is_an_error_before_anything_is_written(shelf:
     assert shelf.rules() == {}
     assert verb("taint", f"{card}/{node}/card-9", "example.org/fan:NoSchedule", "--missing-ok").code == 0
     assert len(shelf.rules()) == 1
+
+
+def test_idle_node_that_only_shares_devices_is_told_apart_from_an_unknown_one(shelf: Shelf, verb: Verbs) -> None:
+    """Nothing could be tainted without closing it for the other node, where it is in use."""
+    shelf.publish(shelf.card, "card-0", pool="fabric", nodeSelector=by_label(shelf.node, shelf.other))
+    shelf.run("stays", (shelf.card, "fabric", "card-0"), node=shelf.other)
+    for words in (["drain", shelf.node], ["drain", "-l", f"shelf={shelf.node}"]):
+        ended = verb(*words)
+        assert (ended.code, f"no allocation there holds one: {shelf.card}/fabric\n" in ended.error) == (1, True), ended
+    assert (shelf.rules(), shelf.present()) == ({}, {"stays"})
 
 
 def test_node_and_rule_are_named_as_kubectl_names_them(shelf: Shelf, verb: Verbs) -> None:

@@ -66,6 +66,7 @@ def common(text: str) -> str:
     text = _LABELS.sub(labels, text)
     text = _OWN_NAMESPACE.sub(rf"\1namespace: {_NAMESPACE}", text)
     text = text.replace("values: [device-taint-webhook, kube-system]", f"values: {_EXEMPT}")
+    text = text.replace("system:serviceaccount:device-taint-webhook:", f"system:serviceaccount:{_NAMESPACE}:")
     text = text.replace("values: [device-taint-webhook]", f"values: [{_NAMESPACE}]")
     return text.replace("namespaces: [device-taint-webhook]", f"namespaces: [{_NAMESPACE}]")
 

@@ -103,8 +103,8 @@ def test_limit_of_devices_is_lower_if_any_device_is_large(manifest: Any, release
     devices = new.devices
     large = any(
         device.taints
-        or (device.counter_sets and release.counters_halve_devices)
-        or (device.list_attributes and release.list_attributes_halve_devices)
+        or (device.counter_sets and release.counters_apart)
+        or (device.list_attributes and release.as_since_1_36)
         for device in devices
     )
     few = len(devices) <= release.devices_with_taints

@@ -11,19 +11,20 @@ from typing import Any, Final
 
 import msgspec
 
+from webhook.api.decode import Reader
 from webhook.api.meta import GROUP, parse_time
+from webhook.api.rules import decode_rule
 from webhook.cluster.cache.discovery import Collection
 from webhook.cluster.cache.listwatch import ObjectIdentity
 from webhook.cluster.cache.reflector import Reflector
 from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable, is_admission_refusal
 from webhook.cluster.client.list_pages import decoded, pages
 from webhook.cluster.client.rest import Cluster, ThrottledCluster
-from webhook.eviction.conditions import CANARY, IN_TREE
+from webhook.eviction.conditions import CANARY, CANARY_DRIVER, IN_TREE, is_canary
 from webhook.eviction.modes import InTree
 from webhook.flowcontrol.backoff import Backoff
 
 log = logging.getLogger(__name__)
-_DRIVER: Final = "canary.devicetaint.io"
 WAIT_SECONDS: Final = 5.0
 """How long the in-tree controller has to write a status; it did within 2 s (seen on 1.37.0)."""
 _POLL_SECONDS: Final = 0.2
@@ -98,8 +99,8 @@ async def _create(cluster: ThrottledCluster, collection: str, name: str) -> bool
         "kind": "DeviceTaintRule",
         "metadata": {"name": name},
         "spec": {
-            "deviceSelector": {"driver": _DRIVER},
-            "taint": {"key": f"{_DRIVER}/canary", "effect": "None"},
+            "deviceSelector": {"driver": CANARY_DRIVER},
+            "taint": {"key": f"{CANARY_DRIVER}/canary", "effect": "None"},
         },
     }
     log.debug("canary", extra={"rule": name})
@@ -130,11 +131,16 @@ async def _watch(cluster: ThrottledCluster, path: str, until: float, clock: Call
 async def _remove_left_over(cluster: ThrottledCluster, collection: str, before: datetime) -> None:
     """Deletes canaries that were created before that time. A failure changes nothing else: the next start retries."""
     try:
-        rules = [rule["metadata"] async for page in pages(cluster, collection) for rule in page if _is_canary(rule)]
+        canaries = [
+            rule["metadata"]
+            async for page in pages(cluster, collection)
+            for rule in page
+            if is_canary(decode_rule(Reader.of(rule, [])))
+        ]
     except ClusterError as error:
         log.info("rules not listed, so no canary of an earlier process is deleted", extra={"error": str(error)})
         return
-    for meta in rules:
+    for meta in canaries:
         if (parse_time(meta.get("creationTimestamp") or "") or before) < before:
             fields = {"rule": meta["name"]}
             try:
@@ -143,14 +149,6 @@ async def _remove_left_over(cluster: ThrottledCluster, collection: str, before: 
                 log.info("canary rule of an earlier process not deleted", extra={**fields, "error": str(error)})
             else:
                 log.info("canary rule of an earlier process deleted", extra=fields)
-
-
-def _is_canary(rule: dict[str, Any]) -> bool:
-    """Whether it is what `_create` writes: anyone may name a rule so."""
-    spec = rule.get("spec") or {}
-    selector, taint = spec.get("deviceSelector") or {}, spec.get("taint") or {}
-    named = rule["metadata"]["name"].startswith(f"{CANARY}-")
-    return named and (selector.get("driver"), taint.get("effect")) == (_DRIVER, "None")
 
 
 async def _remove(cluster: ThrottledCluster, path: str, seconds: float) -> None:

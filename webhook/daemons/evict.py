@@ -421,9 +421,9 @@ class Worker:
         if self._controller is not None:
             self._controller.requeue_waiting(namespace)
 
-    def _on_budgets(self, namespace: str) -> None:
+    def _on_budgets(self, namespace: str, freeing: str) -> None:
         if self._controller is not None:
-            self._controller.observe_budgets(namespace)
+            self._controller.observe_budgets(namespace, freeing)
 
     def _on_budget(self, namespace: str, name: str) -> None:
         if self._controller is not None:

@@ -25,7 +25,7 @@ EVICTION: Final = f"{OWN_GROUP}/Eviction"
 RELEASED: Final = f"{OWN_GROUP}/Released"
 IN_TREE: Final = "EvictionInProgress"
 CANARY: Final = "device-taint-webhook-canary"
-"""Begins the names of rules on which only the in-tree controller writes its condition, which shows that it runs."""
+CANARY_DRIVER: Final = "canary.devicetaint.io"
 _TRUE: Final = "True"
 _FALSE: Final = "False"
 _MESSAGE_MOST: Final = 32768
@@ -33,6 +33,12 @@ _MESSAGE_MOST: Final = 32768
 _NAMED_MOST: Final = 3
 """Claims, PodGroups and windows of each kind that a message names: those with most pods, or the first to open."""
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
+
+
+def is_canary(rule: DeviceTaintRule) -> bool:
+    """Whether it is the probe's: only the in-tree controller writes its condition there. Anyone may name a rule so."""
+    selected = rule.selector is not None and rule.selector.driver == CANARY_DRIVER
+    return selected and rule.taint.effect == NONE and rule.meta.name.startswith(f"{CANARY}-")
 
 
 class ConditionState(NamedTuple):

@@ -187,13 +187,19 @@ class Controller:
         if self.planner.catch_up():
             self._room.follow()
 
-    def observe_budgets(self, namespace: str) -> None:
-        """Other disruption budgets select the pods of a namespace now."""
+    def observe_budgets(self, namespace: str, freeing: str = "") -> None:
+        """Other disruption budgets select the pods of a namespace now; `freeing` lets those go that are not ready."""
         if not self.started:
             return
-        for uid, plan in self.plans.scheduled.items():
-            if plan.pod.meta.namespace == namespace:
-                self.ready.retry(uid)
+        plans = self.plans.scheduled
+        if freeing:  # of thousands of pods that wait for it, few are concerned
+            limits = self._core.gate.limits_like(BudgetLimit(namespace, (freeing,)))
+            waiting = [(uid, limit) for limit in limits for uid in self.ready.parked_for(limit) if uid in plans]
+            concerned = [uid for uid, limit in waiting if limit.needed > 1 or not plans[uid].pod.ready]
+        else:
+            concerned = [uid for uid, plan in plans.items() if plan.pod.meta.namespace == namespace]
+        for uid in concerned:
+            self.ready.retry(uid)
         self._evictor.wake()
 
     def observe_budget(self, namespace: str, name: str) -> None:

@@ -91,6 +91,10 @@ class ReadyQueue:
         """The limit that a pod is parked for; None if it is not parked."""
         return self._parked_for.get(uid)
 
+    def parked_for(self, limit: Limit) -> list[str]:
+        """The pods that are parked for a limit, and some that were."""
+        return [uid for _, uid in self._parked.get(limit, ())]
+
     def parked(self) -> Collection[Limit]:
         """The limits that pods are parked for, each as often as there are pods."""
         return self._parked_for.values()

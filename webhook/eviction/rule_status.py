@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, NEVER, NOT_BEFORE, Condition, DeviceTaintRule, condition_of
 from webhook.api.taints import NO_EXECUTE, NONE
 from webhook.eviction.conditions import (
-    CANARY,
     EVICTION,
     IN_TREE,
     ConditionReason,
@@ -18,6 +17,7 @@ from webhook.eviction.conditions import (
     Progress,
     eviction_condition,
     in_tree_condition,
+    is_canary,
     updated,
 )
 from webhook.eviction.core import Core, ItemKind, WorkItem
@@ -233,7 +233,7 @@ class RuleStatusUpdater:
         if ours is not None:
             known = condition_of(rule.conditions, EVICTION)
             conditions.append(updated(known, EVICTION, ours, generation, now))
-        if self._deps.mode is Mode.REPLACEMENT and not rule.meta.name.startswith(CANARY):
+        if self._deps.mode is Mode.REPLACEMENT and not is_canary(rule):
             known, state.forecast = condition_of(rule.conditions, IN_TREE), forecast
             evicted = self._ceilings.tally_of(rule).evicted
             theirs = in_tree_condition(rule.taint.effect, progress.pending, progress.namespaces, evicted, forecast)

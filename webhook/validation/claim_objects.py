@@ -256,12 +256,11 @@ def _matched_attributes(devices: Node) -> Mapping[str, set[str]]:
 def _constraint_errors(constraint: Node, names: Names, release: Release) -> Iterator[FieldError]:
     yield from _reference_list_errors(constraint, names, release)
     given = [name for name in ("matchAttribute", "distinctAttribute") if constraint.has(name)]
-    if not given:
-        if release.minor >= 36:
-            detail = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
-            yield required(constraint.path, detail)
-        else:
-            yield required(constraint.at("matchAttribute"))
+    if not given and release.as_since_1_36:
+        detail = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+        yield required(constraint.path, detail)
+    elif not given:
+        yield required(constraint.at("matchAttribute"))
     for name in given if release.declarative else given[:1]:
         yield from fully_qualified_name(constraint.at(name), constraint.text(name), release)
 

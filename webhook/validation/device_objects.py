@@ -75,7 +75,7 @@ def device_errors(device: Node, name: str, release: Release, *, per_device: bool
     yield from list_errors(
         device,
         "consumesCounters",
-        CONSUMPTIONS_MAX if release.counters_halve_devices else None,
+        CONSUMPTIONS_MAX if release.counters_apart else None,
         lambda each: _consumption_errors(each, release),
         release,
         "counterSet",
@@ -267,7 +267,7 @@ def counter_map_errors(holder: Node, name_field: str, release: Release) -> Itera
     counters, path = holder.get("counters") or {}, holder.at("counters")
     if not counters:
         yield required(path, declarative=declarative)
-    crowded = len(counters) > COUNTERS_MAX and release.counters_halve_devices
+    crowded = len(counters) > COUNTERS_MAX and release.counters_apart
     if crowded:
         yield too_many(path, len(counters), COUNTERS_MAX)
     if not crowded or declarative:
@@ -351,7 +351,7 @@ def slice_spec_errors(spec: Node, version: str, release: Release) -> Iterator[Fi
     yield from list_errors(
         spec,
         "sharedCounters",
-        SETS_MAX if release.counters_halve_devices else None,
+        SETS_MAX if release.counters_apart else None,
         lambda each: counter_map_errors(each, "name", release),
         release,
         "name",
@@ -408,8 +408,8 @@ def _maximum(devices: list[tuple[Node, str]], release: Release) -> int:
     for device, _ in devices:
         if (
             device.get("taints")
-            or (device.get("consumesCounters") and release.counters_halve_devices)
-            or (release.list_attributes_halve_devices and _has_list_attributes(device))
+            or (device.get("consumesCounters") and release.counters_apart)
+            or (release.as_since_1_36 and _has_list_attributes(device))
         ):
             return release.devices_with_taints
     return MAX_DEVICES

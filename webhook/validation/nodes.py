@@ -126,7 +126,7 @@ def text_list_errors(
 
 def key_path(path: Path, key: str, release: Release) -> Path:
     """Where a wrong key of a map is reported: from 1.36 on at the map."""
-    return path if release.minor >= 36 else path.key(key)
+    return path if release.as_since_1_36 else path.key(key)
 
 
 def _repeated(keys: list[str]) -> Iterator[int]:

@@ -22,8 +22,10 @@ class Release:
     """Whether effects and operators are also checked before conversion, without ratcheting by name (T-13, V-5)."""
     devices_with_taints: int = 64
     """How many devices a slice may have when one of them has a taint (S-2)."""
-    counters_halve_devices: bool = True
-    list_attributes_halve_devices: bool = True
+    counters_apart: bool = True
+    """Whether counters have slices of their own, with limits of their own, and halve the devices that use them."""
+    as_since_1_36: bool = True
+    """Whether lists as attributes halve the devices, and keys and constraints are reported as a whole."""
     long_lists_end_the_look: bool = True
     """Whether the entries of a list that is too long are left unjudged (S-1)."""
     allocations_checked: bool = True
@@ -59,8 +61,8 @@ RELEASES: Final = {
         ratchets=False,
         declarative=False,
         devices_with_taints=MAX_DEVICES,
-        counters_halve_devices=False,
-        list_attributes_halve_devices=False,
+        counters_apart=False,
+        as_since_1_36=False,
         long_lists_end_the_look=False,
         allocations_checked=False,
         empty_driver_twice=True,
@@ -69,7 +71,7 @@ RELEASES: Final = {
     )
     for minor in (33, 34)
 } | {
-    35: Release(minor=35, declarative=False, allocations_checked=False, list_attributes_halve_devices=False),
+    35: Release(minor=35, declarative=False, allocations_checked=False, as_since_1_36=False),
     36: Release(minor=36, declarative=False, allocations_checked=False),
     37: Release(minor=37),
     38: Release(

@@ -172,7 +172,7 @@ def rule_status_errors(new: DeviceTaintRule, old: DeviceTaintRule | None, releas
     for position, condition in enumerate(new.conditions):
         at = CONDITIONS.index(position)
         if condition.type in seen:
-            yield duplicate(at if release.minor >= 37 else at.child("type"), condition.type)
+            yield duplicate(at if release.declarative else at.child("type"), condition.type)
         seen.add(condition.type)
         yield from condition_errors(at, condition, release)
     if len(new.conditions) > CONDITIONS_MAX:
@@ -190,12 +190,11 @@ def versioned_rule_status_errors(
 
 def condition_errors(at: Path, condition: Condition, release: Release) -> Iterator[FieldError]:
     """One condition; the reasons for empty fields changed in 1.37 (R-12)."""
-    new_words = release.minor >= 37
-    if not condition.type and new_words:
+    if not condition.type and release.declarative:
         yield required(at.child("type"), "is required")
     else:
         yield from each_invalid(at.child("type"), condition.type, label_key(condition.type))
-    if not condition.status and new_words:
+    if not condition.status and release.declarative:
         yield required(at.child("status"))
     elif condition.status not in _STATUSES:
         yield not_supported(at.child("status"), condition.status, _STATUSES)

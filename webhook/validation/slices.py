@@ -33,7 +33,7 @@ def slice_errors(new: ResourceSlice, old: ResourceSlice | None, release: Release
     yield from driver_name(SPEC.child("driver"), new.driver, empty_twice=release.empty_driver_twice)
     if old is not None:
         yield from _immutable_errors(new, old)
-    if new.has_shared_counters and new.has_devices and release.minor >= 35:
+    if new.has_shared_counters and new.has_devices and release.counters_apart:
         yield invalid(SPEC, "", "only one of `sharedCounters` or `devices` is allowed")
     if not release.devices_as_one:
         yield from device_list_errors(new, old, release)
@@ -107,8 +107,8 @@ def max_devices(new: ResourceSlice, release: Release) -> int:
         return MAX_DEVICES
     large = (
         bool(new.distinct_taints)
-        or (release.counters_halve_devices and any(map(_counters_of, devices)))
-        or (release.list_attributes_halve_devices and any(map(_has_list_attributes, devices)))
+        or (release.counters_apart and any(map(_counters_of, devices)))
+        or (release.as_since_1_36 and any(map(_has_list_attributes, devices)))
     )
     return limit if large else MAX_DEVICES
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import yaml
 
-from tests.apiserver.accounts import RBAC_KINDS, Token, asked_for, refused, rights_of, wait_granted
+from tests.apiserver.accounts import Token, asked_for, grant, refused, rights_of
 from tests.apiserver.evicting import RULES, EvictProcess, Ward
 from tests.apiserver.manifests.installing import (
     OVERLAYS,
@@ -91,15 +91,7 @@ def cluster(request: pytest.FixtureRequest, assets: Assets) -> Iterator[ControlP
 
 def _install(plane: ControlPlane, overlay: str, account: str) -> None:
     """What accounts need of an overlay, and nothing that would act."""
-    _grant(plane, rendered(plane.assets, f"overlays/{overlay}"), account)
-
-
-def _grant(plane: ControlPlane, documents: list[Json], account: str) -> None:
-    ours = [each for each in documents if each["kind"] in RBAC_KINDS]
-    done = plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(ours))
-    assert done.code == 0, done
-    granted = rights_of(documents, account)
-    wait_until(lambda: wait_granted(plane, account, granted), "the authorizer knows the roles")
+    grant(plane, rendered(plane.assets, f"overlays/{overlay}"), account)
 
 
 def _write_policy(plane: ControlPlane, text: str) -> None:
@@ -223,7 +215,7 @@ def test_serve_may_do_what_it_does_and_nothing_else(cluster: ControlPlane) -> No
 def test_serve_follows_pods_with_what_component_watch_pods_grants(cluster: ControlPlane, tmp_path: Path) -> None:
     folder = overlay_of(tmp_path / "mine", base=f"overlays/{SERVED_OVERLAY}", components=["components/watch-pods"])
     documents = rendered(cluster.assets, folder)
-    _grant(cluster, documents, SERVE)
+    grant(cluster, documents, SERVE)
     token = Token(cluster, SERVE)
     server = Server(cluster, token, "--watch-pods")
     try:
@@ -248,7 +240,7 @@ def test_serve_follows_patches_with_what_component_patches_grants(cluster: Contr
     definitions = [each for each in documents if each["kind"] == "CustomResourceDefinition"]
     done = cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(definitions))
     assert done.code == 0, done
-    _grant(cluster, documents, SERVE)
+    grant(cluster, documents, SERVE)
     token = Token(cluster, SERVE)
     server = Server(cluster, token, "--watch-patches")
     try:

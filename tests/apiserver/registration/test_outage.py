@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.apiserver.accounts import grant
 from tests.apiserver.evicting import EvictProcess
+from tests.apiserver.manifests.installing import rendered
 from tests.apiserver.registration.asking import created
 from tests.apiserver.registration.recording import RecordingWebhook
 from tests.apiserver.registration.samples import (
@@ -39,6 +41,7 @@ from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import FILES, calls, configurations, registered
 from webhook import __version__
+from webhook.api.names import WORKER
 from webhook.eviction.modes import InTree, Mode, WorkerSays
 
 if TYPE_CHECKING:
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
+_ACCOUNT = f"system:serviceaccount:{OWN_NAMESPACE}:{WORKER}"
+_ADMINS = ("system:masters",)
 # Other work may keep two cores busy; a third wait would be a third call, and the server's own is 30 s.
 _SLACK_SECONDS = 15.0
 
@@ -81,6 +86,15 @@ UNRELATED = [
     _unrelated("coordination.k8s.io/v1", "Lease"),
     _unrelated("apps/v1", "Deployment", spec={"selector": {"matchLabels": _LABELS}, "template": _POD_TEMPLATE}),
 ]
+
+
+def _canary(plane: ControlPlane) -> Json:
+    rule = make_rule(_rule_version(plane), name="device-taint-webhook-canary-1")
+    rule["spec"] = {
+        "deviceSelector": {"driver": "canary.devicetaint.io"},
+        "taint": {"key": "canary.devicetaint.io/canary", "effect": "None"},
+    }
+    return rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +204,14 @@ class TestNobodyListens:
         """H1: its canary is not judged; all other rules are, whatever they are named."""
         if versions.minor(plane.server_version) < 37:
             pytest.skip("rules have another version, or no status")
-        with EvictProcess(plane, mode, "--leader-elect", f"--leader-elect-lease={OWN_NAMESPACE}/{mode}") as process:
+        grant(plane, rendered(plane.assets, f"overlays/evict-{mode}"), WORKER)
+        account = plane.kubeconfig_of_account(OWN_NAMESPACE, WORKER)
+        with EvictProcess(plane, mode, "--leader-elect", kubeconfig=account) as process:
             process.wait_working()
             assert process.lines("leading")
             [working] = process.lines("working")
             assert working["inTree"] == "absent"
-            lease = path("coordination.k8s.io/v1", "leases", namespace=OWN_NAMESPACE, name=mode)
+            lease = path("coordination.k8s.io/v1", "leases", namespace=OWN_NAMESPACE, name=WORKER)
             said = WorkerSays.of(plane.client.get(lease).object)
             assert said == (Mode(mode), InTree.ABSENT, __version__)
             assert process.lines("canary rule not created") == []
@@ -216,16 +232,21 @@ class TestNobodyListens:
     def test_what_is_no_canary_is_refused(self, plane: ControlPlane, change: Json) -> None:
         if versions.minor(plane.server_version) < 35:
             pytest.skip("effect None is not known")
-        rule = make_rule(_rule_version(plane), name="device-taint-webhook-canary-1")
-        rule["spec"] = {
-            "deviceSelector": {"driver": "canary.devicetaint.io"},
-            "taint": {"key": "canary.devicetaint.io/canary", "effect": "None"},
-        }
-        assert created(plane.client, rule).ok
+        worker, rule = plane.client.acting_as(_ACCOUNT, _ADMINS), _canary(plane)
+        assert created(worker, rule).ok
         rule["metadata"] |= change.get("metadata", {})
         for field, value in change.get("spec", {}).items():
             rule["spec"][field] = rule["spec"][field] | value if value else {}
-        assert created(plane.client, rule).code == 500
+        assert created(worker, rule).code == 500
+
+    @pytest.mark.usefixtures("outage")
+    @pytest.mark.parametrize("user", ["", "admin", _ACCOUNT.replace("-webhook:", "-other:"), f"oidc:{_ACCOUNT}"])
+    def test_canary_of_any_other_account_is_refused(self, plane: ControlPlane, user: str) -> None:
+        """Empty: the admin whose certificate it is, whom nobody impersonates."""
+        if versions.minor(plane.server_version) < 35:
+            pytest.skip("effect None is not known")
+        client = plane.client.acting_as(user, _ADMINS) if user else plane.client
+        assert created(client, _canary(plane)).code == 500
 
     def test_an_old_rule_cannot_change_but_can_get_its_status_and_go(self, plane: ControlPlane, outage: Outage) -> None:
         client, rule = plane.client, url(outage.rule)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.builders import (
     make_template,
     make_toleration,
 )
+from tests.costs import calls_of
 from tests.unit.policy.documents import judge_of, make_defaults, make_entry
 from webhook.admission.chain import mutate, validate
 from webhook.admission.jsonpatch import apply_patch
@@ -139,6 +141,22 @@ def test_spec_is_quiet_if_no_check_has_anything_to_say(toleration: Any, *, of_te
     found = known(spec_of(make([toleration])), of_template=of_template)
     assert found is not None
     assert found.quiet is quiet
+
+
+@pytest.mark.parametrize("of_template", [False, True])
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute", "None"])
+def test_review_costs_the_same_in_each_release_that_judges_tolerations_alike(effect: str, *, of_template: bool) -> None:
+    """A server whose version becomes known, or that is newer, makes no claim dearer."""
+    make = make_template if of_template else make_claim
+    body = encoded(make_review(make([make_toleration(effect=effect)])))
+    contexts = {minor: make_context(release=release) for minor, release in RELEASES.items()}
+    costs = {
+        minor: calls_of(partial(validate, context=context), lambda: decode_review(body))
+        for minor, context in contexts.items()
+    }
+    assert {cost for minor, cost in costs.items() if minor >= 35} == {costs[37]}
+    refused = [minor for minor, context in contexts.items() if not validate(decode_review(body), context).allowed]
+    assert refused == ([33, 34] if effect == "None" else [])
 
 
 # --- in reviews ---------------------------------------------------------------------------------

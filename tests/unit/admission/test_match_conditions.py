@@ -26,6 +26,7 @@ from webhook.api.decode import Reader
 from webhook.api.patches import decode_patch
 from webhook.api.taints import DeviceToleration
 from webhook.commands.shared.policy_files import read_policy
+from webhook.eviction.conditions import CANARY, CANARY_DRIVER
 from webhook.inventory.slice_patches import SlicePatches
 from webhook.inventory.state import Sight
 from webhook.policy.model import Action, DefaultTolerations, ImpactLimits, ImpactSettings, Policy, Rule, UnknownAuthor
@@ -243,6 +244,34 @@ def test_clean_up_is_sent_to_nobody(kind: GroupVersionKind, before: Json, after:
     new, old = with_meta(value, **{**before, **after}), with_meta(value, **before)
     paths = ("/validate", "/mutate")
     assert [name for path in paths for name in asked(entries(), path, BY_KIND[kind], new, old)] == []
+
+
+EVICT: Final = "system:serviceaccount:device-taint-webhook:device-taint-webhook-evict"
+
+
+@pytest.mark.parametrize(
+    ("user", "sent"),
+    [
+        (EVICT, []),
+        ("kubernetes-admin", ["rules"]),
+        ("system:serviceaccount:team-a:device-taint-webhook-evict", ["rules"]),
+        ("system:serviceaccount:device-taint-webhook:device-taint-webhook", ["rules"]),
+        (f"oidc:{EVICT}", ["rules"]),
+        ("", ["rules"]),
+    ],
+)
+def test_canary_is_kept_from_us_for_the_account_of_the_worker_alone(user: str, sent: list[str]) -> None:
+    """Anyone else who may write rules could otherwise store one that no policy has seen."""
+    spec = {"deviceSelector": {"driver": CANARY_DRIVER}, "taint": {"key": f"{CANARY_DRIVER}/canary", "effect": "None"}}
+    canary = {**make_rule(), "metadata": {"name": f"{CANARY}-x"}, "spec": spec}
+    for path in ("/validate", "/mutate"):
+        names = asked(BASE, path, BY_KIND[kind_of(canary)], canary, None, user)
+        assert [name.partition(".")[0] for name in names] == sent
+
+
+def test_no_other_condition_goes_by_the_account() -> None:
+    named = [(each.name, text.count(EVICT)) for each in entries() for text in each.conditions if "userInfo" in text]
+    assert sorted(named) == [("rules.mutate.devicetaint.io", 1), ("rules.validate.devicetaint.io", 1)]
 
 
 # --- the fallback -------------------------------------------------------------------------------

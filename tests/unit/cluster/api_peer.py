@@ -37,6 +37,8 @@ class ApiPeer(Peer):
         self.version = 100
         self.git_version = "v1.37.2"
         """What it says of itself."""
+        self.about_version: Reply | None = None
+        """What it answers instead, if it does."""
         self.forbidden: frozenset[str] = frozenset()
         self.forgotten = 0
         """A watch from an earlier version is gone."""
@@ -93,7 +95,7 @@ class ApiPeer(Peer):
         if self.watches if request.is_watch else self.answers:
             return super()._next(request)
         if request.path == "/version":
-            return Answer({"major": "1", "minor": "37", "gitVersion": self.git_version})
+            return self.about_version or Answer({"major": "1", "minor": "37", "gitVersion": self.git_version})
         *_, version, last = request.path.strip("/").split("/")
         if last in self.served:
             return Answer({"resources": [{"name": resource} for resource in sorted(self.served[last])]})

@@ -183,7 +183,8 @@ class Peer:
         match reply:
             case Answer(body, code, headers):
                 data = body if isinstance(body, bytes) else json.dumps(body).encode()
-                head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+                wished = {"Connection": "close"} if self.requests[-1].headers.get("connection") == "close" else {}
+                head = "".join(f"{name}: {value}\r\n" for name, value in (wished | headers).items())
                 writer.write(f"HTTP/1.1 {code} X\r\nContent-Length: {len(data)}\r\n{head}\r\n".encode() + data)
                 await writer.drain()
             case Slow(pieces, pause_seconds):

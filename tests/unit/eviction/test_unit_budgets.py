@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
+from tests.costs import calls_of
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.test_units import GENTLE, JOB_SET, gang, group, sharing
 from tests.unit.eviction.world import FREE, NEVER, Budget, World
@@ -213,9 +214,45 @@ def test_parked_pods_go_at_once_that_their_budget_does_not_concern_any_more() ->
     world.settle()
     assert world.evicted == []
     budget.healthy = 2
-    world.worker.observe_budgets("ml")
+    world.worker.observe_budgets("ml", "0")
     world.settle()
     assert sorted(world.evicted) == ["b", "c"]
+
+
+@pytest.mark.parametrize("kind", [*GANGS, "claim"])
+def test_parked_unit_goes_at_once_when_its_budget_does_not_concern_a_member_any_more(kind: str) -> None:
+    world = ring(kind, "ready", "unready")
+    budget = keeping(world, 1, healthy=1, desired=2)
+    world.add(rule())
+    world.settle()
+    assert world.evicted == []
+    budget.healthy = 2
+    world.worker.observe_budgets("ml", "0")
+    world.settle()
+    assert sorted(world.evicted) == ["a", "b"]
+
+
+def calls_to_let_unready_pods_go(ready: int) -> int:
+    """What it costs while this many pods that are ready wait for the budget."""
+    world = World(Mode.REPLACEMENT, FREE)
+    for name in map(str, range(ready)):
+        world.add(claim(name, devices=(f"gpu-{name}",)), pod(name))
+    budget = keeping(world, 0, healthy=1, desired=2)
+    world.add(rule())
+    world.advance(10)
+    assert list(world.worker.ready.parked()) == [BudgetLimit("ml", ("0",))] * ready
+    budget.healthy = 2
+
+    def flip(flipped: World) -> None:
+        flipped.worker.observe_budgets("ml", "0")
+        flipped.settle()
+
+    return calls_of(flip, lambda: world)
+
+
+def test_budget_that_lets_unready_pods_go_costs_nothing_for_those_that_are_ready() -> None:
+    """It may begin to do so every few seconds, and to try a parked pod again takes a hundred calls."""
+    assert calls_to_let_unready_pods_go(220) - calls_to_let_unready_pods_go(20) < 200
 
 
 def test_unit_past_its_deadline_goes_whole_whoever_needs_a_disruption() -> None:

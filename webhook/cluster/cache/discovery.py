@@ -19,8 +19,11 @@ log = logging.getLogger(__name__)
 _PATH: Final = "/version"
 _EVERY_SECONDS: Final = 300.0
 _AT_MOST_EVERY_SECONDS: Final = 5.0
+_SAMPLES: Final = 3
+"""Connections on which a version is asked for each time: behind one address there may be several servers."""
+_ASSUMED: Final = "a missing selector closes every device; tolerations without effect protect from no in-tree eviction"
 _KEPT_SECONDS: Final = 2 * _EVERY_SECONDS + 60
-"""How long a version counts since it was last read: behind one address there may be several servers."""
+"""How long a version counts since it was last read."""
 
 
 class Collection(Protocol):
@@ -112,18 +115,13 @@ class _Version(msgspec.Struct, rename="camel"):
 _DECODER: Final = msgspec.json.Decoder(_Version)
 
 
-async def read_version(cluster: Cluster) -> str:
-    """What the server that answers says it is, such as `v1.37.2`; empty if it does not say."""
-    try:
-        return decode(_DECODER, await cluster.get(_PATH)).git_version
-    except (ClusterError, msgspec.DecodeError) as error:
-        log.debug("version of the server not read", extra={"error": str(error)})
-        return ""
-
-
 async def read_facts(cluster: Cluster) -> ServerFacts:
     """What the server that answers does."""
-    return facts_of([await read_version(cluster)])
+    try:
+        return facts_of([decode(_DECODER, await cluster.get(_PATH)).git_version])
+    except (ClusterError, msgspec.DecodeError) as error:
+        log.debug("version of the server not read", extra={"error": str(error)})
+        return UNKNOWN
 
 
 class ServerVersions:
@@ -138,6 +136,7 @@ class ServerVersions:
         self._clock = clock
         self._seen: dict[str, float] = {}
         self._facts = UNKNOWN
+        self._warned = False
         self._asked = asyncio.Event()
         self.read = asyncio.Event()
         """Set once a server was asked, whether it answered or not."""
@@ -150,11 +149,12 @@ class ServerVersions:
         """Follows them; returns only when cancelled."""
         while True:
             self._asked.clear()
-            version, now = await read_version(self._cluster), self._clock()
-            if version:
-                self._seen[version] = now
+            problem, now = await self._sample(), self._clock()
             self._seen = {each: at for each, at in self._seen.items() if now - at < _KEPT_SECONDS}
             facts = facts_of(self._seen)
+            if problem and facts == UNKNOWN and not self._warned:
+                log.warning("versions of the API servers not known", extra={"error": problem, "assumed": _ASSUMED})
+            self._warned = facts == UNKNOWN and (self._warned or bool(problem))
             if facts != self._facts:
                 log.info("versions of the API servers", extra={"versions": sorted(self._seen)})
                 self._facts = facts
@@ -166,3 +166,12 @@ class ServerVersions:
                     await self._asked.wait()
             except TimeoutError:
                 pass
+
+    async def _sample(self) -> str:
+        """Asks some of the servers; returns why nothing may follow from that, empty if one gave no answer."""
+        try:
+            for _ in range(_SAMPLES):
+                self._seen[decode(_DECODER, await self._cluster.sample(_PATH)).git_version] = self._clock()
+        except (ClusterError, msgspec.DecodeError) as error:
+            return "" if isinstance(error, Unavailable) else str(error)
+        return f"not understood, or too far apart: {', '.join(sorted(self._seen))}"

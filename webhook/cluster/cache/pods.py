@@ -171,13 +171,14 @@ class DisruptionBudgetCache:
     def __init__(
         self,
         cluster: ThrottledCluster,
-        on_selectors: Callable[[str], None] = lambda *_: None,
+        on_selectors: Callable[[str, str], None] = lambda *_: None,
         on_status: Callable[[str, str], None] = lambda *_: None,
         *,
         random: Callable[[], float],
     ) -> None:
         """`on_selectors` is called with a namespace where other pods than before may need a disruption of a budget.
 
+        Its second argument is the budget that now lets pods go that are not ready, or empty for any other change.
         `on_status` is called with the namespace and the name of a budget that may allow more or less.
         """
         collection = FixedCollection("policy", "v1", "poddisruptionbudgets")
@@ -215,14 +216,15 @@ class DisruptionBudgetCache:
         either = new or old
         assert either is not None
         meta = either.meta
-        concerns = [each and (each.selector, each.frees_unready) for each in (old, new)]
-        if None in concerns or concerns[0] != concerns[1]:
+        if old is None or new is None or old.selector != new.selector:
             self._select_anew(meta.namespace, meta.name, new)
+        elif new.frees_unready and not old.frees_unready:
+            self._on_selectors(meta.namespace, meta.name)
         if new is not None and (old is None or old.allowed != new.allowed):
             self._on_status(meta.namespace, meta.name)
 
     def _select_anew(self, namespace: str, name: str, budget: DisruptionBudget | None) -> None:
-        """A budget was created, deleted, selects other pods, or begins or ceases to let pods go that are not ready."""
+        """A budget was created, deleted, or selects other pods."""
         named = self._selectors.setdefault(namespace, {})
         if budget is None:
             named.pop(name, None)
@@ -231,4 +233,4 @@ class DisruptionBudgetCache:
         else:
             named[name] = budget.selector
         self._selecting.pop(namespace, None)
-        self._on_selectors(namespace)
+        self._on_selectors(namespace, "")

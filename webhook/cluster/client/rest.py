@@ -221,6 +221,11 @@ class Cluster:
         )
         return await self._body_of(_Request("GET", path, query, {"Accept": accept}, None, timeout))
 
+    async def sample(self, path: str) -> bytes:
+        """An object; the connection closes behind it, so that behind one address another server may get the next."""
+        timeout = aiohttp.ClientTimeout(total=self._settings.timeout_seconds)
+        return await self._body_of(_Request("GET", path, None, {"Accept": JSON, "Connection": "close"}, None, timeout))
+
     async def create(self, collection: str, obj: Any, **options: Any) -> bytes:
         """The object as the server keeps it; `options` are those of `request`."""
         return await self.request("POST", collection, body=obj, **options)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.commands.shared.device_selection import (
     add_nodes,
-    bare_nodes,
+    bare,
     belonging,
     nodes_of,
     parse_selection,
@@ -80,7 +80,7 @@ def _look(options: argparse.Namespace, selection: DeviceSelection, *, first: boo
             read = await read_inventory(cluster, (SLICES,), wished, by_node=selection.by_node)
             if first and not selection.by_node:
                 refuse_missing(read, selection)
-            for node in bare_nodes(read, selection) if first else ():
+            for node in bare(read.devices, {each: (each,) for each in selection.nodes}) if first else ():
                 await cluster.get(path_of("", "v1", "nodes", name=node))  # it may only have no devices
             return read, nodes
 

@@ -9,10 +9,10 @@ from webhook.commands.shared.words import DEVICES, NODES, RULES, is_taint, name_
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.shared.node_devices import ReadInventory
+    from webhook.commands.shared.node_devices import NodeDevices, ReadInventory
     from webhook.commands.shared.words import DeviceAddress
     from webhook.config.command_line import CommandLine
 
@@ -120,32 +120,35 @@ def belonging(
 
 
 def refuse_missing(read: ReadInventory, selection: DeviceSelection, nodes: Collection[str] = ()) -> None:
-    """Raises ServerRefusal if a device, node or driver that is named is not there."""
-    found = belonging(read, selection, nodes)
+    """Raises ServerRefusal if a device, node or driver that is named is not there, or is of other nodes as well."""
+    found, devices = belonging(read, selection, nodes), read.devices
     if not selection.by_node:
         texts = missing_addresses(read, selection)
-    elif selection.labels:
-        here = found or read.devices.claims_on(nodes)
-        texts = [] if here else [f"error: no driver publishes devices of nodes with labels {selection.labels}"]
     else:
-        missing = ", ".join(bare_nodes(read, selection))
-        texts = [f"error: no driver publishes devices of nodes {missing}"] if missing else []
+        named = {each: {each} for each in selection.nodes} or {f"with labels {selection.labels}": {*nodes}}
+        missing = ", ".join(bare(devices, named))
+        alone = "" if all(devices.reach.values()) else " alone"  # there are devices that all nodes can use
+        texts = [f"error: no driver publishes devices of nodes {missing}{alone}"] if missing else []
+    if texts:
+        raise ServerRefusal("\n".join(texts))
     drivers = {each.driver for each in found}
-    absent = [each.driver for each in selection.addresses if each.driver not in drivers]
-    if texts or absent:
+    if absent := [each.driver for each in selection.addresses if each.driver not in drivers]:
         raise ServerRefusal(
-            "\n".join(texts or [f"error: {', '.join(absent)} has no device on the nodes that are named"])
+            f"error: {', '.join(absent)} has no device there that other nodes cannot use, and none in use"
         )
+    if selection.by_node and not found and not devices.claims_on(nodes):
+        pools = {f"{each.driver}/{each.pool}" for each, reach in devices.reach.items() if not reach.isdisjoint(nodes)}
+        where = ", ".join(sorted(pools))
+        raise ServerRefusal(f"error: other nodes can use all devices there, and no allocation there holds one: {where}")
 
 
-def bare_nodes(read: ReadInventory, selection: DeviceSelection) -> list[str]:
-    """Those of the named nodes on which there is none of the devices, and no allocation."""
-    found = belonging(read, selection, selection.nodes)
-    shared = frozenset[str]().union(*read.devices.reach.values()) if found else frozenset[str]()
+def bare(devices: NodeDevices, named: Mapping[str, Collection[str]]) -> list[str]:
+    """Those names whose nodes no device can be used on, and which have no allocation."""
+    known = frozenset[str]().union(*devices.reach.values())
     return [
-        each
-        for each in selection.nodes
-        if each not in shared and not belonging(read, selection, {each}) and not read.devices.claims_on({each})
+        name
+        for name, nodes in named.items()
+        if known.isdisjoint(nodes) and not devices.on(nodes) and not devices.claims_on(nodes)
     ]
 
 

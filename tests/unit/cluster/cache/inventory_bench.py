@@ -111,15 +111,16 @@ async def caching(
     served: Mapping[str, frozenset[str]] = ALL,
     pods: bool = False,
     settings: InventorySettings = InventorySettings(reflector=QUICK, slice_page_size=1),  # noqa: B008 -- frozen
+    peer: ApiPeer | None = None,
 ) -> AsyncIterator[Bench]:
     metrics = Metrics(version="0", resources=())
     now = [1000.0]
-    async with ApiPeer(served) as peer, cluster_of(peer) as cluster:
+    async with peer or ApiPeer(served) as api, cluster_of(api) as cluster:
         for each in objects:
-            peer.put(each)
+            api.put(each)
         cache = InventoryCache(
             cluster, random=lambda: 0.5, metrics=metrics, settings=settings, pods=pods, clock=lambda: now[0]
         )
-        bench = Bench(peer, cache, metrics, now)
+        bench = Bench(api, cache, metrics, now)
         async with running(cache.run()):
             yield bench

@@ -29,7 +29,7 @@ def budget(name: str, selector: dict[str, Any] | None, where: str = "ml") -> dic
 
 @asynccontextmanager
 async def following(
-    *listed: dict[str, Any], on_selectors: Callable[[str], None] = lambda _: None
+    *listed: dict[str, Any], on_selectors: Callable[[str, str], None] = lambda *_: None
 ) -> AsyncIterator[tuple[Peer, DisruptionBudgetCache]]:
     async with Peer() as peer, acting_cluster(peer) as cluster:
         peer.answers.append(page(10, *listed))
@@ -91,32 +91,35 @@ def test_budgets_are_remembered_of_a_bounded_number_of_labels(monkeypatch: pytes
 
 
 def test_change_of_which_pods_need_a_disruption_is_seen() -> None:
-    """Other pods are selected, or pods that are not ready begin or cease to go whatever the status allows."""
-    told: list[str] = []
-    steps: list[tuple[dict[str, Any], dict[str, Any], tuple[str, ...], bool]] = [
-        ({}, {}, (), False),
-        ({"selector": {}}, {}, ("b",), True),
-        ({"selector": {}}, {"currentHealthy": 1, "desiredHealthy": 2}, ("b",), False),
-        ({"selector": {}}, {"currentHealthy": 2, "desiredHealthy": 2}, ("b",), True),
-        ({"selector": {}}, {"currentHealthy": 3, "desiredHealthy": 2}, ("b",), False),
-        ({"selector": {}}, {"currentHealthy": 1, "desiredHealthy": 2}, ("b",), True),
-        ({"selector": {}, "unhealthyPodEvictionPolicy": "IfHealthyBudget"}, {}, ("b",), False),
-        ({"selector": {}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}, {}, ("b",), True),
-        ({}, {}, (), True),
+    """Other pods are selected, or those that are not ready begin to go whatever the status allows, by one budget."""
+    told: list[tuple[str, str]] = []
+    others, freeing = [("ml", "")], [("ml", "b")]
+    steps: list[tuple[dict[str, Any], dict[str, Any], tuple[str, ...], list[tuple[str, str]]]] = [
+        ({}, {}, (), others),
+        ({"selector": {}}, {}, ("b",), others),
+        ({"selector": {}}, {"currentHealthy": 1, "desiredHealthy": 2}, ("b",), []),
+        ({"selector": {}}, {"currentHealthy": 2, "desiredHealthy": 2}, ("b",), freeing),
+        ({"selector": {}}, {"currentHealthy": 3, "desiredHealthy": 2}, ("b",), []),
+        ({"selector": {}}, {"currentHealthy": 1, "desiredHealthy": 2}, ("b",), []),
+        ({"selector": {}, "unhealthyPodEvictionPolicy": "IfHealthyBudget"}, {}, ("b",), []),
+        ({"selector": {}, "unhealthyPodEvictionPolicy": "AlwaysAllow"}, {}, ("b",), freeing),
+        ({}, {}, (), others),
     ]
 
     async def test() -> None:
-        async with following(budget("b", {"matchLabels": {"app": "serve"}}), on_selectors=told.append) as (_, budgets):
+        async with following(
+            budget("b", {"matchLabels": {"app": "serve"}}), on_selectors=lambda *news: told.append(news)
+        ) as (_, budgets):
             assert budgets.select(owned("one", labels=TRAIN)) == ()
-            told[:] = []
             for version, (spec, status, selected, news) in enumerate(steps, 4):
+                told[:] = []
                 fresh = budget("b", None) | {"spec": spec, "status": status}
                 fresh["metadata"]["resourceVersion"] = str(version)
                 budgets.reflector._store.upsert(_BudgetWire(**fresh).to_value())
                 assert names(budgets, owned("one", labels=TRAIN)) == selected
-                assert told == ["ml"] * (news or version == 4)
-                told[:] = []
+                assert told == news
+            told[:] = []
             budgets.reflector._store.delete(budgets.reflector.items["ml/b"])
-            assert (names(budgets, owned("one", labels=TRAIN)), told) == ((), ["ml"])
+            assert (names(budgets, owned("one", labels=TRAIN)), told) == ((), others)
 
     run(test())

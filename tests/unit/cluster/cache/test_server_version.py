@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.unit.cluster.api_peer import ApiPeer
 from tests.unit.cluster.cache.inventory_bench import Bench, a_claim, a_rule, a_slice, caching
 from tests.unit.cluster.peer import Answer, Peer, cluster_of, run, status, until
 from webhook.api.servers import UNKNOWN, facts_of
 from webhook.cluster.cache import discovery as module
 from webhook.cluster.cache.discovery import read_facts
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from tests.unit.cluster.peer import Reply, Request
+
+NOT_KNOWN: Final = "versions of the API servers not known"
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +71,77 @@ def test_version_is_read_at_start_and_when_a_watch_is_opened_again() -> None:
             await _becomes(bench, "v1.38.0")
 
     run(test())
+
+
+class Balanced(ApiPeer):
+    """One address, behind which two servers take connections in turn."""
+
+    def __init__(self, *versions: str) -> None:
+        super().__init__()
+        self._versions = itertools.cycle(versions)
+        self._server_of: dict[asyncio.StreamWriter, str] = {}
+
+    async def _reply(self, reply: Reply, writer: asyncio.StreamWriter, path: str) -> None:
+        if path == "/version":
+            if writer not in self._server_of:
+                self._server_of[writer] = next(self._versions)
+            reply = Answer({"gitVersion": self._server_of[writer]})
+        await super()._reply(reply, writer, path)
+
+
+def test_servers_behind_one_address_are_told_apart() -> None:
+    """Though all requests but watches would fit one connection."""
+
+    async def test() -> None:
+        async with caching(a_slice(), peer=Balanced("v1.37.0", "v1.38.0")) as bench:
+            await bench.cache.synced()
+            await _becomes(bench, "v1.37.0", "v1.38.0")
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer(status(403, "no version for you", reason="Forbidden"), 403), "no version for you"),
+        (Answer({"gitVersion": "tomorrow"}), "not understood, or too far apart: tomorrow"),
+        (Answer({"major": "1"}), "gitVersion"),
+        (Answer(status(503, "one moment"), 503), None),
+    ],
+)
+def test_lasting_silence_of_servers_is_a_warning_that_says_what_is_assumed(
+    answer: Answer, error: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, until a version is known again. A server that does not answer has warnings of its own."""
+
+    async def test() -> None:
+        async with caching(a_slice()) as bench:
+            await _becomes(bench, "v1.37.2")
+            for rounds in (1, 2):
+                bench.peer.about_version = answer
+                bench.now[0] += 700
+                asked = len(_reads(bench))
+                for number in range(4):
+                    await bench.happens(a_claim(f"c-{number}"), cut=True)
+                    await _asked(bench, asked + number + 1)
+                said = [each.__dict__ for each in caplog.records if each.message == NOT_KNOWN]
+                assert len(said) == (0 if error is None else rounds)
+                assert all(error in each["error"] and "missing selector" in each["assumed"] for each in said if error)
+                bench.peer.about_version = None
+                bench.now[0] += 700
+                await bench.happens(a_claim("d"), cut=True)
+                await _becomes(bench, "v1.37.2")
+
+    caplog.set_level("WARNING", "webhook.cluster.cache.discovery")
+    run(test())
+
+
+def _reads(bench: Bench) -> list[Request]:
+    return [each for each in bench.peer.requests if each.path == "/version"]
+
+
+async def _asked(bench: Bench, times: int) -> None:
+    await until(lambda: len(_reads(bench)) >= times, "it is asked again")
 
 
 def test_server_that_falls_silent_is_forgotten() -> None:

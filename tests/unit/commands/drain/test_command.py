@@ -258,6 +258,16 @@ def test_node_without_devices_is_an_error(verb: VerbRunner) -> None:
     assert drain(verb, "node-9")[::2] == (1, "error: no driver publishes devices of nodes node-9\n")
 
 
+def test_idle_node_whose_devices_are_all_shared_is_an_error_that_says_so(
+    verb: VerbRunner, rule_server: RuleServer
+) -> None:
+    (first, second) = (each["spec"] for each in rule_server.collections[f"{GROUP}/v1/resourceslices"])
+    named = {"key": "metadata.name", "operator": "In", "values": [first.pop("nodeName"), second["nodeName"]]}
+    first["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [named]}]}
+    error = f"error: other nodes can use all devices there, and no allocation there holds one: {POOL}\n"
+    assert drain(verb, "node-0")[::2] == (1, error)
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -115,10 +115,13 @@ def test_devices_of_a_node_are_its_pools(words: list[str], verb: VerbRunner, rul
     assert ["labelSelector=pool%3Da100" in each for each in asked] == ([True] if words[0] == "-l" else [])
 
 
+NONE_OF_ITS_OWN = "no device there that other nodes cannot use, and none in use"
+
+
 def test_node_without_devices_is_an_error(verb: VerbRunner) -> None:
     assert verb("taint", "--node", "node-9", SPEC)[::2] == (1, "error: no driver publishes devices of nodes node-9\n")
     words = ("taint", "--node", "node-1", "nic.example.com", SPEC)
-    assert verb(*words)[::2] == (1, "error: no driver publishes devices of nodes node-1\n")
+    assert verb(*words)[::2] == (1, f"error: nic.example.com has {NONE_OF_ITS_OWN}\n")
 
 
 def test_pool_that_other_nodes_have_too_is_tainted_device_by_device(verb: VerbRunner, rule_server: RuleServer) -> None:
@@ -127,6 +130,47 @@ def test_pool_that_other_nodes_have_too_is_tainted_device_by_device(verb: VerbRu
         each["spec"]["pool"] = {"name": "shared", "generation": 1, "resourceSliceCount": 2}
         each["spec"]["devices"] = [{"name": f"gpu-{number}"}]
     assert verb.output("taint", "--node", "node-1", SPEC).startswith("gpu.example.com/shared/gpu-1 tainted by ")
+
+
+SHARED = {
+    "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-0", "node-1"]}]}]
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (
+            ["--node=node-1"],
+            "other nodes can use all devices there, and no allocation there holds one: gpu.example.com/fabric",
+        ),
+        (
+            ["-l", "pool=a100"],
+            "other nodes can use all devices there, and no allocation there holds one: gpu.example.com/fabric",
+        ),
+        (["--node=node-1", "gpu.example.com"], f"gpu.example.com has {NONE_OF_ITS_OWN}"),
+        (["--node=node-1", "--node=node-9"], "no driver publishes devices of nodes node-9"),
+    ],
+)
+def test_idle_node_that_only_shares_devices_is_not_called_unknown(
+    words: list[str], error: str, verb: VerbRunner, rule_server: RuleServer
+) -> None:
+    """Nothing could be tainted without closing it for the other nodes."""
+    (first, _) = rule_server.collections[f"{GROUP}/v1/resourceslices"]
+    del first["spec"]["nodeName"]
+    first["spec"] |= {"pool": {"name": "fabric", "generation": 1, "resourceSliceCount": 1}, "nodeSelector": SHARED}
+    rule_server.collections[f"{GROUP}/v1/resourceslices"] = [first]
+    for name in ("taint", "untaint"):
+        assert verb(name, *words, SPEC) == (1, "", f"error: {error}\n")
+    assert rule_server.sent == []
+
+
+def test_node_is_not_called_unknown_where_all_nodes_can_use_a_device(verb: VerbRunner, rule_server: RuleServer) -> None:
+    (first, _) = rule_server.collections[f"{GROUP}/v1/resourceslices"]
+    del first["spec"]["nodeName"]
+    first["spec"]["allNodes"] = True
+    error = "error: no driver publishes devices of nodes node-9 alone\n"
+    assert verb("taint", "--node=node-9", SPEC) == (1, "", error)
 
 
 @pytest.mark.parametrize(
