@@ -98,7 +98,7 @@ test-whole: setup controlplane ## what else is marked `whole`: releases built tw
 	@$(BIN)/python -m pytest -n $(WORKERS) --durations=50 -m "whole and not apiserver" tests
 
 .PHONY: test-matrix
-test-matrix: setup ## what takes too long for CI: older API servers, managers of gangs, more examples, full scale, a long soak
+test-matrix: setup ## what takes too long for CI: older API servers, 1.38's evictor, managers of gangs, more examples, full scale, a long soak
 	@for version in 1.34.4 1.35.4 1.36.3 1.37.0; do \
 		$(BIN)/python -m tests.controlplane.assets --version $$version; \
 		ENVTEST_K8S_VERSION=$$version $(BIN)/python -m pytest -s tests/apiserver/test_generated.py tests/apiserver/test_cases.py \

@@ -171,6 +171,12 @@ def slice_publisher() -> GoProgram:
     return GoProgram(f"slicepublisher-{_pinned(module, 'k8s.io/dynamic-resource-allocation')}", module)
 
 
+def evictor_of_1_38() -> GoProgram:
+    """The device taint eviction controller of 1.38 alone: what its API server requires is not all published."""
+    module = _HERE / "evictor138"
+    return GoProgram(f"evictor138-{_pinned(module, 'k8s.io/kubernetes')}", module)
+
+
 def helm() -> GoProgram:
     """Helm, which renders and installs the chart."""
     module = _HERE / "helm"

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -39,7 +40,7 @@ class GoProgram:
     """One executable, and the names it is to be called by."""
 
     name: str
-    """Names the folder in the cache, with the hash: kubernetes-1.37.0."""
+    """Names the folder in the cache, with the hash: kubernetes-1.37.0, evictor138-1.38.0-beta.0."""
     module: Path
     """The folder with go.mod and go.sum."""
     package: str = "."
@@ -54,7 +55,7 @@ class GoProgram:
     @property
     def executable(self) -> str:
         """The file name of the executable itself."""
-        return self.name.rsplit("-", maxsplit=1)[0]
+        return re.split(r"-(?=\d)", self.name)[0]
 
     @property
     def digest(self) -> str:
@@ -143,7 +144,8 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+    # auto: a go.mod that asks for a newer Go than that on PATH gets it, as a module
+    return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "auto"}
 
 
 def _run(command: list[str], program: GoProgram, progress: Progress) -> None:

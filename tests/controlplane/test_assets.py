@@ -122,6 +122,13 @@ def test_versions_of_the_managers_of_gangs_are_pinned_and_bring_their_kinds_and_
         assert f"{module} v{version} h1:" in (program.module / "go.sum").read_text()
 
 
+def test_the_evictor_of_1_38_is_pinned() -> None:
+    program = assets.evictor_of_1_38()
+    assert program.executable == "evictor138"
+    version = program.name.removeprefix("evictor138-")
+    assert f"k8s.io/kubernetes v{version} h1:" in (program.module / "go.sum").read_text()
+
+
 @pytest.fixture
 def hello(tmp_path: Path) -> GoProgram:
     """A Go module that builds in a second."""

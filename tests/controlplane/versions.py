@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 DEFAULT = "1.37.2"
 """The release that tests run on unless ENVTEST_K8S_VERSION names another."""
-FACTS = facts_of([os.environ.get("ENVTEST_K8S_VERSION") or DEFAULT])
+RELEASE = os.environ.get("ENVTEST_K8S_VERSION") or DEFAULT
+"""The one that they run on."""
+FACTS = facts_of([RELEASE])
 """What servers and the in-tree controller of that release do."""
 
 GROUP = "resource.k8s.io"

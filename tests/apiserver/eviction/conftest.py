@@ -1,14 +1,15 @@
-"""Two turns on the same table: the in-tree controller's, then ours. One control plane at a time."""
+"""Turns on the same table: the in-tree controller's of two releases, and ours. One control plane at a time."""
 
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.apiserver.eviction.manifests import NODE
-from tests.apiserver.eviction.play import IN_TREE, OFF, InTree, Ours, Play
+from tests.apiserver.eviction.play import IN_TREE, OFF, InTree, InTreeOf138, Ours, Play
 from tests.apiserver.eviction.table import SCENARIOS
 from tests.apiserver.eviction.table.groups import GROUPS
 from tests.apiserver.eviction.witness import AUDIT_POLICY
@@ -28,6 +29,18 @@ GATES: Final = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
 """PodGroups, which may have claims too (E-17, E-18)."""
 GATES_OFF: Final = {"GenericWorkload": True, "DRAWorkloadResourceClaims": False}
 """PodGroups, which may have no claims any more."""
+RELEASES: Final = (
+    pytest.param(InTree, id=f"1.{InTree.minor}"),
+    pytest.param(
+        InTreeOf138,
+        id="1.38",
+        marks=pytest.mark.skipif(
+            os.environ.get("EVICTION_SCALE") != "all",
+            reason="EVICTION_SCALE is not all: `make test-matrix` builds the controller of 1.38 for it",
+        ),
+    ),
+)
+"""Of the in-tree controller."""
 
 
 @pytest.fixture(scope="session")
@@ -45,34 +58,30 @@ def audit_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(scope="module")
-def in_tree(eviction_assets: Assets, audit_policy: Path) -> Mapping[str, Outcome]:
-    """What the real controller made of each scenario."""
-    with _plane(eviction_assets, audit_policy, OFF) as plane:
-        return _played(plane, InTree(plane))
+@pytest.fixture(scope="module", params=RELEASES)
+def in_tree(request: pytest.FixtureRequest, eviction_assets: Assets, audit_policy: Path) -> Mapping[str, Outcome]:
+    """What the real controller of a release made of each scenario."""
+    return _played_in_tree(request.param, eviction_assets, audit_policy)
 
 
 @pytest.fixture(scope="module")
-def ours(eviction_assets: Assets, audit_policy: Path, in_tree: Mapping[str, Outcome]) -> Mapping[str, Outcome]:
+def ours(eviction_assets: Assets, audit_policy: Path) -> Mapping[str, Outcome]:
     """What we did, where it is off."""
-    assert in_tree  # its control plane is gone by now
     with _plane(eviction_assets, audit_policy, (*OFF, f"-{IN_TREE}")) as plane:
         return _played(plane, Ours(plane))
 
 
-@pytest.fixture(scope="module")
-def in_tree_without_gate(eviction_assets: Assets, audit_policy: Path) -> Mapping[str, Outcome]:
-    """What the real controller made of claims of PodGroups where the gate for them is off."""
-    with _plane(eviction_assets, audit_policy, OFF, GATES_OFF) as plane:
-        return _played(plane, InTree(plane), GROUPS)
-
-
-@pytest.fixture(scope="module")
-def ours_without_gate(
-    eviction_assets: Assets, audit_policy: Path, in_tree_without_gate: Mapping[str, Outcome]
+@pytest.fixture(scope="module", params=RELEASES)
+def in_tree_without_gate(
+    request: pytest.FixtureRequest, eviction_assets: Assets, audit_policy: Path
 ) -> Mapping[str, Outcome]:
+    """What the real controller of a release made of claims of PodGroups where the gate for them is off."""
+    return _played_in_tree(request.param, eviction_assets, audit_policy, GATES_OFF, GROUPS)
+
+
+@pytest.fixture(scope="module")
+def ours_without_gate(eviction_assets: Assets, audit_policy: Path) -> Mapping[str, Outcome]:
     """What we did there."""
-    assert in_tree_without_gate  # its control plane is gone by now
     with _plane(eviction_assets, audit_policy, (*OFF, f"-{IN_TREE}"), GATES_OFF) as plane:
         return _played(plane, Ours(plane), GROUPS)
 
@@ -89,8 +98,20 @@ def _plane(
     )
 
 
+def _played_in_tree(
+    evictor: type[InTree | InTreeOf138],
+    assets: Assets,
+    audit_policy: Path,
+    gates: Mapping[str, bool] = GATES,
+    scenarios: tuple[Scenario, ...] = SCENARIOS,
+) -> Mapping[str, Outcome]:
+    off = OFF if evictor is InTree else (*OFF, f"-{IN_TREE}")
+    with _plane(assets, audit_policy, off, gates) as plane:
+        return _played(plane, evictor(plane), scenarios)
+
+
 def _played(
-    plane: RestartablePlane, evictor: InTree | Ours, scenarios: tuple[Scenario, ...] = SCENARIOS
+    plane: RestartablePlane, evictor: InTree | InTreeOf138 | Ours, scenarios: tuple[Scenario, ...] = SCENARIOS
 ) -> Mapping[str, Outcome]:
     plane.add_node(NODE)
     play = Play(plane, evictor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,11 +15,16 @@ from tests.apiserver.eviction.scenario import Pod, Scenario
 from tests.apiserver.eviction.steps import Marked, Publish, Taint
 from tests.apiserver.eviction.witness import Witness
 from tests.apiserver.policy.stage import RestartablePlane, answers
-from tests.controlplane.processes import wait_until
+from tests.controlplane import versions
+from tests.controlplane.assets import evictor_of_1_38
+from tests.controlplane.client import path
+from tests.controlplane.gobuild import built
+from tests.controlplane.processes import Process, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
+    from pathlib import Path
 
     from tests.apiserver.eviction.scenario import Due
     from tests.apiserver.eviction.witness import Deletion, Mark
@@ -41,11 +47,12 @@ _TAIL_LINES: Final = 100
 
 
 class Evictor(Protocol):
-    """Either of the two."""
+    """Any of them."""
 
     user: str
     """Its name in the audit log."""
-    in_tree: bool
+    minor: int
+    """The release 1.N of an in-tree controller; 0 is ours."""
 
     def start(self) -> None:
         """Returns once it works."""
@@ -60,7 +67,7 @@ class InTree:
     """The real one, in kube-controller-manager."""
 
     user = IN_TREE_USER
-    in_tree = True
+    minor = versions.minor(versions.RELEASE)
 
     def __init__(self, plane: RestartablePlane) -> None:
         self._plane = plane
@@ -75,11 +82,37 @@ class InTree:
             self._plane.processes.pop(MANAGER).stop()
 
 
+class InTreeOf138:
+    """That of 1.38 as a process of its own, with the rights of the one in kube-controller-manager, which is off."""
+
+    user = IN_TREE_USER
+    minor = 38
+
+    def __init__(self, plane: RestartablePlane) -> None:
+        account = {"metadata": {"name": IN_TREE}}
+        _ = plane.client.create(path("v1", "serviceaccounts", namespace="kube-system"), account).object
+        self._log = plane.folder / "evictor138.log"
+        self._command: list[str | Path] = [
+            built(evictor_of_1_38(), lambda line: print(line, file=sys.stderr)) / "evictor138",
+            f"--kubeconfig={plane.kubeconfig_of_account('kube-system', IN_TREE)}",
+            *(each for each in plane._commands[MANAGER] if each.startswith(("--kube-api-", "--feature-gates="))),
+            "-v=3",
+        ]
+
+    def start(self) -> None:
+        began = self._log.stat().st_size if self._log.exists() else 0
+        self._process = Process("evictor138", self._command, self._log)
+        self._process.wait_ready(lambda: b"Underlying informers have synced" in self._log.read_bytes()[began:])
+
+    def stop(self) -> None:
+        self._process.stop()
+
+
 class Ours:
     """`evict --mode replacement`, as a user of its own."""
 
     user = OUR_USER
-    in_tree = False
+    minor = 0
 
     def __init__(self, plane: RestartablePlane) -> None:
         self._plane = plane
@@ -102,9 +135,10 @@ class Ours:
 
 @dataclass
 class Outcome:
-    """What came of a scenario."""
+    """What came of a scenario, and with which controller."""
 
     scenario: Scenario
+    minor: int
     error: Exception | None = None
     evicted: dict[str, Deletion] = field(default_factory=dict)
     due: dict[str, datetime] = field(default_factory=dict)
@@ -134,7 +168,7 @@ class Play:
         before = time.monotonic()
         scenarios = tuple(scenarios)
         for number, scenario in enumerate(scenarios):
-            self._outcomes[scenario.name] = Outcome(scenario)
+            self._outcomes[scenario.name] = Outcome(scenario, self._evictor.minor)
             self._benches[scenario.name] = Bench(self._plane.client, self._witness, f"scenario-{number}")
         try:
             self._evictor.start()
@@ -202,7 +236,7 @@ class Play:
         bench, outcome = self._benches[scenario.name], self._outcomes[scenario.name]
         for step in scenario.after:
             step.do(bench)
-        evicted, conditions = expected(scenario, in_tree=self._evictor.in_tree)
+        evicted, conditions = expected(scenario, self._evictor.minor)
         outcome.due = {pod: bench.due_at(due) for pod, due in evicted.items()}
         outcome.acted_at = bench.acted_at
         left = (max([*outcome.due.values(), now()]) - now()).total_seconds()
@@ -242,10 +276,12 @@ class Play:
         }
 
 
-def expected(scenario: Scenario, *, in_tree: bool) -> tuple[Mapping[str, Due], Mapping[str, str]]:
-    """Who has to go, and what rules have to say."""
-    if not in_tree:
+def expected(scenario: Scenario, minor: int) -> tuple[Mapping[str, Due], Mapping[str, str]]:
+    """Who has to go with the in-tree controller of 1.N, or with ours (0), and what rules have to say."""
+    if not minor:
         return scenario.evicted, scenario.conditions
+    if minor >= 38 and scenario.since_1_38 is not None:
+        return scenario.evicted, scenario.since_1_38
     evicted = scenario.evicted if scenario.in_tree is None else scenario.in_tree
     conditions = scenario.conditions if scenario.in_tree_conditions is None else scenario.in_tree_conditions
     return evicted, conditions

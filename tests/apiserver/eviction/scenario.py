@@ -89,7 +89,8 @@ class Scenario:
     `while_down`, which happen meanwhile, or in `after`. `alone`: it would touch the pods of other scenarios.
     `evicted`: when whoever goes is due; everybody else stays. `cancelled`: whom the evictor says to let live after all.
     `conditions`: of each rule, as `status reason: message`, once all is done.
-    `in_tree` is what the in-tree controller does instead, and `why` the reason for that.
+    `in_tree` is what the in-tree controller does instead, and `why` the reason for that. `since_1_38`: what rules say
+    where that controller, from 1.38 on, evicts as we do.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Scenario:
     conditions: Mapping[str, str] = field(default_factory=dict)
     in_tree: Mapping[str, Due] | None = None
     in_tree_conditions: Mapping[str, str] | None = None
+    since_1_38: Mapping[str, str] | None = None
     why: str = ""
 
     @property

@@ -31,7 +31,8 @@ DELETIONS: Final = (
         evicted={"now": Due()},
         conditions={"r": ONE_GONE},
         in_tree_conditions={"r": TWO_GONE},
-        why="the in-tree controller counts it as evicted",
+        since_1_38={"r": ONE_GONE},
+        why="before 1.38 the in-tree controller counts it as evicted",
     ),
     Scenario(
         name="a pod that takes its time to go is deleted once",

@@ -55,6 +55,7 @@ PODS: Final = (
         in_tree=None if FACTS.extended_evicted else {"now": Due()},
         conditions={"r": "False Completed: 3 pods evicted since starting the controller."},
         in_tree_conditions=None if FACTS.extended_evicted else {"r": ONE_GONE},
+        since_1_38={"r": "False Completed: 3 pods evicted since starting the controller."},
         why="the in-tree controller does not read extendedResourceClaimStatus before 1.37.2",
     ),
     Scenario(
@@ -138,7 +139,8 @@ PODS: Final = (
         evicted={"now": Due("p"), "later": Due()},
         conditions={"p": ONE_GONE, "r": ONE_GONE},
         in_tree_conditions={"p": ONE_GONE, "r": TWO_GONE},
-        why="the in-tree controller counts it as evicted",
+        since_1_38={"p": ONE_GONE, "r": ONE_GONE},
+        why="before 1.38 the in-tree controller counts it as evicted",
     ),
     Scenario(
         name="of several claims the earliest counts, and the reasons of all",

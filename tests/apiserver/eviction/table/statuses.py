@@ -134,7 +134,8 @@ STATUSES: Final = (
         steps=(Taint(effect="None"),),
         conditions={"r": no_effect(NONE_PUBLISHED, "4 allocated devices", "2 pods", "1 namespace")},
         in_tree_conditions={"r": no_effect(NONE_PUBLISHED, "4 allocated devices", IN_TREE_PODS, "1 namespace")},
-        why="theirs: a toleration without effect, a pod that has run to its end, and from 1.37.2 on extended resources",
+        since_1_38={"r": no_effect(NONE_PUBLISHED, "4 allocated devices", "3 pods", "1 namespace")},
+        why="theirs: a pod that has run to its end, extended resources from 1.37.2, no toleration's effect before 1.38",
     ),
     # --- NoExecute: E-39, E-43 -------------------------------------------------------------------
     Scenario(
@@ -145,7 +146,8 @@ STATUSES: Final = (
         evicted={"now": Due("p")},
         conditions={"r": NOT_STARTED},
         in_tree_conditions={"r": ONE_GONE},
-        why="the in-tree controller counts it as evicted",
+        since_1_38={"r": NOT_STARTED},
+        why="before 1.38 the in-tree controller counts it as evicted",
     ),
     Scenario(
         name="a pod that is being deleted and tolerates the taint for a while is not pending",

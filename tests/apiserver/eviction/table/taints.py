@@ -124,6 +124,7 @@ TAINTS: Final = (
         conditions={"r": NOT_STARTED},
         in_tree={"a": Due(), "b": Due()},
         in_tree_conditions={"r": TWO_GONE},
+        since_1_38={"r": NOT_STARTED},
         why="it protects from us, as the KEP has it",
     ),
     Scenario(
