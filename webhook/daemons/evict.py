@@ -20,7 +20,7 @@ from webhook.cluster.cache.inventory import ClaimsHorizon, InventoryCache
 from webhook.cluster.cache.known_patches import PatchWatch
 from webhook.cluster.cache.names import NamespaceCache
 from webhook.cluster.cache.pods import DisruptionBudgetCache
-from webhook.cluster.client.errors import ClusterError, Unavailable
+from webhook.cluster.client.errors import Unavailable
 from webhook.cluster.client.rest import Cluster, clients_of_leader
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
@@ -141,7 +141,7 @@ def run(arguments: Sequence[str]) -> int:
     settings = read_settings("evict", arguments, parse_evict, policy_faults_of)
     if settings is None:
         return USAGE
-    return run_stages(lambda: Worker(settings).stages(), log, usage=(Unsafe,), known=(LeadershipLost, ClusterError))
+    return run_stages(lambda: Worker(settings).stages(), log, usage=(Unsafe,), known=(LeadershipLost,))
 
 
 class Worker:
