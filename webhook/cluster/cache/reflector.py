@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from webhook.telemetry.metrics import Metrics
 
 
+_RENEWAL_SECONDS: Final = 0.25
+"""A watch that the server ends in the normal course, and that is open again within this time, was never broken."""
+
+
 class WatchGap:
     """The time from the end of one watch until the next one has brought what happened in between.
 
@@ -57,7 +61,7 @@ class WatchGap:
         self._since: float | None = None
         self._open_since: float | None = None
         self._renewed_until = -inf
-        """Until when a watch that ended in the normal course counts as open: the next one is on its way."""
+        """Until when a watch that ended in the normal course counts as open."""
 
     @property
     def seconds(self) -> float:
@@ -83,6 +87,8 @@ class WatchGap:
     def opened(self) -> None:
         """The server has accepted a watch."""
         self._open_since = self._clock()
+        if self._open_since < self._renewed_until:
+            self._since = None  # what has happened meanwhile is no later than any other event
 
     def closed(self, *, renewed: bool = False) -> None:
         """The watch has ended, whatever the reason, or there never was one.
@@ -95,7 +101,7 @@ class WatchGap:
         self._open_since = None
         self.begin(now)
         if renewed and current:
-            self._renewed_until = now + 2 * self._catch_up_seconds  # once to be opened, and once to catch up
+            self._renewed_until = now + _RENEWAL_SECONDS
 
     def failed(self) -> None:
         """No watch is on its way."""
@@ -217,8 +223,7 @@ class Reflector(Generic[V]):
                     await self._list()
                 await self._watch()
             except Silent as error:
-                if self._alive_at is not None:
-                    self._gap.begin(self._alive_at)  # events may have been missed since the last one
+                self._mark_lost(self._alive_at)  # events may have been missed since the last one
                 self._backoff.reset()
                 self._resumable = self._expired = False
                 log.debug("silent watch given up", extra={"resource": self.resource, "error": str(error)})
@@ -356,6 +361,11 @@ class Reflector(Generic[V]):
     def _mark_alive(self) -> None:
         self._alive_at = self._clock()
 
+    def _mark_lost(self, at: float | None) -> None:
+        """Notes since when changes may have been missed; an earlier time is kept."""
+        if at is not None:
+            self._gap.begin(at)
+
     def _set_synced(self, items: int) -> None:
         if not self.synced.is_set():
             log.info("synced", extra={"resource": self.resource, "items": items})
@@ -366,7 +376,7 @@ class Reflector(Generic[V]):
         expired = isinstance(error, Gone)
         self._gap.failed()
         if expired:
-            self._gap.begin(-inf)  # something was missed for certain
+            self._mark_lost(-inf)  # something was missed for certain
         absent = isinstance(error, NotFound) and self.unserved and self._optional
         # Objects of a server that did serve them are in doubt until it does again, so that is looked for often.
         backoff = self._absence if absent and not self.items else self._backoff
