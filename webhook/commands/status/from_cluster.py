@@ -98,35 +98,17 @@ class ClusterFacts:
             if collection.kind in _NAMESPACED:
                 await self._add(collection, self.namespace)
                 return True
-            return collection is reading.NAMESPACES and await self._add_namespace()
+            if collection is not reading.NAMESPACES:
+                return False
+            path = path_of("", "v1", "namespaces", name=self.namespace)
+            value = {"apiVersion": "v1", "kind": "Namespace", **decoded(await self._cluster.get(path), path)}
         except (Refused, NotFound):
             return False
-
-    async def _add_namespace(self) -> bool:
-        path = path_of("", "v1", "namespaces", name=self.namespace)
-        value = {"apiVersion": "v1", "kind": "Namespace", **decoded(await self._cluster.get(path), path)}
         found, errors = object_in(value)
         if found is not None and not errors:
             self._see(value)
             self.objects.add(found)
         return True
-
-    async def read_policy(self, config_map: NamespacedName) -> None:
-        """Reads the ConfigMap with the policy, if there is one."""
-        try:
-            self.policy = await reading.policy_manifest(self._cluster, config_map)
-        except Refused as error:
-            self.policy_refused = str(error)
-
-    async def read_lease(self, namespace: str) -> None:
-        """Reads the Lease of the worker, if there is one."""
-        path = path_of("coordination.k8s.io", "v1", "leases", namespace=namespace, name=WORKER)
-        try:
-            self.lease = decoded(await self._cluster.get(path), path)
-        except NotFound:
-            return
-        except Refused as error:
-            self.lease_refused = str(error)
 
 
 async def facts_of_cluster(
@@ -152,7 +134,15 @@ async def facts_of_cluster(
         for collection in (*LACKING, *((reading.CLASSES,) if namespace else ())):
             await found.read(collection)
         found.objects.inventory.servers = await read_facts(cluster)
-        if with_policy:
-            await found.read_policy(config_map)
-        await found.read_lease(config_map.namespace)
+        try:
+            found.policy = await reading.policy_manifest(cluster, config_map if with_policy else None)
+        except Refused as error:
+            found.policy_refused = str(error)
+        path = path_of("coordination.k8s.io", "v1", "leases", namespace=config_map.namespace, name=WORKER)
+        try:
+            found.lease = decoded(await cluster.get(path), path)
+        except NotFound:
+            return found
+        except Refused as error:
+            found.lease_refused = str(error)
         return found
