@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests.apiserver.policy.stage import POLICY_MAP, Stage, make_policy
+from tests.apiserver.policy.stage import POLICY_MAP, Stage, hash_of, make_policy
 from tests.apiserver.registration.samples import MANIFESTS, OWN_NAMESPACE
 from tests.conftest import _keeping_logs_of_failures
 from tests.controlplane.client import path
@@ -247,11 +247,15 @@ def test_policies_that_are_mild_broken_or_missing(stage: Stage) -> None:
         (text,) = doctor(stage.plane).amiss.values()
         assert text.endswith("mode warn: nothing is refused")
         stage.use_nothing()
-        assert doctor(stage.plane).amiss == {}
+        (text,) = once(stage, "policy").amiss.values()
+        gone = hash_of(make_policy(mode="warn"))
+        assert text == f"warn policy {gone} is gone, so the built-in policy applies: all tolerations are allowed"
         stage.unregister()
         assert stage.write_policy("mode: loose").ok
         found = doctor(stage.plane)
         assert found.amiss["policy"].startswith("fail cannot be loaded: ")
+        kept = "; the built-in policy stays in use"
+        wait_until(lambda: doctor(stage.plane).amiss["policy"].endswith(kept), "which one is in use is told")
         assert found.amiss["registration"].endswith("API servers do not call the webhook")
     finally:
         stage.client.delete(POLICY_MAP)

@@ -30,6 +30,7 @@ RUNBOOKS: Final = next(
     for literal in each.get("literals", ())
 )
 PREFIX: Final = "device_taint_webhook_"
+_ASKED: Final = re.compile(r"\b(?:device_taint_webhook|apiserver)_\w+")
 _OURS: Final = re.compile(r"\bdevice_taint_webhook_\w+")
 
 every_alert = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
@@ -64,6 +65,13 @@ def test_panel_shows_the_cluster_and_the_namespace_that_are_chosen(panel: dict[s
         assert all('cluster=~"$cluster"' in labels for labels in series)
         assert sum('namespace=~"$namespace", job=~"$job"' in labels for labels in series) == ours
     assert [each["name"] for each in DASHBOARD["templating"]["list"]] == ["datasource", "cluster", "namespace", "job"]
+
+
+@every_alert
+def test_panels_show_all_that_an_alert_asks_for(alert: dict[str, Any]) -> None:
+    """L18: who is paged looks at the dashboard first."""
+    shown = {name for panel in PANELS for target in panel["targets"] for name in _ASKED.findall(target["expr"])}
+    assert set(_ASKED.findall(alert["expr"])) - shown == set()
 
 
 @every_alert

@@ -150,8 +150,9 @@ def _stat(panel: Panel, x: float, y: float, width: float) -> Iterator[str]:
     values = [value for series in panel.series for _, value in series.points if not math.isnan(value)]
     value = values[-1] if values else math.nan
     fill = tone(value, panel.steps)
-    text = number(value, panel.unit)
-    yield f'<text class="value" x="{x + width / 2:.0f}" y="{y + 60:.0f}" style="fill:{fill}">{text}</text>'
+    named = panel.series[-1].legend if panel.series else ""
+    text, size = (escape(named), ";font-size:16px") if named else (number(value, panel.unit), "")
+    yield f'<text class="value" x="{x + width / 2:.0f}" y="{y + 60:.0f}" style="fill:{fill}{size}">{text}</text>'
 
 
 def _graph(panel: Panel, x: float, y: float, width: float, seconds: float) -> Iterator[str]:

@@ -35,6 +35,12 @@ def test_every_panel_of_the_picture_is_in_the_dashboard_with_its_kind() -> None:
     assert {kinds[title] for title in GRAPHS} == {"timeseries"}
 
 
+def test_a_stat_with_a_legend_shows_that() -> None:
+    """The policy's hash."""
+    policy = Panel("Policy", "short", _STEPS, [Series("3f2a", [(0, 1)])])
+    assert "3f2a" in _texts(ET.fromstring(drawn([policy], [], 10)))
+
+
 def test_no_variable_is_left_in_a_query_that_is_asked() -> None:
     panels = {panel["title"]: panel for panel in json.loads(DASHBOARD.read_text())["panels"]}
     asked = [query_of(target["expr"], 60) for title in (*STATS, *GRAPHS) for target in panels[title]["targets"]]

@@ -23,7 +23,7 @@ from webhook.cluster.cache.inventory import ClaimsHorizon, InventoryCache
 from webhook.cluster.cache.known_patches import PatchWatch
 from webhook.cluster.cache.names import NamespaceCache
 from webhook.cluster.cache.pods import DisruptionBudgetCache
-from webhook.cluster.client.errors import ClusterError, Unavailable
+from webhook.cluster.client.errors import Unavailable
 from webhook.cluster.client.rest import Cluster, clients_of_leader
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
@@ -42,7 +42,9 @@ from webhook.eviction.expiry import StaleReporter
 from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import (
     IN_TREE_ANNOTATION,
+    LAST_POLICY_ANNOTATION,
     MODE_ANNOTATION,
+    POLICY_ANNOTATION,
     VERSION_ANNOTATION,
     InTree,
     Mode,
@@ -132,7 +134,7 @@ def run(arguments: Sequence[str]) -> int:
     settings = read_settings("evict", arguments, parse_evict, policy_faults_of)
     if settings is None:
         return USAGE
-    return run_stages(lambda: Worker(settings).stages(), log, usage=(Unsafe,), known=(LeadershipLost, ClusterError))
+    return run_stages(lambda: Worker(settings).stages(), log, usage=(Unsafe,), known=(LeadershipLost,))
 
 
 class Worker:
@@ -176,6 +178,8 @@ class Worker:
         self._in_tree_problem: str | None = None
         self._on_lease = {MODE_ANNOTATION: settings.worker.mode.value, VERSION_ANNOTATION: __version__}
         """The annotations of the Lease, complete before it is taken."""
+        if settings.policy_config_map is not None:
+            self._policies.subscribe(self._annotate_policy)
         self._known_totals: Numbers | None = None
         self._controller: Controller | None = None
         self._stale_reporter: StaleReporter | None = None
@@ -412,6 +416,13 @@ class Worker:
     def _replan_all(self) -> None:
         if self._controller is not None:
             self._controller.replan_all()
+
+    def _annotate_policy(self, _: PolicyState, new: PolicyState) -> None:
+        """With the built-in policy, the Lease keeps the annotation about the last other one."""
+        used = self._on_lease[POLICY_ANNOTATION] = new.active.policy.hash
+        self._on_lease.pop(LAST_POLICY_ANNOTATION, None)
+        if used != BUILTIN_JUDGE.policy.hash:
+            self._on_lease[LAST_POLICY_ANNOTATION] = used
 
     def _on_patch(self, old: ResourceSlicePatch | None, new: ResourceSlicePatch | None) -> None:
         if self._controller is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from webhook import runtime
 from webhook.api.field import Path
-from webhook.cluster.client.errors import NoCredentials
+from webhook.cluster.client.errors import ClusterError, NoCredentials
 from webhook.config.command_line import program
 from webhook.config.flags import ConfigError
 from webhook.daemons.wiring import read_policy
@@ -67,7 +67,7 @@ def run_stages(
 ) -> int:
     """Runs a workload until a signal. Returns 2 for addresses that cannot be bound, no cluster, and errors of `usage`.
 
-    These errors, and those of `known`, are logged without a traceback.
+    These errors, those of the API server and those of `known` are logged without a traceback.
     """
     usage = (OSError, NoCredentials, *usage)
     try:
@@ -75,7 +75,7 @@ def run_stages(
     except BaseExceptionGroup as group:
         causes = runtime.causes(group)
         for cause in causes:
-            trace = None if isinstance(cause, (*usage, *known)) else cause
+            trace = None if isinstance(cause, (*usage, ClusterError, *known)) else cause
             log.error("stopped by an error", extra={"error": error_text(cause)}, exc_info=trace)  # noqa: TRY400 -- an address in use needs no traceback
         return USAGE if all(isinstance(cause, usage) for cause in causes) else 1
     return 0

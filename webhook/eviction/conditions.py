@@ -143,6 +143,8 @@ class Progress(NamedTuple):
     stuck: tuple[str, ...] = ()
     paused: tuple[datetime, str] | None = None
     evicted: int = 0
+    finished: bool = False
+    """Whether the condition said so before."""
     skipped: int = 0
     held_by: tuple[HeldByPodGroup, ...] = ()
     returning: tuple[ReturningPods, ...] = ()
@@ -166,7 +168,7 @@ def _state(progress: Progress, *, acts: bool, stopped: str) -> ConditionReason:
     if not progress.pending and (progress.returning or progress.held_by):
         return ConditionReason.RETURNS_TO_DEVICE if progress.returning else ConditionReason.HELD_BY_POD_GROUP
     if not progress.pending:
-        return ConditionReason.COMPLETED if progress.evicted else ConditionReason.NOTHING_TO_DO
+        return ConditionReason.COMPLETED if progress.evicted or progress.finished else ConditionReason.NOTHING_TO_DO
     return _state_of_pending(progress)
 
 

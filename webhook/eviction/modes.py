@@ -21,6 +21,11 @@ IN_TREE_ANNOTATION: Final = f"{OWN_GROUP}/in-tree"
 VERSION_ANNOTATION: Final = f"{OWN_GROUP}/version"
 """On the Lease: that worker's version."""
 
+POLICY_ANNOTATION: Final = f"{OWN_GROUP}/policy"
+"""On the Lease: the hash of the policy in use."""
+LAST_POLICY_ANNOTATION: Final = f"{OWN_GROUP}/last-policy"
+"""On the Lease: the hash of the last one that was not the built-in one. It stays when the policy is gone."""
+
 
 class Mode(StrEnum):
     """What the worker does."""

@@ -269,6 +269,10 @@ class RuleStatusUpdater:
         if is_ours(rule, self._scope):
             stopped = self._ceilings.stopped(rule) if can_judge(rule.selector) or rule.selector is None else _NOT_JUDGED
             stopped = stopped or (_NO_TIME if start_of(rule, self._scope) == NEVER else "")
+            known = condition_of(rule.conditions, EVICTION)
+            if known is not None and known.observed_generation == rule.generation:
+                # By a version that kept its count elsewhere: it stays finished for those who wait for that.
+                progress = progress._replace(finished=known.reason == ConditionReason.COMPLETED)
             return eviction_condition(progress, acts=acts, stopped=stopped)
         if rule.effective_effect == NO_EXECUTE and rule.taint.effect != NO_EXECUTE:
             if rule.deleting:

@@ -215,14 +215,6 @@ class ReactionFigures(Protocol):
     def name(self) -> str:
         """Of the reaction."""
 
-    @property
-    def devices(self) -> int:
-        """Of its driver, with rules of any reaction."""
-
-    @property
-    def limit(self) -> int | None:
-        """How many these may be; None is no limit."""
-
 
 class ReactionMetrics(Collector):
     """The outcomes of the last pass; none before the first, as on a process that does not lead."""
@@ -244,24 +236,13 @@ class ReactionMetrics(Collector):
             "Taints that a reaction goes by, by their state.",
             labels=["reaction", "state"],
         )
-        devices = GaugeMetricFamily(
-            f"{PREFIX}_reaction_devices",
-            "Devices of the reaction's driver that have rules of any reaction.",
-            labels=["reaction"],
-        )
-        limits = GaugeMetricFamily(
-            f"{PREFIX}_reaction_devices_max", "How many maxDevices lets these be.", labels=["reaction"]
-        )
         refused = GaugeMetricFamily(f"{PREFIX}_reaction_rules_refused", "Rules of reactions that were refused.")
         for each in self._outcomes:
             for state in _STATES:
                 reasons.add_metric([each.name, state], getattr(each, state))
-            devices.add_metric([each.name], each.devices)
-            if each.limit is not None:
-                limits.add_metric([each.name], each.limit)
         if self._refused is not None:
             refused.add_metric([], self._refused)
-        yield from (reasons, devices, limits, refused)
+        yield from (reasons, refused)
 
 
 class AuditMetrics:

@@ -24,6 +24,7 @@ class ApiServer:
         self.objects: dict[str, Any] = {}
         self.forgetful = False
         self.asked: list[str] = []
+        self.connections = 0
         self.sent: list[tuple[str, str, Any]] = []
         """Method, target and object of everything that was to be written."""
         self.verdict: tuple[int, Any] = 200, {}
@@ -68,6 +69,10 @@ def serving(tables: ApiServer, folder: Path) -> Iterator[None]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            tables.connections += 1
+            super().setup()
 
         def do_GET(self) -> None:
             self.reply(*tables.answer(self.path))

@@ -92,6 +92,16 @@ BUDGET = {
     },
 }
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
+LEASE: dict[str, Any] = {
+    "apiVersion": "coordination.k8s.io/v1",
+    "kind": "Lease",
+    "metadata": {
+        "name": "device-taint-webhook-evict",
+        "namespace": "device-taint-webhook",
+        "annotations": {"devicetaint.io/mode": "observe", "devicetaint.io/in-tree": "absent"},
+    },
+    "spec": {"holderIdentity": "evict-7", "renewTime": "2026-06-01T11:59:58.000000Z"},
+}
 CLUSTER = [RULE, IDLE, *SLICES, *CLAIMS, *PODS, BUDGET, NAMESPACE]
 
 

@@ -1,4 +1,4 @@
-"""By what the worker's ceilings are: the confirmation of a rule, that of a patch, or limits."""
+"""What the worker makes of its policy: ceilings, by confirmations or limits; and what its Lease says."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from webhook.api.rules import CONFIRM_IMPACT
 from webhook.config.evict import parse_evict
 from webhook.daemons.evict import Worker
 from webhook.eviction.ports import Ceiling
+from webhook.policy.decide import BUILTIN_JUDGE, Judge
+from webhook.policy.model import Policy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +32,20 @@ def worker_of(folder: Path) -> Worker:
 def confirmed(judged: Any, hit: ImpactToConfirm = HIT) -> Any:
     text = text_of(hit, digest_of(judged, judged.meta.name, None))
     return structs.replace(judged, meta=structs.replace(judged.meta, annotations={CONFIRM_IMPACT: text}))
+
+
+def test_lease_says_which_policy_is_in_use_and_which_was_the_last(tmp_path: Path) -> None:
+    """H2: what is no longer written stays on the Lease, so `doctor` sees that a policy is gone."""
+    worker = worker_of(tmp_path)
+
+    def told(policy: Policy) -> dict[str, str]:
+        worker._policies.use(Judge(policy))
+        return {name: text for name, text in worker._on_lease.items() if "policy" in name}
+
+    assert told(Policy(hash="abc")) == {"devicetaint.io/policy": "abc", "devicetaint.io/last-policy": "abc"}
+    worker._policies.reject("it is broken")
+    assert worker._on_lease["devicetaint.io/policy"] == "abc"
+    assert told(BUILTIN_JUDGE.policy) == {"devicetaint.io/policy": "builtin"}
 
 
 def test_confirmation_of_a_patch_is_the_ceiling_of_its_rules(tmp_path: Path) -> None:

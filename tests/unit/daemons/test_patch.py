@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.unit.inventory.patched import DRIVER, class_of, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
 from webhook.cluster.cache.known_patches import StoredClass
+from webhook.cluster.client.errors import Refused
 from webhook.config.patch import parse_patch
+from webhook.daemons import evict, patch
 from webhook.daemons.patch import Patcher
 from webhook.patches.stored import StoredPatch
+from webhook.runtime import Stage, Stages
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import ModuleType
 
 
 def patcher(folder: Path, *arguments: str) -> Patcher:
     return Patcher(parse_patch("patch", [f"--kubeconfig={folder / 'kubeconfig'}", *arguments], {}))
+
+
+@pytest.mark.parametrize("daemon", [patch, evict])
+def test_error_of_the_api_server_ends_it_with_one_line(
+    daemon: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """L15: a traceback of ours says nothing about the server."""
+
+    async def refused() -> None:
+        raise Refused("POST /apis/x: 403: no", code=403)
+
+    worker = "Patcher" if daemon is patch else "Worker"
+    monkeypatch.setattr(f"{daemon.__name__}.{worker}.stages", lambda _: Stages([Stage(name="x", start=refused)]))
+    mode = [] if daemon is patch else ["--mode=observe"]
+    assert daemon.run([f"--kubeconfig={tmp_path / 'kubeconfig'}", *mode]) == 1
+    [line] = [json.loads(each) for each in capfd.readouterr().err.splitlines() if "stopped by an error" in each]
+    assert (line["error"], "trace" in line) == ("POST /apis/x: 403: no", False)
 
 
 def test_slices_are_left_alone_unless_that_is_asked_for(tmp_path: Path) -> None:

@@ -341,6 +341,19 @@ def test_completed_stays_completed_over_a_restart() -> None:
     assert written(world, EVICTION) == []
 
 
+@pytest.mark.parametrize(
+    ("generation", "reason"),
+    [pytest.param(1, "Completed", id="as it is now"), pytest.param(2, "NothingToDo", id="as it was before a change")],
+)
+def test_completed_stays_completed_where_its_count_is_not_known(generation: int, reason: str) -> None:
+    """L14: by an earlier version; `kubectl wait` for the reason returns all the same."""
+    before = Condition(EVICTION, "False", "Completed", "7 pods evicted", 1, NOW - timedelta(hours=1))
+    world = World(Mode.REPLACEMENT, BLUNT)
+    world.add(rule(conditions=(before,), generation=generation))
+    world.advance(20)
+    assert world.condition("rule") == ("False", reason, "0 pods evicted")
+
+
 def test_nothing_to_do_stays_so_over_a_restart() -> None:
     """A rule of effect NoExecute need not announce what it has not done."""
     before = Condition(EVICTION, "False", "NothingToDo", "0 pods evicted", 1, NOW - timedelta(hours=1))

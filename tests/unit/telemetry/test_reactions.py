@@ -23,13 +23,8 @@ def test_each_reaction_has_its_figures_and_one_that_is_gone_has_none() -> None:
         labels = [{"reaction": name, "state": each} for each in states]
         return [registry.get_sample_value(f"{PREFIX}_reasons", each) for each in labels]
 
-    def of(name: str, series: str) -> float | None:
-        return registry.get_sample_value(f"{PREFIX}_{series}", {"reaction": name})
-
     assert reasons("xid") == [1, 2, 3, 4, 5]
     assert reasons("other") == [0] * 5
-    assert (of("xid", "devices"), of("xid", "devices_max")) == (6, 7)
-    assert (of("other", "devices"), of("other", "devices_max")) == (6, None)
     assert registry.get_sample_value(f"{PREFIX}_rules_refused") == 8
     metrics.show((free,), 0)
     assert reasons("xid") == [None] * 5

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.claim_view import REQUESTED_BY
 from webhook.api.counts import counted
-from webhook.eviction.modes import InTree
-from webhook.policy.model import InTreeEvictor, PolicyMode
+from webhook.api.names import WORKER
+from webhook.eviction.modes import LAST_POLICY_ANNOTATION, InTree
+from webhook.policy.model import BUILTIN, InTreeEvictor, PolicyMode
 from webhook.policy.vap.author_policy import AUTHOR_POLICY
 from webhook.policy.vap.drift import FallbackState, compare
 from webhook.policy.vap.export import Coverage, export
@@ -317,16 +318,36 @@ def access_check(denied: Sequence[MissingRight], asked: int) -> Check:
 # --- policy and evictor -------------------------------------------------------------------------
 
 
-def policy_check(loaded: Loaded | None, config_map: NamespacedName) -> Check:
+class PolicyUse(NamedTuple):
+    """What is known of the policy beside its ConfigMap; texts are empty where nothing is."""
+
+    used: str = ""
+    """The hash of the one that is in use."""
+    lost: str = ""
+    """The hash of the last one that was in use before there was none."""
+
+
+def policy_check(loaded: Loaded | None, config_map: NamespacedName, use: PolicyUse) -> Check:
     """`loaded` is the policy in the ConfigMap; None if there is none."""
+    builtin = "the built-in policy applies: all tolerations are allowed"
     if loaded is None:
-        return passed("policy", "none is set, so the built-in policy applies: all tolerations are allowed")
+        if not use.lost:
+            return passed("policy", f"none is set, so {builtin}")
+        advice = (
+            f"create ConfigMap {config_map} again; if it was deleted on purpose, take annotation "
+            f"{LAST_POLICY_ANNOTATION} from Lease {WORKER}"
+        )
+        return Check("policy", Status.WARN, f"policy {use.lost} is gone, so {builtin}", advice)
     if loaded.policy is None:
         text = f"cannot be loaded: {'; '.join(str(error) for error in loaded.errors[:3])}"
+        text += f"; {_policy(use.used)} stays in use" if use.used else ""
         advice = f"correct ConfigMap {config_map}; until then replicas keep the last good policy"
         return Check("policy", Status.FAIL, text, advice)
     policy = loaded.policy
     text = f"{policy.hash}: {counted(len(policy.rules), 'rule')}, {counted(len(policy.taint_rules), 'taint rule')}"
+    if use.used and use.used != policy.hash:
+        advice = f"if this lasts for more than seconds, restart it: kubectl rollout restart deployment {WORKER}"
+        return Check("policy", Status.WARN, f"{text}; the eviction worker uses {_policy(use.used)} instead", advice)
     if policy.mode is not PolicyMode.ENFORCE:
         return Check(
             "policy",
@@ -335,6 +356,10 @@ def policy_check(loaded: Loaded | None, config_map: NamespacedName) -> Check:
             "set mode: enforce in the policy, if it should refuse",
         )
     return passed("policy", text)
+
+
+def _policy(hashed: str) -> str:
+    return "the built-in policy" if hashed == BUILTIN.hash else f"policy {hashed}"
 
 
 def evictor_check(found: InTree, policy: Policy | None) -> Check:

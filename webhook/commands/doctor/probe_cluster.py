@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 import secrets
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.admission.config_maps import POLICY_KEY, missing_policy
+from webhook.api.decode import Reader
 from webhook.api.meta import GROUP, RULE_VERSIONS, SERVED_VERSIONS, NamespacedName, format_time
 from webhook.api.names import CA_NAME, PATCH_ACCOUNT, PATCHER, PROGRAM, WORKER
 from webhook.cluster.cache.author_policy import read_admission_policies, read_author_policy
@@ -22,6 +25,7 @@ from webhook.commands.doctor import probes
 from webhook.commands.doctor.checks import (
     Check,
     MissingRight,
+    PolicyUse,
     ProbeResult,
     Status,
     WebhookEntry,
@@ -45,7 +49,7 @@ from webhook.commands.doctor.checks import (
 from webhook.commands.doctor.probes import RIGHTS, Right, handshake_with, webhook_entry_of
 from webhook.commands.shared.cluster_reading import TEMPLATES
 from webhook.commands.shared.policy_files import read_policy
-from webhook.eviction.modes import InTree, WorkerSays
+from webhook.eviction.modes import LAST_POLICY_ANNOTATION, POLICY_ANNOTATION, InTree, WorkerSays
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.document import Loaded
 from webhook.policy.model import BUILTIN
@@ -64,6 +68,11 @@ _EXPECTED: Final = {
 }
 _PATCHES: Final = {"Validating": "patches.validate.devicetaint.io", "Mutating": "patches.mutate.devicetaint.io"}
 _POLL_SECONDS: Final = 1.0
+_HASHES: Final = {
+    "PolicyDeleted": re.compile(r"policy (\S+) was deleted:"),
+    "PolicyNotLoaded": re.compile(r"policy not loaded, (\S+) stays in use:"),
+}
+"""The policy that Events with these reasons are about, as `daemons.policy_loader` writes them."""
 
 
 class DoctorOptions(NamedTuple):
@@ -215,7 +224,34 @@ class Doctor:
         loaded = None if found is None else policy_in_config_map(found, self._options.namespace)
         self._policy = None if loaded is None else loaded.policy
         self._effective = BUILTIN if loaded is None else loaded.policy
-        return [policy_check(loaded, self._options.policy)]
+        return [policy_check(loaded, self._options.policy, await self._policy_use(loaded))]
+
+    async def _policy_use(self, loaded: Loaded | None) -> PolicyUse:
+        """What the Lease of the worker says, or else the last Event of `serve`, which is kept for an hour."""
+        use = PolicyUse()
+        with contextlib.suppress(Refused):
+            lease = await self._worker_lease() or {}
+            said = Reader.of(lease, []).meta().annotations
+            used = said.get(POLICY_ANNOTATION, "") if WorkerSays.of(lease, self._now()) else ""
+            use = PolicyUse(used, said.get(LAST_POLICY_ANNOTATION, ""))
+            if loaded is None and not use.lost:
+                return use._replace(lost=await self._hash_in_event("PolicyDeleted"))
+            if loaded is not None and loaded.policy is None and not use.used:
+                return use._replace(used=await self._hash_in_event("PolicyNotLoaded"))
+        return use
+
+    async def _hash_in_event(self, reason: str) -> str:
+        about = self._options.policy
+        only = {"fieldSelector": f"involvedObject.kind=ConfigMap,involvedObject.name={about.name},reason={reason}"}
+        path = path_of("", "v1", "events", namespace=about.namespace)
+        events = decoded(await self._cluster.get(path, only), path).get("items") or ()
+        last: dict[str, Any] = max(events, key=lambda each: each["metadata"]["creationTimestamp"], default={})
+        hashed = _HASHES[reason].match(last.get("message") or "")
+        return hashed[1] if hashed else ""
+
+    async def _worker_lease(self) -> dict[str, Any] | None:
+        name = path_of("coordination.k8s.io", "v1", "leases", namespace=self._options.namespace, name=WORKER)
+        return await self._get_or_none(name)
 
     async def _softening(self) -> list[Check]:
         """Empty if the policy softens nothing."""
@@ -288,8 +324,7 @@ class Doctor:
 
     async def _evictor(self) -> list[Check]:
         """What the worker says on its Lease; what a canary shows instead, if one may be created."""
-        name = path_of("coordination.k8s.io", "v1", "leases", namespace=self._options.namespace, name=WORKER)
-        lease = await self._get_or_none(name)
+        lease = await self._worker_lease()
         worker = None if lease is None else WorkerSays.of(lease, self._now())
         checks = [] if worker is None else [worker_check(worker)]
         if self._options.canary:

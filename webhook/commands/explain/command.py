@@ -51,7 +51,7 @@ def command_line() -> CommandLine:
         default=[],
         metavar="DIR|FILE",
         help="for KIND NAME: output of kubectl get devicetaintrules,resourceslices,resourceclaims,deviceclasses,pods,"
-        "namespaces,poddisruptionbudgets -A -o json; repeatable; without this flag the cluster is read",
+        "namespaces,poddisruptionbudgets,leases -A -o json; repeatable; without this flag the cluster is read",
     )
     add_evictors(parser)
     add_output(parser, ("json", "text", "yaml"))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.admission.audit import explained_at_rest
 from webhook.admission.context import AdmissionContext
 from webhook.commands.shared.entries import meta, text
-from webhook.commands.shared.flags import credentials_of
-from webhook.commands.shared.main import reading_cluster
-from webhook.commands.status.run import ClusterLook
+from webhook.commands.status.run import NOT_SERVED, ClusterLook
 from webhook.files.dump import Dump
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
@@ -24,6 +21,8 @@ if TYPE_CHECKING:
 
     from webhook.admission.audit import Author
     from webhook.admission.explanation import Explanation
+    from webhook.api.meta import NamespacedName
+    from webhook.commands.status.from_cluster import ClusterFacts
     from webhook.commands.status.views import StatusSettings
     from webhook.commands.status.waits import StatusObjects
     from webhook.files.report import Row
@@ -75,24 +74,19 @@ class ExplainFacts:
 class ExplainLook(ClusterLook):
     """Reads also claims as they are served, and the drivers behind classes."""
 
-    def __init__(self, options: argparse.Namespace, namespace: str | None) -> None:
+    def __init__(self, options: argparse.Namespace) -> None:
         self.claims: dict[str, dict[str, Any]] = {}
         self.beside = Dump()
         self.pods: set[str] = set()
         self.partial: frozenset[str] = frozenset()
         self.unknown: list[str] = []
-        self.namespace = namespace or "default"
+        self.within = options.namespace or ""
+        self.namespace = self.within or "default"
         self.policy_known = True
-        self._asked = namespace
         super().__init__(options)
-        if options.dump:
-            absent = [kind for kind in _CONSEQUENCES if kind in self.missing]
-            self.unknown += [f"{_CONSEQUENCES[kind]}: the dump has no {kind}" for kind in absent]
 
-    def take(self, manifest: Manifest) -> None:
+    def take(self, value: Any) -> None:
         """Keeps claims as they stand, and what names mean."""
-        self.beside.add([manifest])
-        value = manifest.value
         kind = text(value, "kind") if isinstance(value, dict) else ""
         about = meta(value)
         key = f"{text(about, 'namespace')}/{text(about, 'name')}"
@@ -100,36 +94,36 @@ class ExplainLook(ClusterLook):
             self.claims[key] = value
         elif kind == "Pod":
             self.pods.add(key)
+        elif kind in {"DeviceClass", "Namespace"}:
+            self.beside.add([Manifest("", 1, value, NOWHERE)])
 
-    def read_cluster(self, options: argparse.Namespace) -> None:
-        """As much as the caller may read. Raises ClusterUnreachable."""
-        # Late: see commands/shared/main.py.
-        from webhook.commands.explain.from_cluster import facts_of_cluster, namespace_of  # noqa: PLC0415
+    def tell_missing(self) -> None:
+        """Says what is unknown without the kinds that a dump has no object of."""
+        absent = [kind for kind in _CONSEQUENCES if kind in self.missing]
+        self.unknown += [f"{_CONSEQUENCES[kind]}: the dump has no {kind}" for kind in absent]
 
-        config_map = None if options.policy is not None else options.policy_configmap
-        with reading_cluster():
-            credentials = credentials_of(options)
-            self.namespace = self._asked or namespace_of(credentials) or "default"
-            found = asyncio.run(facts_of_cluster(credentials, config_map, self.namespace))
-        self.objects, self.server = found.objects, found.server
-        self.pods = found.pods
-        self.missing, self.partial = frozenset(found.missing), frozenset(found.partial)
-        for number, value in enumerate(found.raw, 1):
-            self.take(Manifest(found.server, number, value, NOWHERE))
-        for kind, why in found.refused:
-            self.unknown.append(f"{_CONSEQUENCES[kind]}: {why}")
+    def tell_refused(self, found: ClusterFacts, config_map: NamespacedName) -> None:
+        """Says what is unknown without what could not be read."""
+        self.namespace, self.partial = found.namespace, frozenset(found.partial)
+        if not found.rules_served:
+            self.unknown.append(f"{_CONSEQUENCES['DeviceTaintRule']}: {NOT_SERVED}")
+        for each, error in found.refused.items():
+            why = f"no permission to read {each.name}"
+            if each.kind in self.partial and each.kind == "Namespace":
+                why = f"only namespace {found.namespace} is known"
+            elif each.kind in self.partial:
+                why = f"only those of namespace {found.namespace} are known"
+            self.unknown.append(f"{_CONSEQUENCES[each.kind]}: {why}: {error}")
         if found.policy_refused:
             self.policy_known = False
-            self.unknown.append(
-                f"what the policy says, and its limits, for which the built-in ones are shown: {found.policy_refused}"
-            )
-        if found.policy is not None:
-            self.use(found.policy)
+            why = f"no permission to read the ConfigMap {config_map}: {found.policy_refused}"
+            self.unknown.append(f"what the policy says, and its limits, for which the built-in ones are shown: {why}")
 
 
 def facts_of(options: argparse.Namespace) -> ExplainFacts:
     """Reads everything once. Raises ClusterUnreachable."""
-    found = ExplainLook(options, options.namespace)
+    found = ExplainLook(options)
+    found.unknown += found.notes
     if found.failed:
         found.unknown.append("everything that depends on what could not be read: see the errors")
     return ExplainFacts(

@@ -15,6 +15,7 @@ from webhook.commands.explain.objects import (
     rule_explanation,
 )
 from webhook.commands.shared.words import DEVICES, RULES, type_in
+from webhook.commands.status.report import worker_values
 from webhook.config.command_line import did_you_mean
 from webhook.inventory.published import DeviceId
 
@@ -107,11 +108,7 @@ def explanation_of(facts: ExplainFacts, subject: ExplainSubject) -> dict[str, An
         "server": facts.server,
         "time": format_time(settings.now),
         "kind": subject.kind.value,
-        "worker": {
-            "mode": settings.mode.value,
-            "modeGuessed": not settings.mode_said,
-            "inTree": settings.in_tree.value,
-        },
+        "worker": worker_values(settings),
         **_values(facts, subject),
         "unknown": list(facts.unknown),
         "findings": [finding for row in facts.rows for finding in row.findings],

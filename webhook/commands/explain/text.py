@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.commands.explain.subjects import SubjectKind
+from webhook.eviction.modes import Mode
 from webhook.files.render import shortened, visible
+from webhook.inventory.matching import Evictor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_OURS: Final = Evictor.OURS.value
 _EVICTORS: Final = {
-    "device-taint-webhook": "our worker",
-    "device-taint-eviction-controller": "the in-tree controller",
+    _OURS: "our worker",
+    Evictor.IN_TREE.value: "the in-tree controller",
 }
 _MEANINGS: Final = {
     "NotTolerated": "not tolerated: evicts",
@@ -55,7 +58,7 @@ def _pod(values: dict[str, Any]) -> Iterator[str]:
     if values["hold"] is not None:
         yield f"  hold: {values['hold'] or '(without a text)'}"
     for each in values["evictions"]:
-        yield from _eviction(each)
+        yield from _eviction(each, values["worker"])
     for claim in values["claims"]:
         yield ""
         yield from _claim(claim)
@@ -66,9 +69,12 @@ def _pod(values: dict[str, Any]) -> Iterator[str]:
 
 
 def _outcome(values: dict[str, Any]) -> str:
-    pending = [each["state"] for each in values["evictions"] if each["state"] != "skipped"]
+    pending = [each for each in values["evictions"] if each["state"] != "skipped"]
     if pending:
-        return "is terminating" if pending[0] in {"terminating", "stuck"} else "is to be evicted"
+        if pending[0]["state"] in {"terminating", "stuck"}:
+            return "is terminating"
+        acting = any(not _idle(each["evictor"], values["worker"]) for each in pending)
+        return "is to be evicted" if acting else "would be evicted, and nothing evicts it"
     taints = [taint for claim in values["claims"] for device in claim["devices"] for taint in device["taints"]]
     if not values["node"] and any(taint["outcome"] == "Evicted" for taint in taints):
         return "is not evicted before it is on a node"
@@ -77,11 +83,24 @@ def _outcome(values: dict[str, Any]) -> str:
     return "is not evicted" if taints else "is not evicted: none of its devices is tainted"
 
 
-def _eviction(each: dict[str, Any]) -> Iterator[str]:
+def _idle(evictor: str | None, worker: dict[str, Any], *, asked: bool = True) -> str:
+    """Why the evictor of a taint does not act on it; empty if it does. `asked`: its rule has `/evict`."""
+    if evictor != _OURS:
+        return ""
+    if not worker["runs"]:
+        return "no eviction worker is known"
+    if worker["mode"] == Mode.OBSERVE or (worker["mode"] == Mode.DELEGATED and not asked):
+        return f"our worker is in mode {worker['mode']}"
+    return ""
+
+
+def _eviction(each: dict[str, Any], worker: dict[str, Any]) -> Iterator[str]:
     causes = [f"DeviceTaintRule {name}" for name in each["rules"]]
     causes += [f"taints in slices of {name}" for name in each["drivers"]]
     due = f", due {each['due']}" if each["due"] else ""
-    yield f"  by {_EVICTORS[each['evictor']]}{due}, for {' and '.join(causes)}"
+    idle = _idle(each["evictor"], worker)
+    by = f"by no one, since {idle}" if idle else f"by {_EVICTORS[each['evictor']]}"
+    yield f"  {by}{due}, for {' and '.join(causes)}"
     since = f" since {each['since']}" if each["since"] else ""
     yield f"  {_state(each)}{since}: waits for {each['waitsFor']['message']}"
 
@@ -158,8 +177,9 @@ def _device(values: dict[str, Any]) -> Iterator[str]:
     partly = ", by a pool that is incomplete" if values["poolComplete"] is False else ""
     yield f"device {name}: {state}{partly}"
     for taint in values["taints"]:
-        evictor = f"carried out by {_EVICTORS[taint['evictor']]}" if taint["evictor"] else "evicts no pod"
-        yield f"  {_taint(taint)}: {evictor}"
+        idle = _idle(taint["evictor"], values["worker"], asked=taint["evict"])
+        by = f"no one, since {idle}" if idle else _EVICTORS.get(taint["evictor"])
+        yield f"  {_taint(taint)}: {f'carried out by {by}' if by else 'evicts no pod'}"
     if not values["taints"]:
         yield "  no taint"
     for claim in values["claims"]:

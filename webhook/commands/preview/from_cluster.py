@@ -74,7 +74,11 @@ async def sight_of_cluster(
         served = await _add_all(inventory, cluster, reading.RULES, progress)
         inventory.servers = await read_facts(cluster)
         pods_known = await _add_pods(inventory, cluster, progress, notes)
-        found = await reading.policy_or_note(cluster, config_map, notes)
+        found = None
+        try:
+            found = await reading.policy_manifest(cluster, config_map)
+        except Refused as error:
+            notes.append(f"no permission to read the policy, so the built-in one is used: {error}")
         answers = [await _dry_run_answer(cluster, rule, served=served) for rule in rules]
         source = PreviewSource(inventory, pods_known, None, served, tuple(notes), stock.patches, stock.classes)
         return ClusterSight(cluster.server, source, found, tuple(answers))

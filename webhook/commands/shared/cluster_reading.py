@@ -8,7 +8,7 @@ from webhook.api.meta import GROUP, OWN_GROUP, RULE_VERSIONS, SERVED_VERSIONS
 from webhook.api.owners import POD_GROUPS as POD_GROUP_RESOURCE
 from webhook.api.pod_groups import POD_GROUP_VERSIONS
 from webhook.cluster.cache.discovery import served_version
-from webhook.cluster.client.errors import NotFound, Refused, Unavailable
+from webhook.cluster.client.errors import NotFound, Unavailable
 from webhook.cluster.client.list_pages import config_map_of, decoded, listed
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.shared.entries import meta, text
@@ -122,15 +122,6 @@ async def policy_manifest(cluster: Cluster, name: NamespacedName | None) -> Mani
     if found is None:
         return None
     return Manifest(cluster.server, 1, {"apiVersion": "v1", "kind": "ConfigMap", **found}, NOWHERE)
-
-
-async def policy_or_note(cluster: Cluster, name: NamespacedName | None, notes: list[str]) -> Manifest | None:
-    """The same; a note if it may not be read. Raises ClusterError."""
-    try:
-        return await policy_manifest(cluster, name)
-    except Refused as error:
-        notes.append(f"no permission to read the policy, so the built-in one is used: {error}")
-        return None
 
 
 async def policy_of_cluster(credentials: Credentials, name: NamespacedName) -> Manifest:

@@ -1,18 +1,17 @@
-"""What `status` reads of a cluster: each collection listed once, and the policy. Read only."""
+"""What `status` and `explain` read of a cluster: each collection listed once, and the policy. Read only."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.names import WORKER
 from webhook.cluster.cache.discovery import read_facts
+from webhook.cluster.client.credentials import KubeConfig
 from webhook.cluster.client.errors import NotFound, Refused
 from webhook.cluster.client.list_pages import decoded
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.shared import cluster_reading as reading
 from webhook.commands.status.waits import StatusObjects, object_in
-from webhook.eviction.modes import WorkerSays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,74 +33,116 @@ LACKING: Final = {
     reading.BUDGETS: "pods are shown as due that a disruption budget blocks",
     reading.POD_GROUPS: "it is unknown which pods go together and which are held by a PodGroup",
 }
-"""What is read, and what is unknown without permission to read it; empty if nothing works without it."""
-NOT_SERVED: Final = "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaints)"
+"""What is read, and what `status` does not know without permission to read it."""
+_MAY_BE_ABSENT: Final = frozenset({reading.RULES, reading.POD_GROUPS, reading.CLASSES})
+"""What a cluster need not serve."""
+_NAMESPACED: Final = frozenset({"Pod", "ResourceClaim", "PodDisruptionBudget", "PodGroup"})
 
 
-def _ignore(_: dict[str, Any]) -> None:
-    """Nothing else is kept of an object."""
+class ClusterFacts:
+    """A cluster as far as the caller may see it, of which one collection after another is read."""
 
+    def __init__(self, cluster: Cluster, namespace: str, see: Callable[[dict[str, Any]], None]) -> None:
+        """`see` is called with each object as it is served.
 
-class ClusterStatus(NamedTuple):
-    """A cluster as it was read once. `policy`: None if there is none or it may not be read."""
+        What may not be read of all namespaces is read of `namespace`; if that is empty, rules must be readable.
+        """
+        self._cluster = cluster
+        self._see = see
+        self.namespace = namespace
+        self.server = cluster.server
+        self.objects = StatusObjects()
+        self.missing: set[str] = set()
+        """Kinds that could not be read."""
+        self.partial: set[str] = set()
+        """Kinds of which only the objects of `namespace` were read."""
+        self.refused: dict[Resource, str] = {}
+        """Why not all of a collection could be read."""
+        self.rules_served = True
+        self.policy: Manifest | None = None
+        self.policy_refused = ""
+        """Why the policy could not be read; empty if it could, or is not asked for."""
+        self.lease: dict[str, Any] | None = None
+        """That of the worker; None if there is none, or it could not be read."""
+        self.lease_refused = ""
 
-    server: str
-    objects: StatusObjects
-    policy: Manifest | None
-    missing: frozenset[str]
-    """Kinds that could not be read."""
-    notes: tuple[str, ...]
-
-
-async def worker_of_cluster(credentials: Credentials, namespace: str) -> WorkerSays | None:
-    """What the worker that leads wrote on its Lease; None if none does. Raises ClusterError or NoCredentials."""
-    path = path_of("coordination.k8s.io", "v1", "leases", namespace=namespace, name=WORKER)
-    async with Cluster(credentials) as cluster:
+    async def read(self, collection: Resource) -> None:
+        """Reads a collection as far as that is permitted."""
         try:
-            lease = decoded(await cluster.get(path), path)
-            return WorkerSays.of(lease, datetime.now(UTC))  # noqa: TID251 -- the shell asks
-        except NotFound:
-            return None
+            await self._add(collection, "")
+        except Refused as error:
+            if not self.namespace and collection is reading.RULES:
+                raise
+            known = await self._add_own(collection) if self.namespace else False
+            (self.partial if known else self.missing).add(collection.kind)
+            self.refused[collection] = str(error)
+
+    async def _add(self, collection: Resource, namespace: str) -> None:
+        def decode(item: dict[str, Any]) -> tuple[StatusObject | None, list[FieldError]]:
+            self._see(item)
+            return object_in(item)
+
+        found = await reading.decoded_objects(self._cluster, collection, decode, namespace)
+        if found is None and collection not in _MAY_BE_ABSENT:
+            raise collection.not_served
+        if found is None and collection is reading.RULES:
+            self.missing.add(collection.kind)
+            self.rules_served = False
+        for each in found or ():
+            if each is not None:
+                self.objects.add(each)
+
+    async def _add_own(self, collection: Resource) -> bool:
+        """Whether at least what the namespace has of it could be read."""
+        try:
+            if collection.kind in _NAMESPACED:
+                await self._add(collection, self.namespace)
+                return True
+            if collection is not reading.NAMESPACES:
+                return False
+            path = path_of("", "v1", "namespaces", name=self.namespace)
+            value = {"apiVersion": "v1", "kind": "Namespace", **decoded(await self._cluster.get(path), path)}
+        except (Refused, NotFound):
+            return False
+        found, errors = object_in(value)
+        if found is not None and not errors:
+            self._see(value)
+            self.objects.add(found)
+        return True
 
 
-async def status_of_cluster(credentials: Credentials, config_map: NamespacedName | None) -> ClusterStatus:
-    """Reads the cluster. Raises ClusterError or NoCredentials. The ConfigMap is not read if it is None."""
-    objects, missing, notes = StatusObjects(), set(), list[str]()
-    async with Cluster(credentials) as cluster:
-        for collection, lacking in LACKING.items():
-            try:
-                found = await objects_of(cluster, collection)
-            except Refused as error:
-                if not lacking:
-                    raise
-                missing.add(collection.kind)
-                notes.append(f"no permission to read {collection.name}, so {lacking}: {error}")
-                continue
-            if found is None and collection is reading.RULES:
-                missing.add(collection.kind)
-                notes.append(NOT_SERVED)
-            for each in found or ():
-                objects.add(each)
-        objects.inventory.servers = await read_facts(cluster)
-        policy = await reading.policy_or_note(cluster, config_map, notes)
-        return ClusterStatus(cluster.server, objects, policy, frozenset(missing), tuple(notes))
+async def facts_of_cluster(
+    credentials: Credentials,
+    config_map: NamespacedName,
+    *,
+    with_policy: bool,
+    within: str | None,
+    see: Callable[[dict[str, Any]], None],
+) -> ClusterFacts:
+    """Reads the cluster. Raises ClusterError or NoCredentials.
 
-
-async def objects_of(
-    cluster: Cluster, collection: Resource, namespace: str = "", see: Callable[[dict[str, Any]], None] = _ignore
-) -> list[StatusObject] | None:
-    """All objects of a collection that `status` keeps; None where a cluster may do without it. Raises ClusterError.
-
-    With a namespace, only those in it. `see` is called with each object as it is served.
+    `config_map` has the policy, which is not read without `with_policy`; the worker's Lease is in the same namespace.
+    `within`: the namespace for what may not be read of all, empty for that of the kubeconfig's context; DeviceClasses
+    are read, too. None: rules must be readable.
     """
-
-    def decode(item: dict[str, Any]) -> tuple[StatusObject | None, list[FieldError]]:
-        see(item)
-        return object_in(item)
-
-    found = await reading.decoded_objects(cluster, collection, decode, namespace)
-    if found is None:
-        if collection in (reading.RULES, reading.POD_GROUPS):
-            return None
-        raise collection.not_served
-    return [each for each in found if each is not None]
+    namespace = ""
+    if within is not None:
+        context = credentials.namespace() if isinstance(credentials, KubeConfig) else ""
+        namespace = within or context or "default"
+    async with Cluster(credentials) as cluster:
+        found = ClusterFacts(cluster, namespace, see)
+        for collection in (*LACKING, *((reading.CLASSES,) if namespace else ())):
+            await found.read(collection)
+        found.objects.inventory.servers = await read_facts(cluster)
+        try:
+            found.policy = await reading.policy_manifest(cluster, config_map if with_policy else None)
+        except Refused as error:
+            found.policy_refused = str(error)
+        path = path_of("coordination.k8s.io", "v1", "leases", namespace=config_map.namespace, name=WORKER)
+        try:
+            found.lease = decoded(await cluster.get(path), path)
+        except NotFound:
+            return found
+        except Refused as error:
+            found.lease_refused = str(error)
+        return found

@@ -197,9 +197,7 @@ def as_values(report: StatusReport) -> dict[str, Any]:
         "server": report.server,
         "time": format_time(settings.now),
         "worker": {
-            "mode": settings.mode.value,
-            "modeGuessed": not settings.mode_said,
-            "inTree": settings.in_tree.value,
+            **worker_values(settings),
             "paused": None
             if pause is None or not paused
             else {"until": format_time(pause.until), "why": pause.why or None},
@@ -210,6 +208,16 @@ def as_values(report: StatusReport) -> dict[str, Any]:
         "pods": [pod_values(each) for each in report.pods] if report.show_pods else None,
         "notes": list(report.notes),
         "findings": [finding for row in report.rows for finding in row.findings],
+    }
+
+
+def worker_values(settings: StatusSettings) -> dict[str, Any]:
+    """What is known of the worker. `runs`: whether there is one; if not, the mode is observe, in which none evicts."""
+    return {
+        "mode": settings.mode.value,
+        "modeGuessed": not settings.mode_said,
+        "inTree": settings.in_tree.value,
+        "runs": settings.worker,
     }
 
 

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
@@ -17,7 +17,7 @@ from webhook.admission.config_maps import POLICY_KEY
 from webhook.api.names import PROGRAM, WORKER
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
-from webhook.commands.shared.entries import meta, unreadable_row
+from webhook.commands.shared.entries import unreadable_row
 from webhook.commands.shared.flags import (
     INTERVAL_SECONDS,
     credentials_of,
@@ -41,13 +41,16 @@ from webhook.policy.model import BUILTIN
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from webhook.api.meta import NamespacedName
     from webhook.api.taints import DeviceTaint
+    from webhook.commands.status.from_cluster import ClusterFacts
     from webhook.commands.status.waits import StatusObject
     from webhook.config.command_line import CommandLine
     from webhook.policy.model import Policy
 
+NOT_SERVED: Final = "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaints)"
 _CLEAR: Final = "\x1b[2J"
 _HOME: Final = "\x1b[H"
 _TO_END_OF_LINE: Final = "\x1b[K"
@@ -170,6 +173,9 @@ def framed(content: str, height: int) -> str:
 class ClusterLook:
     """What was read so far, from a dump or a cluster. `explain` reads more of the same."""
 
+    within: str | None = None
+    """As `facts_of_cluster` has it."""
+
     def __init__(self, options: argparse.Namespace) -> None:
         self.objects = StatusObjects()
         self.policy: Policy = BUILTIN
@@ -179,13 +185,14 @@ class ClusterLook:
         self.rows: list[Row] = []
         self.failed = False
         self._now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
-        self.worker: WorkerSays | None = None
-        """What the Lease of the worker says; None if there is none, or it may not be read."""
+        self._worker: WorkerSays | None = None
+        """What the Lease of the worker says; None if no one holds it, or it is not known."""
+        self._unheld = False
+        """Whether there is a Lease, and no one holds it."""
         if options.dump:
             self._read_dump(options)
         else:
-            self.read_cluster(options)
-            self._read_worker(options)
+            self._read_cluster(options)
         if options.policy is not None:
             found = policy_file(options.policy)
             self._report(found.rows)
@@ -194,25 +201,27 @@ class ClusterLook:
     def _read_dump(self, options: argparse.Namespace) -> None:
         kinds: Counter[str] = Counter()
         holding: list[Manifest] = []
+        leases: dict[str, list[Any]] = {}
         for file in read(options.dump):
             unreadable = unreadable_row(file)
             if unreadable is not None:
                 self._report([unreadable])
             for manifest in file.manifests:
-                self.take(manifest)
+                self.take(manifest.value)
                 value, errors = object_in(manifest.value)
-                kinds[row_of(manifest).kind] += 1
-                if row_of(manifest).kind == "Lease" and meta(manifest.value).get("name") == WORKER:
-                    self.worker = WorkerSays.of(manifest.value)
+                row = row_of(manifest)
+                kinds[row.kind] += 1
+                if (row.kind, row.name) == ("Lease", WORKER):
+                    leases.setdefault(row.namespace, []).append(manifest.value)
                 if errors:
-                    row = row_of(manifest)
                     self._report([row.failed(f"{row.reference}: left out: {errors[0]}", UNREADABLE)])
                 elif value is not None:
                     self.objects.add(_as_served(value, self._now))
                 if holds_policy(manifest.value):
                     holding.append(manifest)
         self.missing = frozenset(kind for kind in _NEEDED if not kinds[kind])
-        self.notes += [f"the dump has no {text}" for kind, text in _NEEDED.items() if kind in self.missing]
+        self.tell_missing()
+        self._hear(leases, options.policy_configmap.namespace)
         if options.policy is not None or not holding:
             return
         if len(holding) > 1:
@@ -220,44 +229,77 @@ class ClusterLook:
             self._report([Row(holding[1].file).failed(problem, UNREADABLE)])
         self.use(holding[0])
 
-    def read_cluster(self, options: argparse.Namespace) -> None:
-        """Reads the cluster that the flags name. Raises ClusterUnreachable."""
+    def _read_cluster(self, options: argparse.Namespace) -> None:
         # Late: see commands/shared/main.py.
-        from webhook.commands.status.from_cluster import status_of_cluster  # noqa: PLC0415
+        from webhook.commands.status.from_cluster import facts_of_cluster  # noqa: PLC0415
 
         with reading_cluster():
-            config_map = None if options.policy is not None else options.policy_configmap
-            found = asyncio.run(status_of_cluster(credentials_of(options), config_map))
-        self.objects, self.server, self.missing = found.objects, found.server, found.missing
-        self.notes += found.notes
+            config_map, with_policy = options.policy_configmap, options.policy is None
+            reading = facts_of_cluster(
+                credentials_of(options), config_map, with_policy=with_policy, within=self.within, see=self.take
+            )
+            found = asyncio.run(reading)
+        self.objects, self.server, self.missing = found.objects, found.server, frozenset(found.missing)
+        self.tell_refused(found, config_map)
+        if found.lease_refused:
+            text = f"no permission to read the worker's Lease, so its mode is not known: {found.lease_refused}"
+            self.notes.append(text)
+        if found.lease is not None:
+            now = datetime.now(UTC)  # noqa: TID251 -- the shell asks
+            self._hear({config_map.namespace: [found.lease]}, config_map.namespace, now)
         if found.policy is not None:
             self.use(found.policy)
 
-    def _read_worker(self, options: argparse.Namespace) -> None:
+    def _hear(self, leases: Mapping[str, list[Any]], namespace: str, now: datetime | None = None) -> None:
+        """Takes up what the Lease in the worker's namespace says, unless there are several that differ."""
+        said = {WorkerSays.of(each, now) for each in leases.get(namespace, ())}
+        if len(said) == 1:
+            (self._worker,) = said
+            self._unheld = self._worker is None
+        elif said:
+            where = f"Leases {namespace}/{WORKER}"
+            text = f"the dump has {len(said)} different {where}, so the worker's mode is not known; say it with --mode"
+            self.notes.append(text)
+        elif leases:
+            where = ", ".join(f"{each}/{WORKER}" for each in sorted(leases))
+            self.notes.append(
+                f"the dump has Lease {where}, but none in namespace {namespace}; if the worker runs there, "
+                "name that namespace in --policy-configmap"
+            )
+
+    def take(self, value: Any) -> None:
+        """One object of a dump or a cluster, before it is read."""
+
+    def tell_missing(self) -> None:
+        """Notes the kinds that a dump has no object of."""
+        self.notes += [f"the dump has no {text}" for kind, text in _NEEDED.items() if kind in self.missing]
+
+    def tell_refused(self, found: ClusterFacts, _: NamespacedName) -> None:
+        """Notes what could not be read of a cluster."""
         # Late: see commands/shared/main.py.
-        from webhook.cluster.client.errors import Refused  # noqa: PLC0415
-        from webhook.commands.status.from_cluster import worker_of_cluster  # noqa: PLC0415
+        from webhook.commands.status.from_cluster import LACKING  # noqa: PLC0415
 
-        with reading_cluster():
-            try:
-                self.worker = asyncio.run(
-                    worker_of_cluster(credentials_of(options), options.policy_configmap.namespace)
-                )
-            except Refused as error:
-                self.notes.append(f"no permission to read the worker's Lease, so its mode is not known: {error}")
-
-    def take(self, manifest: Manifest) -> None:
-        """One manifest of a dump, before it is read."""
+        if not found.rules_served:
+            self.notes.append(NOT_SERVED)
+        for each, error in found.refused.items():
+            self.notes.append(f"no permission to read {each.name}, so {LACKING[each]}: {error}")
+        if found.policy_refused:
+            text = f"no permission to read the policy, so the built-in one is used: {found.policy_refused}"
+            self.notes.append(text)
 
     def settings(self, options: argparse.Namespace) -> StatusSettings:
         """How the cluster evicts, by the flags, the worker's Lease, the conditions of rules, and the policy."""
-        in_tree = in_tree_of(self.policy)
+        in_tree, worker = in_tree_of(self.policy), self._worker
         said = Mode(options.mode) if options.mode else None
-        if self.worker is not None:
-            said = said or self.worker.mode
-            in_tree = in_tree if self.worker.in_tree is InTree.UNKNOWN else self.worker.in_tree
+        if worker is not None:
+            said = said or worker.mode
+            in_tree = in_tree if worker.in_tree is InTree.UNKNOWN else worker.in_tree
+            # It does not run beside the in-tree controller, and its Lease says nothing if a flag rules that out.
+            in_tree = InTree.ABSENT if worker.mode is Mode.REPLACEMENT else in_tree
         in_tree = InTree(options.in_tree) if options.in_tree else in_tree
-        mode = said or mode_by_conditions(self.objects.inventory.rules.values(), in_tree)
+        mode = said
+        if mode is None and not self._unheld:
+            mode = mode_by_conditions(self.objects.inventory.rules.values(), in_tree)
         return StatusSettings(
             self.policy, mode or Mode.OBSERVE, in_tree, self._now, mode_said=said is not None, worker=mode is not None
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
@@ -13,6 +13,7 @@ from webhook.commands.doctor.checks import (
     Check,
     Handshake,
     MissingRight,
+    PolicyUse,
     ProbeResult,
     Status,
     WebhookEntry,
@@ -36,6 +37,9 @@ from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.modes import InTree
 from webhook.policy.model import InTreeEvictor, Policy
 from webhook.policy.vap.author_policy import AUTHOR_POLICY
+
+if TYPE_CHECKING:
+    from webhook.policy.document import Loaded
 
 NOW: Final = datetime(2026, 6, 1, 12, tzinfo=UTC)
 RULES: Final = "rules.validate.devicetaint.io"
@@ -244,7 +248,9 @@ def test_what_to_do_names_the_namespace_of_the_installation() -> None:
     missing = deployment_check("x", None, "platform", needed=True)
     assert missing is not None
     assert missing.message == "no Deployment x in namespace platform"
-    broken = policy_check(read_policy("kind: ["), NamespacedName("platform", "device-taint-webhook-policy"))
+    broken = policy_check(
+        read_policy("kind: ["), NamespacedName("platform", "device-taint-webhook-policy"), PolicyUse()
+    )
     assert broken.advice.startswith("correct ConfigMap platform/device-taint-webhook-policy; ")
 
 
@@ -259,7 +265,7 @@ def test_what_to_do_names_the_namespace_of_the_installation() -> None:
 )
 def test_config_map_without_a_readable_policy_is_a_broken_one(content: dict[str, Any], error: str) -> None:
     """F11: it is not one without a policy."""
-    status, text = said(policy_check(policy_in_config_map(content, "ns"), CONFIG_MAP))
+    status, text = said(policy_check(policy_in_config_map(content, "ns"), CONFIG_MAP, PolicyUse()))
     assert (status, text.startswith(f"cannot be loaded: {error}")) == ("fail", True)
 
 
@@ -279,13 +285,32 @@ def test_access() -> None:
 # --- policy and evictor -------------------------------------------------------------------------
 
 
-def test_policies() -> None:
-    assert said(policy_check(None, CONFIG_MAP))[0] == "ok"
-    assert said(policy_check(read_policy(POLICY), CONFIG_MAP))[0] == "ok"
-    assert said(policy_check(read_policy(f"{POLICY}mode: 'off'\n"), CONFIG_MAP))[1].endswith(
-        "mode off: nothing is refused"
-    )
-    assert said(policy_check(read_policy("kind: ["), CONFIG_MAP))[0] == "fail"
+NONE_SET: Final = "the built-in policy applies: all tolerations are allowed"
+GOOD: Final = read_policy(POLICY)
+HASH: Final = cast("Policy", GOOD.policy).hash
+
+
+@pytest.mark.parametrize(
+    ("loaded", "use", "status", "text"),
+    [
+        (None, PolicyUse(), "ok", f"none is set, so {NONE_SET}"),
+        (None, PolicyUse("builtin"), "ok", f"none is set, so {NONE_SET}"),
+        (None, PolicyUse("builtin", "abc"), "warn", f"policy abc is gone, so {NONE_SET}"),
+        (None, PolicyUse("", "abc"), "warn", f"policy abc is gone, so {NONE_SET}"),
+        (GOOD, PolicyUse(), "ok", "0 taint rules"),
+        (GOOD, PolicyUse(HASH, HASH), "ok", "0 taint rules"),
+        (GOOD, PolicyUse("abc", "abc"), "warn", "0 taint rules; the eviction worker uses policy abc instead"),
+        (GOOD, PolicyUse("builtin", "abc"), "warn", "; the eviction worker uses the built-in policy instead"),
+        (read_policy(f"{POLICY}mode: 'off'\n"), PolicyUse(), "warn", "mode off: nothing is refused"),
+        (read_policy("kind: ["), PolicyUse(), "fail", ""),
+        (read_policy("kind: ["), PolicyUse("abc", "abc"), "fail", "; policy abc stays in use"),
+        (read_policy("kind: ["), PolicyUse("builtin", "abc"), "fail", "; the built-in policy stays in use"),
+    ],
+)
+def test_policies(loaded: Loaded | None, use: PolicyUse, status: str, text: str) -> None:
+    """H2: that a policy is lost, refused or not in use yet."""
+    found = said(policy_check(loaded, CONFIG_MAP, use))
+    assert (found[0], found[1].endswith(text)) == (status, True), found
 
 
 @pytest.mark.parametrize(

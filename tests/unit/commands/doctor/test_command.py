@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -12,6 +13,8 @@ import pytest
 import yaml
 
 from tests.builders import NOW, make_review
+from tests.unit.commands.api_server import ApiServer, serving
+from tests.unit.commands.doctor.test_checks import POLICY
 from webhook.admission.chain import validate
 from webhook.admission.context import AdmissionContext
 from webhook.admission.review import decode_review
@@ -158,6 +161,65 @@ def test_waiting_tells_each_new_reason_once(monkeypatch: pytest.MonkeyPatch) -> 
     waiting = cast("Doctor", Waiting(ClusterError("no answer"), "a", "a", "b"))
     assert asyncio.run(wait_answered(waiting, 60.0, time.monotonic, told.append))
     assert told == ["waiting: no answer", "waiting: a", "waiting: b"]
+
+
+# --- the policy in use ----------------------------------------------------------------------------
+
+SPACE: Final = "/namespaces/device-taint-webhook"
+CONFIG_MAP: Final = f"/api/v1{SPACE}/configmaps/device-taint-webhook-policy"
+EVENTS: Final = f"/api/v1{SPACE}/events"
+LEASE_PATH: Final = f"/apis/coordination.k8s.io/v1{SPACE}/leases/device-taint-webhook-evict"
+BROKEN: Final = {"data": {"policy.yaml": "kind: ["}}
+
+
+def lease(used: str, lost: str = "", holder: str = "evict-7") -> Any:
+    annotations = {"devicetaint.io/policy": used, **({"devicetaint.io/last-policy": lost} if lost else {})}
+    renewed = datetime.now(UTC).isoformat()  # noqa: TID251 -- a doctor looks at the time
+    return {"metadata": {"annotations": annotations}, "spec": {"holderIdentity": holder, "renewTime": renewed}}
+
+
+def event(message: str, at: str = "2026-06-01T12:00:00Z") -> Any:
+    return {"metadata": {"creationTimestamp": at}, "message": message}
+
+
+GONE: Final = event("policy abc was deleted: the built-in one is in use, which allows every toleration")
+NOT_LOADED: Final = event("policy not loaded, abc stays in use: data[policy.yaml]: x")
+OLDER: Final = event("policy not loaded, builtin stays in use: data[policy.yaml]: x", "2026-06-01T11:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("config_map", "found", "events", "text"),
+    [
+        (404, 404, [], "none is set"),
+        (404, 404, [GONE], "policy abc is gone"),
+        (404, 403, [GONE], "none is set"),
+        (404, 404, 403, "none is set"),
+        (404, lease("builtin", "abc"), [], "policy abc is gone"),
+        (404, lease("abc", "abc", holder=""), [], "policy abc is gone"),
+        (404, lease("builtin"), [], "none is set"),
+        (BROKEN, 404, [], "cannot be loaded"),
+        (BROKEN, 404, [NOT_LOADED, OLDER], "; policy abc stays in use"),
+        (BROKEN, lease("abc", "abc"), [], "; policy abc stays in use"),
+        (BROKEN, lease("builtin", "abc"), [], "; the built-in policy stays in use"),
+        ({"data": {"policy.yaml": POLICY}}, lease("abc", "abc"), [], "; the eviction worker uses policy abc instead"),
+        ({"data": {"policy.yaml": POLICY}}, lease("abc", "abc", holder=""), [], "0 taint rules"),
+        ({"data": {"policy.yaml": POLICY}}, {"metadata": {"annotations": 7}, "spec": "x"}, [], "0 taint rules"),
+    ],
+)
+def test_policy_that_is_lost_refused_or_not_in_use_is_told(
+    config_map: Any, found: Any, events: Any, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """H2: by the Lease of the worker, or else by what `serve` has told."""
+    tables = ApiServer()
+    tables.objects = {CONFIG_MAP: config_map, LEASE_PATH: found, EVENTS: 403, "/version": {"gitVersion": "v1.37.2"}}
+    tables.verdict = 201, {"status": {"allowed": True}}
+    if events != 403:
+        del tables.objects[EVENTS]
+        tables.collections[EVENTS] = events
+    with serving(tables, tmp_path):
+        doctor.run([f"--kubeconfig={tmp_path / 'kubeconfig'}", "-o", "json"])
+    [told] = [each["message"] for each in json.loads(capsys.readouterr().out)["checks"] if each["name"] == "policy"]
+    assert text in told
 
 
 # --- rights -------------------------------------------------------------------------------------

@@ -21,18 +21,22 @@ from tests.builders import (
 )
 from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.preview_runner import HEADER, used
+from tests.unit.commands.standing_clock import Then
 from tests.unit.commands.status_runner import (
     AN_HOUR,
     BUDGET,
     CLAIMS,
     CLUSTER,
+    LEASE,
     NAMESPACE,
     PODS,
     RULE,
+    SINCE,
     SLICES,
     StatusRunner,
 )
 from webhook.commands.explain import command as explain
+from webhook.commands.status import run as running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
 
 GROUP = "/apis/resource.k8s.io"
 RULES = f"{GROUP}/v1/devicetaintrules"
+LEASE_PATH = "/apis/coordination.k8s.io/v1/namespaces/device-taint-webhook/leases/device-taint-webhook-evict"
+LIVE: Final = ("--kubeconfig", "kubeconfig", "--time", NOW_TEXT)
 ALL_PODS = "/api/v1/pods"
 TEN_MINUTES = make_toleration(effect="NoExecute", seconds=600)
 SHORT_WAITS: Final = {
@@ -146,6 +152,75 @@ def test_hold_and_window_and_pause_are_what_a_pod_waits_for(ask: ExplainRunner) 
     paused = {**HEADER, "eviction": [{"rate": 1}], "pause": {"until": "2026-06-02T00:00:00Z", "why": "incident"}}
     (waiting,) = ask.values("pod", "train", "-n", "ml", policy=paused)["evictions"]
     assert "incident" in waiting["waitsFor"]["message"]
+
+
+def lease(mode: str, in_tree: str = "", **spec: Any) -> dict[str, Any]:
+    """What a worker in this mode writes."""
+    annotations = {"devicetaint.io/mode": mode, **({"devicetaint.io/in-tree": in_tree} if in_tree else {})}
+    return {**LEASE, "metadata": {**LEASE["metadata"], "annotations": annotations}, "spec": {**LEASE["spec"], **spec}}
+
+
+NOT_HELD: Final = lease("delegated", holderIdentity="")
+NO_EXECUTE: Final = {**RULE, "spec": {**RULE["spec"], "taint": make_taint(effect="NoExecute", time_added=SINCE)}}
+OBSERVED: Final = "would be evicted, and nothing evicts it\n  by no one, since our worker is in mode observe, due "
+GONE: Final = "would be evicted, and nothing evicts it\n  by no one, since no eviction worker is known, due "
+BY_US, IN_TREE = "is to be evicted\n  by our worker, due ", "is to be evicted\n  by the in-tree controller, due "
+
+
+@pytest.mark.parametrize(
+    ("rule", "found", "name", "text"),
+    [
+        (RULE, None, "web-0", BY_US),
+        (RULE, lease("delegated", "active"), "web-0", BY_US),
+        (RULE, lease("observe"), "web-0", OBSERVED),
+        (RULE, lease("observe"), "train-late", OBSERVED),
+        (RULE, NOT_HELD, "web-0", GONE),
+        (RULE, NOT_HELD, "train-late", GONE),
+        (NO_EXECUTE, None, "web-0", IN_TREE),
+        (NO_EXECUTE, lease("delegated", "active"), "web-0", IN_TREE),
+        (NO_EXECUTE, lease("observe"), "web-0", IN_TREE),
+        (NO_EXECUTE, NOT_HELD, "web-0", IN_TREE),
+        (NO_EXECUTE, lease("observe", "absent"), "web-0", OBSERVED),
+        (NO_EXECUTE, lease("replacement"), "web-0", BY_US),
+        (NO_EXECUTE, lease("replacement", "absent"), "train-late", BY_US),
+    ],
+)
+def test_who_evicts_a_pod_is_what_the_lease_of_the_worker_says(
+    rule: Any, found: Any, name: str, text: str, ask: ExplainRunner, api_server: ApiServer
+) -> None:
+    """M2: the conditions on rules may be those of a worker in another mode, or of one that is gone."""
+    dump = [rule, *(each for each in HELD if each is not RULE), *([found] if found else [])]
+    api_server.collections[RULES] = [bare(rule)]
+    api_server.objects[LEASE_PATH] = found or 404
+    dumped = ask("pod", name, "-n", "ml", dump=dump)
+    assert (dumped[0], f": {text}" in dumped[1]) == (0, True)
+    assert ask("pod", name, "-n", "ml", *LIVE, dump=None) == dumped
+    assert api_server.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "found", "text"),
+    [
+        (RULE, lease("delegated"), "carried out by our worker"),
+        (RULE, lease("observe"), "carried out by no one, since our worker is in mode observe"),
+        (RULE, NOT_HELD, "carried out by no one, since no eviction worker is known"),
+        (NO_EXECUTE, lease("delegated", "absent"), "carried out by no one, since our worker is in mode delegated"),
+        (NO_EXECUTE, lease("delegated", "active"), "carried out by the in-tree controller"),
+        (NO_EXECUTE, lease("replacement"), "carried out by our worker"),
+        ({**RULE, "metadata": make_meta("firmware")}, lease("observe"), "evicts no pod"),
+    ],
+)
+def test_who_carries_out_a_taint_of_a_device_is_what_the_lease_says(
+    rule: Any, found: Any, text: str, ask: ExplainRunner
+) -> None:
+    dump = [rule, found, *(each for each in HELD if each is not RULE)]
+    assert f": {text}\n" in ask("device", f"{DRIVER}/node-0/gpu-3", dump=dump)[1]
+
+
+def test_lease_that_may_not_be_read_is_unknown_and_not_guessed(ask: ExplainRunner, api_server: ApiServer) -> None:
+    api_server.objects[LEASE_PATH] = 403
+    unknown = ask.values("pod", "web-0", "-n", "ml", *LIVE, dump=None)["unknown"]
+    assert unknown[0].startswith("no permission to read the worker's Lease, so its mode is not known: ")
 
 
 def test_pod_without_claims_uses_no_device(ask: ExplainRunner) -> None:
@@ -284,7 +359,8 @@ def test_dump_without_rules_says_what_is_unknown(ask: ExplainRunner) -> None:
 
 
 @pytest.fixture
-def api_server(ask: ExplainRunner) -> Iterator[ApiServer]:
+def api_server(ask: ExplainRunner, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    monkeypatch.setattr(running, "datetime", Then)
     tables = ApiServer()
     tables.collections = {
         f"{GROUP}/v1/resourceslices": [bare(each) for each in SLICES],
@@ -299,9 +375,6 @@ def api_server(ask: ExplainRunner) -> Iterator[ApiServer]:
     tables.objects = {f"{GROUP}/v1": {"resources": [{"name": name} for name in served]}}
     with serving(tables, ask.folder):
         yield tables
-
-
-LIVE: Final = ("--kubeconfig", "kubeconfig", "--time", NOW_TEXT)
 
 
 def test_cluster_says_what_its_dump_says(ask: ExplainRunner, api_server: ApiServer) -> None:

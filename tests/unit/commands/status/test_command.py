@@ -14,7 +14,7 @@ import yaml
 
 from tests.builders import DRIVER, EARLIER_TEXT, KEY, NOW_TEXT, make_device, make_meta, make_pod, make_slice, make_taint
 from tests.unit.commands.preview_runner import HEADER
-from tests.unit.commands.status_runner import BUDGET, CLUSTER, NAMESPACE, RULE, SINCE
+from tests.unit.commands.status_runner import BUDGET, CLUSTER, LEASE, NAMESPACE, RULE, SINCE
 from webhook.commands.status import command as status
 from webhook.commands.status.command import command_line
 from webhook.commands.status.report import as_text, span
@@ -104,20 +104,9 @@ def test_title_names_pause_and_breaker(run_status: StatusRunner) -> None:
         "inTree": "absent",
         "paused": {"until": "2026-06-01T13:00:00Z", "why": "outage"},
         "breakersTripped": [DRIVER],
+        "runs": True,
     }
     assert run_status.values("--mode", "observe", **TRIPPED)["worker"]["breakersTripped"] == []
-
-
-LEASE: dict[str, Any] = {
-    "apiVersion": "coordination.k8s.io/v1",
-    "kind": "Lease",
-    "metadata": {
-        "name": "device-taint-webhook-evict",
-        "namespace": "device-taint-webhook",
-        "annotations": {"devicetaint.io/mode": "observe", "devicetaint.io/in-tree": "absent"},
-    },
-    "spec": {"holderIdentity": "evict-7", "renewTime": "2026-06-01T11:59:58.000000Z"},
-}
 
 
 def test_lease_of_the_worker_says_its_mode_and_what_it_found(run_status: StatusRunner) -> None:
@@ -127,19 +116,54 @@ def test_lease_of_the_worker_says_its_mode_and_what_it_found(run_status: StatusR
     other = {**LEASE, "metadata": {**LEASE["metadata"], "name": "another"}}
     assert run_status(dump=[*CLUSTER, other])[1].splitlines()[0] == TABLE.splitlines()[0]
     released = {**LEASE, "spec": {**LEASE["spec"], "holderIdentity": ""}}
-    assert run_status(dump=[*CLUSTER, released])[1].splitlines()[0] == TABLE.splitlines()[0]
+    assert "no eviction worker is known; in-tree" in run_status(dump=[*CLUSTER, released])[1].splitlines()[0]
     worker = run_status.values("--mode", "delegated", dump=[*CLUSTER, LEASE])["worker"]
     assert (worker["mode"], worker["inTree"]) == ("delegated", "absent")
+
+
+def lease(**about: Any) -> dict[str, Any]:
+    """The Lease with other metadata, and perhaps another spec."""
+    spec = about.pop("spec", LEASE["spec"])
+    return {**LEASE, "metadata": {**LEASE["metadata"], **about}, "spec": spec}
+
+
+ELSEWHERE = lease(namespace="other")
+AT_ANOTHER_TIME = lease(annotations={"devicetaint.io/mode": "replacement"})
+
+
+def test_only_the_lease_in_the_namespace_of_the_worker_counts(run_status: StatusRunner) -> None:
+    code, output, _ = run_status(dump=[*CLUSTER, ELSEWHERE])
+    assert (code, output.splitlines()[0]) == (0, TABLE.splitlines()[0])
+    (note,) = run_status.values(dump=[*CLUSTER, ELSEWHERE])["notes"]
+    assert note.startswith("the dump has Lease other/device-taint-webhook-evict, but none in namespace device-taint-we")
+    there = ("--policy-configmap", "other/device-taint-webhook-policy")
+    worker = run_status.values(*there, dump=[*CLUSTER, AT_ANOTHER_TIME, ELSEWHERE])["worker"]
+    assert (worker["mode"], worker["modeGuessed"]) == ("observe", False)
+
+
+def test_leases_that_contradict_each_other_are_reported_and_decide_nothing(run_status: StatusRunner) -> None:
+    found = run_status.values(dump=[*CLUSTER, LEASE, AT_ANOTHER_TIME])
+    assert (found["worker"]["mode"], found["worker"]["modeGuessed"]) == ("delegated", True)
+    assert "has 2 different Leases device-taint-webhook/device-taint-webhook-evict" in found["notes"][0]
+    twice = run_status.values(dump=[*CLUSTER, LEASE, lease(labels={"a": "b"})])
+    assert (twice["worker"]["mode"], twice["notes"]) == ("observe", [])
+
+
+def test_worker_in_mode_replacement_rules_out_the_in_tree_controller(run_status: StatusRunner) -> None:
+    """Its Lease does not say so if a flag has said it."""
+    worker = run_status.values(dump=[*CLUSTER, AT_ANOTHER_TIME])["worker"]
+    assert (worker["mode"], worker["inTree"]) == ("replacement", "absent")
+
+
+@pytest.mark.parametrize("spec", [None, ["x"], "x", {"renewTime": 5}, {"holderIdentity": 7}], ids=str)
+def test_lease_of_any_shape_that_no_one_holds_is_no_worker(run_status: StatusRunner, spec: Any) -> None:
+    worker = run_status.values(dump=[*CLUSTER, {**LEASE, "spec": spec}])["worker"]
+    assert (worker["mode"], worker["runs"]) == ("observe", False)
 
 
 @pytest.mark.parametrize(
     "odd",
     [
-        {"spec": None},
-        {"spec": ["x"]},
-        {"spec": "x"},
-        {"spec": {"renewTime": 5}},
-        {"spec": {"holderIdentity": 7}},
         {"metadata": {**LEASE["metadata"], "annotations": None}},
         {"metadata": {**LEASE["metadata"], "annotations": ["x"]}},
         {"metadata": {**LEASE["metadata"], "annotations": {"devicetaint.io/mode": ["a"]}}},
@@ -299,6 +323,7 @@ def test_json_has_what_is_reported_and_what_is_computed(run_status: StatusRunner
             "inTree": "active",
             "paused": None,
             "breakersTripped": [],
+            "runs": True,
         },
         "missing": [],
         "pods": None,

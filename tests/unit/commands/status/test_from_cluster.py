@@ -13,7 +13,7 @@ import yaml
 from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.preview_runner import HEADER
 from tests.unit.commands.standing_clock import Then
-from tests.unit.commands.status_runner import BUDGET, CLAIMS, IDLE, NAMESPACE, PODS, RULE, SLICES
+from tests.unit.commands.status_runner import BUDGET, CLAIMS, IDLE, LEASE, NAMESPACE, PODS, RULE, SLICES
 from webhook.commands.status import command as status
 from webhook.commands.status import run as running
 
@@ -26,6 +26,7 @@ GROUP = "/apis/resource.k8s.io"
 RULES = f"{GROUP}/v1/devicetaintrules"
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 CONFIG_MAP = "/api/v1/namespaces/device-taint-webhook/configmaps/device-taint-webhook-policy"
+LEASE_PATH = "/apis/coordination.k8s.io/v1/namespaces/device-taint-webhook/leases/device-taint-webhook-evict"
 ASK = ("--kubeconfig", "kubeconfig")
 SERVED = ("resourceslices", "resourceclaims", "devicetaintrules")
 
@@ -76,6 +77,33 @@ def test_policy_is_that_of_the_config_map_unless_a_file_is_given(
     (run_status.folder / "own.yaml").write_text(yaml.safe_dump(HEADER))
     assert values(run_status, "--policy", "own.yaml")["worker"]["inTree"] == "active"
     assert CONFIG_MAP not in api_server.asked
+
+
+def test_one_connection_and_the_lease_of_the_worker(api_server: ApiServer, run_status: StatusRunner) -> None:
+    api_server.objects[LEASE_PATH] = LEASE
+    worker = values(run_status)["worker"]
+    assert (worker["mode"], worker["inTree"], worker["modeGuessed"]) == ("observe", "absent", False)
+    assert (api_server.connections, api_server.asked.count(LEASE_PATH)) == (1, 1)
+
+
+@pytest.mark.parametrize("spec", [{"holderIdentity": ""}, {"renewTime": "2026-06-01T11:50:00.000000Z"}], ids=str)
+def test_lease_that_no_one_holds_or_renews_is_no_worker(
+    spec: dict[str, Any], api_server: ApiServer, run_status: StatusRunner
+) -> None:
+    """The conditions on rules are those of a worker that is gone."""
+    api_server.objects[LEASE_PATH] = {**LEASE, "spec": {**LEASE["spec"], **spec}}
+    found = values(run_status)
+    assert (found["worker"]["mode"], found["worker"]["runs"]) == ("observe", False)
+    assert "nothing: no eviction worker is known" in {each["waitsFor"]["message"] for each in found["pods"]}
+
+
+def test_without_permission_to_read_the_lease_the_conditions_decide(
+    api_server: ApiServer, run_status: StatusRunner
+) -> None:
+    api_server.objects[LEASE_PATH] = 403
+    found = values(run_status)
+    assert (found["worker"]["mode"], found["worker"]["modeGuessed"]) == ("delegated", True)
+    assert found["notes"][0].startswith("no permission to read the worker's Lease, so its mode is not known: ")
 
 
 # --- without permission -------------------------------------------------------------------------
