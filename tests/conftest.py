@@ -79,6 +79,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     return ByControlPlane(config, log)
 
 
+def pytest_sessionfinish() -> None:
+    """Before the worker says that it has finished."""
+    _TRACING.save()
+
+
 @pytest.fixture(scope="session")
 def assets(request: pytest.FixtureRequest) -> Assets:
     """etcd, kube-apiserver and their kin, built on first use (minutes; progress is shown)."""

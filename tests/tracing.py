@@ -55,3 +55,9 @@ class Tracing:
             if self._stopped is not None:
                 self._value = os.environ.pop(VARIABLE, None)
                 self._stopped.stop()
+
+    def save(self) -> None:
+        """Writes what was measured: on a busy machine the 10 s that xdist gives a worker to end may be too short."""
+        measured = self._stopped or coverage.Coverage.current()
+        if COUNTED and measured is not None:
+            measured.save()

@@ -18,7 +18,7 @@ from webhook.api.rules import DeviceSelector
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.impact import Taint, impact_of
-from webhook.inventory.matching import keeps_from_allocation, selects
+from webhook.inventory.matching import acts, selects
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.scope import can_judge
 from webhook.policy.impact_limits import limit_on_devices
@@ -65,7 +65,7 @@ def tainted_in_slices(inventory: Inventory, driver: str | None) -> set[Device]:
         (*identity, name)
         for identity, pool in inventory.pools.items()
         for name, taints in pool.devices.items()
-        if driver in (None, identity[0]) and any(keeps_from_allocation(taint) for taint in taints)
+        if driver in (None, identity[0]) and any(acts(taint.effect) for taint in taints)
     }
 
 

@@ -61,7 +61,10 @@ MARKS: Final = (
         *("claims", "scheduler, claim controller", "nothing: the account that sends the claim decides"),
     ),
     Mark(_own("originals"), "slices", "/mutate", "changes attributes of devices in its own slice"),
-    Mark(_own("mode", "in-tree", "version"), "the Lease of `evict`", "eviction worker", "is shown; softening warns"),
+    Mark(
+        _own("mode", "in-tree", "version", "policy", "last-policy"),
+        *("the Lease of `evict`", "eviction worker", "is shown; softening and doctor warn"),
+    ),
     Mark(_own("policy-hash"), "policies", "export-vap", "tells people which policy it was"),
     Mark(("kubernetes.io/metadata.name",), "namespaces", "API server", "cannot be forged"),
 )

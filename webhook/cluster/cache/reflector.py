@@ -38,7 +38,6 @@ from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.repeats import LastingFault
 
-
 _RENEWAL_SECONDS: Final = 0.25
 """A watch that the server ends in the normal course, and that is open again within this time, was never broken."""
 
