@@ -148,11 +148,11 @@ def _slice(value: ResourceSlice, now: datetime) -> Iterator[Finding]:
             for index, taint in enumerate(device.taints):
                 if _looks_odd(taint, soon):
                     path = taints_path(position, device).index(index)
-                    yield from _taint(path, taint, now, past=False)
+                    yield from _taint(path, taint, now, published=True)
                     yield from _extras(path, taint)
     for position, entry in enumerate(value.slice_taints):
         path = SLICE_SPEC.child("taints").index(position).child("taint")
-        yield from _taint(path, entry.taint, now, past=False)
+        yield from _taint(path, entry.taint, now, published=True)
         yield from _extras(path, entry.taint)
 
 
@@ -163,16 +163,17 @@ def _looks_odd(taint: DeviceTaint, soon: datetime) -> bool:
         (time is not None and time > soon)
         or taint.effect not in _KNOWN_EFFECTS
         or taint.extras is not None
-        or _domain_fault(taint.key) is not None
+        or _reserved_domain(taint.key) is not None
     )
 
 
-def _taint(path: Path, taint: DeviceTaint, now: datetime, *, past: bool = True) -> Iterator[Finding]:
-    domain = _domain_fault(taint.key)
+def _taint(path: Path, taint: DeviceTaint, now: datetime, *, published: bool = False) -> Iterator[Finding]:
+    """`published`: by a driver, which publishes again and again, and reads no warning."""
+    domain = _reserved_domain(taint.key)
     if domain:
         text = f"is in {domain}, which is reserved for Kubernetes itself; use a domain of yours"
         yield advice("DT005", path.child("key"), taint.key, text)
-    elif domain is not None:
+    elif not published and taint.key and "/" not in taint.key:
         text = "has no domain and may clash with others; put one of yours before it, as in example.com/key"
         yield advice("DT019", path.child("key"), taint.key, text)
     if taint.effect and taint.effect not in _KNOWN_EFFECTS:
@@ -184,7 +185,7 @@ def _taint(path: Path, taint: DeviceTaint, now: datetime, *, past: bool = True) 
     if time > now + CLOCK_SKEW:
         text = "is in the future: evictions wait until then"
         yield advice("DT007", path.child("timeAdded"), time.isoformat(), text)
-    elif past and taint.effect == NO_EXECUTE and time < now - CLOCK_SKEW:
+    elif not published and taint.effect == NO_EXECUTE and time < now - CLOCK_SKEW:
         seconds = int((now - time).total_seconds())
         text = f"is {seconds} s in the past: tolerationSeconds up to that are already over, "
         text += "and those pods are evicted at once"
@@ -206,11 +207,11 @@ def _extras(path: Path, taint: DeviceTaint) -> Iterator[Finding]:
 
 
 @remembered(4096)
-def _domain_fault(key: str) -> str | None:
-    """The reserved domain that a key lies in; empty if it has no domain, and None if there is nothing to say of it."""
+def _reserved_domain(key: str) -> str | None:
+    """The reserved domain that a key lies in, if any."""
     prefix, slash, _ = key.rpartition("/")
     if not slash:
-        return "" if key else None
+        return None
     for domain in _RESERVED:
         if prefix == domain or prefix.endswith(f".{domain}"):
             return domain
@@ -246,7 +247,7 @@ def _is_plain(toleration: DeviceToleration) -> bool:
     """Whether there is no finding on a toleration by itself, checked without building a path."""
     seconds = toleration.toleration_seconds
     counted = seconds is None or (toleration.effect == NO_EXECUTE and 0 < seconds <= MAX_SECONDS)
-    return counted and toleration.effect in _ACTING and _domain_fault(toleration.key) is None
+    return counted and toleration.effect in _ACTING and _reserved_domain(toleration.key) is None
 
 
 def _redundant(path: Path, tolerations: Sequence[DeviceToleration]) -> Iterator[Finding]:
@@ -290,13 +291,10 @@ def _toleration(at: Path, toleration: DeviceToleration, servers: ServerFacts) ->
     elif seconds is not None and seconds <= 0 and toleration.effect in ("", NO_EXECUTE):
         text = "gives no time: the pod is evicted at once, as if the entry were not there"
         yield advice("DT010", at.child("tolerationSeconds"), seconds, text)
-    domain = _domain_fault(toleration.key)
+    domain = _reserved_domain(toleration.key)
     if domain:
         text = f"is in {domain}: taints of nodes are tolerated in the pod, not in a claim"
         yield advice("DT005", at.child("key"), toleration.key, text)
-    elif domain is not None:
-        text = "has no domain, so it tolerates no taint whose key has one; copy the key of the taint"
-        yield advice("DT019", at.child("key"), toleration.key, text)
 
 
 def shadows(wide: DeviceToleration, narrow: DeviceToleration) -> bool:

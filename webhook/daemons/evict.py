@@ -178,7 +178,9 @@ class Worker:
         self._in_tree_problem: str | None = None
         self._on_lease = {MODE_ANNOTATION: settings.worker.mode.value, VERSION_ANNOTATION: __version__}
         """The annotations of the Lease, complete before it is taken."""
-        if settings.policy_config_map is not None:
+        if settings.policy_config_map is None:
+            self._on_lease |= {POLICY_ANNOTATION: "", LAST_POLICY_ANNOTATION: ""}  # an earlier process may have had one
+        else:
             self._policies.subscribe(self._annotate_policy)
         self._known_totals: Numbers | None = None
         self._controller: Controller | None = None

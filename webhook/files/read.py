@@ -32,6 +32,8 @@ _DOCUMENT_START: Final = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _JSON_START: Final = re.compile(r"(?:---)?[ \t\r\n]*([\[{])")
 _QUOTED_START: Final = re.compile(r"(?:---)?[\[{ \t\r\n]*\"")
 _TEMPLATE: Final = re.compile(r"\{\{|\{%|<%")
+_ACTION: Final = re.compile(rf"^[^\"'#\n]*(?:{_TEMPLATE.pattern})", re.MULTILINE)
+"""What no YAML has: a quoted `{{` is a text."""
 _MARK: Final = "\ufeff"
 _LEADING_MARK: Final = re.compile(
     r"(\A|(?:^|(?<=\ufeff))---(?:[ \t\r][^\n]*)?\n)((?:[ \t\r]*(?:#[^\n]*)?\n)*)\ufeff", re.MULTILINE
@@ -121,8 +123,8 @@ def _add_documents(file: File, text: str) -> None:
     hint: str | None = None
     for number, found in enumerate(documents(text), 1):
         if isinstance(found, Unreadable):
-            hint = _template_hint(text) if hint is None else hint
-            file.template = bool(hint)
+            if hint is None:  # once: a file may have thousands
+                hint, file.template = _template_hint(text), _ACTION.search(text) is not None
             # A new one, without the traceback: it holds on to the document.
             file.unreadable.append(Unreadable(f"{hint} ({found.message})" if hint else found.message, found.position))
             continue

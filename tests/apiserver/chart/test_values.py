@@ -256,7 +256,8 @@ def test_policy_that_is_no_document_is_refused(helm: Helm, text: str) -> None:
      *(yaml.safe_load(file.read_text()) for file in SHIPPED)],
 )  # fmt: skip
 def test_right_policy_is_taken_in_both_forms(helm: Helm, document: Any) -> None:
-    for given in (document, yaml.safe_dump(document) if document else ""):
+    text = yaml.safe_dump(document) if document else ""
+    for given in (document, text, f"---\n# a licence\n---\n{text}"):
         _ = helm.template({"policy": {"document": given}})
 
 

@@ -244,3 +244,10 @@ def test_figures_that_a_dump_cannot_give_are_unknown(
     row = capsys.readouterr().out.splitlines()[3]
     assert devices.replace(" devices", "") in row
     assert (" ? " in row) is pods
+    for verb in (["explain", "rule", "unhealthy-gpu"], ["status"]):
+        cli.main([*verb, *words, "-o", "json"])
+        document = json.loads(capsys.readouterr().out)
+        computed = (document["taints"][0] if verb == ["status"] else document)["computed"]
+        unknown = ("? devices" in devices, "? allocated" in devices)
+        assert (computed["devices"] is None, computed["allocated"] is None) == unknown
+        assert (computed["pods"] is None, computed["pending"] is None) == (pods, pods)

@@ -33,7 +33,7 @@ def checked(document: str, release: str, capsys: pytest.CaptureFixture[str]) -> 
         ("newest", "1.37", set()),
         ("slice-taints", "1.34", {"DT016", "DT017"}),
         ("attributes", "1.37", set()),
-        ("node-taints", "1.37", set()),
+        ("node-taints", "1.37", {"DT019"}),
     ],
 )
 def test_check_accepts_each_document(

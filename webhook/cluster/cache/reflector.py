@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from http import HTTPStatus
@@ -38,9 +39,6 @@ from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
 from webhook.telemetry.metrics import Metrics
 from webhook.telemetry.repeats import LastingFault
 
-_RENEWAL_SECONDS: Final = 0.25
-"""A watch that the server ends in the normal course, and that is open again within this time, was never broken."""
-
 
 class WatchGap:
     """The time from the end of one watch until the next one has brought what happened in between.
@@ -55,14 +53,11 @@ class WatchGap:
         self._catch_up_seconds = catch_up_seconds
         self._since: float | None = None
         self._open_since: float | None = None
-        self._renewed_until = -inf
-        """Until when a watch that ended in the normal course counts as open."""
 
     @property
     def seconds(self) -> float:
         """For how long changes may have been missed: 0 if none were, infinite if some were for certain."""
-        now = self._clock()
-        return 0.0 if self._since is None or self._caught_up or now < self._renewed_until else now - self._since
+        return 0.0 if self._since is None or self._caught_up else self._clock() - self._since
 
     @property
     def watching(self) -> bool:
@@ -71,7 +66,6 @@ class WatchGap:
 
     def begin(self, at: float) -> None:
         """Changes may have been missed since `at`; an earlier time is kept."""
-        self.failed()
         if self._since is None or at < self._since:
             self._since = at
 
@@ -82,25 +76,13 @@ class WatchGap:
     def opened(self) -> None:
         """The server has accepted a watch."""
         self._open_since = self._clock()
-        if self._open_since < self._renewed_until:
-            self._since = None  # what has happened meanwhile is no later than any other event
 
-    def closed(self, *, renewed: bool = False) -> None:
-        """The watch has ended, whatever the reason, or there never was one.
-
-        `renewed`: the server has ended it in the normal course, so the next one is opened at once.
-        """
+    def closed(self) -> None:
+        """The watch has ended, whatever the reason, or there never was one."""
         if self._caught_up:
             self._since = None
-        current, now = self._since is None, self._clock()
         self._open_since = None
-        self.begin(now)
-        if renewed and current:
-            self._renewed_until = now + _RENEWAL_SECONDS
-
-    def failed(self) -> None:
-        """No watch is on its way."""
-        self._renewed_until = -inf
+        self.begin(self._clock())
 
     @property
     def _caught_up(self) -> bool:
@@ -193,7 +175,7 @@ class Reflector(Generic[V]):
 
         Infinite before the first.
         """
-        return inf if self._alive_at is None else self._clock() - self._alive_at
+        return math.inf if self._alive_at is None else self._clock() - self._alive_at
 
     @property
     def lost_seconds(self) -> float:
@@ -319,7 +301,7 @@ class Reflector(Generic[V]):
 
     async def _consume(self, events: AsyncGenerator[Event[V], None]) -> bool:
         """Applies all events until the server ends the watch; returns whether there were any."""
-        any_event = ended = False
+        any_event = False
         try:
             async for event in events:
                 self._mark_alive()
@@ -331,9 +313,8 @@ class Reflector(Generic[V]):
                     self._mark_healthy()
                     any_event = True
                 await self._timeslice.pause()
-            ended = True
         finally:
-            self._gap.closed(renewed=ended)
+            self._gap.closed()
         return any_event
 
     def _handle(self, event: Event[V]) -> None:
@@ -369,9 +350,8 @@ class Reflector(Generic[V]):
     async def _recover(self, error: ClusterError) -> None:
         """Logs the error when it is new and every five minutes, and waits before the next attempt."""
         expired = isinstance(error, Gone)
-        self._gap.failed()
         if expired:
-            self._mark_lost(-inf)  # something was missed for certain
+            self._mark_lost(-math.inf)  # something was missed for certain
         absent = isinstance(error, NotFound) and self.unserved and self._optional
         # Objects of a server that did serve them are in doubt until it does again, so that is looked for often.
         backoff = self._absence if absent and not self.items else self._backoff

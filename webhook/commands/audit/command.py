@@ -145,8 +145,7 @@ def _audit(found: _AuditInput, now: datetime, report: Report, namespace: str | N
 def _add_confirmations(found: _AuditInput, report: Report) -> None:
     """Adds a row for each rule and patch that carries a confirmation."""
     for manifest in found.dump.others:
-        kind = manifest.value.get("kind") if isinstance(manifest.value, dict) else None
-        if kind not in CONFIRMED:
+        if row_of(manifest).kind not in CONFIRMED:
             continue
         held, _ = held_in(manifest.value)
         judged = held or patching_object_in(manifest.value)[0]
@@ -173,7 +172,9 @@ def _add_release_changes(found: _AuditInput, version: KubernetesVersion, now: da
         unserved = entries_of(manifest.spot, [Finding(Severity.DENY, mistake)] if mistake else [])
         entries = (*unserved, *audit.entries(manifest))
         if entries:
-            report.add(replace(row, judges=row.kind in CLAIMS, entries=entries))  # claims were counted before
+            result = Result.ALLOWED if mistake is None else Result.DENIED
+            counted_before = row.kind in CLAIMS
+            report.add(replace(row, judges=counted_before, result=result, entries=entries))
 
 
 def _about(found: AtRest) -> str:

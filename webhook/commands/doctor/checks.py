@@ -33,7 +33,7 @@ _SKEW_SECONDS: Final = 10.0
 _SKEW_WORST_SECONDS: Final = 60.0
 _SOON_SECONDS: Final = 3600.0
 _DENIED: Final = "denied the request"
-_FAILED: Final = "failed calling webhook"
+FAILED_CALL: Final = "failed calling webhook"
 _ENDED: Final = ("EOF", "connection reset by peer", "broken pipe")
 """How a caller sees that the webhook ended the handshake: it depends on how far it had come itself."""
 _SOFTENING_ADVICE: Final = "run evict in mode delegated or replacement, with --leader-elect: docs/eviction.md"
@@ -97,7 +97,7 @@ def probe_check(probed: ProbeResult, namespace: str) -> Check:
     name = f"probe {probed.entry}"
     if probed.answered:
         return passed(name, "answered through the API server")
-    if _FAILED in probed.message:
+    if FAILED_CALL in probed.message:
         return Check(name, Status.FAIL, probed.message, _advice_on_failure(probed.message, namespace))
     if probed.code < 300:
         text = "not called, or no answer: what it should review is admitted without a review"
@@ -334,8 +334,8 @@ def policy_check(loaded: Loaded | None, config_map: NamespacedName, use: PolicyU
         if not use.lost:
             return passed("policy", f"none is set, so {builtin}")
         advice = (
-            f"create ConfigMap {config_map} again; if it was deleted on purpose, take annotation "
-            f"{LAST_POLICY_ANNOTATION} from Lease {WORKER}"
+            f"create ConfigMap {config_map} again; if it was deleted on purpose, remove annotation "
+            f"{LAST_POLICY_ANNOTATION} from Lease {WORKER}; without a worker the warning ends in an hour"
         )
         return Check("policy", Status.WARN, f"policy {use.lost} is gone, so {builtin}", advice)
     if loaded.policy is None:

@@ -23,6 +23,7 @@ from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.cluster.leader import EvictionLease
 from webhook.commands.doctor import probes
 from webhook.commands.doctor.checks import (
+    FAILED_CALL,
     Check,
     MissingRight,
     PolicyUse,
@@ -245,9 +246,12 @@ class Doctor:
         only = {"fieldSelector": f"involvedObject.kind=ConfigMap,involvedObject.name={about.name},reason={reason}"}
         path = path_of("", "v1", "events", namespace=about.namespace)
         events = decoded(await self._cluster.get(path, only), path).get("items") or ()
-        last: dict[str, Any] = max(events, key=lambda each: each["metadata"]["creationTimestamp"], default={})
-        hashed = _HASHES[reason].match(last.get("message") or "")
-        return hashed[1] if hashed else ""
+        said = (
+            (each["metadata"]["creationTimestamp"], hashed[1])
+            for each in events
+            if (hashed := _HASHES[reason].match(each.get("message") or ""))
+        )
+        return max(said, default=("", ""))[1]
 
     async def _worker_lease(self) -> dict[str, Any] | None:
         name = path_of("coordination.k8s.io", "v1", "leases", namespace=self._options.namespace, name=WORKER)
@@ -359,7 +363,9 @@ async def _run_check(name: str, look: Callable[[], Awaitable[Sequence[Check]]]) 
             )
         ]
     except ClusterError as error:
-        return [Check(name, Status.FAIL, str(error), "check the health of the API server")]
+        ours = "our webhook must judge that object and does not answer: see its probes"
+        advice = ours if FAILED_CALL in str(error) else "check the health of the API server"
+        return [Check(name, Status.FAIL, str(error), advice)]
 
 
 def policy_in_config_map(config_map: Mapping[str, Any], namespace: str) -> Loaded:

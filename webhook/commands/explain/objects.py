@@ -13,7 +13,7 @@ from webhook.api.taints import NO_EXECUTE
 from webhook.commands.preview.report import not_judged, selector_values, toleration_values
 from webhook.commands.shared.entries import meta
 from webhook.commands.shared.walks import values_of
-from webhook.commands.status.report import COUNTED_IN, condition_values, line_values, lines_of, pod_values, time_value
+from webhook.commands.status.report import condition_values, line_values, lines_of, pod_values, time_value
 from webhook.commands.status.views import views_of
 from webhook.config.command_line import program
 from webhook.eviction.conditions import ConditionReason
@@ -306,7 +306,7 @@ def rule_explanation(facts: ExplainFacts, rule: DeviceTaintRule) -> dict[str, An
     lines, _ = lines_of(facts.objects, facts.settings)
     row = next(each for each in lines if each.rule is rule)
     preview = rule_preview(facts.objects.inventory, rule, in_tree=in_tree, now=facts.settings.now)
-    found = line_values(row)
+    found = line_values(row, facts.missing)
     return {
         "name": rule.meta.name,
         "taint": taint_values(PlacedTaint(Taint.of_rule(rule, in_tree=in_tree), rule)),
@@ -314,10 +314,7 @@ def rule_explanation(facts: ExplainFacts, rule: DeviceTaintRule) -> dict[str, An
         **{name: rule.meta.annotations.get(annotation) for name, annotation in _NOTES.items()},
         "writtenFor": rule.origin.name or None,
         "deleting": rule.deleting,
-        "computed": {
-            name: None if COUNTED_IN.get(name, set()) & facts.missing else value
-            for name, value in found["computed"].items()
-        },
+        "computed": found["computed"],
         "incompletePools": [f"{driver}/{pool}" for driver, pool in preview.impact.incomplete_pools],
         "siblings": [f"{each.driver}/{each.pool}/{each.device}" for each in preview.impact.siblings.devices],
         "pods": [pod_values(each) for each in row.pods],

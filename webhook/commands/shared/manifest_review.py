@@ -190,7 +190,8 @@ def _review_kind(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
     mistake = mistaken_kind(kind, terms.context.release)
     if mistake is not None:
         return _refused(row, manifest.spot, mistake)
-    if terms.namespace and kind.kind in _NAMESPACED and row.namespace not in ("", terms.namespace):
+    elsewhere = terms.namespace and row.namespace not in ("", terms.namespace)
+    if elsewhere and kind.group == GROUP and kind.kind in _NAMESPACED:
         text = f"does not match -n {terms.namespace}; pass -n {row.namespace}, or leave -n out"
         error = invalid(Path.root().child("metadata").child("namespace"), row.namespace, text)
         return _refused(row, manifest.spot, error)
@@ -307,7 +308,10 @@ def _unnamed(row: Row) -> Row:
     """A row that does not name the user whom a cluster would see, and who was not given here."""
     given, said = f'"{ANONYMOUS}"', "a requester without a name (--user is not given)"
     explained = row.explanation and {**row.explanation, "who": row.explanation["who"].replace(given, said)}
-    entries = tuple(replace(each, message=each.message.replace(given, said)) for each in row.entries)
+    start = "no rule allows "
+    entries = tuple(
+        replace(each, message=each.message.replace(f"{start}{given}", f"{start}{said}")) for each in row.entries
+    )
     return replace(row, entries=entries, explanation=explained)
 
 

@@ -6,11 +6,9 @@ import re
 import shlex
 import sys
 from enum import StrEnum
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.rules import CONFIRM_IMPACT, EVICT
-from webhook.api.taints import NO_EXECUTE
 from webhook.commands.shared.main import ServerRefusal, refusal_text
 from webhook.files.render import visible
 from webhook.files.structured import STRUCTURED
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 _TAINTED: Final = "tainted"
 _MODIFIED: Final = "modified"
 _KEPT: Final = "already tainted"
-_ATTEMPTS: Final = 5
-"""The worker writes the status of a rule every few seconds, which is no reason not to delete it."""
 
 
 class DryRun(StrEnum):
@@ -62,10 +58,7 @@ class TaintOrder(NamedTuple):
 
 
 class TaintResult(NamedTuple):
-    """What became of one rule. `refusal`: why it was not written; `obj`: as it is, or would be.
-
-    `note` says what became of the rules before it.
-    """
+    """What became of one rule. `refusal`: why it was not written; `obj`: as it is, or would be."""
 
     wanted: WantedRule
     name: str
@@ -74,22 +67,18 @@ class TaintResult(NamedTuple):
     warnings: tuple[str, ...] = ()
     refusal: str = ""
     needed: NeededText | None = None
-    note: str = ""
 
 
 class _Write(NamedTuple):
     wanted: WantedRule
     operation: str
     manifest: dict[str, Any]
-    before: Mapping[str, Any] | None = None
-    """The rule that is changed."""
 
 
 async def write_taints(store: RuleStore, order: TaintOrder) -> list[TaintResult]:
     """Writes the rules in order. Raises ClusterError, and ServerRefusal where a taint is there already.
 
-    With several rules each is sent as a dry run first; if one is refused, none is written. If one is refused later, as
-    the guard's window counts those before it, these are taken back.
+    With several rules each is sent as a dry run first; if one is refused, none is written.
     """
     stored = await store.all()
     writes = _planned(order, stored, store.version)
@@ -100,60 +89,7 @@ async def write_taints(store: RuleStore, order: TaintOrder) -> list[TaintResult]
         rehearsed = [await _written(store, each, dry_run=True) for each in writes]
         if any(each.refusal for each in rehearsed):
             return [each for each in rehearsed if each.refusal]
-    return [await _written(store, each, dry_run=True) for each in writes] if dry else await _all_written(store, writes)
-
-
-async def _all_written(store: RuleStore, writes: Sequence[_Write]) -> list[TaintResult]:
-    """What became of each rule; if one is refused, those that were there and those that cannot be taken back."""
-    # Late: see commands/shared/main.py.
-    from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
-
-    results: list[TaintResult] = []
-    for at, each in enumerate(writes):
-        made = writes[:at]
-        try:
-            result = await _written(store, each, dry_run=False)
-        except ClusterError as error:
-            if not at:
-                raise
-            result, made = TaintResult(each.wanted, _name(each), refusal=f"error: {error}"), writes[: at + 1]
-        if result.refusal:
-            undone = [await _undone(store, write) for write in made]  # the last, if the server kept it all the same
-            gone = [_name(write) for write, why in zip(made, undone, strict=True) if why == ""]
-            notes = [why for why in undone if why]
-            if gone:
-                notes.append(f"taken back, as all rules are written or none: {', '.join(gone)}{_cost(writes)}")
-            return [*(one for one in results if one.name not in gone), result._replace(note="\n".join(notes))]
-        results.append(result)
-    return results
-
-
-def _cost(writes: Sequence[_Write]) -> str:
-    evicting = any(each.wanted.taint.effect == NO_EXECUTE for each in writes)
-    return "; it may have cost pods meanwhile, by effect NoExecute" if evicting else ""
-
-
-async def _undone(store: RuleStore, write: _Write) -> str | None:
-    """Takes a write back. Returns why it could not be, else an empty text; None if there was nothing to do."""
-    # Late: see commands/shared/main.py.
-    from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
-
-    name = _name(write)
-    try:
-        found = None if write.operation == _KEPT else await store.get(name)
-        if found is None:
-            return None
-        if write.before is None:
-            problem = (await remove(store, found, dry_run=False)).refusal
-        else:
-            about = {**write.before["metadata"], "resourceVersion": found.rule.meta.resource_version}
-            response = await store.replace({**write.before, "metadata": about}, dry_run=False)
-            reason = str(response.body.get("reason") or "")
-            problem = "" if response.granted else refusal_text(reason, response.message)
-    except ClusterError as error:
-        problem = f"error: {error}"
-    command = "delete" if write.before is None else "edit"
-    return problem and f"{problem}\nrule {name} stays: kubectl {command} devicetaintrule {name}"
+    return [await _written(store, each, dry_run=dry) for each in writes]
 
 
 def drafted(order: TaintOrder, version: str) -> list[TaintResult]:
@@ -177,7 +113,7 @@ def _planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str)
             writes.append(_Write(wanted, _TAINTED, wanted.manifest(version, annotations)))
         elif known.maker:
             refusals.append(f"error: {wanted.address} has {wanted.taint.key}: {visible(known.maker)}")
-        elif order.on_existing is OnExisting.KEEP and not text and known.rule.meta.annotations.get(EVICT) == "true":
+        elif _is_written(order, known, wanted):
             writes.append(_Write(wanted, _KEPT, dict(known.raw)))
         elif order.on_existing is OnExisting.REFUSE:
             refusals.append(
@@ -185,10 +121,20 @@ def _planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str)
                 f" is false (rule {known.rule.meta.name})"
             )
         else:
-            writes.append(_Write(wanted, _MODIFIED, known.overwritten(wanted, annotations), known.raw))
+            writes.append(_Write(wanted, _MODIFIED, known.overwritten(wanted, annotations)))
     if refusals:
         raise ServerRefusal("\n".join(refusals))
     return writes
+
+
+def _is_written(order: TaintOrder, known: StoredTaintRule, wanted: WantedRule) -> bool:
+    """Whether a rule stays as it is: of a drain that goes on, or beside others that were left to be confirmed."""
+    if wanted.name in order.texts:
+        return False
+    if order.on_existing is OnExisting.KEEP:
+        return known.rule.meta.annotations.get(EVICT) == "true"
+    same = known.rule.taint.value == wanted.taint.value
+    return bool(order.texts) and same and order.on_existing is OnExisting.REFUSE
 
 
 async def _written(store: RuleStore, write: _Write, *, dry_run: bool) -> TaintResult:
@@ -206,43 +152,6 @@ async def _written(store: RuleStore, write: _Write, *, dry_run: bool) -> TaintRe
         refusal=refusal_text(str(response.body.get("reason") or ""), response.message),
         needed=needed_text(write.wanted.name, response.message),
     )
-
-
-class RemovedRule(NamedTuple):
-    """What became of a rule. `refusal`: why it is still there."""
-
-    stored: StoredTaintRule
-    refusal: str = ""
-    warnings: tuple[str, ...] = ()
-    finalizers: tuple[str, ...] = ()
-    """What it waits for, if it is not gone yet."""
-
-
-async def remove(store: RuleStore, stored: StoredTaintRule, *, dry_run: bool) -> RemovedRule:
-    """Deletes the rule with its uid and resource version as preconditions. Raises ClusterError."""
-    for _ in range(_ATTEMPTS):
-        response = await store.delete(stored, dry_run=dry_run)
-        if response.granted:
-            left = response.body.get("metadata") or {}
-            # A Status has no finalizers; the object is in the answer while some are left.
-            return RemovedRule(stored, "", response.warnings, tuple(left.get("finalizers") or ()))
-        if response.code == HTTPStatus.NOT_FOUND:
-            return RemovedRule(stored)
-        if response.code != HTTPStatus.CONFLICT:
-            return RemovedRule(stored, refusal_text(str(response.body.get("reason") or ""), response.message))
-        found = await store.get(stored.rule.meta.name)
-        if found is None:
-            return RemovedRule(stored)
-        if _matters(found) != _matters(stored):
-            return RemovedRule(stored, f"error: rule {stored.rule.meta.name} was changed meanwhile: look at it again")
-        stored = found
-    return RemovedRule(stored, f"error: rule {stored.rule.meta.name} keeps changing: try again")
-
-
-def _matters(stored: StoredTaintRule) -> tuple[object, ...]:
-    """What the decision to delete it was made by."""
-    rule = stored.rule
-    return rule.meta.uid, rule.selector, rule.taint, stored.maker
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
@@ -275,10 +184,8 @@ def report_refusals(results: Sequence[TaintResult], order: TaintOrder, program: 
     needed = [each.needed for each in refused if each.needed is not None]
     if needed and len(needed) == len(refused):
         sys.stderr.write(confirming_text(program, words, needed, order.texts, len(order.wanted)))
-    notes = [each.note for each in refused if each.note]
     if refused and len(order.wanted) > 1 and len(results) == len(refused):
-        notes = notes or ["No rule was written."]
-    sys.stderr.write("".join(f"{each}\n" for each in notes))
+        sys.stderr.write("No rule was written.\n")
     return bool(refused)
 
 

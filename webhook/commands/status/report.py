@@ -23,7 +23,7 @@ from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import is_ours
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from datetime import datetime
 
     from webhook.api.rules import Condition, DeviceTaintRule
@@ -41,7 +41,7 @@ _ENOUGH: Final = 2
 """From this many of a unit on, smaller units are left out."""
 _LAST_LEAST: Final = 16
 """The columns of a terminal that the last column of a table needs, which is folded there."""
-COUNTED_IN: Final = {"devices": {"ResourceSlice"}, "allocated": {"ResourceClaim"}, "pending": {"ResourceClaim", "Pod"}}
+_COUNTED_IN: Final = {"devices": {"ResourceSlice"}, "allocated": {"ResourceClaim"}, "pending": {"ResourceClaim", "Pod"}}
 """The kinds without which a figure of a taint is unknown."""
 _LEGEND: Final = "WORKER SAYS and the pods evicted so far are from its conditions; the rest is computed here."
 
@@ -204,7 +204,7 @@ def as_values(report: StatusReport) -> dict[str, Any]:
             "breakersTripped": sorted(report.tripped),
         },
         "missing": sorted(report.missing),
-        "taints": [line_values(each) for each in report.lines],
+        "taints": [line_values(each, report.missing) for each in report.lines],
         "pods": [pod_values(each) for each in report.pods] if report.show_pods else None,
         "notes": list(report.notes),
         "findings": [finding for row in report.rows for finding in row.findings],
@@ -221,9 +221,10 @@ def worker_values(settings: StatusSettings) -> dict[str, Any]:
     }
 
 
-def line_values(line: TaintLine) -> dict[str, Any]:
-    """A rule or driver: what is computed here, and what the worker reports."""
+def line_values(line: TaintLine, missing: Collection[str]) -> dict[str, Any]:
+    """A rule or driver: what is computed here, and what the worker reports. None where a kind is missing."""
     counts, rule = line.counts, line.rule
+    unknown = {name for name, kinds in _COUNTED_IN.items() if not kinds.isdisjoint(missing)}
     return {
         "kind": "DeviceTaintRule" if rule is not None else "Driver",
         "name": line.name,
@@ -232,12 +233,12 @@ def line_values(line: TaintLine) -> dict[str, Any]:
         "evict": rule is not None and rule.taint.effect != rule.effective_effect,
         "computed": {
             "evictors": [each.value for each in line.evictors],
-            "devices": line.devices,
-            "allocated": line.allocated,
-            "pods": {state.value: counts[state] for state in PodState},
-            "pending": line.pending,
+            "devices": None if "devices" in unknown else line.devices,
+            "allocated": None if "allocated" in unknown else line.allocated,
+            "pods": None if "pending" in unknown else {state.value: counts[state] for state in PodState},
+            "pending": None if "pending" in unknown else line.pending,
             "nextDue": time_value(line.next_due),
-            "total": None if line.evicted is None else line.evicted + line.pending,
+            "total": None if line.evicted is None or "pending" in unknown else line.evicted + line.pending,
         },
         "reported": None
         if rule is None
@@ -333,7 +334,7 @@ def _taint_row(row: TaintLine, report: StatusReport) -> list[str]:
     now = report.settings.now
     devices, allocated, pods = (
         "?" if kinds & report.missing else str(value)
-        for kinds, value in zip(COUNTED_IN.values(), (row.devices, row.allocated, _counts(row)), strict=True)
+        for kinds, value in zip(_COUNTED_IN.values(), (row.devices, row.allocated, _counts(row)), strict=True)
     )
     evict = ", evict" if row.rule is not None and row.rule.taint.effect != row.rule.effective_effect else ""
     effects = sorted({f"{each.key}:{each.effect}" for each in row.taints})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from webhook.commands.shared.device_selection import belonging, refuse_missing
-from webhook.commands.shared.main import ServerRefusal
+from webhook.commands.shared.main import ServerRefusal, refusal_text
 from webhook.commands.shared.words import DeviceAddress
 from webhook.files.render import visible
 from webhook.inventory.fates import DeviceNames
@@ -14,10 +15,14 @@ from webhook.inventory.matching import selects
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from webhook.commands.shared.cluster_reading import RuleStore
     from webhook.commands.shared.device_selection import DeviceSelection
     from webhook.commands.shared.node_devices import ReadInventory
     from webhook.commands.shared.words import StoredTaintRule, TaintPattern
     from webhook.inventory.state import Inventory
+
+_ATTEMPTS: Final = 5
+"""The worker writes the status of a rule every few seconds, which is no reason not to delete it."""
 
 
 class UntaintChoice(NamedTuple):
@@ -129,3 +134,40 @@ def _slice_taints(address: DeviceAddress, pattern: TaintPattern, inventory: Inve
             f"driver {address.driver} publishes that taint of {which} in ResourceSlice {name}, and would publish it "
             "again: only the driver can take it back; a pod that may use the device all the same has to tolerate it"
         )
+
+
+class RemovedRule(NamedTuple):
+    """What became of a rule. `refusal`: why it is still there."""
+
+    stored: StoredTaintRule
+    refusal: str = ""
+    warnings: tuple[str, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    """What it waits for, if it is not gone yet."""
+
+
+async def remove(store: RuleStore, stored: StoredTaintRule, *, dry_run: bool) -> RemovedRule:
+    """Deletes the rule with its uid and resource version as preconditions. Raises ClusterError."""
+    for _ in range(_ATTEMPTS):
+        response = await store.delete(stored, dry_run=dry_run)
+        if response.granted:
+            left = response.body.get("metadata") or {}
+            # A Status has no finalizers; the object is in the answer while some are left.
+            return RemovedRule(stored, "", response.warnings, tuple(left.get("finalizers") or ()))
+        if response.code == HTTPStatus.NOT_FOUND:
+            return RemovedRule(stored)
+        if response.code != HTTPStatus.CONFLICT:
+            return RemovedRule(stored, refusal_text(str(response.body.get("reason") or ""), response.message))
+        found = await store.get(stored.rule.meta.name)
+        if found is None:
+            return RemovedRule(stored)
+        if _matters(found) != _matters(stored):
+            return RemovedRule(stored, f"error: rule {stored.rule.meta.name} was changed meanwhile: look at it again")
+        stored = found
+    return RemovedRule(stored, f"error: rule {stored.rule.meta.name} keeps changing: try again")
+
+
+def _matters(stored: StoredTaintRule) -> tuple[object, ...]:
+    """What the decision to delete it was made by."""
+    rule = stored.rule
+    return rule.meta.uid, rule.selector, rule.taint, stored.maker

@@ -10,7 +10,7 @@ from webhook.commands.shared.device_selection import DeviceSelection, add_nodes,
 from webhook.commands.shared.flags import add_cluster, credentials_of
 from webhook.commands.shared.main import REFUSED, ServerRefusal, asking_server, main_of
 from webhook.commands.shared.output import write
-from webhook.commands.shared.tainting import DryRun, RemovedRule, add_dry_run, remove, write_warnings
+from webhook.commands.shared.tainting import DryRun, add_dry_run, write_warnings
 from webhook.commands.shared.words import NAME, TaintPattern, as_taint_pattern, split_words
 from webhook.config.command_line import IntermixedLine, program
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.untaint.choice import UntaintChoice
+    from webhook.commands.untaint.choice import RemovedRule, UntaintChoice
     from webhook.config.command_line import CommandLine
 
 
@@ -93,7 +93,7 @@ async def _untaint(
         RuleStore,
     )
     from webhook.commands.shared.node_devices import read_inventory  # noqa: PLC0415
-    from webhook.commands.untaint.choice import choose, choose_on_nodes  # noqa: PLC0415
+    from webhook.commands.untaint.choice import RemovedRule, choose, choose_on_nodes, remove  # noqa: PLC0415
 
     store = await RuleStore.of(cluster)
     stored = await store.all()

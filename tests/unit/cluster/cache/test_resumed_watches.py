@@ -218,58 +218,6 @@ def test_gap_begins_anew_if_the_watch_had_caught_up() -> None:
     assert gap.seconds == 0
 
 
-def test_watch_that_the_server_has_ended_is_renewed_and_nothing_is_in_doubt() -> None:
-    """L13: each of them ends every five to ten minutes."""
-
-    async def test() -> None:
-        now = [1000.0]
-        async with following(page(5), watches=(Lines([bookmark(6)], "end"),), clock=lambda: now[0]) as bench:
-            await until(lambda: len(bench.peer.watched) == 2 and bench.reflector._gap.watching, "the next watch")
-            for _ in range(5):
-                assert bench.reflector.lost_seconds == 0
-                now[0] += 0.5
-
-    run(test())
-
-
-@pytest.mark.parametrize("failure", [AWAY, Drop(), Lines([EXPIRED])], ids=["503", "closed", "410"])
-def test_watch_that_cannot_be_renewed_is_lost_at_once(failure: Reply) -> None:
-    async def test() -> None:
-        now = [1000.0]
-        watches = (Lines([bookmark(6)], "end"), failure, *[AWAY for _ in range(20)])
-        lists = [page(5), *[AWAY for _ in range(20)]]
-        async with following(*lists, watches=watches, clock=lambda: now[0]) as bench:
-            await until(lambda: (bench.count("reflector_errors_total") or 0) > 0, "the failure")
-            now[0] += 0.1
-            assert bench.reflector.lost_seconds >= 0.1
-
-    run(test())
-
-
-def test_watch_is_renewed_only_at_once_and_if_the_last_one_had_caught_up() -> None:
-    now = [0.0]
-    gap = WatchGap(lambda: now[0], 1.0)
-    gap.opened()
-    gap.closed(renewed=True)
-    now[0] = 0.2
-    assert gap.seconds == 0
-    gap.opened()
-    assert gap.seconds == 0, "nothing was missed"
-    gap.closed(renewed=True)
-    now[0] = 0.5
-    assert gap.seconds == 0.3
-    gap.opened()
-    assert gap.seconds == 0.3, "it was too late"
-    gap.closed(renewed=True)
-    assert gap.seconds == 0.3, "it had not caught up"
-    gap.end()
-    gap.closed(renewed=True)
-    gap.failed()
-    now[0] = 0.6
-    gap.opened()
-    assert gap.seconds == pytest.approx(0.1)
-
-
 # --- optional resources that are served no longer ------------------------------------------------
 
 

@@ -110,10 +110,18 @@ def test_versions_that_the_release_does_not_serve_are_errors(run_audit: AuditRun
     """M8: as `check` reports them."""
     objects = [NEW, make_rule(), SLICE, CLASS]
     code, output = run_audit(*OLD_VERSION, dump=objects)
-    found = {each["kind"]: each["message"] for each in json.loads(output)["findings"] if each["field"] == "apiVersion"}
+    document = json.loads(output)
+    found = {each["kind"]: each["message"] for each in document["findings"] if each["field"] == "apiVersion"}
     assert code == 1
+    unserved = [each["result"] for each in document["objects"] if each["kind"] in {"DeviceTaintRule", "ResourceSlice"}]
+    assert unserved == ["denied", "denied"]
     assert {*found} == {"ResourceClaim", "DeviceTaintRule", "ResourceSlice", "DeviceClass"}
     assert all(text.startswith(PLACED) for text in found.values()), found
+
+
+def test_objects_without_a_readable_kind_are_passed_over(run_audit: AuditRunner) -> None:
+    odd: list[dict[str, object]] = [{"apiVersion": 5, "kind": ["a"]}, {"kind": {}}]
+    assert run_audit("--allow-empty", "--time", NOW_TEXT, dump=odd)[0] == 0
 
 
 def test_a_namespace_narrows_the_pods_and_leaves_the_rules(run_audit: AuditRunner) -> None:

@@ -280,12 +280,26 @@ def test_refusal_of_a_requester_who_is_not_given_names_the_flag(run: CheckRunner
     assert 'no rule allows "system:anonymous" in namespace' in output
 
 
+def test_only_the_refusal_says_that_no_user_is_given(run: CheckRunner) -> None:
+    message = 'ask "system:anonymous"'
+    rule = {"name": "named", "action": "deny", "match": {"requesters": {"users": ["bob"]}}}
+    files: dict[str, Any] = {
+        "policy": [{**HEADER, "rules": [rule, {"name": "all", "action": "deny", "message": message}]}],
+        "a": claim(make_toleration()),
+    }
+    _, output = run("--policy", "policy.yaml", "-v", **files)
+    assert message in output
+    assert "user a requester" not in output
+
+
 def test_claims_of_another_namespace_than_the_flags_are_refused(run: CheckRunner) -> None:
     files: dict[str, Any] = {"a": claim(namespace="research-b")}
     text = 'error: metadata.namespace: Invalid value: "research-b": does not match -n research-a; pass -n research-b'
     code, output = run("-n", "research-a", **files)
     assert (code, output.count(text), output.count("error: ")) == (1, 1, 1)
     assert run("-n", "research-b", **files)[0] == run(**files)[0] == 0
+    other = {"apiVersion": "vendor.example.org/v1", "kind": "ResourceClaim", "metadata": {"namespace": "x"}}
+    assert run("-n", "research-b", **files, other=other)[0] == 0
 
 
 # --- the policy itself --------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -170,12 +169,12 @@ CONFIG_MAP: Final = f"/api/v1{SPACE}/configmaps/device-taint-webhook-policy"
 EVENTS: Final = f"/api/v1{SPACE}/events"
 LEASE_PATH: Final = f"/apis/coordination.k8s.io/v1{SPACE}/leases/device-taint-webhook-evict"
 BROKEN: Final = {"data": {"policy.yaml": "kind: ["}}
+LATER: Final = "2126-01-01T00:00:00.000000Z"
 
 
 def lease(used: str, lost: str = "", holder: str = "evict-7") -> Any:
     annotations = {"devicetaint.io/policy": used, **({"devicetaint.io/last-policy": lost} if lost else {})}
-    renewed = datetime.now(UTC).isoformat()  # noqa: TID251 -- a doctor looks at the time
-    return {"metadata": {"annotations": annotations}, "spec": {"holderIdentity": holder, "renewTime": renewed}}
+    return {"metadata": {"annotations": annotations}, "spec": {"holderIdentity": holder, "renewTime": LATER}}
 
 
 def event(message: str, at: str = "2026-06-01T12:00:00Z") -> Any:

@@ -212,29 +212,6 @@ def test_refusal_with_a_text_says_what_to_run(verb: VerbRunner, rule_server: Rul
     assert error.endswith("run:\n\n  kubectl dtaint drain --interval 7 node-0 '--confirm=v1 devices=2 of=x'\n")
 
 
-def test_rules_of_a_drain_that_is_refused_midway_are_taken_back_but_for_those_of_an_earlier_one(
-    verb: VerbRunner, rule_server: RuleServer
-) -> None:
-    selector = {"driver": "gpu.example.com", "pool": "node-0"}
-    rule_server.keep(rule_on("before", key=KEY, selector=selector, annotations={"devicetaint.io/evict": "true"}))
-    original, writes = rule_server.write, list[str]()
-
-    def write(method: str, target: str, body: bytes) -> tuple[int, Any]:
-        writes.append(method)
-        if len(writes) == 4:
-            return status(403, "Forbidden", "no")
-        answer = original(method, target, body)
-        for each in rule_server.collections[RULES]:
-            each["metadata"] = {"uid": "made", "resourceVersion": "5", **each["metadata"]}
-        return answer
-
-    rule_server.write = write  # type: ignore[method-assign]
-    code, output, error = drain(verb, POOL, "gpu.example.com/node-1", "gpu.example.com/node-1/gpu-0")
-    assert (code, output, writes) == (1, "", ["POST"] * 4 + ["DELETE"])
-    assert error.startswith("Error from server (Forbidden): no\ntaken back, as all rules are written or none: node-1-")
-    assert list(rule_server.rules) == ["before"]
-
-
 def test_code_for_another_rule_is_wrong_usage(verb: VerbRunner, rule_server: RuleServer) -> None:
     code, _, error = drain(verb, "node-0", "--confirm", "other=v1 devices=1")
     assert (code, rule_server.sent) == (2, [])

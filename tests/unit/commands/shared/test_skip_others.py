@@ -83,6 +83,7 @@ OF_OURS = RULE + "  x: {{ .Values.x }}\n y"
         pytest.param("x: !reference [a, b]\n  y: [\n", (0, 0), "1 not readable and without", id="tags"),
         pytest.param(OF_OURS, (2, 0), "1 templates that name our API groups, not rendered", id="template of ours"),
         pytest.param(RULE + "\n  y: [\n", (2, 2), "1 unreadable", id="broken, of ours"),
+        pytest.param(RULE + '  x: "{{ page }}"\n  y: [\n', (2, 2), "1 unreadable", id="broken, with braces in a text"),
     ],
 )
 def test_folder_with_a_file_that_cannot_be_read(
