@@ -49,7 +49,12 @@ def test_lease_says_which_policy_is_in_use_and_which_was_the_last(tmp_path: Path
 
 
 def test_policy_of_an_earlier_process_leaves_the_lease_with_the_first_one_that_follows_none(tmp_path: Path) -> None:
-    words = [f"--kubeconfig={tmp_path / 'kubeconfig'}", "--mode=observe", "--policy-file", str(tmp_path / "policy.yaml")]
+    words = [
+        f"--kubeconfig={tmp_path / 'kubeconfig'}",
+        "--mode=observe",
+        "--policy-file",
+        str(tmp_path / "policy.yaml"),
+    ]
     annotations = Worker(parse_evict("evict", words, {}))._on_lease
     assert (annotations["devicetaint.io/policy"], annotations["devicetaint.io/last-policy"]) == ("", "")
 
