@@ -91,7 +91,7 @@ def command_line() -> CommandLine:
         "Prints a shell completion script for verbs, flags and their values.",
         "Exit codes: 0 fine, 2 wrong usage.",
         (
-            "device-taint-webhook completion bash > ~/.local/share/bash-completion/completions/device-taint-webhook",
+            "device-taint-webhook completion bash > /etc/bash_completion.d/device-taint-webhook",
             "device-taint-webhook completion zsh > ~/.zsh/completions/_device-taint-webhook",
             "device-taint-webhook completion fish > ~/.config/fish/completions/device-taint-webhook.fish",
         ),
