@@ -26,6 +26,7 @@ def patcher(folder: Path, *arguments: str) -> Patcher:
     return Patcher(parse_patch("patch", [f"--kubeconfig={folder / 'kubeconfig'}", *arguments], {}))
 
 
+@pytest.mark.usefixtures("process_settings")
 @pytest.mark.parametrize("daemon", [patch, evict])
 def test_error_of_the_api_server_ends_it_with_one_line(
     daemon: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import http.client
 import io
 import json
-import logging
 import os
 import signal
 import socket
@@ -24,7 +22,7 @@ from webhook.certificates.authority import Authority
 from webhook.daemons import serve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -63,19 +61,9 @@ class Lines(io.StringIO):
 
 
 @pytest.fixture
-def stderr() -> Iterator[Lines]:
-    """What `serve` writes; logging and the collector are given back as they were."""
-    root, ours = logging.getLogger(), logging.getLogger("webhook")
-    before = root.handlers[:], root.level, ours.level, logging._srcfile, gc.get_threshold()
-    flags = logging.logThreads, logging.logProcesses, logging.logMultiprocessing
-    yield Lines()
-    root.handlers[:], logging._srcfile = before[0], before[3]
-    root.setLevel(before[1])
-    ours.setLevel(before[2])
-    logging.logThreads, logging.logProcesses, logging.logMultiprocessing = flags
-    logging.captureWarnings(capture=False)
-    gc.unfreeze()
-    gc.set_threshold(*before[4])
+def stderr(process_settings: None) -> Lines:  # noqa: ARG001 -- given back after the test
+    """What `serve` writes."""
+    return Lines()
 
 
 def run(lines: Lines, *arguments: str) -> int:
