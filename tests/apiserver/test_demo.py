@@ -92,7 +92,7 @@ def test_demo_tells_its_story_with_a_real_control_plane(assets: Assets) -> None:
         "burn-in-gpu-",
         '{"username":"test-admin","groups":["system:masters","system:authenticated"]',
         'The ConfigMap "device-taint-webhook-policy" is invalid: * data[policy.yaml].rules[0].action: Unsupported',
-        "10 errors, 4 warnings; skipped: 29 of other kinds (exit code 1)",
+        "9 errors, 4 warnings; skipped: 29 of other kinds (exit code 1)",
     ):
         assert expected in text
     assert re.search(r"training/serve-1 - 0 node-[12]/gpu-", text), "on whichever node the scheduler put it"

