@@ -1,4 +1,4 @@
-"""What may have been meant by a name that there is not."""
+"""Finds what an unknown name may have meant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NEARLY: Final = 1.5
 
 def nearest(word: str, known: Iterable[str], least: float = 0.6, quote: str = "") -> str:
     """Returns `X`, `X or Y`, or `X, Y or Z`: names that begin so or are as alike; nothing where there are more."""
-    # Here and not above: only for mistakes; its import takes longer than a small command line.
+    # Late: only for mistakes; its import takes longer than a small command line.
     from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415
 
     names = sorted(set(known))

@@ -40,7 +40,7 @@ DIFFERENCES: Final = {
     "a toleration without effect": ({"a", "b"}, set[str]()),
     **DIFFERENCES_SINCE_1_38,
 }
-"""Likewise, before 1.38."""
+"""The same, before 1.38."""
 if not FACTS.extended_evicted:
     DIFFERENCES["extended resources"] = (set(), {"a", "both"})
 DIFFERENCES_WITHOUT_GATE: Final[dict[str, tuple[set[str], set[str]]]] = {

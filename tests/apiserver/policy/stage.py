@@ -81,7 +81,7 @@ class RestartablePlane(ControlPlane):
         self.start_api_server()
 
     def switch(self, gates: Mapping[str, bool]) -> None:
-        """Starts API server and controller manager anew with these feature gates."""
+        """Restarts API server and controller manager with these feature gates."""
         self.processes.pop("kube-controller-manager").stop()
         self.stop_api_server()
         for name in ("kube-apiserver", "kube-controller-manager"):

@@ -217,13 +217,13 @@ class DisruptionBudgetCache:
         assert either is not None
         meta = either.meta
         if old is None or new is None or old.selector != new.selector:
-            self._select_anew(meta.namespace, meta.name, new)
+            self._select_again(meta.namespace, meta.name, new)
         elif new.frees_unready and not old.frees_unready:
             self._on_selectors(meta.namespace, meta.name)
         if new is not None and (old is None or old.allowed != new.allowed):
             self._on_status(meta.namespace, meta.name)
 
-    def _select_anew(self, namespace: str, name: str, budget: DisruptionBudget | None) -> None:
+    def _select_again(self, namespace: str, name: str, budget: DisruptionBudget | None) -> None:
         """A budget was created, deleted, or selects other pods."""
         named = self._selectors.setdefault(namespace, {})
         if budget is None:

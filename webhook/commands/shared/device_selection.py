@@ -143,7 +143,7 @@ def refuse_missing(read: ReadInventory, selection: DeviceSelection, nodes: Colle
 
 
 def bare(devices: NodeDevices, named: Mapping[str, Collection[str]]) -> list[str]:
-    """Those names whose nodes no device can be used on, and which have no allocation."""
+    """Returns the names of nodes where no device can be used and no allocation holds one."""
     known = frozenset[str]().union(*devices.reach.values())
     return [
         name

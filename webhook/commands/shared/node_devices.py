@@ -183,7 +183,7 @@ class NodeDevices:
         return [key for key, claim in self.inventory.claims.items() if self._is_on(key, claim, nodes)]
 
     def perhaps_on(self, nodes: Collection[str]) -> list[str]:
-        """Those whose allocation is for these nodes and others, and of which no pod says where they are."""
+        """Returns those that these nodes and others can use, where no pod says on which node they are."""
         return [
             key
             for key, claim in self.inventory.claims.items()

@@ -40,7 +40,7 @@ _NAMESPACED: Final = frozenset({"Pod", "ResourceClaim", "PodDisruptionBudget", "
 
 
 class ClusterFacts:
-    """A cluster as far as the caller may see it, of which one collection after another is read."""
+    """What the caller may read of a cluster, one collection after another."""
 
     def __init__(self, cluster: Cluster, namespace: str, see: Callable[[dict[str, Any]], None]) -> None:
         """`see` is called with each object as it is served.
@@ -55,7 +55,7 @@ class ClusterFacts:
         self.missing: set[str] = set()
         """Kinds that could not be read."""
         self.partial: set[str] = set()
-        """Kinds of which only the objects of `namespace` were read."""
+        """Kinds that were read in `namespace` only."""
         self.refused: dict[Resource, str] = {}
         """Why not all of a collection could be read."""
         self.rules_served = True
@@ -67,7 +67,7 @@ class ClusterFacts:
         self.lease_refused = ""
 
     async def read(self, collection: Resource) -> None:
-        """Reads a collection as far as that is permitted."""
+        """Reads a collection, or what the caller may read of it."""
         try:
             await self._add(collection, "")
         except Refused as error:
