@@ -9,6 +9,7 @@ import yaml
 
 from tests.apiserver.pages.following import Reader, blocks
 from tests.apiserver.policy.stage import hash_of, make_policy
+from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
@@ -26,20 +27,27 @@ NAMESPACE: Final = "research-a"
 _EDITOR: Final = r"sed -i -E 's/^( *)default: deny/\1mode: warn\n\1default: deny/'"
 
 
+@pytest.fixture(scope="module")
+def namespaces(installed: Stage) -> Iterator[None]:
+    """Those that the pages name."""
+    for name in (NAMESPACE, "ml"):
+        installed.create("v1", "Namespace", name)
+    yield
+    for name in (NAMESPACE, "ml"):
+        installed.client.delete(path("v1", "namespaces", name=name))
+
+
 @pytest.fixture
-def reader(stage: Stage, tmp_path: Path) -> Iterator[Reader]:
+def reader(stage: Stage, namespaces: None, tmp_path: Path) -> Reader:
     """An admin, with the files that the pages name."""
+    del namespaces
     reader = Reader(stage.plane, tmp_path)
     (claim,) = blocks(TENANTS, "Try it first", "yaml")
     (policy,) = blocks(POLICY, "A first policy", "yaml")
     for name, text in {"policy.yaml": policy, "claim.yaml": claim, "claims/claim.yaml": claim}.items():
         reader.write(name, text)
     reader.write("next.yaml", policy.replace("3600", "7200"))
-    for namespace in (NAMESPACE, "ml"):
-        reader.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    yield reader
-    for namespace in (NAMESPACE, "ml"):
-        stage.client.delete(f"/api/v1/namespaces/{namespace}")
+    return reader
 
 
 def use(stage: Stage, reader: Reader) -> None:
