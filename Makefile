@@ -120,7 +120,7 @@ mutants: setup ## small changes to the pure rooms, each of which a test should n
 	@$(BIN)/python -m tests.mutants $(if $(MUTANTS),--count $(MUTANTS)) $(if $(SEED),--seed $(SEED))
 
 .PHONY: demo
-demo: setup ## a short tour against a real control plane, in a few screens (KEEP=1 leaves it running)
+demo: setup ## six scenes on a real control plane (ALL=1 the whole story, KEEP=1 leaves it running)
 	@$(BIN)/python -m tests.demo
 
 .PHONY: benchmark

@@ -106,6 +106,7 @@ def built(program: GoProgram, progress: Progress) -> Path:
 
 
 def _build(go: str, program: GoProgram, folder: Path, progress: Progress) -> None:
+    started = time.monotonic()
     staging = Path(tempfile.mkdtemp(prefix=folder.name + ".tmp-", dir=folder.parent))
     try:
         command = [
@@ -113,7 +114,9 @@ def _build(go: str, program: GoProgram, folder: Path, progress: Progress) -> Non
             "-o", str(staging / program.executable), program.package,
         ]  # fmt: skip
         progress(f"building {program.name} with Go, once, into {folder}")
-        _run(command, program, progress)
+        listing = [go, "list", "-deps", f"-modfile={program.modfile}", program.package]
+        _run(command, program, progress, packages=len(_run(listing, program, progress).split()))
+        progress(f"{program.name}: built in {time.monotonic() - started:.0f} s")
         for name in program.links:
             (staging / name).symlink_to(program.executable)
         for module, data in program.data:
@@ -148,22 +151,26 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "auto"}
 
 
-def _run(command: list[str], program: GoProgram, progress: Progress) -> None:
+def _run(command: list[str], program: GoProgram, progress: Progress, packages: int = 0) -> str:
+    """Runs Go, says how far it is of so many packages, and returns what it writes to standard output."""
     started = time.monotonic()
     # A session of its own: one signal ends the compiler processes as well.
-    with subprocess.Popen(
-        command,
-        cwd=program.module,
-        env=_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as go:
+    with (
+        tempfile.TemporaryFile("w+") as written,
+        subprocess.Popen(
+            command,
+            cwd=program.module,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        ) as go,
+    ):
         assert go.stderr is not None
-        output = _Output(go.stderr)
+        output = _Output(go.stderr, packages)
         reader = threading.Thread(target=output.follow, daemon=True)
         reader.start()
         try:
@@ -178,38 +185,40 @@ def _run(command: list[str], program: GoProgram, progress: Progress) -> None:
                 os.killpg(go.pid, signal.SIGTERM)
             raise
         reader.join()
-    if code != 0:
-        raise AssetsUnavailableError(f"{' '.join(command)} ended with {code}:\n" + "\n".join(output.complaints))
-    progress(f"{program.name}: built in {time.monotonic() - started:.0f} s")
+        if code != 0:
+            raise AssetsUnavailableError(f"{' '.join(command)} ended with {code}:\n" + "\n".join(output.complaints))
+        written.seek(0)
+        return written.read()
 
 
 class _Output:
     """What `go build -v` says: modules it downloads, packages it compiles, and complaints."""
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: IO[str], total: int) -> None:
+        """`total` packages are to be compiled, unless Go has some in its cache; 0 if that is not known yet."""
         self._stream = stream
+        self._total = total
         self.complaints: deque[str] = deque(maxlen=30)
         self.downloads = 0
         self.packages = 0
-        self.last = ""
 
     def follow(self) -> None:
         for line in self._stream:
             text = line.rstrip()
             if text.startswith("go: downloading "):
                 self.downloads += 1
-                self.last = text.removeprefix("go: ")
             elif " " not in text and not text.startswith("#"):  # -v prints bare import paths
                 self.packages += 1
-                self.last = text
             else:
                 self.complaints.append(text)
 
     @property
     def state(self) -> str:
-        if not self.last:
-            return "nothing to download or to compile so far: reading modules, or linking"
-        return f"{self.downloads} modules downloaded, {self.packages} packages compiled, now {self.last}"
+        if not self._total:
+            return f"{self.downloads} modules downloaded" if self.downloads else "reading modules"
+        if not self.packages:
+            return f"nothing of {self._total} packages compiled so far: reading modules, or linking"
+        return f"{100 * self.packages // self._total} %, {self.packages} of {self._total} packages compiled"
 
 
 @contextlib.contextmanager

@@ -1,8 +1,9 @@
-"""The product at work, in a terminal:  python -m tests.demo [--standalone] [--keep]
+"""The product at work, in a terminal:  python -m tests.demo [--all] [--files] [--keep]
 
-With a control plane (found or built by tests.controlplane.assets) a real API server calls our server by the shipped
-manifests, and kubectl talks to it. Without one our server is asked directly; also while one is being built, after which
-the demo goes on with it. Exit codes: 0 played to the end, 1 a step did not come out as the story says, 130 interrupted.
+Six scenes with a control plane (found or built by tests.controlplane.assets): a real API server calls our server by the
+shipped manifests, and kubectl talks to it. --all (ALL=1) tells the whole story instead. While a control plane is being
+built, and where there can be none, three scenes need files only. Exit codes: 0 played to the end, 1 a step did not
+come out as the story says, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -18,20 +19,18 @@ from typing import TYPE_CHECKING, NoReturn
 from tests.controlplane import assets as control_plane_assets
 from tests.controlplane.gobuild import AssetsUnavailableError
 from tests.controlplane.processes import NotReadyError
-from tests.controlplane.webhook_process import ROOT
 from tests.demo import cluster, standalone
 from tests.demo.building import BackgroundBuild, BuildNews
-from tests.demo.telling import STORY, StoryError
+from tests.demo.telling import StoryError, Storyteller
 from tests.demo.terminal import Terminal
+from tests.demo.tour import ALONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Mapping
 
     from tests.controlplane.assets import Assets
     from tests.controlplane.processes import Process
     from tests.controlplane.webhook_process import WebhookProcess
-    from tests.demo.standalone import Standalone
 
 _INTERRUPTED = 130
 _OFF = {"", "0", "false", "no", "off"}
@@ -42,24 +41,28 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def main() -> int:
     """Tells the story; see the module."""
     parser = argparse.ArgumentParser(prog="python -m tests.demo", description="The product at work, in a terminal.")
-    parser.add_argument("--standalone", action="store_true", help="without a control plane, even if there is one")
+    parser.add_argument("--files", action="store_true", help="only what needs no control plane, even if there is one")
+    parser.add_argument("--all", action="store_true", default=_set("ALL"), help="the whole story (also ALL=1)")
     parser.add_argument(
-        "--keep",
-        action="store_true",
-        default=os.environ.get("KEEP", "").lower() not in _OFF,
-        help="leave everything running until Ctrl-C (also KEEP=1)",
+        "--keep", action="store_true", default=_set("KEEP"), help="leave it running until Ctrl-C (also KEEP=1)"
     )
     options = parser.parse_args()
     terminal = Terminal()
     for number in _ENDING:
         signal.signal(number, _interrupt)
     try:
-        return play(terminal, standalone=options.standalone, keep=options.keep)
+        if options.files:
+            return _alone(terminal, time.monotonic())
+        return play(terminal, whole=options.all, keep=options.keep)
     except KeyboardInterrupt:
         return _INTERRUPTED
     except (StoryError, NotReadyError) as e:
-        terminal.failure(f"The demo failed: {e}\nThe logs are kept, in the folders named above.")
+        terminal.failure(f"The demo failed: {e}\nThe logs are kept, in the folders named above, if a server ran.")
         return 1
+
+
+def _set(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() not in _OFF
 
 
 def _interrupt(*_: object) -> NoReturn:
@@ -73,59 +76,60 @@ def _stopping() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def play(terminal: Terminal, *, standalone: bool, keep: bool) -> int:
-    """The whole demo on a terminal; gives the exit code. Raises: StoryError, NotReadyError."""
+def play(terminal: Terminal, *, whole: bool, keep: bool) -> int:
+    """The demo on a terminal; gives the exit code. Raises: StoryError, NotReadyError."""
     started = time.monotonic()
-    terminal.title("device-taint-webhook at work")
-    if not standalone:
-        if control_plane_assets.unbuilt(kwok=True):
-            return _while_one_is_built(terminal, started, keep=keep)
-        try:
-            assets = control_plane_assets.find(kwok=True, progress=terminal.say)
-        except AssetsUnavailableError as e:
-            terminal.notice(f"No control plane: {e}.")
-            return _without_cluster(terminal, started, keep=keep)
-        return _with_cluster(terminal, assets, started, keep=keep)
-    return _without_cluster(terminal, started, keep=keep)
-
-
-def _while_one_is_built(terminal: Terminal, started: float, *, keep: bool) -> int:
-    """First without a control plane; then with it, when it is built, or to the end without."""
-    terminal.say(
-        "There is no control plane yet: it is being built in the background, once, in 9 to 18 minutes. Until then our "
-        f"webhook is asked directly, with the AdmissionReviews that an API server would send for {_short(STORY)}."
-    )
-    with BackgroundBuild() as build:
-        news = BuildNews(build, terminal)
-        with standalone.started(terminal) as stage:
+    if control_plane_assets.unbuilt(kwok=True):
+        terminal.title("The control plane for the demo is being built, once. Meanwhile, what files alone can show:")
+        with BackgroundBuild() as build:
+            news = BuildNews(build, terminal)
             try:
-                told = standalone.tell(stage, terminal, news.tell)
+                _tell_files(terminal, news.tell)
                 failure = news.wait()
             except KeyboardInterrupt:
                 return _INTERRUPTED
-            if failure:
-                terminal.blank()
-                terminal.notice(f"No control plane: {failure}")
-                return _end_alone(terminal, stage, started, keep=keep)
-    terminal.blank()
-    terminal.title("The control plane is built. The same by kubectl, and what only a cluster has:")
-    assets = control_plane_assets.find(kwok=True, progress=terminal.say)
-    return _with_cluster(terminal, assets, started, keep=keep, first=told + 1)
+        if failure:
+            terminal.blank()
+            return _end_alone(terminal, failure, started)
+        terminal.blank()
+    try:
+        assets = control_plane_assets.find(kwok=True, progress=terminal.say)
+    except AssetsUnavailableError as e:
+        terminal.notice(f"No control plane: {e}.")
+        return _alone(terminal, started)
+    return _with_cluster(terminal, assets, whole=whole, keep=keep)
 
 
-def _with_cluster(terminal: Terminal, assets: Assets, started: float, *, keep: bool, first: int = 1) -> int:
-    terminal.say(f"A real control plane, our webhook, kubectl, and the files in {_short(STORY)}.")
+def _alone(terminal: Terminal, started: float) -> int:
+    terminal.title("device-taint-webhook at work, on files alone")
+    _tell_files(terminal)
+    return _end_alone(terminal, "", started)
+
+
+def _tell_files(terminal: Terminal, between: Callable[[], None] = lambda: None) -> None:
+    with standalone.files() as stage:
+        Storyteller(terminal, stage).tell(ALONE, between=between)
+
+
+def _with_cluster(terminal: Terminal, assets: Assets, *, whole: bool, keep: bool) -> int:
+    terminal.title("device-taint-webhook at work, on a real control plane")
+    started = time.monotonic()
     with cluster.started(assets, terminal) as stage:
         try:
-            cluster.tell(stage, terminal, first)
+            cluster.tell(stage, terminal, whole=whole)
             made, failed = stage.calls()
         except KeyboardInterrupt:
             return _INTERRUPTED  # not an exception for the blocks around: they keep logs of failures only
-        ending = (
+        terminal.blank()
+        terminal.title(
             f"Finished in {time.monotonic() - started:.0f} s. By its own count the API server called our webhook "
             f"{made} times; {failed} calls failed."
         )
-        _close(terminal, ending, keep=keep)
+        if not keep:
+            terminal.entry("KEEP=1 make demo", "the same, left running for you to try things", 26)
+        if not whole:
+            terminal.entry("ALL=1 make demo", "the whole story: exceptions, holds, templates, ...", 26)
+        _next(terminal)
         if keep:
             lines = (
                 f"export KUBECONFIG={stage.plane.kubeconfig}",
@@ -138,51 +142,22 @@ def _with_cluster(terminal: Terminal, assets: Assets, started: float, *, keep: b
     return 0
 
 
-def _without_cluster(terminal: Terminal, started: float, *, keep: bool) -> int:
-    terminal.say(
-        "Told without a control plane: our webhook is asked directly, with the AdmissionReviews that an API server "
-        f"would send for the files in {_short(STORY)}."
-    )
-    with standalone.started(terminal) as stage:
-        try:
-            standalone.tell(stage, terminal)
-        except KeyboardInterrupt:
-            return _INTERRUPTED
-        return _end_alone(terminal, stage, started, keep=keep)
-
-
-def _end_alone(terminal: Terminal, stage: Standalone, started: float, *, keep: bool) -> int:
+def _end_alone(terminal: Terminal, failure: str, started: float) -> int:
     """The end of a demo that has no control plane."""
-    _close(terminal, f"Finished in {time.monotonic() - started:.0f} s, without a control plane.", keep=keep)
+    terminal.blank()
+    if failure:
+        terminal.notice(f"No control plane: {failure}")
+    terminal.title(f"Finished in {time.monotonic() - started:.0f} s, without a control plane.")
     terminal.notice(
-        "For the same with a real API server and kubectl: install Go 1.26 or newer (https://go.dev/dl) and run "
-        "`make demo`; it builds them from Kubernetes' own modules, once, in 9 to 18 minutes. Or set "
+        "For a real API server and kubectl: install Go 1.26 or newer (https://go.dev/dl) and run `make demo`. Or set "
         "KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver and kubectl, such as setup-envtest makes."
     )
-    if keep:
-        ask = "curl --cacert $CA -H 'Content-Type: application/json'"
-        lines = (
-            f"export URL={stage.webhook.base_url} CA={stage.webhook.cert_dir / 'ca.crt'}",
-            f"cd {stage.folder}",
-            f"{ask} -d @careless-claim.json $URL/validate",
-        )
-        _keep(terminal, stage.webhook, stage.processes, lines)
-    _stopping()
+    _next(terminal)
     return 0
 
 
-def _close(terminal: Terminal, ending: str, *, keep: bool) -> None:
-    terminal.blank()
-    terminal.title(ending)
-    terminal.title("Next:")
-    if not keep:
-        terminal.entry("KEEP=1 make demo", "the same, left running for you to try things")
-    terminal.entry("docs/policy.md", "a policy of your own, step by step")
-    terminal.entry("docs/admission.md", "everything it says, and what to do about it")
-    terminal.entry("docs/eviction.md", "what the worker does, and what holds it back")
-    terminal.entry("docs/patches.md", "taints by device class and CEL")
-    terminal.entry("manifests/README.md", "what is registered, and what happens while it is down")
-    terminal.entry(".venv/bin/device-taint-webhook check DIR", "judge your own manifests")
+def _next(terminal: Terminal) -> None:
+    terminal.entry("docs/getting-started.md", "in a cluster of your own, in ten minutes", 26)
 
 
 def _keep(terminal: Terminal, webhook: WebhookProcess, processes: Mapping[str, Process], lines: Iterable[str]) -> None:
@@ -202,10 +177,6 @@ def _keep(terminal: Terminal, webhook: WebhookProcess, processes: Mapping[str, P
         ended = ", ".join(f"{name} with {p.code}" for name, p in processes.items() if p.code is not None)
         raise StoryError(f"ended by itself: {ended}")
     terminal.blank()
-
-
-def _short(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 if __name__ == "__main__":

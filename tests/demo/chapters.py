@@ -1,4 +1,4 @@
-"""The story: what is typed, and what must come of it. Told twice, with and without a control plane.
+"""The whole story, on a control plane: what is typed, and what must come of it. tour.py has the short one.
 
 The files are in story/. Nothing here is printed as a program's output: outputs come from the programs, and a step
 whose output lacks what stands here ends the demo.
@@ -12,7 +12,6 @@ from tests.demo.patches import PATCHES
 from tests.demo.scenes import Chapter, Step
 from tests.demo.softening import SOFTENING
 
-AS_CONTROLLER = "resource-claim-controller"
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
 _BROKEN = (
@@ -61,8 +60,6 @@ _GENERATED_REMARK = (
     "Our mutating webhook wrote the author into the template, the API server made sure that it is true, and the "
     "controller copied it. The controller itself may tolerate nothing."
 )
-_UNPROVED = "In a cluster, a claim made from a template is judged by the author of the template."
-_UNPROVED_REMARK = "Only API servers can prove the author. Here it is unknown, and no rule allows the claim."
 _SLIPS = (
     'data[policy.yaml].rules[0].action: Unsupported value: "permit": supported values: "allow"',
     'data[policy.yaml].rules[0].match.namespace: Forbidden: unknown field, did you mean "namespaces"?',
@@ -248,130 +245,5 @@ IN_A_CLUSTER = (
         ),
         remark=_WARN_REMARK,
         asked=True,
-    ),
-)
-
-STANDALONE = (
-    Chapter(
-        title=_PASSES,
-        steps=(Step(command="POST /validate CREATE good-claim.yaml", code=200, says=("allowed",), never=("Warning",)),),
-    ),
-    Chapter(
-        title='Broken fields, such as effect "Evict", are refused in the wording of the API server.',
-        steps=(Step(command="POST /validate CREATE broken-claim.yaml", code=422, says=_BROKEN),),
-        remark="In a cluster, the API server itself refuses them and does not call our validating webhook.",
-    ),
-    Chapter(
-        title=_REFUSED,
-        steps=(Step(command="POST /validate CREATE careless-claim.yaml", code=422, says=_CARELESS),),
-        remark="API servers accept this claim. The refusal lists all mistakes at once, with the fixes.",
-    ),
-    Chapter(
-        title=_MARKED,
-        steps=(
-            Step(
-                command="POST /mutate CREATE broken-gpu.yaml",
-                code=200,
-                says=('"path": "/spec/taint/timeAdded"',),
-                new=_TIME,
-            ),
-        ),
-    ),
-    Chapter(
-        title=_RENEWED,
-        steps=(
-            Step(
-                command="POST /mutate UPDATE broken-gpu-evict.yaml",
-                code=200,
-                says=('"path": "/spec/taint/timeAdded"',),
-                next_second=True,
-                new=_TIME,
-            ),
-        ),
-    ),
-    Chapter(
-        title=_ADVICE,
-        steps=(
-            Step(command="POST /validate CREATE bad-data.yaml", code=422, says=_BAD_DATA),
-            Step(
-                command="POST /validate CREATE half-tolerant.yaml",
-                code=200,
-                says=("allowed", *_HALF_TOLERANT),
-            ),
-        ),
-        remark=_ADVICE_REMARK,
-    ),
-    Chapter(
-        title=_POLICY,
-        steps=(
-            _SHOW_RULES,
-            Step(
-                command="POST /validate CREATE policy.yaml",
-                code=200,
-                says=("allowed",),
-                never=("Warning",),
-                logged=_IN_USE,
-            ),
-        ),
-        remark="Without a cluster, `serve` reads the policy from a file, and again when the file changes.",
-    ),
-    Chapter(
-        title=_PLACES,
-        steps=(
-            Step(command="POST /validate CREATE good-claim.yaml in research", code=200, says=("allowed",)),
-            Step(command="POST /validate CREATE good-claim.yaml in production", code=403, says=_NOT_IN_PRODUCTION),
-        ),
-    ),
-    Chapter(
-        title=_WILDCARD,
-        steps=(Step(command="POST /validate CREATE wildcard-claim.yaml in research", code=403, says=_NOT_EVERYTHING),),
-    ),
-    Chapter(
-        title=_EXCEPTIONS,
-        steps=(
-            _SHOW_EXCEPTIONS,
-            Step(
-                command="POST /validate CREATE broken-gpu-claim.yaml in lab",
-                code=200,
-                says=("Warning", *_ENDS_SOON, "allowed"),
-            ),
-            Step(command="POST /validate CREATE broken-gpu-claim.yaml in bench", code=403, says=_HAS_ENDED),
-        ),
-        remark=_EXCEPTIONS_REMARK,
-    ),
-    Chapter(
-        title=_UNPROVED,
-        steps=(
-            Step(
-                command="POST /mutate CREATE burn-in.yaml in bench",
-                code=200,
-                says=("devicetaint.io~1requested-by", "system:masters"),
-            ),
-            Step(
-                command=f"POST /validate CREATE burn-in.yaml in bench as {AS_CONTROLLER}",
-                code=403,
-                says=("this webhook runs without a cluster", "no rule allows an unknown author"),
-            ),
-        ),
-        remark=_UNPROVED_REMARK,
-    ),
-    Chapter(
-        title=_BROKEN_POLICY,
-        steps=(Step(command="POST /validate UPDATE broken-policy.yaml", code=422, says=_SLIPS),),
-        remark=_BROKEN_POLICY_REMARK,
-    ),
-    _CHECK,
-    Chapter(
-        title=_WARN,
-        steps=(
-            _TO_WARN,
-            Step(command="POST /validate UPDATE policy.yaml", code=200, says=("allowed",), logged=_IN_USE),
-            Step(
-                command="POST /validate CREATE good-claim.yaml in production",
-                code=200,
-                says=("Warning", "(rule default)", "allowed"),
-            ),
-        ),
-        remark=_WARN_REMARK,
     ),
 )

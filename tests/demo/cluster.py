@@ -25,6 +25,7 @@ from tests.demo.telling import (
     hang_reported,
     run_program,
 )
+from tests.demo.tour import TOUR, WITHOUT_IT
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -94,6 +95,9 @@ class Cluster:
     def run(self, command: str) -> Outcome:
         """kubectl as the cluster's admin, or our command line."""
         program, *arguments = shlex.split(command)
+        if arguments[:1] == ["dtaint"]:
+            admin = {**os.environ, "KUBECONFIG": str(self.plane.kubeconfig)}
+            return run_program(command.replace("kubectl dtaint", "device-taint-webhook", 1), self.story, admin)
         if program != "kubectl":
             # what is no kubectl needs no cluster, and gets none
             environment = {k: v for k, v in os.environ.items() if k != "KUBECONFIG"}
@@ -142,21 +146,18 @@ def started(assets: Assets, terminal: Terminal) -> Iterator[Cluster]:
         yield Cluster(plane, webhook, workers, evictor_metrics)
 
 
-def tell(stage: Cluster, terminal: Terminal, first: int = 1) -> None:
-    """The whole story, numbered from `first` on.
+def tell(stage: Cluster, terminal: Terminal, *, whole: bool = True) -> None:
+    """The tour, or the whole story.
 
     Raises: StoryError; NotReadyError if the API server does not call our server.
     """
     teller = Storyteller(terminal, stage)
-    terminal.blank()
-    terminal.title(BEFORE.title)
-    teller.act(BEFORE)
-    terminal.blank()
-    with terminal.task(
-        f"registering it as manifests/overlays/{_REGISTERED} does, with {_CALL_SECONDS} s for each call"
-    ):
+    before, chapters = (BEFORE, IN_A_CLUSTER) if whole else (WITHOUT_IT, TOUR)
+    terminal.say(before.title)
+    teller.act(before)
+    with terminal.task(f"registering it as manifests/overlays/{_REGISTERED} does"):
         stage.register()
-    teller.tell(IN_A_CLUSTER, first=first)
+    teller.tell(chapters)
 
 
 def story_for(version: str, folder: Path) -> Path:

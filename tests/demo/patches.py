@@ -38,7 +38,7 @@ PATCHES = (
         steps=(
             Step(command="kubectl apply -f cards.yaml", says=("statefulset.apps/chat created",), never=("Warning",)),
             Step(command=_READY, says=("4/4",), again=True),
-            Step(command="grep -A 5 filter: old-firmware.yaml", says=("deviceClassName: large", "1.1.0")),
+            Step(command="grep -A 3 filter: old-firmware.yaml", says=("deviceClassName: large", "1.1.0")),
             Step(
                 command="device-taint-webhook preview old-firmware.yaml --kubeconfig admin.kubeconfig",
                 says=_FOUND,

@@ -1,6 +1,6 @@
 """Screens of the demo as an SVG, for the README:  python -m tests.demo.picture FILE
 
-Plays the whole demo against a real control plane and draws the chapters in which the commands below are typed, exactly
+Plays the demo against a real control plane and draws the chapters in which the commands below are typed, exactly
 as a terminal shows them. Nothing is drawn if a step fails. Exit codes as for the demo; 2 without a control plane.
 """
 
@@ -25,11 +25,11 @@ from tests.demo.terminal import Terminal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-SHOWN: Final = ("$ kubectl apply -f all-gpus.yaml", "$ kubectl apply -f firmware.yaml")
+SHOWN: Final = ("$ kubectl apply -f all-gpus.yaml", "$ kubectl dtaint drain server.example.com/server-1")
 """Of several chapters with the same command, the first is drawn."""
 _CHAPTER: Final = re.compile(r"\d+\. ")
 _COLOUR: Final = re.compile(r"\033\[([\d;]+)m")
-_CLASSES: Final = {"1": "bold", "2": "dim", "1;36": "title", "1;33": "notice", "1;31": "bad"}
+_CLASSES: Final = {"1": "bold", "2": "dim", "1;36": "title", "33": "notice", "31": "bad"}
 _WIDTH: Final = 8.4
 _HEIGHT: Final = 19
 _MARGIN: Final = 16
@@ -131,7 +131,7 @@ def main(file: str) -> int:
     os.environ.pop("NO_COLOR", None)
     recording = Recording()
     try:
-        code = play(Terminal(recording), standalone=False, keep=False)
+        code = play(Terminal(recording), whole=False, keep=False)
     except (StoryError, NotReadyError) as error:
         sys.stderr.write(f"picture: {error}\n")
         return 1

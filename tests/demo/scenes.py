@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-REVIEW = "POST "
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One command, as typed, or one review, as `POST /path OPERATION file`, perhaps with `in NAMESPACE`.
-
-    With `as resource-claim-controller` it is a review of the claim that is made from the template in the file.
-    """
+    """One command, as typed."""
 
     command: str
     code: int = 0
-    """Exit code; of a review the status code, 200 if it was allowed."""
     says: tuple[str, ...] = ()
     """What must stand in the output."""
     never: tuple[str, ...] = ()
     """What must not."""
+    matches: str = ""
+    """A regular expression that must find something in the output."""
     next_second: bool = False
     """Runs when a new second has begun: times in Kubernetes have no fractions."""
     new: str = ""
@@ -39,11 +35,6 @@ class Step:
     logged: str = ""
     """What our server must log before the next step, from when this one began."""
 
-    @property
-    def typed(self) -> bool:
-        """A user would type it; reviews are sent by programs."""
-        return not self.command.startswith(REVIEW)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
@@ -51,6 +42,10 @@ class Chapter:
 
     title: str
     steps: tuple[Step, ...]
+    setting: str = ""
+    """What the scene shows when the first step runs."""
+    scene: tuple[Step, ...] = ()
+    """Set it: they run unseen."""
     remark: str = ""
     asked: bool | None = None
     """Whether the API server asks our validating webhook meanwhile, by its own count; None: does not matter."""

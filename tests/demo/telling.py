@@ -84,6 +84,9 @@ class Storyteller:
 
     def act(self, chapter: Chapter) -> None:
         """One chapter, without its title. Raises: StoryError."""
+        if chapter.scene:
+            with self._terminal.task(chapter.setting):
+                self._set(chapter.scene)
         asked = self._asked()
         for step in chapter.steps:
             self._step(step)
@@ -92,6 +95,13 @@ class Storyteller:
         if chapter.asked is not None and (self._asked() > asked) is not chapter.asked:
             raise StoryError(f"our validating webhook was {'not ' if chapter.asked else ''}asked: {chapter.title}")
 
+    def _set(self, scene: Iterable[Step]) -> None:
+        for step in scene:
+            log = len(self._stage.log())
+            self._hold(step, self._stage.run(step.command))
+            if step.logged:
+                self._await_log(step.logged, log)
+
     def _step(self, step: Step) -> None:
         if step.next_second:
             now = _second()
@@ -99,15 +109,12 @@ class Storyteller:
         command = step.command.replace("{kept}", self._kept)
         if step.ripe:
             self._await_ripe(command, step.ripe)
-        self._terminal.command(command, "$ " if step.typed else "")
+        self._terminal.command(command)
         log = len(self._stage.log()) if step.logged else 0
         outcome = self._followed(command, step.until) if step.until else self._run(command, step)
         if outcome.output and not step.until:
-            self._terminal.output(outcome.output)
-        if step.typed and outcome.code != 0:
-            self._terminal.output(f"(exit code {outcome.code})")
-        for problem in self._problems(step, outcome):
-            raise StoryError(f"{step.command}: {problem}")
+            self._terminal.output(outcome.output, refused=outcome.code != 0)
+        self._hold(step, outcome)
         if step.keeps:
             found = re.search(step.keeps, outcome.output)
             if found is None:
@@ -115,6 +122,10 @@ class Storyteller:
             self._kept = found[1]
         if step.logged:
             self._await_log(step.logged, log)
+
+    def _hold(self, step: Step, outcome: Outcome) -> None:
+        for problem in self._problems(step, outcome):
+            raise StoryError(f"{step.command}: {problem}; it answered: {outcome.output}")
 
     def _run(self, command: str, step: Step) -> Outcome:
         outcome = self._stage.run(command)
@@ -145,6 +156,8 @@ class Storyteller:
         for text in step.never:
             if text in outcome.output:
                 yield f"the story does not say that it answers: {text}"
+        if step.matches and not re.search(step.matches, outcome.output):
+            yield f"nothing in its answer matches {step.matches}"
         if step.new:
             match = re.search(step.new, outcome.output)
             known = self._found.setdefault(step.new, set())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -21,7 +22,7 @@ WIDEST = 100
 _TICK_SECONDS = 1.0
 _STATUS_SECONDS = 30.0
 """Between two lines of a status where lines cannot be rewritten, as in the log of a CI job."""
-_ANSI = {"bold": "1", "dim": "2", "title": "1;36", "notice": "1;33", "bad": "1;31"}
+_ANSI = {"bold": "1", "dim": "2", "title": "1;36", "notice": "33", "bad": "31"}
 _TEXT, _OUTPUT = "   ", "     "
 
 
@@ -48,14 +49,15 @@ class Terminal:
         """A sentence of ours."""
         self._write(self._wrapped(text, _TEXT))
 
-    def command(self, line: str, prompt: str = "$ ") -> None:
-        """What a user would type; without prompt, what a program would send."""
-        self._write(self._wrapped(f"{prompt}{line}", _TEXT, f"{_TEXT}    "), "bold")
+    def command(self, line: str) -> None:
+        """What a user would type."""
+        self._write(self._wrapped(f"$ {line}", _TEXT, f"{_TEXT}    "), "bold")
 
-    def output(self, text: str) -> None:
-        """What a program said, each line as it came but for the wrapping."""
+    def output(self, text: str, *, refused: bool = False) -> None:
+        """What a program said, each line as it came but for the wrapping: refusals are red, warnings yellow."""
         for line in text.rstrip("\n").split("\n"):
-            self._write(self._wrapped(line.rstrip(), _OUTPUT, f"{_OUTPUT}  "), "dim")
+            style = "notice" if re.search(r"\bwarning: ", line, re.IGNORECASE) else "bad" if refused else ""
+            self._write(self._wrapped(line.rstrip(), _OUTPUT, f"{_OUTPUT}  "), style)
 
     def aside(self, text: str) -> None:
         """A sentence of ours about something else than the chapter."""

@@ -20,10 +20,10 @@ from tests.controlplane.webhook_process import ROOT
 from tests.demo import __main__ as demo
 from tests.demo import building, cluster, standalone, terminal
 from tests.demo.building import BackgroundBuild, BuildNews
-from tests.demo.chapters import STANDALONE
 from tests.demo.scenes import Chapter, Step
 from tests.demo.telling import Outcome, Storyteller
 from tests.demo.terminal import Terminal
+from tests.demo.tour import ALONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,18 +124,18 @@ def played(monkeypatch: pytest.MonkeyPatch, fake: FakeBuilds) -> Callable[..., t
         def stage(*_: Any) -> Iterator[EmptyStage]:
             yield EmptyStage(during)
 
-        def tell(stage: Any, told: Terminal, first: int = 1) -> None:
-            Storyteller(told, stage).tell(chapters("three"), first=first)
+        def tell(stage: Any, told: Terminal, **_: Any) -> None:
+            Storyteller(told, stage).tell(chapters("three"))
 
-        monkeypatch.setattr(standalone, "started", stage)
-        monkeypatch.setattr(standalone, "STANDALONE", chapters("one", "two"))
+        monkeypatch.setattr(standalone, "files", stage)
+        monkeypatch.setattr(demo, "ALONE", chapters("one", "two"))
         monkeypatch.setattr(cluster, "started", stage)
         monkeypatch.setattr(cluster, "tell", tell)
         monkeypatch.setattr(assets, "unbuilt", lambda **_: ["kubernetes-1.37.0"])
         monkeypatch.setattr(assets, "find", lambda **_: assets.Assets(fake.folder, "1.37.0"))
         monkeypatch.setattr(demo, "_stopping", lambda: None)
         monkeypatch.setattr(terminal, "_STATUS_SECONDS", 0.0)
-        return demo.play(Terminal(stream), standalone=False, keep=False), stream.getvalue()
+        return demo.play(Terminal(stream), whole=False, keep=False), stream.getvalue()
 
     return play
 
@@ -159,13 +159,13 @@ def test_chapters_without_a_cluster_come_first_then_the_wait_then_the_cluster(
     assert code == 0
     places = _marks(
         text,
-        "There is no control plane yet: it is being built in the background",
+        "The control plane for the demo is being built, once.",
         "1. About one. $ one done: one",
         "2. About two. $ two done: two",
         "What comes next needs the real control plane. Waiting for its build; Ctrl-C ends both.",
         "kubernetes-1.37.0: step 2",
-        "The control plane is built. The same by kubectl, and what only a cluster has:",
-        "3. About three. $ three done: three",
+        "device-taint-webhook at work, on a real control plane",
+        "1. About three. $ three done: three",
         "the API server called our webhook 7 times; 0 calls failed.",
     )
     assert places == sorted(places)
@@ -195,7 +195,7 @@ def test_progress_stands_between_chapters_where_it_has_changed(
         text,
         "done: one (in the background: kubernetes-1.37.0: step 1)",
         "done: two (in the background: the control plane is built)",
-        "3. About three.",
+        "1. About three.",
     )
     assert (code, places) == (0, sorted(places))
     assert "Waiting" not in text
@@ -329,6 +329,6 @@ def test_build_that_fails_leaves_the_demo_without_a_cluster_and_its_words(cold: 
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     numbers = [int(number) for number in re.findall(r"^(\d+)\. ", done.stdout, re.MULTILINE)]
-    assert numbers == list(range(1, len(STANDALONE) + 1))
+    assert numbers == list(range(1, len(ALONE) + 1))
     assert "the build has failed; why follows below" in done.stdout
     assert "dial tcp: no route to the module proxy" in done.stdout

@@ -48,10 +48,10 @@ def test_every_visible_line_is_drawn_with_its_words_and_its_style(monkeypatch: p
     assert rows == [
         ("2. Chapter 2.", "title"),
         ("$ kubectl apply -f all-gpus.yaml", "bold"),
-        ("output <2> & more", "dim"),
+        ("output <2> & more", None),
         ("3. Chapter 3.", "title"),
-        ("$ kubectl apply -f firmware.yaml", "bold"),
-        ("output <3> & more", "dim"),
+        ("$ kubectl dtaint drain server.example.com/server-1", "bold"),
+        ("output <3> & more", None),
     ]
 
 
