@@ -16,6 +16,7 @@ from tests.apiserver.patches.values import DEFINITION
 from tests.apiserver.patching import PatchProcess
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
+from webhook.inventory.originals import ORIGINALS
 
 if TYPE_CHECKING:
     from tests.apiserver.pages.fleet import Fleet
@@ -92,7 +93,11 @@ def test_patch_is_previewed_applied_listed_and_deleted_as_the_page_says(reader: 
     reader.apply(definition, {**named, "spec": {"selectors": selectors}})
     wait_until(lambda: "devicetaint.io" in reader.run("kubectl api-resources --api-group=devicetaint.io"), "served")
     devices = [{"name": name, **firmware} for name in ("gpu-0", "gpu-1")]
-    _ = reader.client.patch(SLICE, {"spec": {"devices": devices}}).object
+    overridden = '{"version": 1, "devices": {"gpu-0": {"attributes": {"model": {"now": null}}}}}'
+    kept = {"metadata": {"annotations": {ORIGINALS: overridden}}}
+    _ = reader.client.patch(SLICE, {**kept, "spec": {"devices": devices}}).object
+    assert '"now"' in reader.run(remove.splitlines()[1]), "a slice that is still to be written is found"
+    _ = reader.client.patch(SLICE, {"metadata": {"annotations": {ORIGINALS: None}}}).object
     try:
         with PatchProcess(reader.plane) as controller:
             controller.wait_for("working")
