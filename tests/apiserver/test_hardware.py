@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.apiserver.pages.following import blocks
 from tests.apiserver.patching import PatchProcess
 from tests.apiserver.policy.stage import RestartablePlane, Stage, make_policy
 from tests.conftest import _assets, _keeping_logs_of_failures
@@ -196,10 +197,10 @@ def test_hardware_scope_closes_the_partitions_and_opens_them_again(stage: Stage)
 
     with PatchProcess(stage.plane) as process:
         process.wait_for("working")
-        rule = _rule("gpu-0-full", "NoSchedule")
-        rule["metadata"]["annotations"] = {SCOPE: "hardware"}
-        _ = client.create(rules, rule).object
+        _ = client.create(rules, _rule("gpu-0-full", "NoSchedule")).object
         try:
+            (command,) = blocks("docs/patches.md", "Taint a GPU with its partitions")
+            assert stage.plane.kubectl(*command.split()[1:]).code == 0
             wait_until(lambda: len(added()) == 4, "the partitions are closed")
             assert added() == {f"gpu-0-partition-{number}" for number in range(4)}
             _use_partition(stage, "d", 3)
