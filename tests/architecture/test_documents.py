@@ -28,6 +28,23 @@ GONE = re.compile(
 """Names of features that have left; the changelog and superseded decisions alone tell of them."""
 
 
+GENERATED = frozenset({"cli.md", "policy-reference.md"})
+
+
+def _words(*pages: Path) -> int:
+    return sum(len(page.read_text().split()) for page in pages)
+
+
+def test_pages_stay_short() -> None:
+    """What one does not read does not help. Decisions and generated pages do not count."""
+    written = [page for page in ROOT.glob("docs/**/*.md") if page.parent.name != "adr" and page.name not in GENERATED]
+    assert _words(*written, ROOT / "certs" / "README.md", ROOT / "manifests" / "README.md") <= 28_000
+    assert _words(ROOT / "README.md") <= 700
+    assert _words(ROOT / "CONTRIBUTING.md") <= 900
+    latest = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1]
+    assert len(latest.splitlines()) <= 40
+
+
 def test_no_page_tells_of_a_feature_that_is_gone() -> None:
     pages = [*PAGES, *ROOT.glob("*/README.md"), *ROOT.glob("manifests/*/README.md")]
     found = [
