@@ -38,7 +38,7 @@ from tests.controlplane.processes import NotReadyError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-DOCUMENT = interpreters.ROOT / "docs" / "performance.md"
+DOCUMENT = interpreters.ROOT / "docs" / "development" / "performance.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,16 +175,17 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under a minute, rougher, without an API server")
-    parser.add_argument("--write", action="store_true", help=f"put the tables into docs/{DOCUMENT.name} as well")
+    parser.add_argument(
+        "--write", action="store_true", help=f"put the ratios into {DOCUMENT.relative_to(interpreters.ROOT)} as well"
+    )
     parser.add_argument("--check", action="store_true", help="exit 1 if a floor was missed")
     arguments = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
             figures = Benchmark(QUICK if arguments.quick else FULL, Path(folder)).run()
-        markdown = figures.markdown()
-        print(markdown)
+        print(figures.markdown())
         if arguments.write:
-            tables.write(DOCUMENT, markdown)
+            tables.write(DOCUMENT, figures.ratios())
     except (BenchmarkError, NotReadyError, AssetsUnavailableError, ValueError) as e:
         print(f"benchmarks: {e}", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""The figures as Markdown: the same text on the terminal and, between two markers, in a document."""
+"""The figures as Markdown: all of them on the terminal and, between two markers in a document, the ratios."""
 
 from __future__ import annotations
 
@@ -90,6 +90,39 @@ class Figures:
         if remarks:
             parts.append("\n".join(["Remarks on this run:", "", *(f"- {remark}" for remark in remarks)]))
         return "\n\n".join(parts) + "\n"
+
+    def ratios(self) -> str:
+        """What a reader of the documents wants to know."""
+        servers = list(dict.fromkeys(server for _, server, *_ in self._ratios()))
+        found: dict[str, dict[str, str]] = {}
+        floors: dict[str, str] = {}
+        for result, server, ratio, _, target in self._ratios():
+            found.setdefault(result.workload.title, {})[server] = f"{ratio:.2f}"
+            if server == OURS:
+                floors[result.workload.title] = f"{target.floor:g}" if target and target.floor else ""
+        rows = [[title, *(of.get(server, "") for server in servers), floors[title]] for title, of in found.items()]
+        heads = ["reviews a second, as a multiple", *servers, f"floor of {OURS}"]
+        begin = (
+            f"Measured on {time.strftime('%Y-%m-%d', time.gmtime())}: {_processor()}, Python {self.python_version},"
+            f" {self.go_version}, controller-runtime {self.peer_version}."
+        )
+        return (
+            "\n\n".join([begin, table(heads, rows, right=range(1, len(heads))), "\n".join(self._beside_the_peer())])
+            + "\n"
+        )
+
+    def _beside_the_peer(self) -> Iterable[str]:
+        """Memory, start and what a create waits for, a line each."""
+        if OURS in self.memory and PEER in self.memory:
+            ours, peer = (self.memory[server][1].resident for server in (OURS, PEER))
+            yield f"- memory after load: {_mib(ours)} MiB, peer {_mib(peer)} MiB ({ours / peer:.1f} times)"
+        if OURS in self.ready_seconds and PEER in self.ready_seconds:
+            ours_ms, peer_ms = (statistics.median(self.ready_seconds[server]) * 1e3 for server in (OURS, PEER))
+            yield f"- ready after {ours_ms:.0f} ms, peer {peer_ms:.0f} ms"
+        p50 = {(latency.kind, latency.server): latency.p50_ms for latency in self.latencies}
+        for kind in dict.fromkeys(latency.kind for latency in self.latencies):
+            added = {server: p50[kind, server] - p50[kind, NONE] for server in (OURS, PEER)}
+            yield f"- added to a create of a {kind} (p50): {added[OURS]:.2f} ms, peer {added[PEER]:.2f} ms"
 
     def _setting(self) -> str:
         return (

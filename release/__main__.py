@@ -120,7 +120,7 @@ def _remarks(given: argparse.Namespace) -> list[str]:
 
 
 def command_line() -> argparse.ArgumentParser:
-    """What `make release` can be given: docs/releasing.md."""
+    """What `make release` can be given: docs/development/releasing.md."""
     parser = argparse.ArgumentParser(prog="python -m release", description=__doc__)
     parser.add_argument("--version", required=True, help="the version that webhook/__init__.py has")
     parser.add_argument("--output", type=Path, default=ROOT / "dist", metavar="FOLDER", help="gets a folder vVERSION")

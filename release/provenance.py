@@ -35,7 +35,7 @@ def write_provenance(
         "predicateType": PREDICATE,
         "predicate": {
             "buildDefinition": {
-                "buildType": f"{repository}/blob/{source.tag}/docs/releasing.md#what-the-build-does",
+                "buildType": f"{repository}/blob/{source.tag}/docs/development/releasing.md#what-the-build-does",
                 "externalParameters": dict(parameters),
                 "internalParameters": {"sourceDateEpoch": str(source.epoch)},
                 "resolvedDependencies": [
@@ -52,7 +52,9 @@ def write_provenance(
                     ),
                 ],
             },
-            "runDetails": {"builder": {"id": f"{repository}/blob/{source.tag}/docs/releasing.md#who-builds"}},
+            "runDetails": {
+                "builder": {"id": f"{repository}/blob/{source.tag}/docs/development/releasing.md#who-builds"}
+            },
         },
     }
     path = folder / "provenance.intoto.json"

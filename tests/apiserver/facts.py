@@ -1,4 +1,4 @@
-"""Which facts of docs/semantics.md an object touches, so that a comparison can show what it covered."""
+"""Which facts of docs/development/semantics.md an object touches, so that a comparison can show what it covered."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _RATCHETS = ("T-12", "T-13", "S-4", "D-4", "D-5")
 
 
 def visible_facts(release: Release) -> tuple[str, ...]:
-    """The facts of sections 1 to 5 that a verdict or a stored object of this release can show.
+    """The facts up to "Defaults" that a verdict or a stored object of this release can show.
 
     Not T-11 (what consumers do), L-12 and L-14 to L-17 (allocation, gates), R-9 to R-11 (1.33 and 1.34 only), S-6 to
-    S-8 (no verdict), D-8 and D-9 (order and reading); section 6 is about matching, which no API server does.
+    S-8 (no verdict), D-8 and D-9 (order and reading); matching is done by no API server.
     """
     late = ("R-15",) if release.minor >= 37 else ()
     selectors = ("R-9", "R-10", "R-11") if release.class_selectors else ()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "webhook"
+PAGE = (ROOT / "docs" / "development" / "architecture.md").read_text()
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = {"webhook": 600, "benchmarks": 600, "release": 600, "tests": 600}
 
@@ -19,23 +20,43 @@ def rooms() -> set[str]:
     return folders | modules
 
 
-def layers() -> set[str]:
+def layers() -> list[set[str]]:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     stacked = next(contract for contract in contracts if contract["id"] == "layers")["layers"]
-    return {room.strip() for layer in stacked for room in layer.split("|")}
+    return [{room.strip() for room in layer.split("|")} for layer in stacked]
 
 
 def test_every_room_stands_in_the_page_and_no_other() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    table = page.partition("## The rooms, from the top")[2].partition("\n## ")[0]
+    table = PAGE.partition("## The rooms")[2].partition("\n## ")[0]
     listed = {
-        name for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+        name for cell in re.findall(r"^\|(`[^|]+)\|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)
     }
     assert listed == rooms()
 
 
 def test_every_room_has_its_layer_and_no_other() -> None:
-    assert layers() == rooms()
+    assert {room for layer in layers() for room in layer} == rooms()
+
+
+def test_the_page_stacks_the_rooms_as_the_contract_does() -> None:
+    tower = PAGE.partition("```\n")[2].partition("\n```")[0]
+    assert [set(line.split(" | ")) for line in tower.splitlines()] == layers()
+
+
+def test_the_walks_name_what_is_in_the_code() -> None:
+    named = re.findall(r"`([a-z_]+(?:\.\w+)+)`", PAGE.partition("## One review")[2])
+    assert len(named) > 20
+    assert [name for name in named if not _exists(name.split("."))] == []
+
+
+def _exists(parts: list[str]) -> bool:
+    """Whether the parts name a module, or something on the top level of one."""
+    if PACKAGE.joinpath(*parts).with_suffix(".py").is_file():
+        return True
+    module = PACKAGE.joinpath(*parts[:-1]).with_suffix(".py")
+    return module.is_file() and bool(
+        re.search(rf"^(?:async def |def |class )?{parts[-1]}\b", module.read_text(), re.MULTILINE)
+    )
 
 
 def test_no_module_has_grown_two_subjects() -> None:

@@ -1,6 +1,6 @@
 """What each Kubernetes release serves of device taints, and what must be switched on for all of it.
 
-Source: KEP-5055's graduation, pkg/features/kube_features.go of each release; semantics.md section 0, V-1.
+Source: KEP-5055's graduation, pkg/features/kube_features.go of each release; semantics.md V-1.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow]
 
 RULES: Final = frozenset(f"E-{number}" for number in (*range(5, 35), *range(39, 44)))
-"""Everything that decides who goes and how, and what rules say of it (semantics.md, section 8)."""
+"""Everything that decides who goes and how, and what rules say of it (semantics.md, "Eviction")."""
 DIFFERENCES_SINCE_1_38: Final[dict[str, tuple[set[str], set[str]]]] = {
     # whoever has run to the end, or is on the way out, is nobody to evict
     "a pod that has run to its end": ({"done", "failed"}, set()),

@@ -1,4 +1,4 @@
-"""What people report about admission webhooks, where no other test tries it; docs/complaints.md has all of it."""
+"""What people report about admission webhooks and no other test tries; docs/development/complaints.md has all of it."""
 
 from __future__ import annotations
 
