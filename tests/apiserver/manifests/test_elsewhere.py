@@ -214,10 +214,8 @@ def test_doctor_finds_the_installation_in_its_namespace_only(installation: Insta
         deployment = path("apps/v1", "deployments", namespace=NAMESPACE, name=name)
         status = {"status": {"replicas": 2, "readyReplicas": 2, "updatedReplicas": 2}}
         _ = installation.client.patch(f"{deployment}/status", status).object
-    assert _amiss(installation.plane, "-n", NAMESPACE) == {"callers"}, (
-        "the Deployment lacks component client-certificates"
-    )
-    assert _amiss(installation.plane) >= {"deployment", "access", "key"}
+    assert _amiss(installation.plane, "-n", NAMESPACE) == set()
+    assert _amiss(installation.plane) >= {"deployment", "access"}
 
 
 def _amiss(plane: ControlPlane, *arguments: str) -> set[str]:
