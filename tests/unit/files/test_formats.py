@@ -14,7 +14,7 @@ import yaml
 from jsonschema import Draft4Validator
 
 from tests.unit.files.test_render import FULL, make_entry, make_report, make_row
-from webhook.api.names import DOCS, TREE
+from webhook.api.names import TREE
 from webhook.commands.shared.codes import code_texts, codes
 from webhook.files.ci_formats import ANNOTATIONS
 from webhook.files.formats import FORMATS, Renderer
@@ -124,7 +124,7 @@ def test_a6_sarif_has_results_by_rule_and_tells_apart_what_could_not_be_read() -
     finally:
         FULL.notes.clear()
     assert run["tool"]["driver"]["name"] == "device-taint-webhook"
-    assert run["tool"]["driver"]["informationUri"] == f"{DOCS}ci.md"
+    assert run["tool"]["driver"]["informationUri"] == f"{TREE}docs/ci.md"
     ids = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
     assert ids == ["DT001", "FieldValueRequired", "Finding"]
     assert [(ids[each["ruleIndex"]], each["level"]) for each in run["results"]] == [
@@ -169,7 +169,7 @@ def test_sarif_describes_findings_without_a_code_too() -> None:
         ("No-GPUs", "rule No-GPUs of the policy"),
         ("FieldValueTooMany", "a list has too many entries"),
     ]
-    assert [each["helpUri"] for each in rules] == [f"{DOCS}policy.md", f"{DOCS}admission.md"]
+    assert [each["helpUri"] for each in rules] == [f"{TREE}docs/policy.md", f"{TREE}docs/admission.md"]
     for rule in rules:
         assert rule["fullDescription"]["text"]
         assert rule["help"]["text"]
