@@ -20,7 +20,7 @@ _BEGINS: Final = re.compile(r"\s*($|[|#>]|```|<!--|(?:[-*+]|\d+\.) )")
 
 
 def pages() -> list[Path]:
-    """The pages that are written by hand, and the text of which one has a copy (DT codes)."""
+    """The pages that are written by hand, with that of the warning codes."""
     written = [page for page in ROOT.glob("docs/**/*.md") if page.name not in MADE]
     return sorted([*written, ROOT / "webhook" / "commands" / "explain" / "codes.md"])
 

@@ -1,6 +1,6 @@
 """Advice that needs no cluster: objects that are valid but probably not what their author means.
 
-Every finding is a warning with a stable code; docs/admission.md explains each. What an update left
+Every finding is a warning with a stable code; `explain/codes.md` explains each. What an update left
 unchanged is not reported again.
 """
 

@@ -237,7 +237,7 @@ class Severity(StrEnum):
 class Finding:
     """Something to tell about a request: an error and how much it weighs.
 
-    `code` is a stable `DTnnn` with an entry in docs/admission.md; `rule` a rule's name in the policy. `documented` is
+    `code` is a stable `DTnnn` with an entry in `explain/codes.md`; `rule` a rule's name in the policy. `documented` is
     for errors of documented rules. `turned_down` is for a refusal that a setting of the policy turns into a warning.
     """
 

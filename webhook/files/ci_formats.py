@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from webhook import __version__
 from webhook.api.counts import counted
-from webhook.api.names import DOCS, PROGRAM
+from webhook.api.names import PROGRAM, TREE
 from webhook.files.render import in_order, line, summary, visible
 from webhook.files.report import UNREADABLE, Entry, Level, Report, Row
 from webhook.files.stdin import STDIN_NAME
@@ -114,7 +114,7 @@ def sarif_values(report: Report, verb: str, texts: Mapping[str, tuple[str, str]]
     driver = {
         "name": PROGRAM,
         "semanticVersion": __version__,
-        "informationUri": f"{DOCS}ci.md",
+        "informationUri": f"{TREE}docs/ci.md",
         "rules": list(rules.values()),
     }
     run = {
@@ -138,16 +138,16 @@ def _rule(name: str, entry: Entry, texts: Mapping[str, tuple[str, str]]) -> dict
         found["name"] = "".join(word.capitalize() for word in re.findall(r"\w+", title))
         plain = markdown.replace("*Do:*", "Do:").replace("`", "")
         anchor = re.sub(r"[^\w -]", "", f"{name} {title}".lower()).replace(" ", "-")
-        page = f"admission.md#{anchor}"
+        address = f"{TREE}webhook/commands/explain/codes.md#{anchor}"
     else:
         title = _REASONS.get(name) or (f"rule {name} of the policy" if name == entry.rule else "remark")
-        page = "policy.md" if name == entry.rule else "admission.md"
+        address = f"{TREE}docs/{'policy' if name == entry.rule else 'admission'}.md"
         plain = markdown = f"{title[:1].upper()}{title[1:]}. The message names the field and what is expected."
     found |= {
         "shortDescription": {"text": title},
         "fullDescription": {"text": plain},
         "help": {"text": plain, "markdown": markdown},
-        "helpUri": f"{DOCS}{page}",
+        "helpUri": address,
         "defaultConfiguration": {"level": level},
         "properties": {"problem.severity": _SEVERITIES[level], "tags": ["kubernetes", "dynamic-resource-allocation"]},
     }

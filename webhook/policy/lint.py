@@ -1,6 +1,6 @@
 """What a policy says but most likely does not mean: warnings with stable codes.
 
-docs/admission.md has an entry for each code. Rules that would lock out vital clients are errors: see `lockout`.
+`explain/codes.md` has an entry for each code. Rules that would lock out vital clients are errors: see `lockout`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/preview.md, "Confirm through Git", followed by an admin, while a tool's account applies what is in Git (A5)."""
+"""docs/impact.md, with "Confirm through Git", followed by an admin; a tool's account applies what is in Git (A5)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.apiserver.pages.fleet import RULES
-from tests.apiserver.pages.following import APPLICATIONS, GETTING_STARTED, KUSTOMIZATIONS, blocks
+from tests.apiserver.pages.following import APPLICATIONS, KUSTOMIZATIONS, blocks
 from tests.apiserver.policy.stage import POLICY_MAP, make_config_map, make_policy
 from tests.controlplane.processes import wait_until
 
@@ -20,8 +20,20 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
-PAGE: Final = "docs/preview.md"
-HEADING: Final = "Confirm through Git"
+PAGE: Final = "docs/impact.md"
+TITLE: Final = "Impact: what a taint hits"
+CONFIRM: Final = "Confirm a large impact"
+GIT: Final = "Confirm through Git"
+RULE: Final = """\
+apiVersion: resource.k8s.io/v1
+kind: DeviceTaintRule
+metadata:
+  name: firmware
+  annotations: {devicetaint.io/evict: "true"}
+spec:
+  deviceSelector: {driver: gpu.example.com, pool: node-7}
+  taint: {key: maint.example.com/firmware, effect: NoSchedule}
+"""
 TOOL: Final = "system:serviceaccount:argocd:argocd-application-controller"
 _LINE: Final = r'^ *(devicetaint\.io/confirm-impact: "v1 .+")$'
 
@@ -34,26 +46,39 @@ def _sync(reader: Reader) -> Result:
 
 @pytest.mark.whole
 def test_a5_text_from_an_admins_preview_lets_the_tools_account_apply_the_rule(reader: Reader, fleet: Fleet) -> None:
-    refused_by_tool, preview = [each for each in blocks(PAGE, HEADING) if "NAME" in each or "preview rule" in each]
-    (rule,) = blocks(GETTING_STARTED, "A first preview", "yaml")
-    (annotated,) = blocks(PAGE, HEADING, "yaml")
-    reader.write("rule.yaml", rule)
+    shown, commands = blocks(PAGE, TITLE)
+    preview, dry_run = commands.splitlines()
+    (renew,) = blocks(PAGE, CONFIRM)
+    (refused_by_tool,) = blocks(PAGE, GIT)
+    (annotated,) = blocks(PAGE, GIT, "yaml")
+    reader.write("rule.yaml", RULE)
     reader.deploy()
     with reader.pod_of_serve():
         policy = make_policy(impact={"limits": [{"pods": 1}]})
         _ = reader.client.apply(POLICY_MAP, make_config_map(json.dumps(policy)), field_manager="admin").object
         wait_until(lambda: "limit is 1 pod" in _sync(reader).stderr, "the tool is refused")
         refusal = _sync(reader).stderr.strip()
+        assert _masked(refusal).endswith(_masked(shown.partition("... ")[2]))
+        assert _masked(reader.run(dry_run, codes=(1,))).endswith(_masked(shown.partition("... ")[2]))
         _report(reader, refusal)
         assert reader.run(refused_by_tool.replace(" NAME ", " taints ")).splitlines() == [*refusal.splitlines()] * 2
 
         (line,) = re.findall(_LINE, reader.run(preview), re.MULTILINE)
         assert annotated.splitlines()[-1].strip().partition(":")[0] == line.partition(":")[0]
-        reader.write("rule.yaml", rule.replace("annotations: {", "annotations: {" + line + ", "))
+        reader.write("rule.yaml", RULE.replace("annotations: {", "annotations: {" + line + ", "))
+        reader.run(dry_run)
         assert _sync(reader).code == 0
         assert _sync(reader).code == 0
         assert reader.client.get(f"{RULES}/firmware").ok
+        text = line.partition(": ")[2]
+        assert f"set annotation devicetaint.io/confirm-impact to {text}" in reader.run(renew, codes=(1,))
     assert fleet.running()
+
+
+def _masked(refusal: str) -> str:
+    """A refusal in one line, whatever its figures."""
+    words = re.sub(r"\bof=\w+|\d+", "0", " ".join(refusal.split()))
+    return re.sub(r"\b(device|pod|namespace)s?\b(?!=)", r"\1", words)
 
 
 def _report(reader: Reader, refusal: str) -> None:

@@ -14,14 +14,14 @@ import yaml
 from jsonschema import Draft4Validator
 
 from tests.unit.files.test_render import FULL, make_entry, make_report, make_row
-from webhook.api.names import DOCS
+from webhook.api.names import TREE
 from webhook.commands.shared.codes import code_texts, codes
 from webhook.files.ci_formats import ANNOTATIONS
 from webhook.files.formats import FORMATS, Renderer
 from webhook.files.render import as_values
 from webhook.files.report import Entry, Level, Report, Result, Row
 
-DOCUMENTS: Final = Path(__file__).parents[3] / "docs"
+ROOT: Final = Path(__file__).parents[3]
 SCHEMA: Final = Path(__file__).with_name("sarif-schema-2.1.0.json")
 """As OASIS publishes it, in errata 01 of the standard: https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01."""
 
@@ -124,7 +124,7 @@ def test_a6_sarif_has_results_by_rule_and_tells_apart_what_could_not_be_read() -
     finally:
         FULL.notes.clear()
     assert run["tool"]["driver"]["name"] == "device-taint-webhook"
-    assert run["tool"]["driver"]["informationUri"] == f"{DOCS}ci.md"
+    assert run["tool"]["driver"]["informationUri"] == f"{TREE}docs/ci.md"
     ids = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
     assert ids == ["DT001", "FieldValueRequired", "Finding"]
     assert [(ids[each["ruleIndex"]], each["level"]) for each in run["results"]] == [
@@ -156,8 +156,8 @@ def test_sarif_says_of_each_warning_code_what_it_means_and_what_to_do(code: str)
     assert "`" not in rule["help"]["text"]
     assert rule["defaultConfiguration"]["level"] == "warning"
     assert rule["properties"]["problem.severity"] == "warning"
-    page, _, anchor = rule["helpUri"].removeprefix(DOCS).partition("#")
-    headings = re.findall(r"^### (.+)$", (DOCUMENTS / page).read_text(encoding="utf-8"), re.MULTILINE)
+    page, _, anchor = rule["helpUri"].removeprefix(TREE).partition("#")
+    headings = re.findall(r"^### (.+)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
     assert anchor in {re.sub(r"[^a-z0-9_ -]", "", each.lower()).replace(" ", "-") for each in headings}
 
 
@@ -169,7 +169,7 @@ def test_sarif_describes_findings_without_a_code_too() -> None:
         ("No-GPUs", "rule No-GPUs of the policy"),
         ("FieldValueTooMany", "a list has too many entries"),
     ]
-    assert [each["helpUri"] for each in rules] == [f"{DOCS}policy.md", f"{DOCS}admission.md"]
+    assert [each["helpUri"] for each in rules] == [f"{TREE}docs/policy.md", f"{TREE}docs/admission.md"]
     for rule in rules:
         assert rule["fullDescription"]["text"]
         assert rule["help"]["text"]

@@ -1,6 +1,6 @@
 """What each warning code means and what to do about it, and which of them a run reports (`--select`, `--ignore`).
 
-The texts are in `explain/codes.md`, of which docs/admission.md is held to be a copy.
+The texts are in `explain/codes.md`.
 """
 
 from __future__ import annotations
