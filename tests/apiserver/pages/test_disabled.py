@@ -1,4 +1,4 @@
-"""docs/runbooks.md and docs/integrations.md, how to disable the webhook, followed where a GitOps tool puts back what was deleted (M4)."""
+"""How runbooks.md and integrations.md disable the webhook, where a GitOps tool puts back what was deleted (M4)."""
 
 from __future__ import annotations
 

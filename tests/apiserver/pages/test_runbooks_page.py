@@ -32,6 +32,11 @@ rules:
   action: deny
   match: {tolerations: {keys: [maint.example.com/*]}}
 """
+TAINT_RULES: Final = """taintRules:
+- name: no-gpus
+  action: deny
+  match: {drivers: [gpu.example.com], taints: {effects: [NoSchedule, NoExecute]}}
+"""
 
 
 def _inline(heading: str) -> list[str]:
@@ -62,7 +67,7 @@ def test_commands_for_alerts_show_what_is_stuck(reader: Reader) -> None:
     _ = reader.client.patch(f"{PATCHES}/firmware/status", {"status": {"conditions": [expanded]}}).object
 
     (shown,) = blocks(RUNBOOKS, "DeviceTaintWebhookEvictionStuck")
-    assert reader.run(shown).split() == ["NAME", "EFFECT", "WHY", "TEXT", "stuck", "NoExecute", "Blocked", "budgets"]
+    assert reader.run(shown).split() == ["NAME", "EFFECT", "WHY", "TEXT", "stuck", "NoSchedule", "Blocked", "budgets"]
     (shown,) = blocks(RUNBOOKS, "DeviceTaintWebhookPatchesNotExpanded")
     assert reader.run(shown).split() == ["NAME", "RULES", "SLICES", "firmware", "300-rules", "<none>"]
 
@@ -88,10 +93,8 @@ def test_patches_leave_slices(reader: Reader) -> None:
     meta = {"name": "patched", "annotations": {ORIGINALS: '{"gpu-0":{"was":{},"now":{}}}'}}
     _ = reader.client.create(SLICES, make_slice(meta=meta)).object
 
-    text = textwrap.dedent(
-        re.sub(r"^(?! {3})\S.*$", "", section(RUNBOOKS, "If patches have changed slices"), flags=re.M)
-    )
-    remove, query = re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    indented = re.compile(r"^ {3}```\n(.*?)^ {3}```$", re.MULTILINE | re.DOTALL)
+    remove, query = map(textwrap.dedent, indented.findall(section(RUNBOOKS, "If patches have changed slices")))
     write, annotate = _inline("If patches have changed slices")
     reader.run(remove)
     assert reader.client.get(PATCHES).items == []
@@ -117,15 +120,13 @@ def test_bug_report_has_what_it_needs(reader: Reader) -> None:
 def test_exported_policies_are_applied_pruned_and_removed(reader: Reader) -> None:
     export, prune, remove, static = blocks(INTEGRATIONS, "Enforce a policy without the webhook")
     count = f"kubectl get validatingadmissionpolicy {LABELLED} -o name"
-    reader.write("policy.yaml", POLICY)
+    reader.write("policy.yaml", POLICY + TAINT_RULES)
     reader.run(export)
     before = reader.run(count).split()
     assert before
-    reader.write("policy.yaml", f"{POLICY}mode: 'off'\n")
-    reader.run(f"{export.splitlines()[0]}\n{prune}")
-    assert len(reader.run(count).split()) < len(before)
     reader.write("policy.yaml", POLICY)
-    reader.run(export)
+    reader.run(f"{export.splitlines()[0]}\n{prune}")
+    assert 0 < len(reader.run(count).split()) < len(before)
     reader.run(remove)
     assert reader.run(count).split() in ([], ["No", "resources", "found"])
     reader.run(static.replace("/etc/kubernetes/admission", "files"))
