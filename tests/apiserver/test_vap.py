@@ -382,7 +382,7 @@ def test_r1_a_rule_that_is_being_deleted_gets_no_annotation_that_makes_it_evict(
 def test_what_is_printed_applies_twice_without_a_change_and_leaves_nothing_behind(
     fallback: Fallback, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the commands of docs/export-vap.md."""
+    """With the commands of docs/integrations.md."""
     plane = fallback.plane
     group = "admissionregistration.k8s.io/v1"
     kinds = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")

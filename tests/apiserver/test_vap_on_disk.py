@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(MINOR < 37, reason="ManifestBasedAdmissionControlConfig is on since 1.37"),
 ]
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "export-vap.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "integrations.md"
 SHOWN: Final = "/etc/kubernetes/admission"
 """The folder of the page."""
 

@@ -29,6 +29,7 @@ RUNBOOKS: Final = next(
     for each in yaml.safe_load((MONITORING / "kustomization.yaml").read_text())["configMapGenerator"]
     for literal in each.get("literals", ())
 )
+PAGE: Final = (ROOT / "docs" / "runbooks.md").read_text()
 PREFIX: Final = "device_taint_webhook_"
 _ASKED: Final = re.compile(r"\b(?:device_taint_webhook|apiserver)_\w+")
 _OURS: Final = re.compile(r"\bdevice_taint_webhook_\w+")
@@ -86,7 +87,7 @@ def test_one_line_of_the_component_says_where_runbooks_are() -> None:
     component = yaml.safe_load((MONITORING / "kustomization.yaml").read_text())
     [replacement] = component["replacements"]
     assert RUNBOOKS.startswith("https://")
-    assert RUNBOOKS.endswith("/docs/operations.md")
+    assert RUNBOOKS.endswith("/docs/runbooks.md")
     [target] = replacement["targets"]
     assert target["fieldPaths"] == ["spec.groups.*.rules.*.annotations.runbook_url"]
     assert target["options"] == {"delimiter": "#", "index": 0}
@@ -95,8 +96,7 @@ def test_one_line_of_the_component_says_where_runbooks_are() -> None:
 
 
 def test_runbook_has_every_alert_and_no_other() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text()
-    assert re.findall(r"^### (DeviceTaintWebhook\w+)$", page, re.MULTILINE) == [alert["alert"] for alert in ALERTS]
+    assert re.findall(r"^### (DeviceTaintWebhook\w+)$", PAGE, re.MULTILINE) == [alert["alert"] for alert in ALERTS]
 
 
 def test_panels_do_not_overlap_and_have_numbers_of_their_own() -> None:
@@ -158,12 +158,25 @@ def test_case_lists_every_alert(name: str) -> None:
     assert silent.union(ringing) == {alert["alert"] for alert in ALERTS}
 
 
-def test_every_series_is_explained_in_the_documentation() -> None:
-    text = "\n".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
-    missing = {name for name in _series() if not re.search(rf"`(?:{PREFIX})?{_told(name)}[`{{]", text)}
-    assert missing == set()
+def test_page_begins_with_the_command_that_disables_the_webhook() -> None:
+    first = PAGE.partition("```\n")[2].partition("\n```")[0]
+    assert first.startswith("kubectl delete validatingwebhookconfiguration,mutatingwebhookconfiguration ")
+    assert PAGE.index(first) < 200
 
 
-def _told(name: str) -> str:
-    """A series' name as pages write it: without the prefix, and without what histograms add."""
-    return re.sub(r"_(?:bucket|sum|count)$", "", name.removeprefix(PREFIX))
+def test_page_names_every_metric_and_no_other() -> None:
+    """The endpoint describes them."""
+    exposed = re.findall(r"^# TYPE (\S+) \w+$", metrics_text(Mode.OBSERVE), re.MULTILINE)
+    named = re.findall(r"`(\w+)`", _section("Metrics").partition("\n- ")[2].partition("\n\n")[0])
+    assert sorted(named) == sorted(name.removeprefix(PREFIX) for name in exposed)
+
+
+def test_page_names_every_check_of_doctor_and_no_other() -> None:
+    code = "\n".join(file.read_text() for file in (ROOT / "webhook" / "commands" / "doctor").glob("*.py"))
+    checks = {name.strip() for name in re.findall(r'(?:\bCheck\(\s*|\bpassed\(|\bname = )f?"([a-z ]+)', code)}
+    rows = re.findall(r"^\| (`.+?) \|", _section("Doctor"), re.MULTILINE)
+    assert set(re.findall(r"`([a-z ]+)`", " ".join(rows))) == checks - {"probe author policy"}
+
+
+def _section(heading: str) -> str:
+    return PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]

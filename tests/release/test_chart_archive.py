@@ -64,7 +64,7 @@ def test_a_chart_without_what_is_to_be_set_ends_the_release(tmp_path: Path, name
 def test_our_chart_has_the_places_that_a_release_sets(tmp_path: Path) -> None:
     packed = _packed(write_chart(Source(ROOT, "1.2.3", REVISION, EPOCH), REGISTRY, tmp_path, REPOSITORY))
     values = yaml.safe_load(packed["device-taint-webhook/values.yaml"])
-    page = f"{REPOSITORY}/blob/v1.2.3/docs/operations.md"
+    page = f"{REPOSITORY}/blob/v1.2.3/docs/runbooks.md"
     assert values["monitoring"]["prometheusRule"]["runbookUrl"] == page
     assert [name for name, text in packed.items() if "repository.example.com" in text] == []
     assert yaml.safe_load(packed["device-taint-webhook/Chart.yaml"])["appVersion"] == "1.2.3"

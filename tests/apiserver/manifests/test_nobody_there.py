@@ -1,4 +1,4 @@
-"""A whole cluster whose webhook is gone, as two overlays register it: what goes on, and what docs/operations.md says.
+"""A whole cluster whose webhook is gone, as two overlays register it: what goes on, and what docs/runbooks.md says.
 
 With controllers, scheduler and kubelets at work; what single requests meet is the subject of registration/test_outage.
 """
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
-OPERATIONS: Final = ROOT / "docs" / "operations.md"
+RUNBOOKS: Final = ROOT / "docs" / "runbooks.md"
 COLUMNS: Final = {"self-managed": "default", "high-availability": "high availability"}
 _SOON_SECONDS: Final = 240.0
 
@@ -280,7 +280,7 @@ def _told(column: str) -> dict[str, str]:
 
     Component `patches` is down in tests/apiserver/patches/test_webhook.py.
     """
-    page = OPERATIONS.read_text()
+    page = RUNBOOKS.read_text()
     section = page[page.index("## What is blocked while the webhook is down") :].partition("\n## ")[0]
     head, *rows = re.findall(r"^\|(.+)\|$", section, re.MULTILINE)
     columns = [cell.strip() for cell in head.split("|")]
@@ -327,12 +327,12 @@ def _documented_command(page: Path) -> str:
 
 
 def test_both_pages_name_the_same_command() -> None:
-    assert _documented_command(OPERATIONS) == _documented_command(ROOT / "manifests" / "README.md")
+    assert _documented_command(RUNBOOKS) == _documented_command(ROOT / "manifests" / "README.md")
 
 
 def test_the_documented_command_lifts_it_all(cluster: Cluster) -> None:
     """Last in this file: nothing is registered afterwards."""
-    done = cluster.plane.kubectl(*shlex.split(_documented_command(OPERATIONS))[1:])
+    done = cluster.plane.kubectl(*shlex.split(_documented_command(RUNBOOKS))[1:])
     assert done.code == 0, done
     assert done.stdout.count(" deleted") == 2
     wait_until(lambda: set(_seen(cluster).values()) == {"passes unjudged"}, "nothing is refused", seconds=_SOON_SECONDS)

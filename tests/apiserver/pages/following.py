@@ -33,8 +33,11 @@ REGISTRY: Final = "registry.example.com/team"
 _PLACE: Final = re.compile(r"(?<!\$)\bREGISTRY\b(?!=)")
 """Where a page has the reader write the registry; not a variable of the shell."""
 OPERATIONS: Final = "docs/operations.md"
+RUNBOOKS: Final = "docs/runbooks.md"
+INTEGRATIONS: Final = "docs/integrations.md"
 GETTING_STARTED: Final = "docs/getting-started.md"
-DISABLE: Final = "Disable the webhook"
+DISABLE: Final = "Runbooks"
+"""The first section of the runbooks."""
 OWN_OVERLAY: Final = "From an overlay of your own"
 APPLICATIONS: Final = path("argoproj.io/v1alpha1", "applications", namespace="argocd")
 KUSTOMIZATIONS: Final = path("kustomize.toolkit.fluxcd.io/v1", "kustomizations", namespace="flux-system")
@@ -111,9 +114,9 @@ class Reader(Shell):
         found = f"{self.programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         return {**ours, **super().environment(), "PATH": found}
 
-    def deploy(self, heading: str = OWN_OVERLAY) -> None:
-        """What a GitOps tool does again and again, with the kustomization of a section of the operations page."""
-        (kustomization,) = blocks(OPERATIONS, heading, "yaml")
+    def deploy(self, heading: str = OWN_OVERLAY, page: str = OPERATIONS) -> None:
+        """What a GitOps tool does again and again, with the kustomization of a section of a page."""
+        (kustomization,) = blocks(page, heading, "yaml")
         self.write("deploy/kustomization.yaml", kustomization)
         (install,) = blocks(OPERATIONS, OWN_OVERLAY)
         apply, _doctor = install.splitlines()

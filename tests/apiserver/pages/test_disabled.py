@@ -1,4 +1,4 @@
-"""docs/operations.md, "Disable the webhook", followed where a GitOps tool puts back what was deleted (M4)."""
+"""How runbooks.md and integrations.md disable the webhook, where a GitOps tool puts back what was deleted (M4)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.apiserver.manifests.installing import OVERLAYS, REGISTRATIONS, rendered
-from tests.apiserver.pages.following import APPLICATIONS, DISABLE, KUSTOMIZATIONS, OPERATIONS, blocks
+from tests.apiserver.pages.following import APPLICATIONS, DISABLE, INTEGRATIONS, KUSTOMIZATIONS, RUNBOOKS, blocks
 from tests.apiserver.pages.shell import LABELLED
 from tests.apiserver.policy.stage import POLICY_MAP, make_config_map
 from tests.builders import make_claim, make_rule, make_toleration
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.apiserver
 
 Json = dict[str, Any]
 
-GITOPS: Final = "If it must stay disabled under GitOps"
+GITOPS: Final = "Keep the webhook disabled by a commit"
 CONFIGURATIONS: Final = "validatingwebhookconfiguration,mutatingwebhookconfiguration"
 RULES: Final = path("resource.k8s.io/v1", "devicetaintrules")
 CLAIMS: Final = path("resource.k8s.io/v1", "resourceclaims", namespace="default")
@@ -41,7 +41,7 @@ def _configurations(reader: Reader) -> int:
 @pytest.mark.whole
 def test_m4_deleted_configurations_stay_away_once_the_commit_of_the_page_is_deployed(reader: Reader) -> None:
     """No replica answers all the while."""
-    _suspend, delete = blocks(OPERATIONS, DISABLE)
+    (delete,) = blocks(RUNBOOKS, DISABLE)
     reader.deploy()
     wait_until(lambda: not _rule_is_admitted(reader), "rules are refused")
 
@@ -50,10 +50,10 @@ def test_m4_deleted_configurations_stay_away_once_the_commit_of_the_page_is_depl
     reader.deploy()
     wait_until(lambda: not _rule_is_admitted(reader), "the tool has undone it")
 
-    reader.deploy(GITOPS)
+    reader.deploy(GITOPS, INTEGRATIONS)
     reader.run(delete)
     wait_until(lambda: _rule_is_admitted(reader), "rules are admitted")
-    reader.deploy(GITOPS)
+    reader.deploy(GITOPS, INTEGRATIONS)
     assert _configurations(reader) == 0
     assert _rule_is_admitted(reader)
 
@@ -69,7 +69,7 @@ def test_m4_the_component_takes_two_configurations_out_of_every_overlay_and_noth
     assets: Assets, reader: Reader, overlay: str
 ) -> None:
     """Which is what a tool that prunes would delete."""
-    (text,) = blocks(OPERATIONS, GITOPS, "yaml")
+    (text,) = blocks(INTEGRATIONS, GITOPS, "yaml")
     assert text.count("overlays/self-managed") == 1
     reader.write("deploy/kustomization.yaml", text.replace("overlays/self-managed", f"overlays/{overlay}"))
     left = list(yaml.safe_load_all(reader.run("kubectl kustomize deploy")))
@@ -94,7 +94,7 @@ def test_m4_the_first_commands_suspend_argo_cd_and_flux(reader: Reader) -> None:
     _ = reader.client.create(APPLICATIONS, {**application, "spec": {"syncPolicy": sync}}).object
     _ = reader.client.create(KUSTOMIZATIONS, {**kustomization, "spec": {"prune": True}}).object
 
-    suspend, _delete = blocks(OPERATIONS, DISABLE)
+    (suspend,) = blocks(RUNBOOKS, "Under Argo CD or Flux")
     reader.run(suspend.replace(" NAME ", " taints "))
 
     policy = reader.client.get(f"{APPLICATIONS}/taints").object["spec"]["syncPolicy"]
@@ -114,7 +114,7 @@ def test_m4_mode_off_outlives_the_tool_and_refuses_nothing(reader: Reader) -> No
         wait_until(lambda: reader.client.create(CLAIMS, claim, dry_run=True).code == 403, "the policy refuses")
         assert reader.client.create(RULES, careless, dry_run=True).code == 422
 
-        (edit,) = blocks(OPERATIONS, GITOPS)
+        (edit,) = blocks(RUNBOOKS, "If it refuses the wrong things")
         reader.run(edit, KUBE_EDITOR="sed -i 's/mode: enforce/mode: off/'")
         wait_until(lambda: reader.client.create(CLAIMS, claim, dry_run=True).ok, "nothing is refused")
         reader.deploy()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.apiserver.pages.following import OPERATIONS, blocks
+from tests.apiserver.pages.following import INTEGRATIONS, OPERATIONS, blocks
 from tests.apiserver.policy.stage import POLICY_MAP, REQUESTED_BY, make_config_map, make_policy
 from tests.builders import make_rule, make_template, make_toleration
 from tests.controlplane.client import path
@@ -137,9 +137,9 @@ def _claims(reader: Reader, pod: str) -> list[Json]:
 
 
 def _export(reader: Reader) -> None:
-    """What docs/export-vap.md has one apply, of the policy in the cluster."""
+    """What docs/integrations.md has one apply, of the policy in the cluster."""
     reader.write("policy.yaml", json.dumps(POLICY))
-    export, *_ = blocks("docs/export-vap.md", "Enforcing a policy without the webhook")
+    export, *_ = blocks(INTEGRATIONS, "Enforce a policy without the webhook")
     reader.run(export)
 
 
