@@ -39,7 +39,7 @@ def command_line() -> CommandLine:
     add = parser.add_argument
     policy = f"a DeviceTaintPolicy, or the ConfigMap that holds it; {LIVE}: the one in the cluster or the dump"
     add("old", metavar="OLD", help=policy)
-    add("new", metavar="NEW", help="likewise")
+    add("new", metavar="NEW", help="the policy to compare it with, in the same forms")
     add(
         "--dump",
         action="append",

@@ -79,7 +79,7 @@ def _outcome(values: dict[str, Any]) -> str:
     if not values["node"] and any(taint["outcome"] == "Evicted" for taint in taints):
         return "is not evicted before it is on a node"
     if values["unknown"]:
-        return "is not evicted, as far as is known"
+        return "is not evicted by any taint that could be read"
     return "is not evicted" if taints else "is not evicted: none of its devices is tainted"
 
 

@@ -58,7 +58,7 @@ _OBSERVED: Final = WaitsFor(WaitKind.OBSERVE, "nothing: the worker evicts no pod
 _NO_WORKER: Final = WaitsFor(WaitKind.OBSERVE, "nothing: no eviction worker is known")
 _THEIRS: Final = WaitsFor(WaitKind.IN_TREE, "the in-tree controller")
 _UNANNOUNCED: Final = WaitsFor(
-    WaitKind.ANNOUNCEMENT, "the worker, which has not written the condition of the rule yet: is it running?"
+    WaitKind.ANNOUNCEMENT, "the worker, which has not written the condition of the rule yet; check that it runs"
 )
 
 

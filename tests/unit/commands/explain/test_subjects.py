@@ -352,7 +352,7 @@ def test_dump_without_rules_says_what_is_unknown(ask: ExplainRunner) -> None:
         in (found["unknown"])
     )
     _, text, _ = ask("pod", "web-0", "-n", "ml", dump=[each for each in HELD if each["kind"] != "DeviceTaintRule"])
-    assert "is not evicted, as far as is known" in text
+    assert "is not evicted by any taint that could be read" in text
 
 
 # --- a cluster ----------------------------------------------------------------------------------
