@@ -341,7 +341,7 @@ def watch_drain(
             if sight.end is not None:
                 return sight.end
             if not sight.answered and now - begun >= _SILENCE_SECONDS:
-                hints.say("no eviction worker has reported on this rule yet; check that `evict` runs, in a mode that evicts")
+                hints.say("no eviction worker has reported on this rule yet; check that `evict` runs and may evict")
             settled_since = (settled_since or now) if sight.settled else None
             if settled_since is not None and now - settled_since >= _SETTLE_SECONDS:
                 return DrainEnd(emptied=False, text=f"no further pod may be evicted, but {sight.settled}")
