@@ -183,7 +183,8 @@ def test_verbs_print_what_the_page_says(typist: Typist) -> None:
     preview, status, explain = ask.splitlines()
     ((_, said),) = commands("Preview")
     printed = typist.run(preview, codes={0})
-    assert [line for line in same(said, _DEVICE).splitlines() if line not in same(printed, _DEVICE).splitlines()] == []
+    said = same(said, _DEVICE).removesuffix("dry run: accepted as it is")
+    assert same(printed, _DEVICE).startswith(said)
     assert "no dry run: a dump does not tell who would write the rule" in printed
     assert "no DeviceTaintRule, and no NoExecute taint in slices" in typist.run(status, codes={0})
     assert typist.run(explain, codes={0}).startswith("pod ml/train-0 on node node-7: ")
@@ -243,7 +244,7 @@ def test_commands_of_the_cheat_sheet_do_what_it_says(typist: Typist, fleet: Flee
     unregister, stop = blocks(SHEET, "Turn it off")
 
     assert "versions: " in reader.run(doctor, codes={0, 1})
-    assert "evicted   2 pods\n" in reader.run(preview)
+    assert "evicted   1 pod\n" in reader.run(preview)
     assert " tainted by " in reader.run(close)
     assert "OPS-7" in reader.run(list_)
     reader.run(hold)
