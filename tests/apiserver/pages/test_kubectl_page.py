@@ -1,10 +1,14 @@
-"""docs/kubectl.md: its commands through the real kubectl, by a user with the ClusterRole of the page."""
+"""docs/kubectl.md: its commands through the real kubectl, by a user with the ClusterRole of the page.
+
+And those of docs/cheat-sheet.md, by an admin.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import signal
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -13,9 +17,11 @@ import yaml
 from tests.apiserver.evicting import EvictProcess
 from tests.apiserver.pages.fleet import DRIVER, NAMES, NAMESPACE, NODE, RULES
 from tests.apiserver.pages.following import blocks
+from tests.apiserver.pages.shell import LABELLED
 from tests.apiserver.policy.stage import POLICY_MAP, make_config_map, make_policy
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
+from tests.controlplane.webhook_process import ROOT
 
 if TYPE_CHECKING:
     import subprocess
@@ -28,20 +34,34 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 
 PAGE: Final = "docs/kubectl.md"
+SHEET: Final = "docs/cheat-sheet.md"
+WALKED: Final = {
+    PAGE: {
+        *("Preview", "Taint", "List", "Untaint", "Drain", "Status", "Explain"),
+        *("Test a closed device", "From a saved cluster"),
+    },
+    SHEET: {"Turn it off", "Look", "Act"},
+}
+"""The sections whose commands the tests below run."""
 USER: Final = "dana"
 SLICES: Final = path("resource.k8s.io/v1", "resourceslices")
 PODS: Final = path("v1", "pods", namespace=NAMESPACE)
 UNDO: Final = f"kubectl dtaint untaint --node={NODE} devicetaint.io/drain:NoSchedule-"
 HOLD: Final = "devicetaint.io/hold"
+HELD: Final = "pod ml/train-0 is held: hold: checkpoint until noon\n"
+WORKER: Final = path("apps/v1", "deployments", namespace="device-taint-webhook", name="device-taint-webhook-evict")
 POOL: Final = f"{DRIVER}/{NODE}"
 _TEXT: Final = re.compile(r"v1 devices=[0-9a-z=,. -]+ of=[a-z2-7]{16}")
 _VARIES: Final = (
     (_TEXT, "TEXT"),
     (re.compile(r"[0-9-]{10}T[0-9:]{8}Z"), "TIME"),
     (re.compile(r"(?<= )[0-9]+[smh](?:[0-9]+s)?(?= )"), "AGE"),
-    (re.compile(r"train-[01]"), "train-N"),
+    (re.compile(r"train-[01](-gpu-[a-z0-9]{5}\b)?"), "train-N"),
+    (re.compile(r"https://[0-9.:]+"), "URL"),
     (re.compile(r" +"), " "),
 )
+_DEVICE: Final = (re.compile(r"gpu-[01]"), "gpu-N")
+"""Which of the two a pod gets is up to the scheduler."""
 _NEWS: Final = re.compile(
     r"[0-9]+ pods? to evict(, [0-9]+ terminating)?|(evicting )?pod ml/train-N( evicted| is held: hold: .*)?"
 )
@@ -62,11 +82,12 @@ class Typist:
         self.text = found[0] if found else self.text
         return printed
 
-    def follow(self, heading: str) -> None:
-        """Each command of a section prints what the page says."""
+    def follow(self, heading: str, *varies: tuple[re.Pattern[str], str], seconds: float = 0) -> None:
+        """Each command of a section prints what the page says, at once or within a time."""
         for command, said in commands(heading):
-            printed = self.run(command)
-            assert same(printed) == same(said), f"$ {command}\n{printed}"
+            end = time.monotonic() + seconds
+            while same(printed := self.run(command), *varies) != same(said, *varies):
+                assert time.monotonic() < end, f"$ {command}\n{printed}"
 
     def allow(self) -> None:
         """The ClusterRole of the page."""
@@ -86,9 +107,9 @@ def commands(heading: str) -> Iterator[tuple[str, str]]:
             yield command, said
 
 
-def same(text: str) -> str:
+def same(text: str, *varies: tuple[re.Pattern[str], str]) -> str:
     """The text without what differs from run to run."""
-    for pattern, instead in _VARIES:
+    for pattern, instead in (*_VARIES, *varies):
         text = pattern.sub(instead, text)
     return "\n".join(line.rstrip() for line in text.splitlines())
 
@@ -132,8 +153,14 @@ def _set_link_taint(reader: Reader, taints: list[dict[str, str]]) -> None:
     _ = reader.client.patch(f"{SLICES}/{NODE}", {"spec": {"devices": devices}}).object
 
 
+@pytest.mark.parametrize("page", [PAGE, SHEET])
+def test_each_section_with_commands_is_walked(page: str) -> None:
+    headings = re.findall(r"^##+ (.+)$", (ROOT / page).read_text(), re.MULTILINE)
+    assert {heading for heading in headings if blocks(page, heading)} == WALKED[page]
+
+
 def test_verbs_print_what_the_page_says(typist: Typist) -> None:
-    """Taint with warnings and confirmation, list, untaint: each through `kubectl dtaint`."""
+    """Preview, taint with warnings and confirmation, list, untaint: each through `kubectl dtaint`."""
     refused = typist.run("kubectl dtaint list", codes={1})
     assert refused.startswith(
         f'Error from server (Forbidden): resourceslices.resource.k8s.io is forbidden: User "{USER}"'
@@ -144,9 +171,23 @@ def test_verbs_print_what_the_page_says(typist: Typist) -> None:
     )
     typist.allow()
     wait_until(lambda: "forbidden" not in typist.run("kubectl dtaint list"), "the role is in force", seconds=60)
+    (rule,) = blocks(PAGE, "Preview", "yaml")
+    typist.reader.write("rule.yaml", rule)
+    typist.follow("Preview", _DEVICE)
     for heading in ("Taint", "List", "Untaint"):
         typist.follow(heading)
     assert typist.reader.client.get(RULES).items == []
+
+    save, ask = blocks(PAGE, "From a saved cluster")
+    typist.run(save, codes={0})
+    preview, status, explain = ask.splitlines()
+    ((_, said),) = commands("Preview")
+    printed = typist.run(preview, codes={0})
+    said = same(said, _DEVICE).removesuffix("dry run: accepted as it is")
+    assert same(printed, _DEVICE).startswith(said)
+    assert "no dry run: a dump does not tell who would write the rule" in printed
+    assert "no DeviceTaintRule, and no NoExecute taint in slices" in typist.run(status, codes={0})
+    assert typist.run(explain, codes={0}).startswith("pod ml/train-0 on node node-7: ")
 
 
 def test_a_dry_run_of_the_server_shows_its_warnings_and_writes_nothing(typist: Typist) -> None:
@@ -160,16 +201,21 @@ def test_a_dry_run_of_the_server_shows_its_warnings_and_writes_nothing(typist: T
 
 
 def test_drain_empties_the_devices_of_a_node(typist: Typist, fleet: Fleet) -> None:
-    """It waits for a hold until its time is over, leaves the taint when interrupted, and goes on when asked again."""
+    """It waits for a hold until its time is over, leaves the taint when interrupted, and goes on when asked again.
+
+    Meanwhile status and explain say so.
+    """
     reader = typist.reader
     typist.allow()
     _use_limit(reader, 50)
     _ = reader.client.patch(f"{PODS}/train-0", {"metadata": {"annotations": {HOLD: "checkpoint until noon"}}}).object
     ((command, said),) = commands("Drain")
-    with EvictProcess(reader.plane, "delegated", policy=None, kubeconfig=reader.plane.kubeconfig) as worker:
+    with EvictProcess(reader.plane, "delegated", "--leader-elect", policy=None) as worker:
         worker.wait_working()
         begun = reader.start(command, KUBECONFIG=str(typist.kubeconfig))
-        printed = _until(begun, "pod ml/train-0 is held: hold: checkpoint until noon\n")
+        printed = _until(begun, HELD)
+        for heading in ("Status", "Explain"):
+            typist.follow(heading, _DEVICE, seconds=60)
 
         again = typist.run(f"kubectl dtaint drain {NODE} --timeout 10s", codes={1})
         assert again.startswith(f"{POOL} already tainted by devicetaintrule.resource.k8s.io/")
@@ -182,6 +228,42 @@ def test_drain_empties_the_devices_of_a_node(typist: Typist, fleet: Fleet) -> No
         _compare(same(printed).splitlines(), same(said).splitlines())
         assert fleet.running() == set()
         assert "deleted" in typist.run(UNDO, codes={0})
+
+
+def test_commands_of_the_cheat_sheet_do_what_it_says(typist: Typist, fleet: Fleet) -> None:
+    reader = typist.reader
+    _use_limit(reader, 50)
+    kustomization = (reader.folder / "deploy/kustomization.yaml").read_text()
+    component = "components: [../manifests/components/evict-delegated]\n"
+    reader.write("deploy/kustomization.yaml", f"{kustomization}{component}")
+    reader.run("kubectl apply -k deploy")
+    (rule,) = blocks(PAGE, "Preview", "yaml")
+    reader.write("rule.yaml", rule)
+    doctor, list_, status, explain = blocks(SHEET, "Look")
+    close, open_, drain, hold, preview = blocks(SHEET, "Act")
+    unregister, stop = blocks(SHEET, "Turn it off")
+
+    assert "versions: " in reader.run(doctor, codes={0, 1})
+    assert "evicted   1 pod\n" in reader.run(preview)
+    assert " tainted by " in reader.run(close)
+    assert "OPS-7" in reader.run(list_)
+    reader.run(hold)
+    with EvictProcess(reader.plane, "delegated", "--leader-elect", policy=None) as worker:
+        worker.wait_working()
+        begun = reader.start(drain)
+        _until(begun, HELD)
+        assert re.search(r"^ml/train-0 .* hold: checkpoint until noon$", reader.run(status), re.MULTILINE)
+        assert "waits for hold: checkpoint until noon" in reader.run(explain)
+        reader.run(stop)
+        assert reader.client.get(WORKER).object["spec"]["replicas"] == 0
+        _ = reader.client.patch(f"{PODS}/train-0", {"metadata": {"annotations": {HOLD: None}}}).object
+        *_, last = reader.finish(begun).splitlines()
+    assert fleet.running() == set()
+    assert " deleted" in reader.run(last.removeprefix("When the work is done: "))
+    assert " untainted: " in reader.run(open_)
+    reader.run(unregister)
+    kinds = "validatingwebhookconfiguration,mutatingwebhookconfiguration"
+    assert reader.run(f"kubectl get {kinds} {LABELLED} -o name") == ""
 
 
 def test_a_test_pod_gets_the_closed_device_and_no_other_pod_does(reader: Reader, fleet: Fleet) -> None:

@@ -256,7 +256,7 @@ def test_spans_are_short(seconds: float, text: str) -> None:
 
 
 def test_json_has_what_is_reported_and_what_is_computed(run_status: StatusRunner) -> None:
-    """The names of fields are an interface: see docs/status.md."""
+    """The names of fields are an interface: see docs/kubectl.md."""
     found = run_status.values()
     line = found["taints"].pop(0)
     assert line == {
