@@ -187,9 +187,7 @@ def test_text_of_a_condition_forges_no_line(
 
 def test_silence_of_the_worker_is_reported_once(verb: VerbRunner, rounds: list[Callable[[], None]]) -> None:
     rounds += [nothing] * 9
-    assert (
-        drain(verb, "node-0", "--timeout", "60s")[2].count("no eviction worker has reported on this rule yet") == 1
-    )
+    assert drain(verb, "node-0", "--timeout", "60s")[2].count("no eviction worker has reported on this rule yet") == 1
 
 
 def test_cluster_that_cannot_be_read_for_a_while_is_asked_again(
