@@ -1,4 +1,4 @@
-"""docs/prerequisites.md, "Gates that are switched off, and on again", on a real control plane (V-4, L-14, S-8)."""
+"""Gates of taints that are switched off, and on again, on a real control plane (V-4, L-14, S-8)."""
 
 from __future__ import annotations
 

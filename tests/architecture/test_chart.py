@@ -84,7 +84,7 @@ def test_schema_has_no_value_that_the_chart_lacks() -> None:
 
 def test_page_names_values_that_exist() -> None:
     known = {each.path for each in documented(VALUES.read_text())}
-    page = (ROOT / "docs" / "helm.md").read_text()
+    page = (ROOT / "docs" / "install.md").read_text()
     groups = "|".join(yaml.safe_load(VALUES.read_text()))
     named = set(re.findall(rf"(?:`|--set )((?:{groups})(?:\.\w+)*)(?=[:`=])", page))
     assert len(named) > 15

@@ -159,7 +159,9 @@ def test_make_targets_that_pages_name_exist() -> None:
 
 
 _INSTALLS = re.compile(r"kubectl apply [^`\n]*(?:-k [^`\n]*\S|-f install\.yaml)")
-_NAMES_THE_IMAGE = re.compile(r"IMAGE=\S|images:|edit set image|#the-image\)|names the image|and the image:")
+_NAMES_THE_IMAGE = re.compile(
+    r"IMAGE=\S|images:|edit set image|#the-image\)|install\.md\)|names the image|and the image:"
+)
 
 
 def test_h3_every_command_that_installs_comes_after_the_image_that_it_installs() -> None:

@@ -178,7 +178,7 @@ def test_its_size_is_the_published_one(files: Path, shop: Workshop, layers: list
     pushed = layers[-1].stat().st_size / 2**20
     print(f"\n{OURS}: {size:.0f} MiB, {pushed:.0f} MiB pulled; with its base:\n{shop.builder.buildah('images')}")
     assert sum(map(unpacked_size, layers[1:])) / 2**20 < _LAYERS_MIB_MAX
-    page = (ROOT / "docs" / "operations.md").read_text()
+    page = (ROOT / "docs" / "install.md").read_text()
     published = re.search(r"adds (\d+) MiB to its base, (\d+) MiB of them to pull", page)
     assert published
     assert size == pytest.approx(int(published[1]), rel=_TOLERANCE)

@@ -327,7 +327,7 @@ def _documented_command(page: Path) -> str:
 
 
 def test_both_pages_name_the_same_command() -> None:
-    assert _documented_command(RUNBOOKS) == _documented_command(ROOT / "manifests" / "README.md")
+    assert _documented_command(RUNBOOKS) == _documented_command(ROOT / "docs" / "install.md")
 
 
 def test_the_documented_command_lifts_it_all(cluster: Cluster) -> None:

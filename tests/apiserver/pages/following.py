@@ -32,13 +32,13 @@ Json = dict[str, Any]
 REGISTRY: Final = "registry.example.com/team"
 _PLACE: Final = re.compile(r"(?<!\$)\bREGISTRY\b(?!=)")
 """Where a page has the reader write the registry; not a variable of the shell."""
-OPERATIONS: Final = "docs/operations.md"
+INSTALL: Final = "docs/install.md"
 RUNBOOKS: Final = "docs/runbooks.md"
 INTEGRATIONS: Final = "docs/integrations.md"
 GETTING_STARTED: Final = "docs/getting-started.md"
 DISABLE: Final = "Runbooks"
 """The first section of the runbooks."""
-OWN_OVERLAY: Final = "From an overlay of your own"
+OWN_OVERLAY: Final = "With kustomize"
 APPLICATIONS: Final = path("argoproj.io/v1alpha1", "applications", namespace="argocd")
 KUSTOMIZATIONS: Final = path("kustomize.toolkit.fluxcd.io/v1", "kustomizations", namespace="flux-system")
 _SERVE: Final = path("apps/v1", "deployments", namespace=OWN_NAMESPACE, name="device-taint-webhook")
@@ -114,11 +114,11 @@ class Reader(Shell):
         found = f"{self.programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         return {**ours, **super().environment(), "PATH": found}
 
-    def deploy(self, heading: str = OWN_OVERLAY, page: str = OPERATIONS) -> None:
+    def deploy(self, heading: str = OWN_OVERLAY, page: str = INSTALL) -> None:
         """What a GitOps tool does again and again, with the kustomization of a section of a page."""
         (kustomization,) = blocks(page, heading, "yaml")
         self.write("deploy/kustomization.yaml", kustomization)
-        (install,) = blocks(OPERATIONS, OWN_OVERLAY)
+        (install,) = blocks(INSTALL, OWN_OVERLAY)
         apply, _doctor = install.splitlines()
         self.run(apply)
 

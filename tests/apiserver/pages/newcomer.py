@@ -1,7 +1,7 @@
-"""A user who has a checkout to build a release in, and uses nothing of it afterwards but the files of that release.
+"""A user in a checkout with docker, pipx and a registry, and nothing of this tree on PATH.
 
-Manifests, webhook configurations, certificates and accounts are as they are shipped. An image that was copied to the
-registry is a file there; its contents run as processes, to which the Services lead.
+Manifests, webhook configurations, certificates and accounts are as they are shipped. An image is built by buildah, and
+is a file once it is pushed; its contents run as processes, to which the Services lead.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tests.controlplane.client import path
 from tests.controlplane.contents import unpacked
 from tests.controlplane.kubelet import DaemonProcess, Kubelet
 from tests.controlplane.processes import wait_until
+from tests.controlplane.webhook_process import ROOT
 from tests.release.releasing import EPOCH, commit_all, tracked_files
 
 if TYPE_CHECKING:
@@ -35,10 +36,38 @@ SERVE: Final = "device-taint-webhook"
 EVICT: Final = "device-taint-webhook-evict"
 _OF_THE_TESTS: Final = ("COVERAGE_", "PYTEST_", "PYTHON", "DEVICE_TAINT_WEBHOOK_", "KUBE", "HELM_", "MAKE")
 _SYSTEM: Final = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-_SKOPEO: Final = """#!/bin/sh
-# copy oci-archive:FILE docker://NAME:TAG
-target="{registry}/$(echo "${{3#docker://}}" | tr : /)"
-mkdir -p "${{target%/*}}" && cp "${{2#oci-archive:}}" "$target"
+_DOCKER: Final = """#!{python}
+# build -t NAME FOLDER (once: layers are cached), or push NAME
+import shutil, sys, tempfile
+from pathlib import Path
+
+sys.path.insert(0, "{root}")
+from release.bases import native
+from release.images import Builder, Labels
+
+verb, *_, last = sys.argv[1:]
+file = sys.argv[3] if verb == "build" else last
+built, pushed = (Path("{registry}", each, file.replace(":", "/")) for each in ("built", "pushed"))
+if verb == "push":
+    pushed.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(built, pushed)
+elif not built.exists():
+    built.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as store:
+        builder = Builder(Path(store), sources=Path(last))
+        builder.build("localhost/built", Labels(built.name), native())
+        builder.write_archive("localhost/built", built.name, built)
+        builder.buildah("rmi", "--all", "--force")
+"""
+_PIPX: Final = """#!/bin/bash
+# install FOLDER, with the dependencies of the tests
+set -eu
+{python} -m pip --quiet install --no-deps --no-build-isolation --target {home}/pipx "$2"
+for program in {home}/pipx/bin/*; do
+  link={programs}/$(basename "$program")
+  printf '#!/bin/sh\\nPYTHONPATH={home}/pipx exec {python} %s "$@"\\n' "$program" > "$link"
+  chmod +x "$link"
+done
 """
 
 
@@ -51,13 +80,14 @@ class Newcomer(Shell):
         self._registry = folder / "registry"
         self._session = folder / "session"
         self._session.touch()
-        self.add_program("skopeo", _SKOPEO.format(registry=self._registry))
+        self.add_program("docker", _DOCKER.format(python=sys.executable, root=ROOT, registry=self._registry))
+        self.add_program("pipx", _PIPX.format(python=sys.executable, home=self.home, programs=self.programs))
         for name, program in (("kubectl", plane.assets.program("kubectl")), ("helm", helm)):
             (self.programs / name).symlink_to(program)
         self._check_out()
 
     def _check_out(self) -> None:
-        """This tree, as committed a while ago: `make` finds its Python packages newer than the lock."""
+        """This tree, as committed a while ago."""
         for name, content in tracked_files():
             file = self.folder / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -66,14 +96,13 @@ class Newcomer(Shell):
         commit_all(self.folder)
 
     def environment(self) -> dict[str, str]:
-        """No program of this checkout is on PATH; what was downloaded or made for other tests is used again."""
+        """No program of this checkout is on PATH; bases of images that were made for other tests are used again."""
         inherited = {key: text for key, text in os.environ.items() if not key.startswith(_OF_THE_TESTS)}
         return {
             **inherited,
             **super().environment(),
-            "PATH": f"{self.programs}:{Path(sys.executable).resolve().parent}:{_SYSTEM}",
+            "PATH": f"{self.programs}:{_SYSTEM}",
             "DEVICE_TAINT_WEBHOOK_CACHE": str(cache_root().parents[1]),
-            "MAKEFLAGS": f"VENV={sys.prefix}",
         }
 
     def start(self, commands: str, **environment: str) -> subprocess.Popen[str]:
@@ -81,16 +110,12 @@ class Newcomer(Shell):
         saved = f"trap 'code=$?; {{ echo cd \"$PWD\"; export -p; }} > {self._session}; exit $code' EXIT"
         return super().start(f"source {self._session}\n{saved}\n{commands}", **environment)
 
-    def write_here(self, name: str, text: str) -> None:
-        """A file in the folder that the shell is in."""
-        Path(self.run("pwd").strip(), name).write_text(text)
-
     # --- pods ------------------------------------------------------------------------------------
 
     def deployment(self, name: str) -> Json:
         """The spec of a Deployment's pods, once it is there."""
         url = path("apps/v1", "deployments", namespace=OWN_NAMESPACE, name=name)
-        wait_until(lambda: self.client.get(url).ok, "there is a Deployment", seconds=600)
+        wait_until(lambda: self.client.get(url).ok, "there is a Deployment", seconds=1200)
         spec: Json = self.client.get(url).object["spec"]["template"]["spec"]
         return spec
 
@@ -98,7 +123,7 @@ class Newcomer(Shell):
     def image(self, name: str) -> Iterator[ImageContents]:
         """What is in the image that the pods of a Deployment run: it must be in the registry."""
         (container,) = self.deployment(name)["containers"]
-        with unpacked(self._registry / container["image"].replace(":", "/")) as contents:
+        with unpacked(self._registry / "pushed" / container["image"].replace(":", "/")) as contents:
             yield contents
 
     @contextlib.contextmanager
@@ -115,6 +140,6 @@ class Newcomer(Shell):
         """A replica of `evict`, from entry on."""
         return DaemonProcess(self.plane, OWN_NAMESPACE, self.deployment(EVICT), serves=False, contents=contents)
 
-    def cleaning(self, contents: ImageContents) -> Kubelet:
-        """What runs the pod that the chart starts before it is uninstalled."""
-        return Kubelet(self.plane, OWN_NAMESPACE, {"cleanup"}, contents=contents)
+    def running_once(self, component: str, contents: ImageContents) -> Kubelet:
+        """What runs the pods of a hook of the chart."""
+        return Kubelet(self.plane, OWN_NAMESPACE, {component}, contents=contents)

@@ -1,4 +1,4 @@
-"""docs/getting-started.md, followed from a release that was built to the removal, with nothing but its files."""
+"""docs/getting-started.md, and docs/install.md with Helm, followed from the image to the removal."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pytest
 from release.bases import NotHereError
 from release.images import need_tools
 from tests.apiserver.chart.helming import helm_program
-from tests.apiserver.pages.fleet import NAMES, Fleet
-from tests.apiserver.pages.following import GETTING_STARTED, blocks
-from tests.apiserver.pages.newcomer import EVICT, Newcomer
-from tests.controlplane.processes import wait_until
+from tests.apiserver.pages.fleet import DRIVER, NODE, RULES
+from tests.apiserver.pages.following import GETTING_STARTED, INSTALL, blocks
+from tests.apiserver.pages.newcomer import EVICT, SERVE, Newcomer
+from tests.controlplane.client import path
+from tests.controlplane.processes import NotReadyError, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,80 +28,112 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.apiserver, pytest.mark.whole]
 
 _AMISS: Final = re.compile(r"^(?:warn|fail) +([^:]+):", re.MULTILINE)
+_NEXT_COMMAND: Final = re.compile(r"(?<!\\)\n(?=.)")
 DOCTOR: Final = "kubectl dtaint doctor --wait 300"
+PODS: Final = path("v1", "pods", namespace="device-taint-try")
+SLICE: Final = path("resource.k8s.io/v1", "resourceslices", name=NODE)
 
 
 @pytest.fixture(scope="module")
 def newcomer(page_plane: ControlPlane, egress: EgressProxy) -> Iterator[Newcomer]:
-    """In the folder of the release, with the command line on PATH and the image in the registry."""
+    """In a checkout, with the image in the registry."""
     try:
         need_tools()
     except NotHereError as error:
         pytest.skip(f"the image was not built: {error}")
     with tempfile.TemporaryDirectory(prefix="newcomer-", ignore_cleanup_errors=True) as folder:
         newcomer = Newcomer(page_plane, egress, helm_program(), Path(folder))
-        newcomer.run(*blocks(GETTING_STARTED, "Get a release"))
+        newcomer.run(*blocks(INSTALL, "Image"), seconds=1800)
+        newcomer.run("pipx install .")
         yield newcomer
 
 
-@pytest.fixture
-def fleet(newcomer: Newcomer) -> Iterator[Fleet]:
-    """Two pods that use devices; afterwards there is no installation."""
-    with Fleet(newcomer) as fleet:
-        yield fleet
+@pytest.fixture(autouse=True)
+def devices(newcomer: Newcomer) -> Iterator[None]:
+    """What the example driver's chart leaves in a cluster of one node; afterwards there is no installation."""
+    api = "resource.k8s.io/v1"
+    selectors = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
+    published = {
+        "driver": DRIVER,
+        "nodeName": NODE,
+        "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"gpu-{number}"} for number in range(8)],
+    }
+    newcomer.apply(
+        {"apiVersion": api, "kind": "DeviceClass", "metadata": {"name": DRIVER}, "spec": selectors},
+        {"apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": NODE}, "spec": published},
+    )
+    yield
+    newcomer.client.delete(SLICE)
     newcomer.uninstall()
 
 
-def test_who_follows_the_page_gets_what_it_says_at_each_step(newcomer: Newcomer, fleet: Fleet) -> None:
-    (install,) = blocks(GETTING_STARTED, "Install")
+def test_who_follows_the_page_gets_what_it_says_at_each_step(newcomer: Newcomer) -> None:
+    install, disable = blocks(GETTING_STARTED, "Install")
     installing = newcomer.start(install)
-    with newcomer.image(EVICT) as contents, newcomer.serving(contents):
+    with newcomer.image(SERVE) as contents, newcomer.serving(contents):
         printed = newcomer.finish(installing)
         assert _AMISS.findall(printed) == [], printed
-        _first_policy(newcomer)
-        _preview(newcomer)
-        with newcomer.evicting(contents):
-            printed = newcomer.run(*blocks(GETTING_STARTED, "Observe"))
-        assert "ObserveOnly" in printed.splitlines()
-        assert "2 pods" in printed
-        assert fleet.running() == NAMES
-        _evict(newcomer, fleet, contents)
-        newcomer.run(*blocks(GETTING_STARTED, "Remove it again"))
-        assert newcomer.left() == ""
-
-
-def test_the_chart_of_the_release_installs_evicts_and_is_removed_as_the_page_says(
-    newcomer: Newcomer, fleet: Fleet
-) -> None:
-    install, act, remove = blocks(GETTING_STARTED, "With Helm")
-    assert "0 chart(s) failed" in newcomer.run("helm lint device-taint-webhook-*.tgz")
-    newcomer.run(install)
-    with newcomer.image(EVICT) as contents, newcomer.serving(contents):
+        newcomer.run(disable)
+        upgrade, _helm = blocks(INSTALL, "Upgrade and downgrade")
+        newcomer.run(upgrade.replace("NEW_TAG", "VERSION"))
         assert _AMISS.findall(newcomer.run(DOCTOR)) == []
-        newcomer.run(act)
-        _preview(newcomer)
-        newcomer.run("kubectl apply -f rule.yaml")
-        with newcomer.evicting(contents):
-            wait_until(lambda: fleet.running() == set(), "the pods are evicted", seconds=240)
-        with newcomer.cleaning(contents) as kubelet:
+        first = _first_rule(newcomer)
+        assert len(_NEXT_COMMAND.split(install.strip())) + first <= 8, "commands to the first refused rule"
+        _first_policy(newcomer)
+        printed = newcomer.run(*blocks(GETTING_STARTED, "A first preview"), codes={0, 1})
+        assert "2 pods" in printed
+        assert printed.count("device-taint-try/") >= 2
+        assert _running(newcomer) == 2
+        _drain(newcomer, contents)
+        newcomer.run(*blocks(GETTING_STARTED, "Remove everything"))
+        assert newcomer.left() == ""
+    assert newcomer.client.get(PODS).items == []
+
+
+def test_the_chart_is_installed_tested_upgraded_and_removed_as_the_page_says(newcomer: Newcomer) -> None:
+    (install,) = blocks(INSTALL, "With Helm")
+    _manifests, upgrade = blocks(INSTALL, "Upgrade and downgrade")
+    remove, definition = blocks(INSTALL, "Uninstall with Helm")
+    *installing, tested = _NEXT_COMMAND.split(install.strip())
+    assert "0 chart(s) failed" in newcomer.run("helm lint manifests/helm")
+    newcomer.run("\n".join(installing))
+    with newcomer.image(SERVE) as contents, newcomer.serving(contents):
+        assert _AMISS.findall(newcomer.run(DOCTOR)) == []
+        with newcomer.running_once("doctor", contents) as kubelet:
+            assert "Succeeded" in newcomer.run(tested.removesuffix(" --logs"))  # no kubelet would give them
+        assert kubelet.faults == []
+        assert "answered through the API server" in kubelet.output["doctor"]
+        newcomer.run(upgrade.replace("NEW_TAG", "VERSION"))
+        with newcomer.running_once("cleanup", contents) as kubelet:
             newcomer.run(remove)
+        newcomer.run(definition)
     assert kubelet.faults == []
     assert "deleted, so API servers stop calling the webhook" in kubelet.output["cleanup"]
     assert newcomer.left() == ""
 
 
+def _running(newcomer: Newcomer) -> int:
+    return sum(pod["status"].get("phase") == "Running" for pod in newcomer.client.get(PODS).items)
+
+
+def _first_rule(newcomer: Newcomer) -> int:
+    """It is refused, and says what it would hit. Returns how many commands it takes."""
+    pods, rule, refused = blocks(GETTING_STARTED, "The first refused rule")
+    newcomer.run(pods)
+    wait_until(lambda: _running(newcomer) == 2, "the pods run", seconds=240)
+    _wait_printed(newcomer, rule, refused)
+    assert newcomer.client.get(RULES).items == []
+    return sum(len(_NEXT_COMMAND.split(block.strip())) for block in (pods, rule))
+
+
 def _first_policy(newcomer: Newcomer) -> None:
     """It warns, and then it refuses."""
-    heading = "A first policy"
-    policy, claim = blocks(GETTING_STARTED, heading, "yaml")
-    newcomer.write_here("policy.yaml", policy)
-    newcomer.write_here("claim.yaml", claim)
-    create, try_it, warned, audit, enforce, try_again, refused = blocks(GETTING_STARTED, heading)
-    newcomer.run(create)
-    _wait_printed(newcomer, try_it, warned)
-    newcomer.run(audit)
+    store, warned, enforce = blocks(GETTING_STARTED, "A first policy")
+    _wait_printed(newcomer, store, warned)
     newcomer.run(enforce)
-    _wait_printed(newcomer, try_again, refused)
+    _, rule, refused = blocks(GETTING_STARTED, "The first refused rule")
+    _wait_printed(newcomer, rule.replace("apply", "apply --dry-run=server"), refused)
 
 
 def _wait_printed(newcomer: Newcomer, command: str, shown: str) -> None:
@@ -112,29 +145,27 @@ def _wait_printed(newcomer: Newcomer, command: str, shown: str) -> None:
         lines = printed[-1].splitlines()
         return all(any(_like(line, pattern) for line in lines) for pattern in shown.splitlines())
 
-    wait_until(matches, f"what the page shows: {shown}", seconds=60)
+    try:
+        wait_until(matches, f"what the page shows: {shown}", seconds=120)
+    except NotReadyError:
+        print(printed[-1])
+        raise
 
 
 def _like(line: str, pattern: str) -> bool:
     return re.fullmatch(re.escape(pattern).replace(r"\.\.\.", ".*"), line) is not None
 
 
-def _preview(newcomer: Newcomer) -> None:
-    (rule,) = blocks(GETTING_STARTED, "A first preview", "yaml")
-    newcomer.write_here("rule.yaml", rule)
-    printed = newcomer.run(*blocks(GETTING_STARTED, "A first preview"))
-    assert "2 pods" in printed
-    assert {"ml/train-0", "ml/train-1"} <= set(printed.split())
-
-
-def _evict(newcomer: Newcomer, fleet: Fleet, contents: ImageContents) -> None:
-    which, evict, done = blocks(GETTING_STARTED, "Evict")
-    assert re.search(r"^firmware +true$", newcomer.run(which), re.MULTILINE)
-    before = newcomer.deployment(EVICT)
-    evicting = newcomer.start(evict)
-    wait_until(lambda: newcomer.deployment(EVICT) != before, "the mode is another", seconds=600)
+def _drain(newcomer: Newcomer, contents: ImageContents) -> None:
+    (kustomization,) = blocks(GETTING_STARTED, "Drain a node", "yaml")
+    newcomer.write("deploy/kustomization.yaml", kustomization)
+    drain, undo = blocks(GETTING_STARTED, "Drain a node")
+    draining = newcomer.start(drain)
+    newcomer.deployment(EVICT)
     with newcomer.evicting(contents):
-        printed = newcomer.finish(evicting)
-        assert printed.splitlines()[-1].endswith("condition met")
-        assert fleet.running() == set()
-        newcomer.run(done)
+        printed = newcomer.finish(draining)
+    assert "drained: no allocation holds a device" in printed.splitlines()
+    assert undo.strip() in printed
+    assert _running(newcomer) == 0
+    newcomer.run(undo)
+    assert newcomer.client.get(RULES).items == []

@@ -1,4 +1,4 @@
-"""docs/operations.md, "Uninstall" and "Install again", followed: what stays, what comes back, what is lost (M5)."""
+"""docs/install.md, "Uninstall" and "Install again", followed: what stays, what comes back, what is lost (M5)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.apiserver.pages.following import INTEGRATIONS, OPERATIONS, blocks
+from tests.apiserver.pages.following import INSTALL, INTEGRATIONS, OWN_OVERLAY, blocks
 from tests.apiserver.policy.stage import POLICY_MAP, REQUESTED_BY, make_config_map, make_policy
 from tests.builders import make_rule, make_template, make_toleration
 from tests.controlplane.client import path
@@ -68,10 +68,10 @@ def team(reader: Reader) -> Iterator[str]:
 
 def _install(reader: Reader, *, first: str = "") -> None:
     """From the one file, with `evict`, without waiting for what `doctor` says; `first` is run before."""
-    (text,) = blocks(OPERATIONS, "From one file")
+    (text,) = blocks(INSTALL, "From one file")
     commands = [line for line in text.splitlines() if not line.startswith("device-taint-webhook doctor")]
     reader.run("\n".join([first, *commands]), OVERLAY="evict-observe")
-    (kustomization,) = blocks(OPERATIONS, "From an overlay of your own", "yaml")
+    (kustomization,) = blocks(INSTALL, OWN_OVERLAY, "yaml")
     reader.write("deploy/kustomization.yaml", kustomization.replace("overlays/self-managed", "overlays/evict-observe"))
 
 
@@ -150,7 +150,7 @@ _WAYS: Final = {"from the overlay": 0, "from the one file": 1, "by label": 2}
 def test_m5_five_steps_leave_nothing_and_what_they_saved_brings_authors_back(
     reader: Reader, team: str, way: str
 ) -> None:
-    rules, save, registrations, *ways, rest = blocks(OPERATIONS, "Uninstall")
+    rules, save, registrations, *ways, rest = blocks(INSTALL, "Uninstall")
     with contextlib.ExitStack() as pods:
         _install(reader)
         pods.enter_context(_answering(reader))
@@ -175,7 +175,7 @@ def test_m5_five_steps_leave_nothing_and_what_they_saved_brings_authors_back(
     assert reader.left() == ""
     assert reader.client.get(VAPS, labelSelector=_FALLBACK).items == []
 
-    (again,) = blocks(OPERATIONS, AGAIN)
+    (again,) = blocks(INSTALL, AGAIN)
     _install(reader, first=again)
     with _answering(reader):
         wait_until(lambda: _policy_holds(reader), "the policy is there again")
@@ -184,7 +184,7 @@ def test_m5_five_steps_leave_nothing_and_what_they_saved_brings_authors_back(
 
 
 def test_m5_authors_of_older_templates_need_nothing_that_was_saved(reader: Reader, team: str) -> None:
-    _rules, _save, registrations, overlay, *_ = blocks(OPERATIONS, "Uninstall")
+    _rules, _save, registrations, overlay, *_ = blocks(INSTALL, "Uninstall")
     _install(reader)
     with _answering(reader):
         _use_policy(reader)

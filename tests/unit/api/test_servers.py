@@ -64,7 +64,7 @@ def test_what_is_no_version_is_not_guessed(text: str) -> None:
 
 
 def test_page_lists_the_version_of_each_fact() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "prerequisites.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "compatibility.md").read_text()
     table = page.partition("| fact | from | before |\n|---|---|---|\n")[2].partition("\n\n")[0]
     listed = sorted(line.split(" | ")[1] for line in table.splitlines())
     assert listed == sorted(f"1.{since.minor}.{since.patch}" for since in _HOLDS_FROM.values())

@@ -1,4 +1,4 @@
-"""docs/prerequisites.md beside an API server with the defaults of its release (A7)."""
+"""docs/compatibility.md beside an API server with the defaults of its release (A7)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
-PAGE: Final = (ROOT / "docs/prerequisites.md").read_text()
+PAGE: Final = (ROOT / "docs/compatibility.md").read_text()
 GATES: Final = ("DynamicResourceAllocation", "DRADeviceTaints", "DRADeviceTaintRules")
 
 
