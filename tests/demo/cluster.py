@@ -41,7 +41,7 @@ _INSTALLED = (
     "components/patches/definition.yaml",
 )
 _REGISTERED = "patches"
-"""The overlay whose webhook configurations call us."""
+"""The component with which the webhook configurations call us."""
 _NODES = ("node-1", "node-2")
 _NAMESPACE = "device-taint-webhook"
 _ACCOUNT = f"system:serviceaccount:{_NAMESPACE}:device-taint-webhook"
@@ -153,7 +153,7 @@ def tell(stage: Cluster, terminal: Terminal, first: int = 1) -> None:
     teller.act(BEFORE)
     terminal.blank()
     with terminal.task(
-        f"registering it as manifests/overlays/{_REGISTERED} does, with {_CALL_SECONDS} s for each call"
+        f"registering it as manifests/components/{_REGISTERED} does, with {_CALL_SECONDS} s for each call"
     ):
         stage.register()
     teller.tell(IN_A_CLUSTER, first=first)

@@ -61,14 +61,14 @@ def test_one_line_of_the_component_leads_every_alert_elsewhere(assets: Assets, t
     text, changed = re.subn(r"base=\S+", f"base={WIKI}", file.read_text())
     assert changed == 1
     file.write_text(text)
-    assert_led_to_the_wiki(rendered(assets, tree / "manifests" / "overlays" / "monitoring"))
+    assert_led_to_the_wiki(rendered(assets, tree / "manifests" / "overlays" / "production"))
 
 
 def test_overlay_of_the_readme_leads_every_alert_elsewhere(assets: Assets, tree: Path) -> None:
     """M14."""
     section = (ROOT / "manifests" / "README.md").read_text().partition("## Where alerts lead")[2]
     overlay = yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])
-    overlay["resources"] = ["../manifests/overlays/monitoring"]
+    overlay["resources"] = ["../manifests/overlays/production"]
     (tree / "mine").mkdir()
     (tree / "mine" / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     assert_led_to_the_wiki(rendered(assets, tree / "mine"))
