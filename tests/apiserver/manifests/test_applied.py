@@ -111,9 +111,7 @@ def folder(way: str, tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("how", [pytest.param("client-side", marks=pytest.mark.whole), "server-side"])
 @pytest.mark.parametrize("way", [*_FIRST, *_LATER])
-def test_what_is_installed_applies_twice_and_is_stored_to_the_last_field(
-    empty: ControlPlane, folder: str, how: str
-) -> None:
+def test_overlay_applies_twice_and_is_stored_to_the_last_field(empty: ControlPlane, folder: str, how: str) -> None:
     """No field is left to the server's defaults: GitOps tools compare, and would find a difference for ever."""
     documents = rendered(empty.assets, folder)
 
