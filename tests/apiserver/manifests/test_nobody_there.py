@@ -1,4 +1,4 @@
-"""A whole cluster whose webhook is gone, highly available or not: what goes on, and what docs/operations.md says.
+"""A whole cluster whose webhook is gone, as two overlays register it: what goes on, and what docs/operations.md says.
 
 With controllers, scheduler and kubelets at work; what single requests meet is the subject of registration/test_outage.
 """
