@@ -1,4 +1,4 @@
-"""One file for each overlay that installs everything, with the version in its images and labels.
+"""One file for each overlay, which installs everything, with the version in its images and labels.
 
 The manifests of the tree have no version: what deploys them says which one it is. A kustomization that is made for the
 occasion does so here, in the way that manifests/README.md shows.
@@ -22,26 +22,34 @@ if TYPE_CHECKING:
     from release.source import Source
 
 NAME: Final = "device-taint-webhook"
+USUAL: Final = "self-managed"
+"""The overlay whose file has no name of its own, as with `make install.yaml`."""
 
 
 def write_installations(
     source: Source, registry: str, repository: str, renderer: Sequence[str], folder: Path
 ) -> list[Path]:
-    """Writes install-OVERLAY.yaml for each overlay, whose images are REGISTRY/device-taint-webhook:VERSION.
+    """Writes install.yaml, and install-OVERLAY.yaml for each other overlay.
 
-    Links lead to `repository`. `renderer` is a command that takes a folder: `kubectl kustomize`, or `kustomize build`.
+    Images are REGISTRY/device-taint-webhook:VERSION, and links lead to `repository`. `renderer` is a command that takes
+    a folder: `kubectl kustomize`, or `kustomize build`.
 
     Raises: ReleaseError.
     """
     written = []
     for overlay in sorted(each.parent for each in source.root.glob("manifests/overlays/*/kustomization.yaml")):
-        path = folder / f"install-{overlay.name}.yaml"
+        path = folder / file_of(overlay.name)
         text = _rendered(source, overlay, registry, renderer)
         path.write_text(source.linked(text, repository), encoding="utf-8")
         written.append(path)
     if not written:
         raise ReleaseError("manifests/overlays has no overlay")
     return written
+
+
+def file_of(overlay: str) -> str:
+    """The name of the file that installs an overlay."""
+    return "install.yaml" if overlay == USUAL else f"install-{overlay}.yaml"
 
 
 def _rendered(source: Source, overlay: Path, registry: str, renderer: Sequence[str]) -> str:

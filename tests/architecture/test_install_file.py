@@ -79,7 +79,10 @@ def test_h3_a_program_that_is_named_is_used_instead(programs: Path, tmp_path: Pa
         ((), ("IMAGE must be given", "docker build -t", "make install.yaml IMAGE=")),
         (("IMAGE=two words",), ("IMAGE=two words is not the name of an image",)),
         ((f"IMAGE={IMAGE}", "OVERLAY=nope"), ('no overlay "nope"', "cert-manager", "production", "self-managed")),
-        ((f"IMAGE={IMAGE}", "OVERLAY="), ("OVERLAY is one of: ",)),
+        (
+            (f"IMAGE={IMAGE}", "OVERLAY="),
+            ("one of: cert-manager production self-managed; manifests/README.md",),
+        ),
         ((f"IMAGE={IMAGE}", "KUBECTL=./no-such-program"), ("no-such-program",)),
         ((f"IMAGE={IMAGE}", "KUBECTL=false"), ()),
     ],

@@ -42,7 +42,7 @@ _INSTALLED = (
     "components/patches/definition.yaml",
 )
 _REGISTERED = "patches"
-"""The overlay whose webhook configurations call us."""
+"""The component with which the webhook configurations call us."""
 _NODES = ("node-1", "node-2")
 _NAMESPACE = "device-taint-webhook"
 _ACCOUNT = f"system:serviceaccount:{_NAMESPACE}:device-taint-webhook"
@@ -155,7 +155,7 @@ def tell(stage: Cluster, terminal: Terminal, *, whole: bool = True) -> None:
     before, chapters = (BEFORE, IN_A_CLUSTER) if whole else (WITHOUT_IT, TOUR)
     terminal.say(before.title)
     teller.act(before)
-    with terminal.task(f"registering it as manifests/overlays/{_REGISTERED} does"):
+    with terminal.task(f"registering it as manifests/components/{_REGISTERED} does"):
         stage.register()
     teller.tell(chapters)
 

@@ -1,4 +1,4 @@
-"""install-OVERLAY.yaml: what the overlay renders, with the version in images and labels."""
+"""install.yaml and install-OVERLAY.yaml: what the overlay renders, with the version in images and labels."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from release.installations import file_of
 from release.source import REPOSITORY as IN_TREE
-from tests.apiserver.manifests.installing import rendered
+from tests.apiserver.manifests.installing import OVERLAYS, rendered
 from tests.release.releasing import REGISTRY, REPOSITORY
-from tests.release.test_reproducible import OVERLAYS
 from webhook import __version__
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _take_version(document: dict[str, Any]) -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_it_is_the_overlay_with_the_version_of_the_release(files: Path, assets: Assets, overlay: str) -> None:
     """L16, and A6: one file that needs nothing else."""
-    documents = list(yaml.safe_load_all((files / f"install-{overlay}.yaml").read_text()))
+    documents = list(yaml.safe_load_all((files / file_of(overlay)).read_text()))
     for document in documents:
         _take_version(document)
     assert documents == rendered(assets, f"overlays/{overlay}")

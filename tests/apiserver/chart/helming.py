@@ -30,15 +30,6 @@ _MONITORING: Final = {"monitoring": {"enabled": True}}
 _CERT_MANAGER: Final = {"certificates": {"provider": "cert-manager"}}
 OVERLAY_VALUES: Final[Mapping[str, Json]] = {
     "cert-manager": _CERT_MANAGER,
-    "client-certificates": {"clientCertificates": {"enabled": True}},
-    "default-tolerations": {"defaultTolerations": True},
-    "evict-delegated": _DELEGATED,
-    "evict-observe": _EVICT,
-    "evict-replacement": {"evict": {"enabled": True, "mode": "replacement"}},
-    "high-availability": {"highAvailability": True},
-    "monitoring": _MONITORING,
-    "patch-controller": _PATCH,
-    "patches": {"patches": {"enabled": True}},
     "production": {**_CERT_MANAGER, **_DELEGATED, **_MONITORING, "highAvailability": True},
     "self-managed": {},
 }

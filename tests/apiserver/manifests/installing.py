@@ -1,8 +1,9 @@
-"""The overlays as kubectl renders them, and what it takes to install them in a cluster that lacks their other kinds."""
+"""Every way to install as kubectl renders it, and what it takes to install it where its other kinds are missing."""
 
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tests.controlplane.assets import Assets
     from tests.controlplane.plane import ControlPlane
@@ -24,6 +25,21 @@ ROOT: Final = Path(__file__).parents[3]
 MANIFESTS: Final = ROOT / "manifests"
 OWN_NAMESPACE: Final = "device-taint-webhook"
 OVERLAYS: Final = tuple(sorted(file.parent.name for file in MANIFESTS.glob("overlays/*/kustomization.yaml")))
+_SELF_MANAGED: Final = "../certs/self-managed"
+COMBINATIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "client-certificates": (_SELF_MANAGED, "components/client-certificates"),
+    "default-tolerations": (_SELF_MANAGED, "components/default-tolerations"),
+    "evict-delegated": (_SELF_MANAGED, "components/evict-delegated"),
+    "evict-observe": (_SELF_MANAGED, "components/evict"),
+    "evict-replacement": (_SELF_MANAGED, "components/evict-replacement"),
+    "high-availability": (_SELF_MANAGED, "components/high-availability"),
+    "monitoring": (_SELF_MANAGED, "components/monitoring"),
+    "patch-controller": (_SELF_MANAGED, "components/patches", "components/patch-controller"),
+    "patches": (_SELF_MANAGED, "components/patches"),
+}
+"""Installations without an overlay: what a kustomization of one's own adds to the base."""
+WAYS: Final = tuple(sorted((*OVERLAYS, *COMBINATIONS)))
+"""All of them, by name. What is said of each way to install is shown for each of these."""
 REGISTRATIONS: Final = frozenset({"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"})
 FOREIGN_KINDS: Final = {
     "Certificate": "cert-manager.io",
@@ -59,6 +75,21 @@ def overlay_of(folder: Path, *, base: str = "base", components: Iterable[str] = 
     return str(folder)
 
 
+def way_of(folder: Path, way: str, *more: str, **fields: Any) -> str:
+    """A way to install with components more, for `rendered`: the overlay itself, or a kustomization in a new folder."""
+    if way not in OVERLAYS:
+        return overlay_of(folder, components=[*COMBINATIONS[way], *more], **fields)
+    if not (more or fields):
+        return f"overlays/{way}"
+    return overlay_of(folder, base=f"overlays/{way}", components=more, **fields)
+
+
+def installation(assets: Assets, way: str, *more: str) -> list[Json]:
+    """The documents of a way to install, with components more."""
+    with tempfile.TemporaryDirectory(prefix="way-") as folder:
+        return rendered(assets, way_of(Path(folder, "mine"), way, *more))
+
+
 def ports_of(settings: ServeSettings) -> dict[str, int]:
     """The ports that `serve` listens on, by the names that the manifests give them."""
     assert settings.health_address is not None
@@ -79,10 +110,10 @@ def environment_of(deployment: Json, container: Json) -> dict[str, str]:
     }
 
 
-def write_registrations(assets: Assets, overlay: str, folder: Path) -> str:
-    """Writes an overlay's webhook configurations into a folder: the file's name there, for `register`."""
-    name = f"{overlay}.yaml"
-    found = [each for each in rendered(assets, f"overlays/{overlay}") if each["kind"] in REGISTRATIONS]
+def write_registrations(assets: Assets, way: str, folder: Path) -> str:
+    """Writes the webhook configurations of a way to install into a folder: the file's name there, for `register`."""
+    name = f"{way}.yaml"
+    found = [each for each in installation(assets, way) if each["kind"] in REGISTRATIONS]
     (folder / name).write_text(yaml.safe_dump_all(found))
     return name
 

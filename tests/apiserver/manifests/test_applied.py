@@ -1,4 +1,4 @@
-"""Each overlay in an empty cluster: it applies, applies again without a trace, and is stored as it was written."""
+"""Each way to install in an empty cluster: it applies, applies again without a trace, and is stored as written."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 
 from tests.apiserver.manifests.installing import (
     MANIFESTS,
-    OVERLAYS,
+    WAYS,
     install_foreign_kinds,
     overlay_of,
     remove,
     remove_foreign_kinds,
     rendered,
     url,
+    way_of,
 )
 from tests.apiserver.registration.samples import make_rule
 from tests.controlplane import versions
@@ -52,7 +53,7 @@ _COMPONENTS: Final = (
     "reports",
 )
 _FIRST: Final = ("self-managed", EVERYTHING)
-_LATER: Final = [pytest.param(each, marks=pytest.mark.whole) for each in OVERLAYS if each not in _FIRST]
+_LATER: Final = [pytest.param(each, marks=pytest.mark.whole) for each in WAYS if each not in _FIRST]
 _SET_BY_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 # What no manifest can know: addresses and families are the cluster's.
@@ -99,17 +100,17 @@ def _as_written(stored: Json) -> Json:
 
 
 @pytest.fixture
-def folder(overlay: str, tmp_path: Path) -> str:
-    """Of an overlay; EVERYTHING is all components at once, in a namespace that is not the usual one."""
-    if overlay != EVERYTHING:
-        return f"overlays/{overlay}"
+def folder(way: str, tmp_path: Path) -> str:
+    """Of a way to install; EVERYTHING is all components at once, in a namespace that is not the usual one."""
+    if way != EVERYTHING:
+        return way_of(tmp_path / way, way)
     components = [_CERTIFICATES, *(f"components/{name}" for name in _COMPONENTS)]
     fields: Json = {"namespace": "platform-dra", "transformers": ["transformers/namespace"]}
     return overlay_of(tmp_path / "everything", components=components, **fields)
 
 
 @pytest.mark.parametrize("how", [pytest.param("client-side", marks=pytest.mark.whole), "server-side"])
-@pytest.mark.parametrize("overlay", [*_FIRST, *_LATER])
+@pytest.mark.parametrize("way", [*_FIRST, *_LATER])
 def test_overlay_applies_twice_and_is_stored_to_the_last_field(empty: ControlPlane, folder: str, how: str) -> None:
     """No field is left to the server's defaults: GitOps tools compare, and would find a difference for ever."""
     documents = rendered(empty.assets, folder)

@@ -1,4 +1,4 @@
-"""Any namespace (H2): each overlay put into another one by three lines, and nothing left of the usual one."""
+"""Any namespace (H2): each way to install put into another one by three lines, and nothing left of the usual one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.apiserver.manifests.installing import (
-    OVERLAYS,
     OWN_NAMESPACE,
     REGISTRATIONS,
+    WAYS,
     environment_of,
-    overlay_of,
+    installation,
     rendered,
+    way_of,
 )
 from webhook.certificates.settings import SelfManagedSettings
 from webhook.config.evict import parse_evict
@@ -57,15 +58,15 @@ def moved(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     found: dict[str, list[Json]] = {}
     folder = tmp_path_factory.mktemp("moved")
 
-    def each(overlay: str) -> list[Json]:
-        if overlay not in found:
-            found[overlay] = rendered(assets, overlay_of(folder / overlay, base=f"overlays/{overlay}", **IN))
-        return found[overlay]
+    def each(way: str) -> list[Json]:
+        if way not in found:
+            found[way] = rendered(assets, way_of(folder / way, way, **IN))
+        return found[way]
 
     return each
 
 
-every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
+every_way = pytest.mark.parametrize("way", WAYS)
 
 
 def _leaves(value: object, *keys: str) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -93,27 +94,27 @@ def traces(document: Json) -> list[str]:
     return found
 
 
-@every_overlay
-def test_nothing_is_left_of_the_usual_namespace(moved: Callable[[str], list[Json]], overlay: str) -> None:
-    assert [trace for document in moved(overlay) for trace in traces(document)] == []
+@every_way
+def test_nothing_is_left_of_the_usual_namespace(moved: Callable[[str], list[Json]], way: str) -> None:
+    assert [trace for document in moved(way) for trace in traces(document)] == []
 
 
-@every_overlay
-def test_the_usual_namespace_leaves_traces_where_it_is_meant(assets: Assets, overlay: str) -> None:
+@every_way
+def test_the_usual_namespace_leaves_traces_where_it_is_meant(assets: Assets, way: str) -> None:
     """What the other test looks for is found where nothing was moved."""
-    found = [trace for document in rendered(assets, f"overlays/{overlay}") for trace in traces(document)]
+    found = [trace for document in installation(assets, way) for trace in traces(document)]
     assert [trace for trace in found if ".namespaceSelector." in trace]
     assert [trace for trace in found if "service.namespace" in trace]
     assert [trace for trace in found if trace.startswith("RoleBinding subjects.namespace")]
-    assert bool([trace for trace in found if "inject-ca-from" in trace]) == (overlay in {"cert-manager", "production"})
+    assert bool([trace for trace in found if "inject-ca-from" in trace]) == (way in {"cert-manager", "production"})
 
 
-@every_overlay
+@every_way
 def test_everything_is_in_the_other_namespace_which_comes_along(
-    assets: Assets, moved: Callable[[str], list[Json]], overlay: str
+    assets: Assets, moved: Callable[[str], list[Json]], way: str
 ) -> None:
     """And nothing else is changed: objects, their order, and all that names no namespace."""
-    documents, usual = moved(overlay), rendered(assets, f"overlays/{overlay}")
+    documents, usual = moved(way), installation(assets, way)
     (namespace,) = [each["metadata"] for each in documents if each["kind"] == "Namespace"]
     assert namespace["name"] == ELSEWHERE
     for document, before in zip(documents, usual, strict=True):
@@ -126,11 +127,11 @@ def test_everything_is_in_the_other_namespace_which_comes_along(
         assert all(now.replace(ELSEWHERE, OWN_NAMESPACE) == was for was, now in changed)
 
 
-@every_overlay
+@every_way
 def test_registrations_leave_out_and_look_into_the_other_namespace(
-    moved: Callable[[str], list[Json]], overlay: str
+    moved: Callable[[str], list[Json]], way: str
 ) -> None:
-    for configuration in (each for each in moved(overlay) if each["kind"] in REGISTRATIONS):
+    for configuration in (each for each in moved(way) if each["kind"] in REGISTRATIONS):
         for entry in configuration["webhooks"]:
             about = entry["name"].partition(".")[0]
             (wanted,) = entry["namespaceSelector"].get("matchExpressions") or [{"values": None}]
@@ -139,9 +140,9 @@ def test_registrations_leave_out_and_look_into_the_other_namespace(
             assert entry["clientConfig"]["service"]["namespace"] == ELSEWHERE
 
 
-@every_overlay
-def test_serve_looks_for_the_objects_that_are_there(moved: Callable[[str], list[Json]], overlay: str) -> None:
-    documents = moved(overlay)
+@every_way
+def test_serve_looks_for_the_objects_that_are_there(moved: Callable[[str], list[Json]], way: str) -> None:
+    documents = moved(way)
     there = {(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in documents}
     issued = {name for each in documents if each["kind"] == "Certificate" for name in each["spec"].get("dnsNames", [])}
     called = f"device-taint-webhook.{ELSEWHERE}.svc"
@@ -155,9 +156,9 @@ def test_serve_looks_for_the_objects_that_are_there(moved: Callable[[str], list[
         assert called in issued
 
 
-@every_overlay
-def test_evict_looks_for_the_objects_that_are_there(moved: Callable[[str], list[Json]], overlay: str) -> None:
-    documents = moved(overlay)
+@every_way
+def test_evict_looks_for_the_objects_that_are_there(moved: Callable[[str], list[Json]], way: str) -> None:
+    documents = moved(way)
     for settings in [parse_evict("x", flags, given) for verb, flags, given in _started(documents) if verb == "evict"]:
         assert settings.policy_config_map == (ELSEWHERE, "device-taint-webhook-policy")
         assert settings.lease is not None
@@ -178,8 +179,8 @@ def _started(documents: list[Json]) -> Iterator[tuple[str, list[str], dict[str, 
         yield verb, flags, environment_of(deployment, container)
 
 
-def test_an_overlay_that_names_the_usual_namespace_stays_as_it_is(assets: Assets, tmp_path: Path) -> None:
-    for overlay in ("cert-manager", "default-tolerations"):
+def test_one_that_names_the_usual_namespace_stays_as_it_is(assets: Assets, tmp_path: Path) -> None:
+    for way in ("cert-manager", "default-tolerations"):
         fields = {**IN, "namespace": OWN_NAMESPACE}
-        made = rendered(assets, overlay_of(tmp_path / overlay, base=f"overlays/{overlay}", **fields))
-        assert made == rendered(assets, f"overlays/{overlay}")
+        made = rendered(assets, way_of(tmp_path / way, way, **fields))
+        assert made == installation(assets, way)

@@ -18,8 +18,8 @@ from tests.apiserver.manifests.installing import (
     OWN_NAMESPACE,
     REGISTRATIONS,
     ROOT,
+    installation,
     remove,
-    rendered,
     url,
     write_registrations,
 )
@@ -64,7 +64,7 @@ class Cluster:
     """Pods that use devices were there before the webhook went away."""
 
     plane: ControlPlane
-    overlay: str
+    way: str
     documents: list[Json]
     version: str
     namespace: str
@@ -107,12 +107,12 @@ TEMPLATES: Final = {"plain": None, "tolerating": [TOLERATION]}
 def cluster(
     request: pytest.FixtureRequest, full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """Two pods run, one of them with a toleration; then the overlay is registered, and nobody listens."""
-    overlay: str = request.param
+    """Two pods run, one of them with a toleration; then it is registered, and nobody listens."""
+    way: str = request.param
     version = versions.api_versions(full_plane.server_version)[0]
-    documents = rendered(full_plane.assets, f"overlays/{overlay}")
+    documents = installation(full_plane.assets, way)
     resource_slice = make_slice(version, *[device(version)] * 6)
-    cluster = Cluster(full_plane, overlay, documents, version, unused_name(), resource_slice)
+    cluster = Cluster(full_plane, way, documents, version, unused_name(), resource_slice)
     need_namespace(full_plane, cluster.namespace)
     need_namespace(full_plane, OWN_NAMESPACE)
     driver = resource_slice["spec"]["driver"]
@@ -126,8 +126,8 @@ def cluster(
         _ = cluster.create(template).object
     for pod in [cluster.run_pod(name) for name in TEMPLATES]:
         cluster.wait_running(pod)
-    folder = tmp_path_factory.mktemp("overlay")
-    file = write_registrations(full_plane.assets, overlay, folder)
+    folder = tmp_path_factory.mktemp("way")
+    file = write_registrations(full_plane.assets, way, folder)
     with (
         RecordingWebhook(tmp_path_factory.mktemp("webhook")) as recording,
         registered(full_plane, folder, recording.base_url, recording.ca_pem, files=[file]),
@@ -175,7 +175,7 @@ def test_new_pods_get_devices(cluster: Cluster) -> None:
 
 def test_pods_whose_claims_are_refused_wait_and_the_claim_controller_says_why(cluster: Cluster) -> None:
     pod = cluster.run_pod("tolerating")
-    if cluster.overlay == "self-managed":
+    if cluster.way == "self-managed":
         cluster.wait_running(pod)
         return
     events = path("v1", "events", namespace=cluster.namespace)
@@ -247,10 +247,10 @@ def test_our_own_pods_start_anew_without_us(cluster: Cluster) -> None:
 def test_whole_namespaces_go(cluster: Cluster) -> None:
     """With pods, claims in use and templates in them: the namespace controller gets rid of all."""
     doomed = Cluster(
-        cluster.plane, cluster.overlay, cluster.documents, cluster.version, unused_name(), cluster.resource_slice
+        cluster.plane, cluster.way, cluster.documents, cluster.version, unused_name(), cluster.resource_slice
     )
     need_namespace(cluster.plane, doomed.namespace)
-    if cluster.overlay == "self-managed":  # elsewhere templates are refused
+    if cluster.way == "self-managed":  # elsewhere templates are refused
         template = make_template(doomed.version, exactly(doomed.version), namespace=doomed.namespace, name="plain")
         _ = doomed.create(template).object
     claim = make_claim(doomed.version, exactly(doomed.version), namespace=doomed.namespace, name="mine")
@@ -306,7 +306,7 @@ def _seen(cluster: Cluster) -> dict[str, str]:
 
 
 def test_the_page_lists_what_is_affected(cluster: Cluster) -> None:
-    assert _told(COLUMNS[cluster.overlay]) == _seen(cluster)
+    assert _told(COLUMNS[cluster.way]) == _seen(cluster)
 
 
 def test_the_alerts_would_see_it(cluster: Cluster) -> None:

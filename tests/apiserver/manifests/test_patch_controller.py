@@ -1,4 +1,4 @@
-"""The overlay with the controller of patches: its flags and its rights, each of which is put to use."""
+"""An installation with the controller of patches: its flags and its rights, each of which is put to use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.apiserver.accounts import RBAC_KINDS, Token, asked_for, refused, rights_of, wait_granted
-from tests.apiserver.manifests.installing import OWN_NAMESPACE, environment_of, overlay_of, rendered
+from tests.apiserver.manifests.installing import OWN_NAMESPACE, environment_of, installation
 from tests.apiserver.patches.closing import RULES, ClosingFleet
 from tests.apiserver.patches.values import COLLECTION
 from tests.apiserver.patching import PatchProcess
@@ -19,7 +19,6 @@ from webhook.config.patch import parse_patch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.apiserver.manifests.installing import Json
     from tests.controlplane.assets import Assets
@@ -27,16 +26,16 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
-OVERLAY: Final = "overlays/patch-controller"
+WAY: Final = "patch-controller"
 SERVE_ACCOUNT: Final = "device-taint-webhook"
 _WRITES: Final = {"create", "update", "patch", "delete", "deletecollection"}
 
 
 @pytest.fixture(scope="module")
 def audited(assets: Assets) -> Iterator[ControlPlane]:
-    """A control plane that writes down who asks for what, with the kind and the account of the overlay."""
+    """A control plane that writes down who asks for what, with the kind and the account of the installation."""
     with ControlPlane(assets, audit=True) as plane:
-        documents = rendered(assets, OVERLAY)
+        documents = installation(assets, WAY)
         kinds = RBAC_KINDS | {"CustomResourceDefinition"}
         ours = [each for each in documents if each["kind"] in kinds]
         done = plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(ours))
@@ -66,7 +65,7 @@ def test_patch_may_do_what_it_does_and_nothing_else(audited: ControlPlane) -> No
         wait_until(lambda: not fleet.rules(), "its rules are gone")
         wait_until(lambda: ("events", "create") in _asked(token), "the fault is an Event")
         assert process.process.stop() == 0
-    granted = rights_of(rendered(audited.assets, OVERLAY), PATCH_ACCOUNT)
+    granted = rights_of(installation(audited.assets, WAY), PATCH_ACCOUNT)
     asked = asked_for(token.events())
     assert refused(token.events()) == []
     assert {each for each in asked if not any(right.covers(each) for right in granted)} == set()
@@ -97,7 +96,7 @@ def _settings(documents: list[Json]) -> PatchSettings:
 
 
 def test_patch_takes_its_flags(assets: Assets) -> None:
-    documents = rendered(assets, OVERLAY)
+    documents = installation(assets, WAY)
     container, settings = _container(documents), _settings(documents)
     assert container["args"][0] == "patch"
     assert settings.lease == (OWN_NAMESPACE, PATCHER)
@@ -110,7 +109,7 @@ def test_patch_takes_its_flags(assets: Assets) -> None:
 
 
 def test_controller_may_write_rules_and_statuses_and_nothing_else(assets: Assets) -> None:
-    rights = rights_of(rendered(assets, OVERLAY), PATCH_ACCOUNT)
+    rights = rights_of(installation(assets, WAY), PATCH_ACCOUNT)
     assert {(each.resource, each.verb) for each in rights if each.verb in _WRITES} == {
         *(("devicetaintrules", verb) for verb in ("create", "patch", "delete")),
         ("resourceslicepatches/status", "patch"),
@@ -122,12 +121,10 @@ def test_controller_may_write_rules_and_statuses_and_nothing_else(assets: Assets
 
 
 @pytest.mark.whole
-def test_slices_are_written_only_with_component_slice_attributes(assets: Assets, tmp_path: Path) -> None:
+def test_slices_are_written_only_with_component_slice_attributes(assets: Assets) -> None:
     """That `patch` puts the right to use, and needs no other, is shown beside the tests of patches."""
-    before = rendered(assets, OVERLAY)
-    documents = rendered(
-        assets, overlay_of(tmp_path / "mine", base=OVERLAY, components=["components/slice-attributes"])
-    )
+    before = installation(assets, WAY)
+    documents = installation(assets, WAY, "components/slice-attributes")
     added = rights_of(documents, PATCH_ACCOUNT) - rights_of(before, PATCH_ACCOUNT)
     assert {(each.resource, each.verb) for each in added} == {("resourceslices", "patch")}
     assert rights_of(documents, SERVE_ACCOUNT) == rights_of(before, SERVE_ACCOUNT)

@@ -1,4 +1,4 @@
-"""What kustomize makes of each overlay: safe to run, narrow in its rights, and in agreement with itself."""
+"""What kustomize makes of each way to install: safe to run, narrow in its rights, and in agreement with itself."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import yaml
 
 from tests.apiserver.accounts import rights_of
 from tests.apiserver.manifests.installing import (
-    OVERLAYS,
     OWN_NAMESPACE,
     REGISTRATIONS,
     ROOT,
+    WAYS,
     environment_of,
+    installation,
     ports_of,
     rendered,
 )
@@ -59,15 +60,15 @@ _WORKLOADS: Final = {
 def render(assets: Assets) -> Callable[[str], list[Json]]:
     found: dict[str, list[Json]] = {}
 
-    def each(overlay: str) -> list[Json]:
-        if overlay not in found:
-            found[overlay] = rendered(assets, f"overlays/{overlay}")
-        return found[overlay]
+    def each(way: str) -> list[Json]:
+        if way not in found:
+            found[way] = installation(assets, way)
+        return found[way]
 
     return each
 
 
-every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
+every_way = pytest.mark.parametrize("way", WAYS)
 
 
 def _of_kind(documents: list[Json], *kinds: str) -> list[Json]:
@@ -88,15 +89,15 @@ def _selects(selector: Json, labels: Json) -> bool:
 # --- workloads ------------------------------------------------------------------------------------
 
 
-@every_overlay
-def test_workloads_are_those_that_the_name_says(render: Callable[[str], list[Json]], overlay: str) -> None:
-    wanted = {"serve", *(["evict"] if overlay in MODES else []), *(["patch"] if overlay == "patch-controller" else [])}
-    assert {container["name"] for _, container in _workloads(render(overlay))} == wanted
+@every_way
+def test_workloads_are_those_that_the_name_says(render: Callable[[str], list[Json]], way: str) -> None:
+    wanted = {"serve", *(["evict"] if way in MODES else []), *(["patch"] if way == "patch-controller" else [])}
+    assert {container["name"] for _, container in _workloads(render(way))} == wanted
 
 
-@every_overlay
-def test_pods_have_no_privilege_and_write_nowhere(render: Callable[[str], list[Json]], overlay: str) -> None:
-    for deployment, container in _workloads(render(overlay)):
+@every_way
+def test_pods_have_no_privilege_and_write_nowhere(render: Callable[[str], list[Json]], way: str) -> None:
+    for deployment, container in _workloads(render(way)):
         pod = deployment["spec"]["template"]["spec"]
         assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
         assert container["securityContext"] == {
@@ -107,7 +108,7 @@ def test_pods_have_no_privilege_and_write_nowhere(render: Callable[[str], list[J
         }
         assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & pod.keys()
         assert all("hostPath" not in volume for volume in pod.get("volumes", []))
-    (namespace,) = _of_kind(render(overlay), "Namespace")
+    (namespace,) = _of_kind(render(way), "Namespace")
     prefix = "pod-security.kubernetes.io/"
     labels = namespace["metadata"]["labels"].items()
     assert {key.removeprefix(prefix): text for key, text in labels if key.startswith(prefix)} == {
@@ -120,43 +121,43 @@ def test_pods_have_no_privilege_and_write_nowhere(render: Callable[[str], list[J
     }, "L9"
 
 
-@every_overlay
-def test_pods_keep_out_of_meshes(render: Callable[[str], list[Json]], overlay: str) -> None:
+@every_way
+def test_pods_keep_out_of_meshes(render: Callable[[str], list[Json]], way: str) -> None:
     """A sidecar before `serve` would end TLS in its stead, and start later than the API server calls. L10: ambient."""
-    for deployment, _ in _workloads(render(overlay)):
+    for deployment, _ in _workloads(render(way)):
         metadata = deployment["spec"]["template"]["metadata"]
         assert metadata["labels"]["sidecar.istio.io/inject"] == "false"
         assert metadata["labels"]["istio.io/dataplane-mode"] == "none"
         assert metadata["annotations"]["linkerd.io/inject"] == "disabled"
 
 
-@every_overlay
-def test_pods_stay_up_and_are_replaced_before_they_go(render: Callable[[str], list[Json]], overlay: str) -> None:
-    for deployment, container in _workloads(render(overlay)):
+@every_way
+def test_pods_stay_up_and_are_replaced_before_they_go(render: Callable[[str], list[Json]], way: str) -> None:
+    for deployment, container in _workloads(render(way)):
         spec, pod = deployment["spec"], deployment["spec"]["template"]["spec"]
-        assert spec["replicas"] == (3 if overlay in FAIL_CLOSED and container["name"] == "serve" else 2)
+        assert spec["replicas"] == (3 if way in FAIL_CLOSED and container["name"] == "serve" else 2)
         assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
         assert pod["priorityClassName"] == "system-cluster-critical"
         spread = {each["topologyKey"]: each["whenUnsatisfiable"] for each in pod["topologySpreadConstraints"]}
-        on_nodes = "DoNotSchedule" if overlay in FAIL_CLOSED and container["name"] == "serve" else "ScheduleAnyway"
+        on_nodes = "DoNotSchedule" if way in FAIL_CLOSED and container["name"] == "serve" else "ScheduleAnyway"
         assert spread == {"kubernetes.io/hostname": on_nodes, "topology.kubernetes.io/zone": "ScheduleAnyway"}
         assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys()
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
         assert container["resources"]["limits"].keys() == {"memory"}
         assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}, "M12"
-    budgets = {each["metadata"]["name"]: each["spec"] for each in _of_kind(render(overlay), "PodDisruptionBudget")}
-    assert set(budgets) == {deployment["metadata"]["name"] for deployment, _ in _workloads(render(overlay))}, "L8"
+    budgets = {each["metadata"]["name"]: each["spec"] for each in _of_kind(render(way), "PodDisruptionBudget")}
+    assert set(budgets) == {deployment["metadata"]["name"] for deployment, _ in _workloads(render(way))}, "L8"
     assert {(each["maxUnavailable"], each["unhealthyPodEvictionPolicy"]) for each in budgets.values()} == {
         (1, "AlwaysAllow")
     }
-    (quota,) = _of_kind(render(overlay), "ResourceQuota")
+    (quota,) = _of_kind(render(way), "ResourceQuota")
     (scope,) = quota["spec"]["scopeSelector"]["matchExpressions"]
     assert scope["values"] == ["system-cluster-critical"]
 
 
-@every_overlay
-def test_serve_takes_its_flags_and_outlives_its_shutdown(render: Callable[[str], list[Json]], overlay: str) -> None:
-    ((deployment, container),) = [found for found in _workloads(render(overlay)) if found[1]["name"] == "serve"]
+@every_way
+def test_serve_takes_its_flags_and_outlives_its_shutdown(render: Callable[[str], list[Json]], way: str) -> None:
+    ((deployment, container),) = [found for found in _workloads(render(way)) if found[1]["name"] == "serve"]
     pod = deployment["spec"]["template"]["spec"]
     verb, *flags = container["args"]
     settings = parse_serve("x", flags, environment_of(deployment, container))
@@ -169,25 +170,25 @@ def test_serve_takes_its_flags_and_outlives_its_shutdown(render: Callable[[str],
     assert longest < pod["terminationGracePeriodSeconds"]
 
 
-@every_overlay
-def test_client_certificates_are_asked_for_where_the_overlay_says_so(
-    render: Callable[[str], list[Json]], overlay: str
+@every_way
+def test_client_certificates_are_asked_for_where_the_name_says_so(
+    render: Callable[[str], list[Json]], way: str
 ) -> None:
-    ((deployment, container),) = [found for found in _workloads(render(overlay)) if found[1]["name"] == "serve"]
+    ((deployment, container),) = [found for found in _workloads(render(way)) if found[1]["name"] == "serve"]
     settings = parse_serve("x", container["args"][1:], environment_of(deployment, container))
-    assert bool(settings.client_names) == (overlay == "client-certificates")
+    assert bool(settings.client_names) == (way == "client-certificates")
     mounts = {each["mountPath"] for each in container.get("volumeMounts", ())}
     assert all(str(file.parent) in mounts for file in [settings.certificates.client_ca_file] if file is not None)
 
 
-@every_overlay
-def test_evict_runs_in_the_mode_of_its_overlay(render: Callable[[str], list[Json]], overlay: str) -> None:
-    found = [(deployment, each) for deployment, each in _workloads(render(overlay)) if each["name"] == "evict"]
-    assert len(found) == (overlay in MODES)
+@every_way
+def test_evict_runs_in_the_mode_that_the_name_says(render: Callable[[str], list[Json]], way: str) -> None:
+    found = [(deployment, each) for deployment, each in _workloads(render(way)) if each["name"] == "evict"]
+    assert len(found) == (way in MODES)
     for deployment, container in found:
         verb, *flags = container["args"]
         settings = parse_evict("x", flags, environment_of(deployment, container))
-        assert (verb, settings.worker.mode) == ("evict", MODES[overlay])
+        assert (verb, settings.worker.mode) == ("evict", MODES[way])
         assert settings.lease == (OWN_NAMESPACE, deployment["metadata"]["name"])
         assert settings.health_address is not None
         assert settings.metrics_address is not None
@@ -197,15 +198,15 @@ def test_evict_runs_in_the_mode_of_its_overlay(render: Callable[[str], list[Json
         }
 
 
-@every_overlay
+@every_way
 def test_labels_are_the_recommended_ones_and_a_release_adds_the_version(
-    render: Callable[[str], list[Json]], overlay: str
+    render: Callable[[str], list[Json]], way: str
 ) -> None:
     """What release/installation.py adds: tests/release/test_installations.py."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for _, container in _workloads(render(overlay)):
+    for _, container in _workloads(render(way)):
         assert container["image"] == project["name"]
-    for document in render(overlay):
+    for document in render(way):
         labels = dict(document["metadata"]["labels"])
         assert labels.pop("app.kubernetes.io/component") in _COMPONENTS
         assert {key: text for key, text in labels.items() if key.startswith("app.kubernetes.io/")} == {
@@ -216,8 +217,8 @@ def test_labels_are_the_recommended_ones_and_a_release_adds_the_version(
         }, document["kind"]
 
 
-@every_overlay
-def test_everything_lives_in_our_namespace(render: Callable[[str], list[Json]], overlay: str) -> None:
+@every_way
+def test_everything_lives_in_our_namespace(render: Callable[[str], list[Json]], way: str) -> None:
     cluster_scoped = {
         "CustomResourceDefinition",
         "Namespace",
@@ -229,7 +230,7 @@ def test_everything_lives_in_our_namespace(render: Callable[[str], list[Json]], 
         "ValidatingAdmissionPolicyBinding",
         "ValidatingWebhookConfiguration",
     }
-    for document in render(overlay):
+    for document in render(way):
         namespace = None if document["kind"] in cluster_scoped else OWN_NAMESPACE
         assert document["metadata"].get("namespace") == namespace, document["kind"]
 
@@ -237,9 +238,9 @@ def test_everything_lives_in_our_namespace(render: Callable[[str], list[Json]], 
 # --- who finds whom -------------------------------------------------------------------------------
 
 
-@every_overlay
-def test_selectors_find_the_pods_they_mean(render: Callable[[str], list[Json]], overlay: str) -> None:
-    documents = render(overlay)
+@every_way
+def test_selectors_find_the_pods_they_mean(render: Callable[[str], list[Json]], way: str) -> None:
+    documents = render(way)
     pods = {
         deployment["metadata"]["name"]: deployment["spec"]["template"]["metadata"]["labels"]
         for deployment, _ in _workloads(documents)
@@ -261,9 +262,9 @@ def test_selectors_find_the_pods_they_mean(render: Callable[[str], list[Json]], 
         assert selected(labels) == (set(pods) if name in everybody else {name}), document["kind"]
 
 
-@every_overlay
-def test_what_is_called_is_open_and_nothing_else(render: Callable[[str], list[Json]], overlay: str) -> None:
-    documents = render(overlay)
+@every_way
+def test_what_is_called_is_open_and_nothing_else(render: Callable[[str], list[Json]], way: str) -> None:
+    documents = render(way)
     opened: dict[str, set[int]] = {}
     for document in _of_kind(documents, "NetworkPolicy"):
         ports = {port["port"] for rule in document["spec"]["ingress"] for port in rule["ports"]}
@@ -273,11 +274,11 @@ def test_what_is_called_is_open_and_nothing_else(render: Callable[[str], list[Js
                 (each["protocol"], each["port"]) for rule in document["spec"]["egress"] for each in rule["ports"]
             }
             assert let_out == _LET_OUT, "M20"
-    monitored = overlay in {"monitoring", "production"}
+    monitored = way in {"monitoring", "production"}
     assert opened == {
         "device-taint-webhook": {9443, 8081},
-        **({"device-taint-webhook-evict": {8081}} if overlay in MODES else {}),
-        **({"device-taint-webhook-patch": {8081}} if overlay == "patch-controller" else {}),
+        **({"device-taint-webhook-evict": {8081}} if way in MODES else {}),
+        **({"device-taint-webhook-patch": {8081}} if way == "patch-controller" else {}),
         **({"device-taint-webhook-metrics": {8080}} if monitored else {}),
     }
     (service,) = [each for each in _of_kind(documents, "Service") if each["metadata"]["name"] == "device-taint-webhook"]
@@ -292,9 +293,9 @@ def test_what_is_called_is_open_and_nothing_else(render: Callable[[str], list[Js
 # --- rights ---------------------------------------------------------------------------------------
 
 
-@every_overlay
-def test_accounts_are_one_a_workload_and_each_has_rights(render: Callable[[str], list[Json]], overlay: str) -> None:
-    documents = render(overlay)
+@every_way
+def test_accounts_are_one_a_workload_and_each_has_rights(render: Callable[[str], list[Json]], way: str) -> None:
+    documents = render(way)
     used = {
         container["name"]: deployment["spec"]["template"]["spec"]["serviceAccountName"]
         for deployment, container in _workloads(documents)
@@ -307,11 +308,11 @@ def test_accounts_are_one_a_workload_and_each_has_rights(render: Callable[[str],
         assert rights_of(documents, account)
 
 
-@every_overlay
-def test_rights_are_narrow(render: Callable[[str], list[Json]], overlay: str) -> None:
+@every_way
+def test_rights_are_narrow(render: Callable[[str], list[Json]], way: str) -> None:
     """No wildcard; Secrets and ConfigMaps by name and only ours; nothing that would make more rights."""
     for account in _WORKLOADS.values():
-        for where, group, resource, verb, name in rights_of(render(overlay), account):
+        for where, group, resource, verb, name in rights_of(render(way), account):
             assert "*" not in (group, resource, verb)
             assert group != "rbac.authorization.k8s.io"
             assert verb not in {"escalate", "bind", "impersonate", "deletecollection"}
@@ -324,27 +325,27 @@ def test_rights_are_narrow(render: Callable[[str], list[Json]], overlay: str) ->
                 )
 
 
-@every_overlay
+@every_way
 def test_serve_never_touches_a_pod_and_evict_only_in_modes_that_act(
-    render: Callable[[str], list[Json]], overlay: str
+    render: Callable[[str], list[Json]], way: str
 ) -> None:
     def on_pods(account: str) -> set[tuple[str, str]]:
-        rights = rights_of(render(overlay), account)
+        rights = rights_of(render(way), account)
         return {(each.resource, each.verb) for each in rights if each.resource.partition("/")[0] == "pods"}
 
     assert on_pods("device-taint-webhook") == set()
     written = {(resource, verb) for resource, verb in on_pods("device-taint-webhook-evict") if verb in _WRITES}
     acting = {("pods/eviction", "create"), ("pods", "delete"), ("pods/status", "patch")}
-    assert written == (acting if MODES.get(overlay, "observe") != "observe" else set())
+    assert written == (acting if MODES.get(way, "observe") != "observe" else set())
 
 
 # --- registrations --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("folder", ["base", *(f"overlays/{overlay}" for overlay in OVERLAYS)])
-def test_nothing_unrelated_waits_for_us_on_any_way_to_install(assets: Assets, folder: str) -> None:
+@pytest.mark.parametrize("way", ["base", *WAYS])
+def test_nothing_unrelated_waits_for_us_on_any_way_to_install(assets: Assets, way: str) -> None:
     """No wildcard, no subresource, and of the core group one ConfigMap, by namespace and name."""
-    configurations = _of_kind(rendered(assets, folder), *REGISTRATIONS)
+    configurations = _of_kind(rendered(assets, "base") if way == "base" else installation(assets, way), *REGISTRATIONS)
     entries = [entry for configuration in configurations for entry in configuration["webhooks"]]
     assert len(entries) >= 9
     for entry in entries:
@@ -363,36 +364,36 @@ def test_nothing_unrelated_waits_for_us_on_any_way_to_install(assets: Assets, fo
                 )
 
 
-@every_overlay
-def test_what_fails_closed(render: Callable[[str], list[Json]], overlay: str) -> None:
+@every_way
+def test_what_fails_closed(render: Callable[[str], list[Json]], way: str) -> None:
     closed = {
         entry["name"].removesuffix(".devicetaint.io")
-        for configuration in _of_kind(render(overlay), "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+        for configuration in _of_kind(render(way), "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
         for entry in configuration["webhooks"]
         if entry["failurePolicy"] == "Fail"
     }
-    more = {"claims.validate", "templates.validate"} if overlay in FAIL_CLOSED else set()
-    patches = {"patches.validate"} if overlay in WITH_PATCHES else set()
+    more = {"claims.validate", "templates.validate"} if way in FAIL_CLOSED else set()
+    patches = {"patches.validate"} if way in WITH_PATCHES else set()
     assert closed == {"rules.validate", *more, *patches}
 
 
-@every_overlay
-def test_patches_are_registered_only_where_they_are_defined(render: Callable[[str], list[Json]], overlay: str) -> None:
-    definitions = _of_kind(render(overlay), "CustomResourceDefinition")
+@every_way
+def test_patches_are_registered_only_where_they_are_defined(render: Callable[[str], list[Json]], way: str) -> None:
+    definitions = _of_kind(render(way), "CustomResourceDefinition")
     entries = [
         entry["name"]
-        for configuration in _of_kind(render(overlay), *REGISTRATIONS)
+        for configuration in _of_kind(render(way), *REGISTRATIONS)
         for entry in configuration["webhooks"]
         if any("devicetaint.io" in rule["apiGroups"] for rule in entry["rules"])
     ]
     expected = ["patches.mutate.devicetaint.io", "patches.validate.devicetaint.io"]
-    assert len(definitions) == (overlay in WITH_PATCHES)
-    assert sorted(entries) == (expected if overlay in WITH_PATCHES else [])
+    assert len(definitions) == (way in WITH_PATCHES)
+    assert sorted(entries) == (expected if way in WITH_PATCHES else [])
 
 
-@every_overlay
-def test_nothing_shipped_may_write_patches(render: Callable[[str], list[Json]], overlay: str) -> None:
-    for role in _of_kind(render(overlay), "Role", "ClusterRole"):
+@every_way
+def test_nothing_shipped_may_write_patches(render: Callable[[str], list[Json]], way: str) -> None:
+    for role in _of_kind(render(way), "Role", "ClusterRole"):
         for rule in role.get("rules") or ():
             resources, verbs = set(rule.get("resources", ())), set(rule["verbs"])
             assert "*" not in resources | verbs, role["metadata"]["name"]

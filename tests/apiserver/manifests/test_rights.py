@@ -17,12 +17,11 @@ import yaml
 from tests.apiserver.accounts import Token, asked_for, grant, refused, rights_of
 from tests.apiserver.evicting import RULES, EvictProcess, Ward
 from tests.apiserver.manifests.installing import (
-    OVERLAYS,
     OWN_NAMESPACE,
     REGISTRATIONS,
-    overlay_of,
+    WAYS,
+    installation,
     remove,
-    rendered,
     url,
 )
 from tests.builders import make_review
@@ -36,7 +35,6 @@ from tests.controlplane.webhook_process import WebhookProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.apiserver.manifests.installing import Json
     from tests.controlplane.assets import Assets
@@ -45,7 +43,7 @@ pytestmark = pytest.mark.apiserver
 
 SERVE: Final = "device-taint-webhook"
 EVICT: Final = "device-taint-webhook-evict"
-SERVED_OVERLAY: Final = "default-tolerations"
+SERVED: Final = "default-tolerations"
 """One with every entry; it makes its own certificates."""
 MODES: Final = ("observe", "delegated", "replacement")
 """The one that may least comes first: roles are only added."""
@@ -89,9 +87,9 @@ def cluster(request: pytest.FixtureRequest, assets: Assets) -> Iterator[ControlP
         yield from _keeping_logs_of_failures(request, plane)
 
 
-def _install(plane: ControlPlane, overlay: str, account: str) -> None:
-    """What accounts need of an overlay, and nothing that would act."""
-    grant(plane, rendered(plane.assets, f"overlays/{overlay}"), account)
+def _install(plane: ControlPlane, way: str, account: str) -> None:
+    """What accounts need of a way to install, and nothing that would act."""
+    grant(plane, installation(plane.assets, way), account)
 
 
 def _write_policy(plane: ControlPlane, text: str) -> None:
@@ -100,9 +98,9 @@ def _write_policy(plane: ControlPlane, text: str) -> None:
     _ = plane.client.apply(POLICY, config_map | {"data": {"policy.yaml": text}}, field_manager="test-policy").object
 
 
-def _compare(plane: ControlPlane, overlay: str, token: Token) -> None:
+def _compare(plane: ControlPlane, way: str, token: Token) -> None:
     """Each request within the rights of its account, and each right put to use."""
-    granted = rights_of(rendered(plane.assets, f"overlays/{overlay}"), token.account)
+    granted = rights_of(installation(plane.assets, way), token.account)
     events = token.events()
     asked = asked_for(events)
     assert refused(events) == []
@@ -119,9 +117,7 @@ class Server:
 
     def __init__(self, plane: ControlPlane, token: Token, *arguments: str) -> None:
         self._plane = plane
-        self._registrations = [
-            each for each in rendered(plane.assets, f"overlays/{SERVED_OVERLAY}") if each["kind"] in REGISTRATIONS
-        ]
+        self._registrations = [each for each in installation(plane.assets, SERVED) if each["kind"] in REGISTRATIONS]
         for each in self._registrations:
             _ = plane.client.create(url(each).rpartition("/")[0], each).object
         self.process = WebhookProcess(
@@ -186,7 +182,7 @@ def _strange_claim() -> Json:
 
 def test_serve_may_do_what_it_does_and_nothing_else(cluster: ControlPlane) -> None:
     """From its first start with an empty key and no CA, over unknown names, to a policy that is broken."""
-    _install(cluster, SERVED_OVERLAY, SERVE)
+    _install(cluster, SERVED, SERVE)
     token = Token(cluster, SERVE)
     server = Server(cluster, token)
     try:
@@ -208,13 +204,12 @@ def test_serve_may_do_what_it_does_and_nothing_else(cluster: ControlPlane) -> No
             wait_until(lambda: _policy_told_of(cluster), "an Event about it")
     finally:
         server.remove()
-    _compare(cluster, SERVED_OVERLAY, token)
+    _compare(cluster, SERVED, token)
 
 
 @pytest.mark.whole
-def test_serve_follows_pods_with_what_component_watch_pods_grants(cluster: ControlPlane, tmp_path: Path) -> None:
-    folder = overlay_of(tmp_path / "mine", base=f"overlays/{SERVED_OVERLAY}", components=["components/watch-pods"])
-    documents = rendered(cluster.assets, folder)
+def test_serve_follows_pods_with_what_component_watch_pods_grants(cluster: ControlPlane) -> None:
+    documents = installation(cluster.assets, SERVED, "components/watch-pods")
     grant(cluster, documents, SERVE)
     token = Token(cluster, SERVE)
     server = Server(cluster, token, "--watch-pods")
@@ -225,7 +220,7 @@ def test_serve_follows_pods_with_what_component_watch_pods_grants(cluster: Contr
     finally:
         server.remove()
     assert refused(token.events()) == []
-    added = rights_of(documents, SERVE) - rights_of(rendered(cluster.assets, f"overlays/{SERVED_OVERLAY}"), SERVE)
+    added = rights_of(documents, SERVE) - rights_of(installation(cluster.assets, SERVED), SERVE)
     assert {(right.resource, right.verb) for right in added} == {
         (resource, verb) for resource in ("pods", "podgroups") for verb in ("list", "watch")
     }
@@ -234,9 +229,8 @@ def test_serve_follows_pods_with_what_component_watch_pods_grants(cluster: Contr
 
 
 @pytest.mark.whole
-def test_serve_follows_patches_with_what_component_patches_grants(cluster: ControlPlane, tmp_path: Path) -> None:
-    folder = overlay_of(tmp_path / "mine", base=f"overlays/{SERVED_OVERLAY}", components=["components/patches"])
-    documents = rendered(cluster.assets, folder)
+def test_serve_follows_patches_with_what_component_patches_grants(cluster: ControlPlane) -> None:
+    documents = installation(cluster.assets, SERVED, "components/patches")
     definitions = [each for each in documents if each["kind"] == "CustomResourceDefinition"]
     done = cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(definitions))
     assert done.code == 0, done
@@ -251,7 +245,7 @@ def test_serve_follows_patches_with_what_component_patches_grants(cluster: Contr
         server.remove()
         remove(cluster, definitions)
     assert refused(token.events()) == []
-    added = rights_of(documents, SERVE) - rights_of(rendered(cluster.assets, f"overlays/{SERVED_OVERLAY}"), SERVE)
+    added = rights_of(documents, SERVE) - rights_of(installation(cluster.assets, SERVED), SERVE)
     assert {(right.resource, right.verb) for right in added} == {
         ("resourceslicepatches", verb) for verb in ("list", "watch")
     }
@@ -338,8 +332,8 @@ def _resources(token: Token) -> set[str]:
 @pytest.mark.parametrize("mode", ["replacement", *(pytest.param(each, marks=pytest.mark.whole) for each in MODES[:2])])
 def test_evict_may_do_what_it_does_and_nothing_else(with_status: ControlPlane, mode: str) -> None:
     """Canary, lease, plans, evictions, holds, DELETE after the deadline of a budget, expiry, conditions and Events."""
-    overlay = f"evict-{mode}"
-    _install(with_status, overlay, EVICT)
+    way = f"evict-{mode}"
+    _install(with_status, way, EVICT)
     _write_policy(with_status, GENTLE_THEN_NOT)
     with_status.client.delete(LEASE)
     token = Token(with_status, EVICT)
@@ -360,12 +354,12 @@ def test_evict_may_do_what_it_does_and_nothing_else(with_status: ControlPlane, m
         wait_until(lambda: _resources(token) >= AUDITED, "a periodic audit", every=0.5)
         assert process.process.stop() == 0
         assert with_status.client.get(LEASE).object["spec"].get("holderIdentity", "") == ""
-    _compare(with_status, overlay, token)
+    _compare(with_status, way, token)
 
 
 @pytest.mark.whole
 def test_expired_rules_are_deleted_with_no_other_right(with_status: ControlPlane) -> None:
-    """--delete-expired is a flag of whoever installs it, and not another overlay."""
+    """--delete-expired is a flag of whoever installs it, and not another way to install."""
     _install(with_status, "evict-delegated", EVICT)
     token = Token(with_status, EVICT)
     with (
@@ -381,19 +375,19 @@ def test_expired_rules_are_deleted_with_no_other_right(with_status: ControlPlane
 # --- every way to install ---------------------------------------------------------------------------
 
 
-def test_no_overlay_grants_anything_that_was_not_tried_above(assets: Assets) -> None:
+def test_no_way_to_install_grants_anything_that_was_not_tried_above(assets: Assets) -> None:
     """To `serve` what component self-managed needs, or that less; to `evict` what its mode needs."""
-    all_documents = {overlay: rendered(assets, f"overlays/{overlay}") for overlay in OVERLAYS}
-    tried = rights_of(all_documents[SERVED_OVERLAY], SERVE)
+    all_documents = {way: installation(assets, way) for way in WAYS}
+    tried = rights_of(all_documents[SERVED], SERVE)
     hooks = {right for right in tried if "webhookconfigurations" in right.resource and right.verb == "patch"}
     certificates = hooks | {right for right in tried if "-ca" in right.name}
     assert len(certificates) == 4
-    for overlay, documents in all_documents.items():
+    for way, documents in all_documents.items():
         own = any(each["metadata"]["name"] == f"{SERVE}-certificates" for each in documents)
         granted = {right for right in rights_of(documents, SERVE) if right.resource != "resourceslicepatches"}
-        assert granted == (tried if own else tried - certificates), overlay
+        assert granted == (tried if own else tried - certificates), way
     observing, acting = (rights_of(all_documents[f"evict-{mode}"], EVICT) for mode in ("observe", "delegated"))
-    for overlay, documents in all_documents.items():
+    for way, documents in all_documents.items():
         found = rights_of(documents, EVICT)
         if found:
-            assert found == (observing if overlay == "evict-observe" else acting), overlay
+            assert found == (observing if way == "evict-observe" else acting), way

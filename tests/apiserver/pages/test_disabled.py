@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests.apiserver.manifests.installing import OVERLAYS, REGISTRATIONS, rendered
+from tests.apiserver.manifests.installing import REGISTRATIONS, WAYS, installation, way_of
 from tests.apiserver.pages.following import APPLICATIONS, DISABLE, INTEGRATIONS, KUSTOMIZATIONS, RUNBOOKS, blocks
 from tests.apiserver.pages.shell import LABELLED
 from tests.apiserver.policy.stage import POLICY_MAP, make_config_map
@@ -63,17 +63,18 @@ def test_m4_deleted_configurations_stay_away_once_the_commit_of_the_page_is_depl
 
 
 @pytest.mark.parametrize(
-    "overlay", [pytest.param(each, marks=() if each == "self-managed" else pytest.mark.whole) for each in OVERLAYS]
+    "way", [pytest.param(each, marks=() if each == "self-managed" else pytest.mark.whole) for each in WAYS]
 )
-def test_m4_the_component_takes_two_configurations_out_of_every_overlay_and_nothing_else(
-    assets: Assets, reader: Reader, overlay: str
+def test_m4_the_component_takes_two_configurations_out_of_every_installation_and_nothing_else(
+    assets: Assets, reader: Reader, way: str
 ) -> None:
     """Which is what a tool that prunes would delete."""
     (text,) = blocks(INTEGRATIONS, GITOPS, "yaml")
     assert text.count("overlays/self-managed") == 1
-    reader.write("deploy/kustomization.yaml", text.replace("overlays/self-managed", f"overlays/{overlay}"))
+    way_of(reader.folder / "manifests" / "overlays" / way, way)
+    reader.write("deploy/kustomization.yaml", text.replace("overlays/self-managed", f"overlays/{way}"))
     left = list(yaml.safe_load_all(reader.run("kubectl kustomize deploy")))
-    before = rendered(assets, f"overlays/{overlay}")
+    before = installation(assets, way)
     assert {each["kind"] for each in before} >= REGISTRATIONS
     kept = [each for each in before if each["kind"] not in REGISTRATIONS]
     assert [_named(each) for each in left] == [_named(each) for each in kept]

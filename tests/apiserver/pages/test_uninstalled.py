@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.apiserver.manifests.installing import way_of
 from tests.apiserver.pages.following import INSTALL, INTEGRATIONS, OWN_OVERLAY, blocks
 from tests.apiserver.policy.stage import POLICY_MAP, REQUESTED_BY, make_config_map, make_policy
 from tests.builders import make_rule, make_template, make_toleration
@@ -30,6 +31,8 @@ TEMPLATES: Final = path("resource.k8s.io/v1", "resourceclaimtemplates", namespac
 PODS: Final = path("v1", "pods", namespace=TEAM)
 RULES: Final = path("resource.k8s.io/v1", "devicetaintrules")
 VAPS: Final = path("admissionregistration.k8s.io/v1", "validatingadmissionpolicies")
+_WITH_EVICT: Final = "evict-observe"
+"""What is installed, from an overlay of one's own in the checkout."""
 _FALLBACK: Final = "app.kubernetes.io/component=fallback"
 _MILA_ONLY: Final = {
     "name": "mila-is-patient",
@@ -68,11 +71,13 @@ def team(reader: Reader) -> Iterator[str]:
 
 def _install(reader: Reader, *, first: str = "") -> None:
     """From the one file, with `evict`, without waiting for what `doctor` says; `first` is run before."""
+    if not (overlay := reader.folder / "manifests" / "overlays" / _WITH_EVICT).exists():
+        way_of(overlay, _WITH_EVICT)
     (text,) = blocks(INSTALL, "From one file")
     commands = [line for line in text.splitlines() if not line.startswith("device-taint-webhook doctor")]
-    reader.run("\n".join([first, *commands]), OVERLAY="evict-observe")
+    reader.run("\n".join([first, *commands]), OVERLAY=_WITH_EVICT)
     (kustomization,) = blocks(INSTALL, OWN_OVERLAY, "yaml")
-    reader.write("deploy/kustomization.yaml", kustomization.replace("overlays/self-managed", "overlays/evict-observe"))
+    reader.write("deploy/kustomization.yaml", kustomization.replace("overlays/self-managed", f"overlays/{_WITH_EVICT}"))
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ def install_patches(stage: Stage, kind: str, *names: str) -> None:
 
 @contextmanager
 def judging(stage: Stage) -> Iterator[None]:
-    """The API server calls a webhook that has read everything, as overlay `patches` registers it."""
+    """The API server calls a webhook that has read everything, as component `patches` registers it."""
     folder = stage.plane.folder / "patch-registrations"
     folder.mkdir(exist_ok=True)
     file = write_registrations(stage.plane.assets, "patches", folder)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.apiserver.evicting import CONDITION, DRIVER, RULES, EvictProcess, Ward, stays
-from tests.apiserver.manifests.installing import OWN_NAMESPACE, rendered
+from tests.apiserver.manifests.installing import OWN_NAMESPACE, installation
 from tests.apiserver.patches.serving import CONTROLLER, install_patches, judging, text_in
 from tests.apiserver.patches.values import COLLECTION, VERSION
 from tests.apiserver.patching import PatchProcess
@@ -75,7 +75,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
 
 def _grant(plane: ControlPlane, *, patches: bool = True) -> None:
     """The shipped roles of the worker, with the right to patches or without."""
-    shipped = rendered(plane.assets, "overlays/evict-replacement")
+    shipped = installation(plane.assets, "evict-replacement")
     documents = [each for each in shipped if each["kind"] in ROLES and WORKER in each["metadata"]["name"]]
     for each in documents:
         if "rules" in each and not patches:

@@ -1,4 +1,4 @@
-"""The overlay default-tolerations: what the policy adds, in every shape, and that it adds it once."""
+"""Component default-tolerations: what the policy adds, in every shape, and that it adds it once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ in_every_shape = pytest.mark.parametrize(
 )
 
 
-def _register_overlay(stage: Stage) -> None:
+def _register_component(stage: Stage) -> None:
     """In the place of the base."""
     stage.unregister()
     file = write_registrations(stage.plane.assets, "default-tolerations", stage.plane.folder)
@@ -52,8 +52,8 @@ def _register_overlay(stage: Stage) -> None:
 
 @pytest.fixture(scope="module")
 def overlaid(installed: Stage) -> Iterator[Stage]:
-    """The overlay in the place of the base."""
-    _register_overlay(installed)
+    """With the component, in the place of the base."""
+    _register_component(installed)
     yield installed
     installed.unregister()
     installed.register()
@@ -186,11 +186,11 @@ def test_a_template_from_before_the_policy_gives_claims_with_both(adding: Stage)
         adding.client.delete(f"{_collection(template)}/{template['metadata']['name']}")
 
 
-def test_without_the_overlay_claims_without_tolerations_stay_so(adding: Stage) -> None:
+def test_without_the_component_claims_without_tolerations_stay_so(adding: Stage) -> None:
     adding.unregister()
     adding.register()
     obj = _object("ResourceClaim", "v1")
     try:
         assert _tolerations(acting_as(adding, DANA).create(_collection(obj), obj, dry_run=True).object) == [[], [], []]
     finally:
-        _register_overlay(adding)
+        _register_component(adding)

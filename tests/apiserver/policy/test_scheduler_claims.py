@@ -43,7 +43,7 @@ STRICT: Final = make_policy(
 
 @pytest.fixture
 def asked_about_everything(stage: Stage, tmp_path: Path) -> Iterator[Stage]:
-    """With the overlay, and without the condition that spares us claims without tolerations."""
+    """With the component, and without the condition that spares us claims without tolerations."""
     if versions.minor(stage.plane.server_version) < 36:
         pytest.skip("extended resources of device classes are off")
     file = write_registrations(stage.plane.assets, "default-tolerations", tmp_path)

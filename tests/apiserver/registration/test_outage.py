@@ -12,7 +12,7 @@ import pytest
 
 from tests.apiserver.accounts import grant
 from tests.apiserver.evicting import EvictProcess
-from tests.apiserver.manifests.installing import rendered
+from tests.apiserver.manifests.installing import installation
 from tests.apiserver.registration.asking import created
 from tests.apiserver.registration.recording import RecordingWebhook
 from tests.apiserver.registration.samples import (
@@ -102,7 +102,7 @@ class Outage:
     """Nobody listens at the address of the registered webhook."""
 
     all_fail: bool
-    """Every entry has failurePolicy Fail, the strictest that an overlay can make of it."""
+    """Every entry has failurePolicy Fail, the strictest that a component can make of it."""
     claim: Json
     """Like the rest it was there before, with a finalizer; in a namespace of its own."""
     template: Json
@@ -204,7 +204,7 @@ class TestNobodyListens:
         """H1: its canary is not judged; all other rules are, whatever they are named."""
         if versions.minor(plane.server_version) < 37:
             pytest.skip("rules have another version, or no status")
-        grant(plane, rendered(plane.assets, f"overlays/evict-{mode}"), WORKER)
+        grant(plane, installation(plane.assets, f"evict-{mode}"), WORKER)
         account = plane.kubeconfig_of_account(OWN_NAMESPACE, WORKER)
         with EvictProcess(plane, mode, "--leader-elect", kubeconfig=account) as process:
             process.wait_working()
