@@ -192,7 +192,7 @@ install.yaml: ## the whole installation in one file (IMAGE=REGISTRY/NAME:TAG OVE
 		&& mv "$(INSTALL).part" "$(INSTALL)"
 
 # What `make release` builds, and for whom; without REGISTRY and REPOSITORY it names hosts that do not exist.
-# docs/releasing.md has all of it.
+# docs/development/releasing.md has all of it.
 VERSION ?=
 REGISTRY ?=
 REPOSITORY ?=

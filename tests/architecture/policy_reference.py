@@ -33,7 +33,7 @@ first line is
 
 `null` (nothing after the colon) is as good as leaving a list of rules or exceptions out. Elsewhere it is a mistake,
 unless it is listed; so is a field that is not. What the fields mean together, and the warnings about documents that are
-right and still not what was meant, stand in [admission.md](admission.md#policy)."""
+right and still not what was meant, stand in [admission.md](admission.md)."""
 
 
 def reference() -> str:

@@ -22,7 +22,7 @@ EPOCH: Final = 1_700_000_000
 CACHE_ELSEWHERE: Final = "cache-of-another-user"
 REGISTRY: Final = "registry.example.com/team"
 REPOSITORY: Final = "https://git.example.com/team/device-taint-webhook"
-CHANGES: Final = "- **Something new.** See [the page](docs/releasing.md) and https://example.com/."
+CHANGES: Final = "- **Something new.** See [the page](docs/development/releasing.md) and https://example.com/."
 # Of this process, and no business of a release.
 _NOT_PASSED: Final = ("COVERAGE_", "PYTEST_", "SOURCE_")
 

@@ -119,7 +119,7 @@ def _advice_on_failure(message: str, namespace: str) -> str:
         return f"no pod answers: kubectl -n {namespace} get pods"
     if "not found" in message and "service" in message:
         return "the Service is missing: apply the overlay again"
-    return "the API server cannot reach the pods: check networks and firewalls, see docs/operations.md"
+    return "the API server cannot reach the pods: check networks and firewalls, see docs/runbooks.md"
 
 
 # --- authors ------------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ def fallback_check(
     if amiss:
         more = f", and {len(amiss) - _NAMED_MOST} more" if len(amiss) > _NAMED_MOST else ""
         text = f"admission policies differ from the policy: {'; '.join(amiss[:_NAMED_MOST])}{more}"
-        return Check("fallback", Status.WARN, text, "export and apply them again: docs/export-vap.md")
+        return Check("fallback", Status.WARN, text, "export and apply them again: docs/integrations.md")
     parts = (*exported.rules, *exported.beyond)
     full = sum(each.coverage is Coverage.FULL for each in parts)
     return passed(

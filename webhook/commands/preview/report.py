@@ -1,7 +1,7 @@
 """What `preview` found, as values.
 
 The structure of the JSON and YAML is stable: while `version` is 1, fields may be added, but none is removed or
-changes its meaning. docs/preview.md explains it.
+changes its meaning. docs/kubectl.md explains it.
 """
 
 from __future__ import annotations

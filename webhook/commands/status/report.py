@@ -2,7 +2,7 @@
 
 The structure of the JSON and YAML is stable: while `version` is 1, fields may be added, but none is removed or
 changes its meaning. What the worker says, in conditions, is under `reported`; what is computed here under `computed`.
-docs/status.md explains it.
+docs/kubectl.md explains it.
 """
 
 from __future__ import annotations
