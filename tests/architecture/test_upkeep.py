@@ -17,6 +17,7 @@ ROOT: Final = Path(__file__).parents[2]
 DEPENDABOT: Final = ROOT / ".github" / "dependabot.yml"
 RENOVATE: Final = ROOT / "renovate.json"
 AUDIT: Final = ROOT / ".github" / "workflows" / "audit.yml"
+RELEASE: Final = ROOT / ".github" / "workflows" / "release.yml"
 PINNED: Final = re.compile(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 LOCKS: Final = ("requirements.lock", "requirements-dev.lock")
 
@@ -33,6 +34,7 @@ def _check(schema: str, path: Path) -> subprocess.CompletedProcess[str]:
         ("dependabot", DEPENDABOT, "schedule:", "shedule:"),
         ("renovate", RENOVATE, '"dependencyDashboard": true', '"dependencyDashboard": "yes"'),
         ("github-workflows", AUDIT, "runs-on:", "runs:"),
+        ("github-workflows", RELEASE, "runs-on:", "runs:"),
     ],
 )
 def test_each_file_is_valid_by_its_schema(schema: str, path: Path, right: str, wrong: str, tmp_path: Path) -> None:
