@@ -84,6 +84,22 @@ def test_actions_are_pinned_by_digest_and_name_their_release() -> None:
     assert len({each for _, each in others}) == len(set(actions)), "one action, one release"
 
 
+def test_each_job_of_a_release_may_do_what_it_has_to_and_no_more() -> None:
+    """And no script has text of GitHub's in it, where a name could become a command."""
+    workflow = yaml.safe_load(RELEASE.read_text())
+    assert workflow["permissions"] == {}
+    assert {name: job["permissions"] for name, job in workflow["jobs"].items()} == {
+        "build": {"contents": "read"},
+        "publish": {"contents": "read", "packages": "write", "id-token": "write"},
+        "release": {"contents": "write"},
+    }
+    scripts = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    assert [script for script in scripts if "${{" in script] == []
+    targets = set(re.findall(r"make (\w+)", "\n".join(scripts)))
+    assert targets == {"release", "publish"}
+    assert all(f"\n{target}:" in (ROOT / "Makefile").read_text() for target in targets)
+
+
 def test_the_schedule_runs_a_target_that_is_there() -> None:
     steps = yaml.safe_load(AUDIT.read_text())["jobs"]["dependencies"]["steps"]
     (command,) = [each["run"] for each in steps if "run" in each]
