@@ -217,6 +217,10 @@ release: release-needs setup ## all files of a release, in dist/vVERSION (VERSIO
 		$(if $(DOWNLOADS),--downloads "$(DOWNLOADS)") $(if $(IMAGES),--images "$(IMAGES)") \
 		$(if $(NOTES),--notes "$(NOTES)") $(if $(PLATFORMS),--platforms "$(PLATFORMS)") $(if $(OUTPUT),--output "$(OUTPUT)")
 
+.PHONY: publish
+publish: ## push the image and the chart of dist/vVERSION, and sign them (PUBLISH=... for python -m release.publish)
+	@$(PYTHON) -m release.publish $(PUBLISH) "$(or $(OUTPUT),dist)/v$$RELEASE_VERSION"
+
 # --- upkeep -------------------------------------------------------------------------------------
 
 .PHONY: lock

@@ -14,10 +14,11 @@ from release.archives import build_images
 from release.bill import write_bill
 from release.chart import write_chart
 from release.distributions import build_distributions
-from release.installations import write_installations
+from release.installations import Image, write_installations
 from release.krew import write_krew_manifest
 from release.needs import WITHOUT_IMAGES, need_images, renderer_of
 from release.notes import section_of, write_notes
+from release.pages import write_pages
 from release.plugin import build_plugin
 from release.provenance import write_provenance
 from release.source import REPOSITORY, ReleaseError, source_of
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_release(source: Source, given: argparse.Namespace, folder: Path) -> None:
-    """Writes all files of the release to `folder`, with what takes long last."""
+    """Writes all files of the release to `folder`. What names the image comes after it: with its digest."""
     heading = given.notes or source.version
     section_of((source.root / "CHANGELOG.md").read_text(encoding="utf-8"), heading)
     renderer = renderer_of(given.kubectl, given.kustomize)
@@ -68,12 +69,14 @@ def build_release(source: Source, given: argparse.Namespace, folder: Path) -> No
     downloads = given.downloads or f"{given.repository}/releases/download/{source.tag}"
 
     wheel = build_distributions(source, given.repository, folder)
-    write_installations(source, given.registry, given.repository, renderer, folder)
     write_chart(source, given.registry, folder, given.repository)
     archives = {_NAMES[name]: build_plugin(source, _NAMES[name], wheel, folder) for name in given.platforms}
     write_krew_manifest(source, archives, {"homepage": given.repository, "downloads": downloads}, folder)
     write_bill(source, wheel, folder)
-    build_images(source, given.repository, architectures, folder)
+    digest = build_images(source, given.repository, architectures, folder)
+    image = Image(given.registry, digest)
+    write_installations(source, image, given.repository, renderer, folder)
+    write_pages(source, given.repository, folder)
     write_notes(source, heading, given.repository, folder)
     parameters = {
         "version": source.version,

@@ -8,6 +8,7 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING, Protocol, cast
 
+from release.index import digest_of, image_index
 from release.source import ReleaseError
 
 if TYPE_CHECKING:
@@ -35,13 +36,15 @@ class ImageArchive(Protocol):
         """amd64 or arm64."""
 
 
-def build_images(source: Source, repository: str, architectures: Sequence[str], folder: Path) -> list[ImageArchive]:
-    """An archive for each architecture, and their digests in image-digests.txt; nothing for no architectures.
+def build_images(source: Source, repository: str, architectures: Sequence[str], folder: Path) -> str:
+    """An archive for each architecture, and all digests in image-digests.txt; nothing for no architectures.
+
+    Returns the digest of the list of all images, which is what people pull by; empty for no architectures.
 
     Raises: ReleaseError if this machine cannot build images.
     """
     if not architectures:
-        return []
+        return ""
     if importlib.util.find_spec(_MODULE) is None:
         raise ReleaseError("this tree builds no images; to release without them, say so: IMAGES=none")
     build = cast("Callable[[str, str, str, Path], ImageArchive]", importlib.import_module(_MODULE).build_archive)
@@ -50,9 +53,12 @@ def build_images(source: Source, repository: str, architectures: Sequence[str], 
             archives = [build(each, source.version, source.revision, folder) for each in architectures]
     except Exception as error:
         raise ReleaseError(f"images: {error}; to release without them, say so: IMAGES=none") from error
-    digests = [f"{each.digest}  linux/{each.architecture}  {each.path.name}\n" for each in archives]
-    (folder / "image-digests.txt").write_text("".join(digests), encoding="utf-8")
-    return archives
+    digest = digest_of(image_index([each.path for each in archives]))
+    platforms = ",".join(f"linux/{each.architecture}" for each in archives)
+    lines = [f"{each.digest}  linux/{each.architecture}  {each.path.name}\n" for each in archives]
+    lines.append(f"{digest}  {platforms}  device-taint-webhook:{source.version}\n")
+    (folder / "image-digests.txt").write_text("".join(lines), encoding="utf-8")
+    return digest
 
 
 @contextlib.contextmanager

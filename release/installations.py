@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,20 +27,33 @@ USUAL: Final = "self-managed"
 """The overlay whose file has no name of its own, as with `make install.yaml`."""
 
 
-def write_installations(
-    source: Source, registry: str, repository: str, renderer: Sequence[str], folder: Path
-) -> list[Path]:
-    """Writes install.yaml, and install-OVERLAY.yaml for each other overlay.
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What is pulled: REGISTRY/device-taint-webhook:VERSION@DIGEST."""
 
-    Images are REGISTRY/device-taint-webhook:VERSION, and links lead to `repository`. `renderer` is a command that takes
-    a folder: `kubectl kustomize`, or `kustomize build`.
+    registry: str
+    digest: str
+    """`sha256:...`; empty for a release without images, which names the version only."""
+
+    def entry(self, version: str) -> dict[str, str]:
+        """For a kustomization's images."""
+        pinned = {"digest": self.digest} if self.digest else {}
+        return {"name": NAME, "newName": f"{self.registry}/{NAME}", "newTag": version, **pinned}
+
+
+def write_installations(
+    source: Source, image: Image, repository: str, renderer: Sequence[str], folder: Path
+) -> list[Path]:
+    """Writes install.yaml, and install-OVERLAY.yaml for each other overlay, with this image.
+
+    Links lead to `repository`. `renderer` is a command that takes a folder: `kubectl kustomize`, or `kustomize build`.
 
     Raises: ReleaseError.
     """
     written = []
     for overlay in sorted(each.parent for each in source.root.glob("manifests/overlays/*/kustomization.yaml")):
         path = folder / file_of(overlay.name)
-        text = _rendered(source, overlay, registry, renderer)
+        text = _rendered(source, overlay, image, renderer)
         path.write_text(source.linked(text, repository), encoding="utf-8")
         written.append(path)
     if not written:
@@ -52,7 +66,7 @@ def file_of(overlay: str) -> str:
     return "install.yaml" if overlay == USUAL else f"install-{overlay}.yaml"
 
 
-def _rendered(source: Source, overlay: Path, registry: str, renderer: Sequence[str]) -> str:
+def _rendered(source: Source, overlay: Path, image: Image, renderer: Sequence[str]) -> str:
     with tempfile.TemporaryDirectory() as made:
         # kustomize follows links before it goes up, and so must we
         here = Path(made).resolve()
@@ -60,7 +74,7 @@ def _rendered(source: Source, overlay: Path, registry: str, renderer: Sequence[s
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "resources": [os.path.relpath(overlay.resolve(), here)],
-            "images": [{"name": NAME, "newName": f"{registry}/{NAME}", "newTag": source.version}],
+            "images": [image.entry(source.version)],
             "labels": [{"pairs": {"app.kubernetes.io/version": source.version}, "includeTemplates": True}],
         }
         (here / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")

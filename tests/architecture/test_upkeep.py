@@ -17,6 +17,7 @@ ROOT: Final = Path(__file__).parents[2]
 DEPENDABOT: Final = ROOT / ".github" / "dependabot.yml"
 RENOVATE: Final = ROOT / "renovate.json"
 AUDIT: Final = ROOT / ".github" / "workflows" / "audit.yml"
+RELEASE: Final = ROOT / ".github" / "workflows" / "release.yml"
 PINNED: Final = re.compile(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
 LOCKS: Final = ("requirements.lock", "requirements-dev.lock")
 
@@ -33,6 +34,7 @@ def _check(schema: str, path: Path) -> subprocess.CompletedProcess[str]:
         ("dependabot", DEPENDABOT, "schedule:", "shedule:"),
         ("renovate", RENOVATE, '"dependencyDashboard": true', '"dependencyDashboard": "yes"'),
         ("github-workflows", AUDIT, "runs-on:", "runs:"),
+        ("github-workflows", RELEASE, "runs-on:", "runs:"),
     ],
 )
 def test_each_file_is_valid_by_its_schema(schema: str, path: Path, right: str, wrong: str, tmp_path: Path) -> None:
@@ -80,6 +82,22 @@ def test_actions_are_pinned_by_digest_and_name_their_release() -> None:
     assert [pair for pair in others if not PINNED.fullmatch(pair[1])] == []
     actions = [each.partition("@")[0] for _, each in others]
     assert len({each for _, each in others}) == len(set(actions)), "one action, one release"
+
+
+def test_each_job_of_a_release_may_do_what_it_has_to_and_no_more() -> None:
+    """And no script has text of GitHub's in it, where a name could become a command."""
+    workflow = yaml.safe_load(RELEASE.read_text())
+    assert workflow["permissions"] == {}
+    assert {name: job["permissions"] for name, job in workflow["jobs"].items()} == {
+        "build": {"contents": "read"},
+        "publish": {"contents": "read", "packages": "write", "id-token": "write"},
+        "release": {"contents": "write"},
+    }
+    scripts = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    assert [script for script in scripts if "${{" in script] == []
+    targets = set(re.findall(r"make (\w+)", "\n".join(scripts)))
+    assert targets == {"release", "publish"}
+    assert all(f"\n{target}:" in (ROOT / "Makefile").read_text() for target in targets)
 
 
 def test_the_schedule_runs_a_target_that_is_there() -> None:

@@ -183,6 +183,18 @@ def helm() -> GoProgram:
     return GoProgram(f"helm-{_pinned(module, 'helm.sh/helm/v4')}", module, package="helm.sh/helm/v4/cmd/helm")
 
 
+def registry() -> GoProgram:
+    """A registry of images and charts, in memory."""
+    module, name = _HERE / "publishing", "github.com/google/go-containerregistry"
+    return GoProgram(f"registry-{_pinned(module, name)}", module, package=f"{name}/cmd/registry")
+
+
+def actionlint() -> GoProgram:
+    """A linter of workflows."""
+    module, name = _HERE / "publishing", "github.com/rhysd/actionlint"
+    return GoProgram(f"actionlint-{_pinned(module, name)}", module, package=f"{name}/cmd/actionlint")
+
+
 def _job_set() -> GoProgram:
     module, name = _HERE / "jobset", "sigs.k8s.io/jobset"
     webhook = "config/components/webhook"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+import json
 import os
 import subprocess
 import sys
+import tarfile
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -15,6 +18,7 @@ import pytest
 
 from release.__main__ import main
 from release.archives import build_images
+from release.index import digest_of, image_index
 from release.needs import main as needs
 from release.needs import renderer_of
 from release.source import ReleaseError, Source, source_of
@@ -138,7 +142,7 @@ def source() -> Source:
 
 def test_no_image_is_built_unless_asked_for(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    assert build_images(source, REPOSITORY, [], tmp_path) == []
+    assert build_images(source, REPOSITORY, [], tmp_path) == ""
     with pytest.raises(ReleaseError, match="builds no images; to release without them, say so: IMAGES=none"):
         build_images(source, REPOSITORY, ["amd64"], tmp_path)
 
@@ -155,15 +159,17 @@ def test_images_are_built_of_the_version_and_the_commit(
     source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stand_in(monkeypatch, fault="")
-    archives = build_images(source, REPOSITORY, ["amd64", "arm64"], tmp_path)
-    assert [each.architecture for each in archives] == ["amd64", "arm64"]
+    digest = build_images(source, REPOSITORY, ["amd64", "arm64"], tmp_path)
     names = [f"{each}-1.2.3-{REVISION}" for each in ("amd64", "arm64")]
     assert sorted(each.name for each in tmp_path.iterdir()) == [*names, "image-digests.txt"]
-    assert [(tmp_path / name).read_text() for name in names] == [f"{EPOCH} {REPOSITORY}"] * 2
-    assert (tmp_path / "image-digests.txt").read_text() == "".join(
-        f"sha256:0  linux/{architecture}  {name}\n"
-        for architecture, name in zip(("amd64", "arm64"), names, strict=True)
-    )
+    assert (tmp_path / "image-digests.txt").read_text().splitlines() == [
+        f"sha256:0  linux/amd64  {names[0]}",
+        f"sha256:0  linux/arm64  {names[1]}",
+        f"{digest}  linux/amd64,linux/arm64  device-taint-webhook:1.2.3",
+    ]
+    assert digest == digest_of(image_index([tmp_path / name for name in names]))
+    platforms = [each["platform"] for each in json.loads(image_index([tmp_path / name for name in names]))["manifests"]]
+    assert platforms == [{"architecture": each, "os": f"{EPOCH} {REPOSITORY}"} for each in ("amd64", "arm64")]
     assert "SOURCE_URL" not in os.environ
 
 
@@ -174,13 +180,29 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
         if fault:
             raise RuntimeError(fault)
         path = folder / f"{architecture}-{version}-{revision}"
-        path.write_text(f"{os.environ['SOURCE_DATE_EPOCH']} {os.environ['SOURCE_URL']}")
+        _write_layout(path, architecture, f"{os.environ['SOURCE_DATE_EPOCH']} {os.environ['SOURCE_URL']}")
         return _Built(path, "sha256:0", architecture)
 
     module = ModuleType("release.images")
     module.__spec__ = ModuleSpec("release.images", None)
     module.build_archive = build_archive  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "release.images", module)
+
+
+def _write_layout(path: Path, architecture: str, system: str) -> None:
+    """An image of which nothing is there but what a list of images needs; its system says what it was built with."""
+    manifest = {"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": "sha256:0", "size": 1}
+    files = {
+        "index.json": {"manifests": [{**manifest, "annotations": {}}]},
+        "blobs/sha256/0": {"config": {"digest": "sha256:1"}},
+        "blobs/sha256/1": {"architecture": architecture, "os": system},
+    }
+    with tarfile.open(path, "w") as archive:
+        for name, document in files.items():
+            content = json.dumps(document).encode()
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
 
 
 def test_make_passes_what_it_is_given() -> None:

@@ -36,6 +36,7 @@ def test_a_release_has_every_artefact_and_nothing_else(files: Path) -> None:
         "dtaint.yaml",
         "provenance.intoto.json",
         f"{name}.cdx.json",
+        f"{name}-docs.tar.gz",
         f"{package}-py3-none-any.whl",
         f"{package}.tar.gz",
         "install.yaml",
