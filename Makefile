@@ -35,7 +35,7 @@ $(INSTALLED): requirements-dev.lock pyproject.toml
 setup: $(INSTALLED) ## install the Python packages into .venv
 
 .PHONY: controlplane
-controlplane: setup ## build the test control plane (once; 9 to 18 minutes), or find KUBEBUILDER_ASSETS
+controlplane: setup ## build the test control plane (once; 15 to 30 minutes), or find KUBEBUILDER_ASSETS
 	@$(BIN)/python -m tests.controlplane.assets --kwok --cert-manager --example-driver --helm
 
 # --- inner loop ---------------------------------------------------------------------------------
