@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane import assets, versions
-from tests.controlplane.gobuild import AssetsUnavailableError, GoProgram, built
+from tests.controlplane.gobuild import AssetsUnavailableError, GoProgram, _Output, built
 
 ROOT = Path(__file__).parents[2]
 
@@ -260,3 +261,18 @@ def test_without_go_or_with_an_unknown_release_nothing_would_be_built(
     monkeypatch.delenv("ENVTEST_K8S_VERSION")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert assets.unbuilt(kwok=True) == []
+
+
+@pytest.mark.parametrize(
+    ("total", "lines", "state"),
+    [
+        (0, [], "reading modules"),
+        (0, ["go: downloading k8s.io/api v0.37.0"], "1 modules downloaded"),
+        (8, [], "nothing of 8 packages compiled so far: reading modules, or linking"),
+        (8, ["k8s.io/api/core/v1", "net/http"], "25 %, 2 of 8 packages compiled"),
+    ],
+)
+def test_a_build_says_how_far_it_is(total: int, lines: list[str], state: str) -> None:
+    output = _Output(io.StringIO("\n".join(lines)), total)
+    output.follow()
+    assert output.state == state

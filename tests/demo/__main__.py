@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, NoReturn
 from tests.controlplane import assets as control_plane_assets
 from tests.controlplane.gobuild import AssetsUnavailableError
 from tests.controlplane.processes import NotReadyError
-from tests.demo import cluster, standalone
+from tests.demo import cluster
 from tests.demo.building import BackgroundBuild, BuildNews
+from tests.demo.files import files
 from tests.demo.telling import StoryError, Storyteller
 from tests.demo.terminal import Terminal
 from tests.demo.tour import ALONE
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 _OFF = {"", "0", "false", "no", "off"}
 _WATCH_SECONDS = 0.5
+_COLUMN = 26
+"""Where a line of \"what next\" goes on behind its command."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -47,6 +50,8 @@ def main() -> int:
         "--keep", action="store_true", default=_set("KEEP"), help="leave it running until Ctrl-C (also KEEP=1)"
     )
     options = parser.parse_args()
+    if options.files and (options.all or options.keep):
+        parser.error("--files has no more to tell, and nothing to leave running")
     terminal = Terminal()
     for number in _ENDING:
         signal.signal(number, _interrupt)
@@ -57,7 +62,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except (StoryError, NotReadyError) as e:
-        terminal.failure(f"The demo failed: {e}\nThe logs are kept, in the folders named above, if a server ran.")
+        terminal.failure(f"The demo failed: {e}\nWhere a server ran, its log is kept in the folder named above.")
         return 1
 
 
@@ -80,7 +85,7 @@ def play(terminal: Terminal, *, whole: bool, keep: bool) -> int:
     """The demo on a terminal; gives the exit code. Raises: StoryError, NotReadyError."""
     started = time.monotonic()
     if control_plane_assets.unbuilt(kwok=True):
-        terminal.title("The control plane for the demo is being built, once. Meanwhile, what files alone can show:")
+        terminal.title("A control plane is being built, once, in 15 to 30 minutes. Meanwhile, what files show:")
         with BackgroundBuild() as build:
             news = BuildNews(build, terminal)
             try:
@@ -107,7 +112,7 @@ def _alone(terminal: Terminal, started: float) -> int:
 
 
 def _tell_files(terminal: Terminal, between: Callable[[], None] = lambda: None) -> None:
-    with standalone.files() as stage:
+    with files() as stage:
         Storyteller(terminal, stage).tell(ALONE, between=between)
 
 
@@ -126,9 +131,9 @@ def _with_cluster(terminal: Terminal, assets: Assets, *, whole: bool, keep: bool
             f"{made} times; {failed} calls failed."
         )
         if not keep:
-            terminal.entry("KEEP=1 make demo", "the same, left running for you to try things", 26)
+            terminal.entry("KEEP=1 make demo", "the same, left running for you to try things", _COLUMN)
         if not whole:
-            terminal.entry("ALL=1 make demo", "the whole story: exceptions, holds, templates, ...", 26)
+            terminal.entry("ALL=1 make demo", "the whole story: exceptions, holds, templates, ...", _COLUMN)
         _next(terminal)
         if keep:
             lines = (
@@ -157,7 +162,7 @@ def _end_alone(terminal: Terminal, failure: str, started: float) -> int:
 
 
 def _next(terminal: Terminal) -> None:
-    terminal.entry("docs/getting-started.md", "in a cluster of your own, in ten minutes", 26)
+    terminal.entry("docs/getting-started.md", "in a cluster of your own, in ten minutes", _COLUMN)
 
 
 def _keep(terminal: Terminal, webhook: WebhookProcess, processes: Mapping[str, Process], lines: Iterable[str]) -> None:

@@ -146,7 +146,7 @@ def started(assets: Assets, terminal: Terminal) -> Iterator[Cluster]:
         yield Cluster(plane, webhook, workers, evictor_metrics)
 
 
-def tell(stage: Cluster, terminal: Terminal, *, whole: bool = True) -> None:
+def tell(stage: Cluster, terminal: Terminal, *, whole: bool) -> None:
     """The tour, or the whole story.
 
     Raises: StoryError; NotReadyError if the API server does not call our server.

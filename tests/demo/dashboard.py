@@ -277,7 +277,7 @@ def main(file: str) -> int:
             _prometheus(program, stage.metrics_addresses) as prometheus,
         ):
             begin = _now()
-            cluster.tell(stage, terminal)
+            cluster.tell(stage, terminal, whole=True)
             end = _now()
             panels = {each["title"]: each for each in json.loads(DASHBOARD.read_text())["panels"]}
             stats = [prometheus.panel(panels[title], begin, end) for title in STATS]

@@ -30,6 +30,8 @@ class Step:
     """
     again: bool = False
     """Runs until it comes out so, as a pod that is evicted takes a moment to be gone; only the last run is shown."""
+    unseen: bool = False
+    """It is not shown: it sets a scene, or looks whether the story is right."""
     keeps: str = ""
     """A regular expression; what its group finds stands for {kept} in later commands."""
     logged: str = ""

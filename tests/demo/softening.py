@@ -26,9 +26,9 @@ _LEAVING = (
     "kubectl get events -n models --field-selector reason=Evicted --watch "
     "-o custom-columns=TIME:.metadata.creationTimestamp,EVICTED:.involvedObject.name"
 )
-_ONE_JOB_AFTER_THE_OTHER = (
+ONE_JOB_AFTER_THE_OTHER = (
     r"EVICTED\n\S+ +(\w+)-\S+(?:\n\S+ +\1-\S+){2}\n(\S+) +\1-\S+"  # four of a job, the last at some second
-    r"\n(?!\2)\S+ +(?!\1)(\w+)-\S+(?:\n\S+ +\3-\S+){3}$"  # then, at another one, four of another job
+    r"\n(?!\2)\S+ +(?!\1)(\w+)-\S+(?:\n\S+ +\3-\S+){3}\n?$"  # then, at another one, four of another job
 )
 _EMPTIED = (
     "kubectl get devicetaintrules -l reason=heat -o custom-columns=NAME:.metadata.name,EFFECT:.spec.taint.effect,"
@@ -75,7 +75,7 @@ SOFTENING = (
                 says=("NoExecute became NoSchedule with annotation devicetaint.io/evict", "hot-gpu-7 created"),
                 never=("Forbidden", "no eviction worker"),
             ),
-            Step(command=_LEAVING, until=_ONE_JOB_AFTER_THE_OTHER),
+            Step(command=_LEAVING, until=ONE_JOB_AFTER_THE_OTHER),
             Step(
                 command=_EMPTIED,
                 says=tuple(f"hot-gpu-{number}   NoSchedule   1 pod evicted\n" for number in range(8)),

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
@@ -72,12 +72,12 @@ class Storyteller:
         self._kept = ""
         self._uncounted = 0
 
-    def tell(self, chapters: Iterable[Chapter], *, first: int = 1, between: Callable[[], None] = lambda: None) -> None:
-        """All of them, numbered from `first` on; `between` is called after each.
+    def tell(self, chapters: Iterable[Chapter], between: Callable[[], None] = lambda: None) -> None:
+        """All of them; `between` is called after each.
 
         Raises: StoryError at the first thing that does not come out as told.
         """
-        for number, chapter in enumerate(chapters, start=first):
+        for number, chapter in enumerate(chapters, start=1):
             self._terminal.chapter(number, chapter.title)
             self.act(chapter)
             between()
@@ -86,7 +86,8 @@ class Storyteller:
         """One chapter, without its title. Raises: StoryError."""
         if chapter.scene:
             with self._terminal.task(chapter.setting):
-                self._set(chapter.scene)
+                for step in chapter.scene:
+                    self._step(replace(step, unseen=True))
         asked = self._asked()
         for step in chapter.steps:
             self._step(step)
@@ -95,13 +96,6 @@ class Storyteller:
         if chapter.asked is not None and (self._asked() > asked) is not chapter.asked:
             raise StoryError(f"our validating webhook was {'not ' if chapter.asked else ''}asked: {chapter.title}")
 
-    def _set(self, scene: Iterable[Step]) -> None:
-        for step in scene:
-            log = len(self._stage.log())
-            self._hold(step, self._stage.run(step.command))
-            if step.logged:
-                self._await_log(step.logged, log)
-
     def _step(self, step: Step) -> None:
         if step.next_second:
             now = _second()
@@ -109,12 +103,14 @@ class Storyteller:
         command = step.command.replace("{kept}", self._kept)
         if step.ripe:
             self._await_ripe(command, step.ripe)
-        self._terminal.command(command)
+        if not step.unseen:
+            self._terminal.command(command)
         log = len(self._stage.log()) if step.logged else 0
         outcome = self._followed(command, step.until) if step.until else self._run(command, step)
-        if outcome.output and not step.until:
+        if outcome.output and not step.unseen and not step.until:
             self._terminal.output(outcome.output, refused=outcome.code != 0)
-        self._hold(step, outcome)
+        for problem in self._problems(step, outcome):
+            raise StoryError(f"{step.command}: {problem}" + (f"; it answered: {outcome.output}" if step.unseen else ""))
         if step.keeps:
             found = re.search(step.keeps, outcome.output)
             if found is None:
@@ -122,10 +118,6 @@ class Storyteller:
             self._kept = found[1]
         if step.logged:
             self._await_log(step.logged, log)
-
-    def _hold(self, step: Step, outcome: Outcome) -> None:
-        for problem in self._problems(step, outcome):
-            raise StoryError(f"{step.command}: {problem}; it answered: {outcome.output}")
 
     def _run(self, command: str, step: Step) -> Outcome:
         outcome = self._stage.run(command)

@@ -18,7 +18,7 @@ from tests.controlplane import assets
 from tests.controlplane.processes import wait_until
 from tests.controlplane.webhook_process import ROOT
 from tests.demo import __main__ as demo
-from tests.demo import building, cluster, standalone, terminal
+from tests.demo import building, cluster, terminal
 from tests.demo.building import BackgroundBuild, BuildNews
 from tests.demo.scenes import Chapter, Step
 from tests.demo.telling import Outcome, Storyteller
@@ -93,7 +93,6 @@ class EmptyStage:
 
     def __init__(self, before: Callable[[str], None] = lambda _: None) -> None:
         self._before = before
-        self.webhook = self.processes = self.folder = self.client = None
 
     def run(self, command: str) -> Outcome:
         self._before(command)
@@ -127,7 +126,7 @@ def played(monkeypatch: pytest.MonkeyPatch, fake: FakeBuilds) -> Callable[..., t
         def tell(stage: Any, told: Terminal, **_: Any) -> None:
             Storyteller(told, stage).tell(chapters("three"))
 
-        monkeypatch.setattr(standalone, "files", stage)
+        monkeypatch.setattr(demo, "files", stage)
         monkeypatch.setattr(demo, "ALONE", chapters("one", "two"))
         monkeypatch.setattr(cluster, "started", stage)
         monkeypatch.setattr(cluster, "tell", tell)
@@ -159,7 +158,7 @@ def test_chapters_without_a_cluster_come_first_then_the_wait_then_the_cluster(
     assert code == 0
     places = _marks(
         text,
-        "The control plane for the demo is being built, once.",
+        "A control plane is being built, once, in 15 to 30 minutes.",
         "1. About one. $ one done: one",
         "2. About two. $ two done: two",
         "What comes next needs the real control plane. Waiting for its build; Ctrl-C ends both.",

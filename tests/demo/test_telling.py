@@ -176,30 +176,6 @@ def test_gangs_of_the_story_leave_one_after_the_other(jobs: str, times: list[str
     assert bool(re.search(step.until, output)) is right
 
 
-_DRAIN = """evicting pod models/s-0-a
-evicting pod models/s-1-a
-evicting pod models/s-2-a
-evicting pod models/s-3-a
-pod models/v-0-b is blocked: disruption budget ranks: 4 healthy of 4 needed
-pod models/s-3-c evicted
-evicting pod models/v-0-b
-"""
-
-
-@pytest.mark.parametrize(
-    ("output", "right"),
-    [
-        pytest.param(_DRAIN, True, id="one after the other"),
-        pytest.param(_DRAIN.replace("is blocked", "waits"), False, id="no budget"),
-        pytest.param(_DRAIN.replace("s-3-a", "v-3-b"), False, id="three of one job"),
-        pytest.param(_DRAIN.replace("pod models/s-3-c evicted\n", ""), False, id="before the first has left"),
-    ],
-)
-def test_gangs_of_the_tour_leave_one_after_the_other(output: str, right: bool) -> None:  # noqa: FBT001
-    (step,) = (step for told in TOUR for step in told.steps if " drain " in step.command)
-    assert bool(re.search(step.matches, output)) is right
-
-
 def test_command_that_says_nothing_leaves_no_line() -> None:
     assert told(FixedStage(outcomes("")), chapter(Step(command="x"))) == "\n1. A title.\n   $ x\n   A remark.\n"
 
@@ -301,6 +277,13 @@ def test_refusals_are_red_and_warnings_yellow(monkeypatch: pytest.MonkeyPatch) -
         (plain, "created"),
     )
     assert screen.getvalue() == "".join(style.format(text) for style, text in shown)
+
+
+def test_unseen_step_is_held_to_the_story_all_the_same() -> None:
+    look = Step(command="look", says=("right",), unseen=True)
+    assert told(FixedStage(outcomes("right")), chapter(look)) == "\n1. A title.\n   A remark.\n"
+    with pytest.raises(StoryError, match=r"^look: .*right; it answered: wrong"):
+        told(FixedStage(outcomes("wrong")), chapter(look))
 
 
 def test_scene_is_set_unseen_and_not_counted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.demo.scenes import Chapter, Step
+from tests.demo.softening import ONE_JOB_AFTER_THE_OTHER
 
 _FOR_ALL = "kubectl apply --dry-run=server -f all-gpus.yaml"
 _READY = "kubectl wait -n {0} --for=condition={1} pod --all --timeout=4m"
@@ -16,12 +17,9 @@ _HITS = (
     'set annotation devicetaint.io/confirm-impact to "v1 devices=8 claims=6 pods=6 namespaces=1 of=',
 )
 _NOT_EVERYTHING = ('in namespace "research" a toleration of every key, NoExecute, for ever', "(rule default)")
-_ONE_JOB_AFTER_THE_OTHER = (
-    # four of one job and none of the other, which the budget blocks; then, when none of the first is left, the other
-    r"(?s)(?:evicting pod models/(?P<first>\w+)-\d\S*\s+)(?:evicting pod models/(?P=first)-\d\S*\s+){3}"
-    r"(?=.*pod models/(?!(?P=first))\w+-\d\S* is blocked: disruption budget ranks)"
-    r"(?:(?!evicting pod).)*pod models/(?P=first)-\d\S+ evicted\n.*"
-    r"evicting pod models/(?!(?P=first))\w+-\d"
+_EVICTED = (
+    "kubectl get events -n models --field-selector reason=Evicted --sort-by=.metadata.creationTimestamp "
+    "-o custom-columns=TIME:.metadata.creationTimestamp,EVICTED:.involvedObject.name"
 )
 _CHECK = "device-taint-webhook check --policy team-policy.yaml --user ann -n research wildcard-claim.yaml"
 _RULES = "kubectl get devicetaintrules -l devicetaint.io/patch -o name"
@@ -127,10 +125,10 @@ TOUR = (
         scene=_JOBS,
         steps=(
             Step(
-                command="kubectl dtaint drain server.example.com/server-1",
+                command="kubectl dtaint drain server.example.com/server-1 --interval 5",
                 says=("drained: no allocation holds a device",),
-                matches=_ONE_JOB_AFTER_THE_OTHER,
             ),
+            Step(command=_EVICTED, matches=ONE_JOB_AFTER_THE_OTHER, unseen=True),
         ),
         remark="Each job left whole: the second when the first ran again, as the disruption budget demands.",
         asked=True,
