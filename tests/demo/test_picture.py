@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 from xml.etree import ElementTree as ET
+from xml.sax.saxutils import escape
 
 import pytest
 
+from tests.controlplane.webhook_process import ROOT
 from tests.demo.picture import SHOWN, Line, drawn, read, screens
 from tests.demo.terminal import Terminal
+from tests.demo.tour import TOUR
 
 _TEXT = "{http://www.w3.org/2000/svg}text"
 
@@ -50,7 +53,7 @@ def test_every_visible_line_is_drawn_with_its_words_and_its_style(monkeypatch: p
         ("$ kubectl apply -f all-gpus.yaml", "bold"),
         ("output <2> & more", None),
         ("3. Chapter 3.", "title"),
-        ("$ kubectl dtaint drain server.example.com/server-1", "bold"),
+        ("$ kubectl dtaint drain server.example.com/server-1 --interval 5", "bold"),
         ("output <3> & more", None),
     ]
 
@@ -67,3 +70,11 @@ def test_lines_do_not_overlap_and_stay_within_the_picture() -> None:
 
 def test_a_colour_goes_on_over_wrapped_lines_until_it_is_reset() -> None:
     assert read("\033[2mone\n  two\033[0m\nthree\n") == [Line("one", "dim"), Line("  two", "dim"), Line("three")]
+
+
+def test_the_picture_of_the_readme_is_of_the_demo_as_it_is() -> None:
+    picture = (ROOT / "docs" / "images" / "demo.svg").read_text()
+    shown = [
+        next(each for each in TOUR if command in {f"$ {step.command}" for step in each.steps}) for command in SHOWN
+    ]
+    assert [text for text in (*SHOWN, *(each.title for each in shown)) if escape(text) not in picture] == []
