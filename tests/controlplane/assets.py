@@ -183,6 +183,21 @@ def helm() -> GoProgram:
     return GoProgram(f"helm-{_pinned(module, 'helm.sh/helm/v4')}", module, package="helm.sh/helm/v4/cmd/helm")
 
 
+def helm_3() -> GoProgram:
+    """Helm 3; the linker sets which Kubernetes it renders for, as its makefile does."""
+    module, name = _HERE / "helm3", "helm.sh/helm/v3"
+    _, minor, _ = _pinned(module, "k8s.io/client-go").split(".")
+    stamp = "-X helm.sh/helm/v3/pkg/"
+    settings = [
+        f"{stamp}{package}.k8sVersion{part}"
+        for package in ("chartutil", "lint/rules")
+        for part in ("Major=1", f"Minor={minor}")
+    ]
+    return GoProgram(
+        f"helm-{_pinned(module, name)}", module, package=f"{name}/cmd/helm", ldflags=" ".join(("-s -w", *settings))
+    )
+
+
 def registry() -> GoProgram:
     """A registry of images and charts, in memory."""
     module, name = _HERE / "publishing", "github.com/google/go-containerregistry"

@@ -104,6 +104,13 @@ def test_a_version_of_cert_manager_is_pinned_and_brings_its_kinds() -> None:
     assert f"github.com/cert-manager/cert-manager v{version} h1:" in (program.module / "go.sum").read_text()
 
 
+def test_a_version_of_helm_3_is_pinned_beside_helm_4() -> None:
+    for major, program in ((3, assets.helm_3()), (4, assets.helm())):
+        assert program.executable == "helm"
+        version = program.name.removeprefix("helm-")
+        assert f"helm.sh/helm/v{major} v{version} h1:" in (program.module / "go.sum").read_text()
+
+
 def test_a_version_of_the_example_driver_is_pinned() -> None:
     program = assets._example_driver()
     assert program.executable == assets.EXAMPLE_DRIVER

@@ -11,17 +11,21 @@ import pytest
 import yaml
 
 from tests.apiserver.manifests.installing import MANIFESTS, OWN_NAMESPACE
-from tests.controlplane.assets import helm
+from tests.controlplane.assets import helm, helm_3
 from tests.controlplane.gobuild import AssetsUnavailableError, built
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from tests.controlplane.gobuild import GoProgram
 
 Json = dict[str, Any]
 
 CHART: Final = MANIFESTS / "helm"
 HOOK: Final = "helm.sh/hook"
+HELMS: Final[Mapping[str, Callable[[], GoProgram]]] = {"helm-4": helm, "helm-3": helm_3}
+"""Those that users have. Helm 3 is for tests marked `whole`."""
 
 _EVICT: Final = {"evict": {"enabled": True}}
 _DELEGATED: Final = {"evict": {"enabled": True, "mode": "delegated"}}
@@ -72,10 +76,10 @@ EVERYTHING: Final[Json] = {
 }
 
 
-def helm_program() -> Path:
+def helm_program(name: str = "helm-4") -> Path:
     """The real one; the test is skipped where it cannot be built, or fails in CI."""
     try:
-        return built(helm(), lambda line: print(line, file=sys.stderr)) / "helm"
+        return built(HELMS[name](), lambda line: print(line, file=sys.stderr)) / "helm"
     except AssetsUnavailableError as e:
         if os.environ.get("CI", "").lower() not in {"", "0", "false"}:
             pytest.fail(f"in CI Helm must be there: {e}")
@@ -88,6 +92,12 @@ class Helm:
     def __init__(self, program: Path, folder: Path) -> None:
         self._program = program
         self._folder = folder
+
+    @property
+    def takes_over_by(self) -> tuple[str, ...]:
+        """The flags with which it installs over objects that kubectl has applied."""
+        _, out, _ = self.run("version", "--short")
+        return ("--take-ownership",) if out.startswith("v3.") else ("--take-ownership", "--force-conflicts")
 
     def run(self, *arguments: str | Path, stdin: str = "", kubeconfig: Path | None = None) -> tuple[int, str, str]:
         """(exit code, stdout, stderr)."""
@@ -104,18 +114,20 @@ class Helm:
         )
         return done.returncode, done.stdout, done.stderr
 
-    def template(self, values: Json, *options: str, namespace: str = OWN_NAMESPACE) -> list[Json]:
+    def template(self, values: Json, *options: str, namespace: str = OWN_NAMESPACE, chart: Path = CHART) -> list[Json]:
         """What the chart renders, its hooks too."""
-        code, out, err = self.try_template(values, *options, namespace=namespace)
+        code, out, err = self.try_template(values, *options, namespace=namespace, chart=chart)
         assert (code, err) == (0, ""), err
         return [each for each in yaml.safe_load_all(out) if each is not None]
 
-    def try_template(self, values: Json, *options: str, namespace: str = OWN_NAMESPACE) -> tuple[int, str, str]:
+    def try_template(
+        self, values: Json, *options: str, namespace: str = OWN_NAMESPACE, chart: Path = CHART
+    ) -> tuple[int, str, str]:
         """(exit code, stdout, stderr)."""
         return self.run(
             "template",
             "taints",
-            CHART,
+            chart,
             f"--namespace={namespace}",
             "--values=-",
             *options,

@@ -1,4 +1,4 @@
-"""The chart on a real control plane, by the real helm: installed, tested, upgraded, rolled back, uninstalled."""
+"""The chart on a real control plane, by each real helm: installed, tested, upgraded, rolled back, uninstalled."""
 
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ class Deletion(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def plane(request: pytest.FixtureRequest) -> Iterator[tuple[ControlPlane, EgressProxy]]:
-    """A cluster with controllers and cert-manager, and a namespace that admits only restricted pods."""
+def plane(request: pytest.FixtureRequest, each_helm: Helm) -> Iterator[tuple[ControlPlane, EgressProxy]]:
+    """A cluster with controllers and cert-manager, and a namespace that admits only restricted pods, for each Helm."""
+    del each_helm  # leaves objects behind
     assets = _assets(request, "kube-controller-manager", "cert-manager")
     with contextlib.ExitStack() as stack:
         egress = stack.enter_context(EgressProxy(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
@@ -80,9 +81,9 @@ def plane(request: pytest.FixtureRequest) -> Iterator[tuple[ControlPlane, Egress
 
 
 @pytest.fixture
-def release(helm: Helm, plane: tuple[ControlPlane, EgressProxy]) -> Iterator[Release]:
+def release(each_helm: Helm, plane: tuple[ControlPlane, EgressProxy]) -> Iterator[Release]:
     """Of the chart, not yet installed, and uninstalled at the end if it is there."""
-    made = Release(helm, *plane)
+    made = Release(each_helm, *plane)
     yield made
     made.helm("uninstall", "--no-hooks", "--ignore-not-found")
 
@@ -188,7 +189,7 @@ def test_release_is_installed_tested_upgraded_rolled_back_and_uninstalled(releas
     release.install(FIRST)  # takes over what was kept
 
 
-def test_installation_of_kustomize_is_taken_over(release: Release, tmp_path: Path) -> None:
+def test_installation_of_kustomize_is_taken_over(each_helm: Helm, release: Release, tmp_path: Path) -> None:
     """Names and selectors are the same; only labels change, so pods are replaced one at a time."""
     components = ["../certs/self-managed", "components/evict-delegated"]
     fields: Json = {
@@ -200,7 +201,7 @@ def test_installation_of_kustomize_is_taken_over(release: Release, tmp_path: Pat
     assert done.code == 0, done
     before = {name: release.pod(name) for name in (SERVE, f"{SERVE}-evict")}
     values = {"evict": {"enabled": True, "mode": "delegated"}}
-    release.helm("install", CHART, "--take-ownership", "--force-conflicts", values=values)
+    release.helm("install", CHART, *each_helm.takes_over_by, values=values)
     assert {name: release.pod(name) for name in before} == before
     assert {each["metadata"]["labels"][_MANAGED_BY] for each in release.stored().values()} == {"Helm"}
     release.helm("uninstall", "--no-hooks")

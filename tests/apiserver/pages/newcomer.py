@@ -74,7 +74,7 @@ done
 class Newcomer(Shell):
     """Folder and variables of the shell stay from one block to the next."""
 
-    def __init__(self, plane: ControlPlane, egress: EgressProxy, helm: Path, folder: Path) -> None:
+    def __init__(self, plane: ControlPlane, egress: EgressProxy, folder: Path) -> None:
         super().__init__(plane, folder)
         self._egress = egress
         self._registry = folder / "registry"
@@ -82,9 +82,13 @@ class Newcomer(Shell):
         self._session.touch()
         self.add_program("docker", _DOCKER.format(python=sys.executable, root=ROOT, registry=self._registry))
         self.add_program("pipx", _PIPX.format(python=sys.executable, home=self.home, programs=self.programs))
-        for name, program in (("kubectl", plane.assets.program("kubectl")), ("helm", helm)):
-            (self.programs / name).symlink_to(program)
+        self.use("kubectl", plane.assets.program("kubectl"))
         self._check_out()
+
+    def use(self, name: str, program: Path) -> None:
+        """Has a program on PATH, in place of the one of this name before."""
+        (self.programs / name).unlink(missing_ok=True)
+        (self.programs / name).symlink_to(program)
 
     def _check_out(self) -> None:
         """This tree, as committed a while ago."""

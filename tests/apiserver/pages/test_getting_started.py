@@ -11,7 +11,7 @@ import pytest
 
 from release.bases import NotHereError
 from release.images import need_tools
-from tests.apiserver.chart.helming import helm_program
+from tests.apiserver.chart.helming import HELMS, helm_program
 from tests.apiserver.pages.fleet import DRIVER, NODE, RULES
 from tests.apiserver.pages.following import GETTING_STARTED, INSTALL, blocks
 from tests.apiserver.pages.newcomer import EVICT, SERVE, Newcomer
@@ -42,7 +42,7 @@ def newcomer(page_plane: ControlPlane, egress: EgressProxy) -> Iterator[Newcomer
     except NotHereError as error:
         pytest.skip(f"the image was not built: {error}")
     with tempfile.TemporaryDirectory(prefix="newcomer-", ignore_cleanup_errors=True) as folder:
-        newcomer = Newcomer(page_plane, egress, helm_program(), Path(folder))
+        newcomer = Newcomer(page_plane, egress, Path(folder))
         newcomer.run(*blocks(INSTALL, "Image"), seconds=1800)
         newcomer.run("pipx install .")
         yield newcomer
@@ -91,7 +91,9 @@ def test_who_follows_the_page_gets_what_it_says_at_each_step(newcomer: Newcomer)
     assert newcomer.client.get(PODS).items == []
 
 
-def test_the_chart_is_installed_tested_upgraded_and_removed_as_the_page_says(newcomer: Newcomer) -> None:
+@pytest.mark.parametrize("helm", HELMS)
+def test_the_chart_is_installed_tested_upgraded_and_removed_as_the_page_says(newcomer: Newcomer, helm: str) -> None:
+    newcomer.use("helm", helm_program(helm))
     (install,) = blocks(INSTALL, "With Helm")
     _manifests, upgrade = blocks(INSTALL, "Upgrade and downgrade")
     remove, definition = blocks(INSTALL, "Uninstall with Helm")
