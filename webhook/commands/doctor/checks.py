@@ -178,9 +178,7 @@ def registration_check(kind: str, name: str, entries: Sequence[WebhookEntry] | N
     missing = sorted(set(expected) - {entry.name for entry in entries})
     if missing:
         text = f"{where}: entries missing, so their objects are not reviewed: {', '.join(missing)}"
-        return Check(
-            "registration", Status.WARN, text, "apply the manifests again, unless you left them out on purpose"
-        )
+        return Check("registration", Status.WARN, text, "apply the manifests again, unless left out on purpose")
     return passed("registration", f"{where}: {len(entries)} entries")
 
 
