@@ -50,12 +50,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(("command", "shown"), OFFLINE.items(), ids=list(OFFLINE))
 def test_command_of_a_page_does_what_the_page_says(
-    command: str, shown: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    command: str, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Those that judge the claim refuse it, or report the difference."""
-    assert folder.is_dir()
     assert cli.main(shlex.split(command)) == (command in REFUSED)
     printed = capsys.readouterr()
     assert printed.err == ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.apiserver.pages.shell import Shell
 
 Json = dict[str, Any]
@@ -43,6 +46,31 @@ class Fleet:
         return {pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"}
 
 
+@contextlib.contextmanager
+def example_driver(shell: Shell) -> Iterator[None]:
+    """What the example driver's chart leaves in a cluster of one node: a class of devices, and eight of them."""
+    shell.apply(*_published(8))
+    try:
+        yield
+    finally:
+        shell.client.delete(path(_API, "resourceslices", name=NODE))
+
+
+def _published(devices: int) -> list[Json]:
+    """The class, and devices of the node."""
+    selectors = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
+    slice_ = {
+        "driver": DRIVER,
+        "nodeName": NODE,
+        "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"gpu-{number}"} for number in range(devices)],
+    }
+    return [
+        {"apiVersion": _API, "kind": "DeviceClass", "metadata": {"name": DRIVER}, "spec": selectors},
+        {"apiVersion": _API, "kind": "ResourceSlice", "metadata": {"name": NODE}, "spec": slice_},
+    ]
+
+
 def _documents() -> list[Json]:
     template = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]}}}
     pod = {
@@ -51,17 +79,9 @@ def _documents() -> list[Json]:
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
     }
     there = {"namespace": NAMESPACE}
-    published = {
-        "driver": DRIVER,
-        "nodeName": NODE,
-        "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
-    }
-    selectors = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
-        {"apiVersion": _API, "kind": "DeviceClass", "metadata": {"name": DRIVER}, "spec": selectors},
-        {"apiVersion": _API, "kind": "ResourceSlice", "metadata": {"name": NODE}, "spec": published},
+        *_published(2),
         {"apiVersion": _API, "kind": "ResourceClaimTemplate", "metadata": {"name": "gpu", **there}, "spec": template},
         *(
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **there}, "spec": pod}

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.apiserver.manifests.installing import way_of
 from tests.apiserver.pages.shell import Shell
 from tests.apiserver.policy.stage import ACCOUNT, ACCOUNT_GROUPS
 from tests.apiserver.registration.samples import OWN_NAMESPACE
@@ -36,8 +37,8 @@ INSTALL: Final = "docs/install.md"
 RUNBOOKS: Final = "docs/runbooks.md"
 INTEGRATIONS: Final = "docs/integrations.md"
 GETTING_STARTED: Final = "docs/getting-started.md"
-DISABLE: Final = "Runbooks"
-"""The first section of the runbooks."""
+RUNBOOKS_TOP: Final = "Runbooks"
+"""The title of the page: below it, before the first section, is how to disable the webhook."""
 OWN_OVERLAY: Final = "With kustomize"
 APPLICATIONS: Final = path("argoproj.io/v1alpha1", "applications", namespace="argocd")
 KUSTOMIZATIONS: Final = path("kustomize.toolkit.fluxcd.io/v1", "kustomizations", namespace="flux-system")
@@ -116,11 +117,21 @@ class Reader(Shell):
 
     def deploy(self, heading: str = OWN_OVERLAY, page: str = INSTALL) -> None:
         """What a GitOps tool does again and again, with the kustomization of a section of a page."""
-        (kustomization,) = blocks(page, heading, "yaml")
-        self.write("deploy/kustomization.yaml", kustomization)
+        self.kustomize("self-managed", heading, page)
         (install,) = blocks(INSTALL, OWN_OVERLAY)
         apply, _doctor = install.splitlines()
         self.run(apply)
+
+    def kustomize(self, way: str, heading: str = OWN_OVERLAY, page: str = INSTALL) -> None:
+        """Writes the kustomization of a section into `deploy`, with a way to install in place of its overlay.
+
+        The way is an overlay of the checkout from then on, also where the repository has none.
+        """
+        if not (overlay := self.folder / "manifests" / "overlays" / way).exists():
+            way_of(overlay, way)
+        (text,) = blocks(page, heading, "yaml")
+        assert text.count("overlays/self-managed") == 1
+        self.write("deploy/kustomization.yaml", text.replace("overlays/self-managed", f"overlays/{way}"))
 
     # --- in the cluster --------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests.apiserver.manifests.installing import REGISTRATIONS, WAYS, installation, way_of
-from tests.apiserver.pages.following import APPLICATIONS, DISABLE, INTEGRATIONS, KUSTOMIZATIONS, RUNBOOKS, blocks
+from tests.apiserver.manifests.installing import REGISTRATIONS, WAYS, installation
+from tests.apiserver.pages.following import APPLICATIONS, INTEGRATIONS, KUSTOMIZATIONS, RUNBOOKS, RUNBOOKS_TOP, blocks
 from tests.apiserver.pages.shell import LABELLED
 from tests.apiserver.policy.stage import POLICY_MAP, make_config_map
 from tests.builders import make_claim, make_rule, make_toleration
@@ -41,7 +41,7 @@ def _configurations(reader: Reader) -> int:
 @pytest.mark.whole
 def test_m4_deleted_configurations_stay_away_once_the_commit_of_the_page_is_deployed(reader: Reader) -> None:
     """No replica answers all the while."""
-    (delete,) = blocks(RUNBOOKS, DISABLE)
+    (delete,) = blocks(RUNBOOKS, RUNBOOKS_TOP)
     reader.deploy()
     wait_until(lambda: not _rule_is_admitted(reader), "rules are refused")
 
@@ -69,10 +69,7 @@ def test_m4_the_component_takes_two_configurations_out_of_every_installation_and
     assets: Assets, reader: Reader, way: str
 ) -> None:
     """Which is what a tool that prunes would delete."""
-    (text,) = blocks(INTEGRATIONS, GITOPS, "yaml")
-    assert text.count("overlays/self-managed") == 1
-    way_of(reader.folder / "manifests" / "overlays" / way, way)
-    reader.write("deploy/kustomization.yaml", text.replace("overlays/self-managed", f"overlays/{way}"))
+    reader.kustomize(way, GITOPS, INTEGRATIONS)
     left = list(yaml.safe_load_all(reader.run("kubectl kustomize deploy")))
     before = installation(assets, way)
     assert {each["kind"] for each in before} >= REGISTRATIONS

@@ -16,7 +16,6 @@ from tests.apiserver.patches.values import DEFINITION
 from tests.apiserver.patching import PatchProcess
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
-from webhook.inventory.originals import ORIGINALS
 
 if TYPE_CHECKING:
     from tests.apiserver.pages.fleet import Fleet
@@ -80,7 +79,7 @@ def test_holds_dates_and_conditions_are_as_the_page_says(reader: Reader, fleet: 
         reader.run("kubectl annotate namespace ml devicetaint.io/hold-")
 
 
-def test_patch_is_previewed_applied_listed_and_deleted_as_the_page_says(reader: Reader, fleet: Fleet) -> None:
+def test_patch_is_previewed_applied_and_listed_as_the_page_says(reader: Reader, fleet: Fleet) -> None:
     definition = yaml.safe_load((MANIFESTS / DEFINITION).read_text())
     selectors = [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]
     named = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}}
@@ -88,16 +87,11 @@ def test_patch_is_previewed_applied_listed_and_deleted_as_the_page_says(reader: 
     (patch,) = blocks(PATCHES, "Write a patch", "yaml")
     (write,) = blocks(PATCHES, "Write a patch")
     ((listing, listed),) = _commands(PATCHES, "What becomes of its taints")
-    (remove,) = blocks(PATCHES, "Change attributes and capacity")
     reader.write("patch.yaml", patch)
     reader.apply(definition, {**named, "spec": {"selectors": selectors}})
     wait_until(lambda: "devicetaint.io" in reader.run("kubectl api-resources --api-group=devicetaint.io"), "served")
     devices = [{"name": name, **firmware} for name in ("gpu-0", "gpu-1")]
-    overridden = '{"version": 1, "devices": {"gpu-0": {"attributes": {"model": {"now": null}}}}}'
-    kept = {"metadata": {"annotations": {ORIGINALS: overridden}}}
-    _ = reader.client.patch(SLICE, {**kept, "spec": {"devices": devices}}).object
-    assert '"now"' in reader.run(remove.splitlines()[1]), "a slice that is still to be written is found"
-    _ = reader.client.patch(SLICE, {"metadata": {"annotations": {ORIGINALS: None}}}).object
+    _ = reader.client.patch(SLICE, {"spec": {"devices": devices}}).object
     try:
         with PatchProcess(reader.plane) as controller:
             controller.wait_for("working")
@@ -106,9 +100,7 @@ def test_patch_is_previewed_applied_listed_and_deleted_as_the_page_says(reader: 
             _wait_printed(reader, listing, listed)
             (rule,) = reader.client.get(RULES).items
             assert rule["spec"]["deviceSelector"] == {"driver": DRIVER, "pool": NODE, "device": "gpu-0"}
-            assert reader.run(remove, codes={1}).splitlines() == [
-                'resourceslicepatch.devicetaint.io "firmware" deleted'
-            ]
+            reader.run("kubectl delete resourceslicepatch firmware")
             wait_until(lambda: not reader.client.get(RULES).items, "its rule goes with it", seconds=240)
     finally:
         _ = reader.client.patch(SLICE, {"spec": {"devices": [{"name": "gpu-0"}, {"name": "gpu-1"}]}}).object

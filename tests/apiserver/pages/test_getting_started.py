@@ -12,7 +12,7 @@ import pytest
 from release.bases import NotHereError
 from release.images import need_tools
 from tests.apiserver.chart.helming import HELMS, helm_program
-from tests.apiserver.pages.fleet import DRIVER, NODE, RULES
+from tests.apiserver.pages.fleet import RULES, example_driver
 from tests.apiserver.pages.following import GETTING_STARTED, INSTALL, blocks
 from tests.apiserver.pages.newcomer import EVICT, SERVE, Newcomer
 from tests.controlplane.client import path
@@ -31,7 +31,6 @@ _AMISS: Final = re.compile(r"^(?:warn|fail) +([^:]+):", re.MULTILINE)
 _NEXT_COMMAND: Final = re.compile(r"(?<!\\)\n(?=.)")
 DOCTOR: Final = "kubectl dtaint doctor --wait 300"
 PODS: Final = path("v1", "pods", namespace="device-taint-try")
-SLICE: Final = path("resource.k8s.io/v1", "resourceslices", name=NODE)
 
 
 @pytest.fixture(scope="module")
@@ -51,20 +50,8 @@ def newcomer(page_plane: ControlPlane, egress: EgressProxy) -> Iterator[Newcomer
 @pytest.fixture(autouse=True)
 def devices(newcomer: Newcomer) -> Iterator[None]:
     """What the example driver's chart leaves in a cluster of one node; afterwards there is no installation."""
-    api = "resource.k8s.io/v1"
-    selectors = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
-    published = {
-        "driver": DRIVER,
-        "nodeName": NODE,
-        "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
-        "devices": [{"name": f"gpu-{number}"} for number in range(8)],
-    }
-    newcomer.apply(
-        {"apiVersion": api, "kind": "DeviceClass", "metadata": {"name": DRIVER}, "spec": selectors},
-        {"apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": NODE}, "spec": published},
-    )
-    yield
-    newcomer.client.delete(SLICE)
+    with example_driver(newcomer):
+        yield
     newcomer.uninstall()
 
 
@@ -149,9 +136,8 @@ def _wait_printed(newcomer: Newcomer, command: str, shown: str) -> None:
 
     try:
         wait_until(matches, f"what the page shows: {shown}", seconds=120)
-    except NotReadyError:
-        print(printed[-1])
-        raise
+    except NotReadyError as error:
+        pytest.fail(f"{error}; the last time it printed:\n{printed[-1]}")
 
 
 def _like(line: str, pattern: str) -> bool:

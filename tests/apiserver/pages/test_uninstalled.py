@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.apiserver.manifests.installing import way_of
-from tests.apiserver.pages.following import INSTALL, INTEGRATIONS, OWN_OVERLAY, blocks
+from tests.apiserver.pages.following import INSTALL, INTEGRATIONS, blocks
 from tests.apiserver.policy.stage import POLICY_MAP, REQUESTED_BY, make_config_map, make_policy
 from tests.builders import make_rule, make_template, make_toleration
 from tests.controlplane.client import path
@@ -71,13 +70,10 @@ def team(reader: Reader) -> Iterator[str]:
 
 def _install(reader: Reader, *, first: str = "") -> None:
     """From the one file, with `evict`, without waiting for what `doctor` says; `first` is run before."""
-    if not (overlay := reader.folder / "manifests" / "overlays" / _WITH_EVICT).exists():
-        way_of(overlay, _WITH_EVICT)
+    reader.kustomize(_WITH_EVICT)
     (text,) = blocks(INSTALL, "From one file")
     commands = [line for line in text.splitlines() if not line.startswith("device-taint-webhook doctor")]
     reader.run("\n".join([first, *commands]), OVERLAY=_WITH_EVICT)
-    (kustomization,) = blocks(INSTALL, OWN_OVERLAY, "yaml")
-    reader.write("deploy/kustomization.yaml", kustomization.replace("overlays/self-managed", f"overlays/{_WITH_EVICT}"))
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from webhook.server.review_state import ReviewState
 if TYPE_CHECKING:
     from webhook.policy.model import Policy
 
+WITHOUT_CLUSTER = "this webhook runs without a cluster, so it cannot see whether API servers prove authors"
 KNOWN = KnownPods(lambda _: None, lambda _: None, {})
 
 
@@ -31,3 +32,7 @@ def test_pods_are_seen_under_the_policy_in_use_and_only_with_an_inventory() -> N
     assert state.context(NOW, UNLIMITED, NO_NAMES, inventory=False).pods is None
     assert ReviewState(pods=pods).context(NOW, UNLIMITED, NO_NAMES).pods is None
     assert ReviewState(sight=lambda: Sight(Inventory())).context(NOW, UNLIMITED, NO_NAMES).pods is None
+
+
+def test_without_a_cluster_no_author_is_proved_and_a_review_says_why() -> None:
+    assert ReviewState().context(NOW, UNLIMITED, NO_NAMES).authors_unproved == WITHOUT_CLUSTER

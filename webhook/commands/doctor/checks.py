@@ -118,8 +118,8 @@ def _advice_on_failure(message: str, namespace: str) -> str:
     if "no endpoints" in message or "connection refused" in message:
         return f"no pod answers: kubectl -n {namespace} get pods"
     if "not found" in message and "service" in message:
-        return "the Service is missing: apply the overlay again"
-    return "the API server cannot reach the pods: check networks and firewalls, see docs/runbooks.md"
+        return "the Service is missing: apply the manifests again"
+    return "the API server cannot reach the pods: check networks and firewalls, see docs/install.md"
 
 
 # --- authors ------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def author_policy_check(problem: str) -> Check:
     name = "author policy"
     if not problem:
         return passed(name, "API servers refuse templates that name another author")
-    advice = "apply the overlay again; it has manifests/base/author-policy.yaml"
+    advice = "apply the manifests again; it has manifests/base/author-policy.yaml"
     return Check(name, Status.WARN, f"{problem}: template authors are unknown", advice)
 
 
@@ -169,7 +169,7 @@ def registration_check(kind: str, name: str, entries: Sequence[WebhookEntry] | N
     where = f"{kind}WebhookConfiguration {name}"
     if entries is None:
         return Check(
-            "registration", Status.FAIL, f"no {where}: API servers do not call the webhook", "apply the overlay"
+            "registration", Status.FAIL, f"no {where}: API servers do not call the webhook", "apply the manifests"
         )
     bare = [entry.name for entry in entries if not entry.bundle.strip()]
     if bare:
@@ -178,7 +178,7 @@ def registration_check(kind: str, name: str, entries: Sequence[WebhookEntry] | N
     missing = sorted(set(expected) - {entry.name for entry in entries})
     if missing:
         text = f"{where}: entries missing, so their objects are not reviewed: {', '.join(missing)}"
-        return Check("registration", Status.WARN, text, "apply the overlay again, unless you left them out on purpose")
+        return Check("registration", Status.WARN, text, "apply the manifests again, unless left out on purpose")
     return passed("registration", f"{where}: {len(entries)} entries")
 
 
@@ -279,7 +279,7 @@ def deployment_check(name: str, deployment: Mapping[str, Any] | None, namespace:
     if deployment is None:
         if not needed:
             return None
-        advice = "apply the overlay; if it runs in another namespace, name that with -n"
+        advice = "apply the manifests; if it runs in another namespace, name that with -n"
         return Check("deployment", Status.WARN, f"no Deployment {name} in namespace {namespace}", advice)
     wanted = (deployment.get("spec") or {}).get("replicas", 1)
     status = deployment.get("status") or {}
@@ -312,7 +312,7 @@ def access_check(denied: Sequence[MissingRight], asked: int) -> Check:
     if not denied:
         return passed("access", f"service accounts have all {asked} rights that they need")
     text = "; ".join(f"{each.account} may not {each.what}" for each in denied)
-    return Check("access", Status.FAIL, text, "roles or bindings are missing or changed: apply the overlay again")
+    return Check("access", Status.FAIL, text, "roles or bindings are missing or changed: apply the manifests again")
 
 
 # --- policy and evictor -------------------------------------------------------------------------

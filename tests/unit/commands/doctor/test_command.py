@@ -47,14 +47,14 @@ MANIFESTS: Final = Path(__file__).parents[4] / "manifests"
 CERTS: Final = Path(__file__).parents[4] / "certs"
 CHECKS: Final = [
     Check("clock", Status.OK, "agrees"),
-    Check("key", Status.FAIL, "none\x1b[2J", "apply the overlay"),
+    Check("key", Status.FAIL, "none\x1b[2J", "apply the manifests"),
     Check("policy", Status.WARN, "mild", "be strict"),
 ]
 
 
 def test_text_has_a_line_for_each_check_and_one_for_what_to_do() -> None:
     assert printing.as_text(CHECKS) == (
-        "ok    clock: agrees\nfail  key: none\\x1b[2J\n      apply the overlay\nwarn  policy: mild\n      be strict\n"
+        "ok    clock: agrees\nfail  key: none\\x1b[2J\n      apply the manifests\nwarn  policy: mild\n      be strict\n"
     )
     assert "\x1b[1;31mfail\x1b[0m  key" in printing.as_text(CHECKS, color=True)
 
