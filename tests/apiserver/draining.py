@@ -6,8 +6,10 @@ import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.apiserver.evicting import GENTLE, EvictProcess, Ward
+from tests.apiserver.registration.samples import OWN_NAMESPACE
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
+from webhook.api.names import WORKER
 from webhook.api.pods import HOLD
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ class Drain(NamedTuple):
 @contextlib.contextmanager
 def draining(plane: ControlPlane) -> Iterator[Drain]:
     """A worker in mode replacement with policy GENTLE is at work, and has reported."""
+    # one that a worker of another test has given up would say that none is at work
+    plane.client.delete(path("coordination.k8s.io/v1", "leases", namespace=OWN_NAMESPACE, name=WORKER))
     with Ward(plane.client) as ward, EvictProcess(plane, "replacement", policy=GENTLE) as process:
         process.wait_working()
         ward.admit("free")

@@ -9,10 +9,7 @@ import pytest
 
 from tests.apiserver.draining import draining
 from tests.apiserver.evicting import GENTLE
-from tests.apiserver.registration.samples import OWN_NAMESPACE
 from tests.controlplane import versions
-from tests.controlplane.client import path
-from webhook.api.names import WORKER
 from webhook.commands.status import command as status
 
 if TYPE_CHECKING:
@@ -26,8 +23,6 @@ pytestmark = pytest.mark.apiserver
 def test_status_agrees_with_the_worker(plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if versions.minor(plane.server_version) < 37:
         pytest.skip("rules have another version, or no status")
-    # one that a worker of another test has given up would say that none is at work
-    plane.client.delete(path("coordination.k8s.io/v1", "leases", namespace=OWN_NAMESPACE, name=WORKER))
     policy = tmp_path / "policy.yaml"
     policy.write_text(GENTLE)
 
