@@ -107,11 +107,17 @@ def commands(heading: str) -> Iterator[tuple[str, str]]:
             yield command, said
 
 
+_CONDITION = re.compile(r"\S+ reports ")
+
+
 def same(text: str, *varies: tuple[re.Pattern[str], str]) -> str:
-    """The text without what differs from run to run."""
+    """The text without what differs from run to run: conditions stand as two writers happened to come."""
     for pattern, instead in (*_VARIES, *varies):
         text = pattern.sub(instead, text)
-    return "\n".join(line.rstrip() for line in text.splitlines())
+    lines = [line.rstrip() for line in text.splitlines()]
+    return "\n".join(
+        [*(line for line in lines if not _CONDITION.match(line)), *sorted(filter(_CONDITION.match, lines))]
+    )
 
 
 @pytest.fixture
