@@ -17,30 +17,37 @@ _ACCIDENT_REMARK = (
 )
 _PREVIEWED = ("training/train-0", "no toleration", "training/serve-1", "after 1 h", "confirm-impact")
 _CONFIRMED = "If you really mean all of them: the refusal contains a text that confirms this rule and this impact."
-_SET_TEXT = """sed -i.bak 's/confirm-impact: ""/confirm-impact: "{kept}"/' all-gpus.yaml"""
 _CONFIRMED_REMARK = "The in-tree controller evicted the four at once; the two that serve have their hour."
-IMPACT = (
-    Chapter(
-        title=_FLEET,
-        steps=(
-            Step(command="kubectl apply -f fleet.yaml", says=("serve-1 created",), never=("Warning",)),
-            Step(
-                command="kubectl wait -n training --for=condition=PodScheduled pod --all --timeout=4m",
-                says=("train-3 condition met",),
-            ),
-        ),
+
+# the tour has these steps as well
+FLEET = (
+    Step(command="kubectl apply -f fleet.yaml", says=("serve-1 created",), never=("Warning",)),
+    Step(
+        command="kubectl wait -n training --for=condition=PodScheduled pod --all --timeout=4m",
+        says=("train-3 condition met",),
     ),
+)
+REFUSED = Step(
+    command="kubectl apply -f all-gpus.yaml",
+    code=1,
+    ripe="hits 8 devices, 6 pods",
+    says=_HITS,
+    keeps=r'to "(v1 [^"]+)"',
+)
+CONFIRMED = (
+    Step(command="""sed -i.bak 's/confirm-impact: ""/confirm-impact: "{kept}"/' all-gpus.yaml"""),
+    Step(
+        command="kubectl apply -f all-gpus.yaml",
+        says=("evicts 6 pods in 1 namespace: 4 at once, 2 after 1 h", "all-gpus created"),
+        next_second=True,  # the hour counts from timeAdded, which is in whole seconds
+    ),
+)
+
+IMPACT = (
+    Chapter(title=_FLEET, steps=FLEET),
     Chapter(
         title=_ACCIDENT,
-        steps=(
-            Step(
-                command="kubectl apply -f all-gpus.yaml",
-                code=1,
-                ripe="hits 8 devices, 6 pods",
-                says=_HITS,
-                keeps=r'to "(v1 [^"]+)"',
-            ),
-        ),
+        steps=(REFUSED,),
         remark=_ACCIDENT_REMARK,
         asked=True,
     ),
@@ -53,12 +60,7 @@ IMPACT = (
     Chapter(
         title=_CONFIRMED,
         steps=(
-            Step(command=_SET_TEXT),
-            Step(
-                command="kubectl apply -f all-gpus.yaml",
-                says=("evicts 6 pods in 1 namespace: 4 at once, 2 after 1 h", "all-gpus created"),
-                next_second=True,  # the hour counts from timeAdded, which is in whole seconds
-            ),
+            *CONFIRMED,
             Step(command="kubectl wait -n training --for=delete pod -l app=train --timeout=4m"),
             Step(command="kubectl get pods -n training", says=("serve-0", "serve-1"), never=("train-",)),
             Step(command="kubectl delete -f all-gpus.yaml", says=("deleted",)),

@@ -16,8 +16,10 @@ _JOBS = (
     "Two training jobs fill a server with eight GPUs. Each has four ranks and stops if one is missing. The disruption "
     "budget lets four pods be away. A spare server has room for both."
 )
-_WHOLE = "kubectl wait -n models --for=jsonpath='{.status.ready}'=4 job/speech job/vision --timeout=4m"
-_IS_WHOLE = ("speech condition met", "vision condition met")
+JOBS_WHOLE = Step(
+    command="kubectl wait -n models --for=jsonpath='{.status.ready}'=4 job/speech job/vision --timeout=4m",
+    says=("speech condition met", "vision condition met"),
+)
 _GANGS = ("4 of 4 pods of Job models/speech", "4 of 4 pods of Job models/vision")
 _JOBS_REMARK = "`preview` names the gangs that a rule for the whole server would break."
 _HOT = "The fans of the server fail. Eight NoExecute rules arrive at once, for more pods than the limit."
@@ -57,7 +59,7 @@ SOFTENING = (
         title=_JOBS,
         steps=(
             Step(command="kubectl apply -f jobs.yaml", says=("speech created", "vision created"), never=("Warning",)),
-            Step(command=_WHOLE, says=_IS_WHOLE),
+            JOBS_WHOLE,
             Step(command="kubectl apply -f spare-server.yaml", says=("server-2 created",)),
             Step(
                 command="device-taint-webhook preview hot-server.yaml --kubeconfig admin.kubeconfig",
@@ -81,7 +83,7 @@ SOFTENING = (
                 says=tuple(f"hot-gpu-{number}   NoSchedule   1 pod evicted\n" for number in range(8)),
                 again=True,
             ),
-            Step(command=_WHOLE, says=_IS_WHOLE),
+            JOBS_WHOLE,
             Step(
                 command="kubectl delete -f hot-gpus.yaml -f health-operator.yaml",
                 says=('hot-gpu-7" deleted', 'policy" deleted'),

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from tests.demo.impact import CONFIRMED, FLEET, REFUSED
 from tests.demo.scenes import Chapter, Step
-from tests.demo.softening import ONE_JOB_AFTER_THE_OTHER
+from tests.demo.softening import JOBS_WHOLE, ONE_JOB_AFTER_THE_OTHER
 
 _FOR_ALL = "kubectl apply --dry-run=server -f all-gpus.yaml"
-_READY = "kubectl wait -n {0} --for=condition={1} pod --all --timeout=4m"
 _IN_USE = '"msg":"policy in use"'
 _CARELESS = (
     'spec.devices.requests[0].exactly.tolerations[0].operator: Invalid value: "Equal": must be "Exists"',
     "spec.devices.requests[1].exactly.tolerations: Too many: 17",
-)
-_HITS = (
-    "spec.deviceSelector: Forbidden: hits 8 devices, 6 pods in 1 namespace: an empty selector is every device",
-    'set annotation devicetaint.io/confirm-impact to "v1 devices=8 claims=6 pods=6 namespaces=1 of=',
 )
 _NOT_EVERYTHING = ('in namespace "research" a toleration of every key, NoExecute, for ever', "(rule default)")
 _EVICTED = (
@@ -65,18 +61,11 @@ WITHOUT_IT = Chapter(
     steps=(Step(command=_FOR_ALL, says=("all-gpus created (server dry run)",)),),
 )
 
-_FLEET = (
-    Step(command="kubectl apply -f fleet.yaml", says=("serve-1 created",)),
-    Step(command=_READY.format("training", "PodScheduled"), says=("train-3 condition met",)),
-)
 _JOBS = (
     Step(command="kubectl delete -f all-gpus.yaml", says=("deleted",)),
     Step(command="kubectl apply -f team-policy.yaml", says=("policy created",), logged=_IN_USE),
     Step(command="kubectl apply -f namespaces.yaml -f jobs.yaml -f cards.yaml", says=("speech created",)),
-    Step(
-        command="kubectl wait -n models --for=jsonpath='{.status.ready}'=4 job/speech job/vision --timeout=4m",
-        says=("speech condition met", "vision condition met"),
-    ),
+    JOBS_WHOLE,
     Step(command="kubectl rollout status -n ml statefulset/chat --timeout=4m", says=("complete",)),
     Step(command="kubectl apply -f spare-server.yaml", says=("server-2 created",)),
 )
@@ -89,26 +78,14 @@ TOUR = (
     Chapter(
         title=_EVERY_DEVICE,
         setting="two nodes with four GPUs each, and six pods that use them",
-        scene=_FLEET,
-        steps=(
-            Step(
-                command="kubectl apply -f all-gpus.yaml",
-                code=1,
-                ripe="hits 8 devices, 6 pods",
-                says=_HITS,
-                keeps=r'to "(v1 [^"]+)"',
-            ),
-        ),
+        scene=FLEET,
+        steps=(REFUSED,),
         asked=True,
     ),
     Chapter(
         title="If you mean it, the text in the refusal confirms this rule and this impact, and nothing else.",
         steps=(
-            Step(command="""sed -i.bak 's/confirm-impact: ""/confirm-impact: "{kept}"/' all-gpus.yaml"""),
-            Step(
-                command="kubectl apply -f all-gpus.yaml",
-                says=("evicts 6 pods in 1 namespace: 4 at once, 2 after 1 h", "all-gpus created"),
-            ),
+            *CONFIRMED,
             Step(
                 command="kubectl get pods -n training",
                 says=("serve-0", "serve-1"),

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tarfile
-import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from release.source import Source
 from tests.apiserver.chart.helming import helm_program
 from tests.controlplane.assets import actionlint, registry
 from tests.controlplane.gobuild import AssetsUnavailableError, GoProgram, built
+from tests.controlplane.processes import Process, free_port
 from tests.release.releasing import EPOCH, REPOSITORY, REVISION, tree_at
 from webhook import __version__
 
@@ -78,22 +78,17 @@ def _run_steps(job: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    program = _program(registry())
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen([program, "-port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(100):
-            with socket.socket() as client:
-                if client.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    program, port = _program(registry()), free_port()
+    log = tmp_path_factory.mktemp("registry") / "log"
+    with Process("registry", [program, "-port", str(port)], log) as process:
+        process.wait_ready(lambda: _listens(port))
         yield f"127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="module")

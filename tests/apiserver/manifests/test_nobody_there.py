@@ -107,7 +107,7 @@ TEMPLATES: Final = {"plain": None, "tolerating": [TOLERATION]}
 def cluster(
     request: pytest.FixtureRequest, full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """Two pods run, one of them with a toleration; then it is registered, and nobody listens."""
+    """Two pods run, one of them with a toleration; then it is registered, and no one listens."""
     way: str = request.param
     version = versions.api_versions(full_plane.server_version)[0]
     documents = installation(full_plane.assets, way)

@@ -359,7 +359,7 @@ def test_evict_may_do_what_it_does_and_nothing_else(with_status: ControlPlane, m
 
 @pytest.mark.whole
 def test_expired_rules_are_deleted_with_no_other_right(with_status: ControlPlane) -> None:
-    """--delete-expired is a flag of whoever installs it, and not another way to install."""
+    """--delete-expired is a flag that an installer may add, and not another way to install."""
     _install(with_status, "evict-delegated", EVICT)
     token = Token(with_status, EVICT)
     with (

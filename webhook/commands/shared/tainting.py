@@ -58,7 +58,7 @@ class TaintOrder(NamedTuple):
 
 
 class TaintResult(NamedTuple):
-    """What became of one rule. `refusal`: why it was not written; `obj`: as it is, or would be."""
+    """The outcome for one rule. `refusal`: why it was not written; `obj`: as it is, or would be."""
 
     wanted: WantedRule
     name: str
@@ -128,7 +128,7 @@ def _planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str)
 
 
 def _is_written(order: TaintOrder, known: StoredTaintRule, wanted: WantedRule) -> bool:
-    """Whether a rule stays as it is: of a drain that goes on, or beside others that were left to be confirmed."""
+    """Return whether a rule stays as it is, in a drain that goes on or beside others left to be confirmed."""
     if wanted.name in order.texts:
         return False
     if order.on_existing is OnExisting.KEEP:

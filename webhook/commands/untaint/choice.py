@@ -137,13 +137,13 @@ def _slice_taints(address: DeviceAddress, pattern: TaintPattern, inventory: Inve
 
 
 class RemovedRule(NamedTuple):
-    """What became of a rule. `refusal`: why it is still there."""
+    """The outcome for a rule. `refusal`: why it is still there."""
 
     stored: StoredTaintRule
     refusal: str = ""
     warnings: tuple[str, ...] = ()
     finalizers: tuple[str, ...] = ()
-    """What it waits for, if it is not gone yet."""
+    """Return what it waits for, if it is not gone yet."""
 
 
 async def remove(store: RuleStore, stored: StoredTaintRule, *, dry_run: bool) -> RemovedRule:
