@@ -66,10 +66,15 @@ def _check_sums(folder: Path) -> None:
         lines = (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise ReleaseError(f"{error}: run make release first") from error
-    for wanted, _, name in (line.partition("  ") for line in lines):
+    sums = {name: wanted for wanted, _, name in (line.partition("  ") for line in lines)}
+    for name, wanted in sums.items():
         file = folder / name
         if not file.is_file() or sha256_of(file) != wanted:
             raise ReleaseError(f"{file} is not what SHA256SUMS says: run make release again")
+    signed = {"SHA256SUMS", "SHA256SUMS.sigstore.json", "provenance.sigstore.json"}
+    unknown = sorted({file.name for file in folder.iterdir()} - sums.keys() - signed)
+    if unknown:
+        raise ReleaseError(f"SHA256SUMS does not name {', '.join(unknown)}: remove it, or run make release again")
 
 
 def _push_image(folder: Path, parameters: dict[str, Any], image: str, given: argparse.Namespace) -> str:

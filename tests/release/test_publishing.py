@@ -237,3 +237,15 @@ def test_a_release_that_was_changed_is_not_published(published: Published, tmp_p
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert f"make publish: {folder / 'RELEASE_NOTES.md'} is not what SHA256SUMS says" in done.stderr
+
+
+@pytest.mark.parametrize("sums", ["", f"{digest_of(b'x').removeprefix('sha256:')}  listed\n"], ids=["empty", "one"])
+def test_a_file_that_the_sums_do_not_name_is_not_published(sums: str, tmp_path: Path) -> None:
+    """The signature is on the sums alone."""
+    (tmp_path / "SHA256SUMS").write_text(sums)
+    (tmp_path / "listed").write_text("x")
+    (tmp_path / "added.yaml").write_text("x")
+    command = [sys.executable, "-m", "release.publish", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "SHA256SUMS does not name added.yaml" in done.stderr
