@@ -16,7 +16,7 @@ from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import BreakerLimit
 from webhook.eviction.profiles import max_unavailable
 from webhook.flowcontrol.clock import Clock
-from webhook.inventory.evictions import Evictions
+from webhook.inventory.evictions import Evictions, Without
 from webhook.inventory.pools import ShareUse
 from webhook.inventory.state import Inventory
 from webhook.policy.model import BreakerSettings, Share
@@ -165,7 +165,7 @@ class Breaker:
         driver = next((each.driver for each in plan.eviction.reasons if not each.rule and each.driver in tripped), None)
         if driver is None:
             return None
-        rest = self._evictions.eviction_of(plan.pod, without=tripped)
+        rest = self._evictions.eviction_of(plan.pod, Without(tripped))
         if rest is None:
             # A pod that goes because of another one has the reasons of that one, which says when both of them go.
             along = any(each.rule or each.driver not in tripped for each in plan.eviction.reasons)

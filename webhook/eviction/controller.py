@@ -50,7 +50,7 @@ _CLOCK_SECONDS: Final = 1.0
 timers stand still in a suspended machine: being late by as much means that they end too late as well."""
 
 
-class Room:
+class Unparker:
     """Unparks pods, and sets timers for limits that time will free. `wake` has the ready queue polled again."""
 
     def __init__(self, core: Core, wake: Callable[[], None]) -> None:
@@ -131,7 +131,7 @@ class Controller:
         self.rules = RuleStatusUpdater(core)
         self.planner = Planner(core, self.rules)
         self._evictor = PodEvictor(core)
-        self._room = Room(core, self._evictor.wake)
+        self._room = Unparker(core, self._evictor.wake)
         self._waiting = WaitingPods(core)
         self.started = False
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from webhook.api.pods import Pod
 from webhook.eviction.pod_plan import StepReason, exemption
-from webhook.eviction.profiles import Profiles, classes_of
+from webhook.eviction.profiles import Profile, Profiles, classes_of
 from webhook.inventory.gang_impact import KnownPods
 from webhook.inventory.gangs import Gang, GangSizes, gang_in
 from webhook.inventory.preview import OutcomeReason
@@ -15,7 +15,7 @@ from webhook.inventory.state import Inventory, InventoryObject
 from webhook.policy.model import EvictionProfile, Policy
 from webhook.policy.ports import NamespaceFacts
 
-_REASONS: Final = {
+EXEMPTIONS: Final = {
     StepReason.MIRROR: OutcomeReason.MIRROR_POD,
     StepReason.DAEMON: OutcomeReason.DAEMON_SET,
     StepReason.SKIPPED: OutcomeReason.ACTION_SKIP,
@@ -35,20 +35,23 @@ class ProfiledPods:
         self._inventory = inventory
         self._profiles = Profiles(tuple(profiles))
         self._facts_of = facts_of
+        self.profiles = self._profiles.all
+        """By their position in the policy."""
 
     def gang_of(self, pod: Pod) -> Gang | None:
         """The gang of a pod, by its profile; None if it has none."""
-        settings = self._settings_of(pod)
+        settings = self.profile_of(pod).settings
         return gang_in(self._inventory, pod, settings.gang_labels, by_owner=settings.gang_by_owner)
 
     def exemption_of(self, pod: Pod) -> OutcomeReason | None:
         """Why our worker never evicts a pod of this kind, or None."""
-        reason = exemption(pod, self._settings_of(pod))
-        return None if reason is None else _REASONS[reason]
+        reason = exemption(pod, self.profile_of(pod).settings)
+        return None if reason is None else EXEMPTIONS[reason]
 
-    def _settings_of(self, pod: Pod) -> EvictionProfile:
+    def profile_of(self, pod: Pod) -> Profile:
+        """The profile that applies to a pod."""
         classes = classes_of(self._inventory, pod) if self._profiles.ask_for_classes else ()
-        return self._profiles.of(pod, self._facts_of(pod.meta.namespace), classes).settings
+        return self._profiles.of(pod, self._facts_of(pod.meta.namespace), classes)
 
 
 class FollowedPods:

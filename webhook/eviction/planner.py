@@ -23,7 +23,7 @@ from webhook.eviction.evictor import record_evicted
 from webhook.eviction.plans import Changes
 from webhook.eviction.pod_plan import PUT_OFF, PodPlan, StepReason
 from webhook.eviction.rule_status import RuleStatusUpdater
-from webhook.eviction.step import Evict, NoAction, Wait, hold_of, recheck, together_with, when_text
+from webhook.eviction.step import Evict, NoAction, StepWait, hold_of, recheck, together_with, when_text
 from webhook.inventory.scope import is_ours
 from webhook.inventory.state import InventoryObject, key_of
 from webhook.policy.windows import state_of
@@ -371,7 +371,7 @@ class Planner:
             item = WorkItem(ItemKind.WINDOW, str(plan.profile.position))
             self._core.queue.add_after(item, (until - now).total_seconds())
 
-    def _delay(self, step: NoAction | Wait, plan: PodPlan, now: datetime) -> None:
+    def _delay(self, step: NoAction | StepWait, plan: PodPlan, now: datetime) -> None:
         """Removes a pod from the ready queue and, if it has to wait, adds it to the work queue with that delay."""
         core, item = self._core, WorkItem(ItemKind.POD, plan.uid)
         core.ready.discard(plan.uid)

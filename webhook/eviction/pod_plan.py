@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from webhook.api.pods import DAEMON_SET, Pod
-from webhook.eviction.ports import PodRef
+from webhook.eviction.ports import Limit, PodRef
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction, RuleRef
 from webhook.policy.model import EvictionProfile
@@ -107,6 +107,26 @@ class StepReason(StrEnum):
     ALONE = "no pod goes that it would go along with"
     REPUBLISHED = "the pool of its device is not published in full"
     RETURNS = "pods of its claim come back to the same device"
+    STOPPED = "its rules hit more than they may"
+    BREAKER = "too many devices of the driver were tainted just now"
+    PAUSED = "evictions are paused"
+    LIMITED = "a limit is reached"
+
+
+class Wait(msgspec.Struct, frozen=True, gc=False):
+    """Why a pod does not go now. `until`: when that ends by itself; None if it takes a change.
+
+    `other`: the pod of its unit that it waits for, and `cause` what that one waits for. `because`: the hold's text, the
+    driver whose breaker tripped, why rules are stopped, or the PodGroup or claim because of which it stays.
+    """
+
+    reason: StepReason
+    until: datetime | None = None
+    other: str = ""
+    cause: StepReason | None = None
+    because: str = ""
+    limit: Limit | None = None
+    """The limit that is reached; `gates` sets it."""
 
 
 def exemption(pod: Pod, profile: EvictionProfile) -> StepReason | None:

@@ -6,7 +6,7 @@ there may be room again. Source: policy profiles, `breaker`; policy/v1 PodDisrup
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -16,6 +16,7 @@ from webhook.api.budgets import DisruptionBudget
 from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import CONFIRM_IMPACT, Condition, DeviceTaintRule
+from webhook.flowcontrol.token_bucket import Rate
 
 _TO_CONFIRM: Final = (
     f"its devices stay closed, and its pods stay until {CONFIRM_IMPACT}%s confirms them: set to any text, such as "
@@ -234,6 +235,8 @@ class LimitKind(StrEnum):
     OWNER = "perOwnerUnavailable"
     BUDGET = "disruption budget"
     BREAKER = "breaker"
+    MINUTE = "maxPerMinute"
+    RATE = "rate"
 
 
 class OverallLimit(msgspec.Struct, frozen=True):
@@ -285,7 +288,21 @@ class BreakerLimit(msgspec.Struct, frozen=True):
     kind = LimitKind.BREAKER
 
 
-Limit: TypeAlias = OverallLimit | NamespaceLimit | OwnerLimit | BudgetLimit | BreakerLimit
+class MinuteLimit(msgspec.Struct, frozen=True):
+    """A profile's `maxPerMinute`."""
+
+    profile: int
+    kind = LimitKind.MINUTE
+
+
+class RateLimit(msgspec.Struct, frozen=True, cache_hash=True):
+    """Token buckets, by what identifies them, with their rates: the first that has a token lets a pod through."""
+
+    buckets: tuple[tuple[Hashable, Rate], ...]
+    kind = LimitKind.RATE
+
+
+Limit: TypeAlias = OverallLimit | NamespaceLimit | OwnerLimit | BudgetLimit | BreakerLimit | MinuteLimit | RateLimit
 """What blocks a pod that is due."""
 
 

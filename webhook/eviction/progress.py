@@ -25,7 +25,7 @@ from webhook.eviction.conditions import (
 from webhook.eviction.core import Core
 from webhook.eviction.pod_plan import PodPlan, StepReason, exemption, in_vain
 from webhook.eviction.ports import LimitKind
-from webhook.eviction.step import Evict, Wait, facts_of, next_step, opening_of, state_text, wait_for_unit
+from webhook.eviction.step import Evict, StepWait, facts_of, next_step, opening_of, state_text, wait_for_unit
 from webhook.eviction.units import due_of
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.fates import DeviceNames
@@ -105,10 +105,10 @@ class ProgressCount:
         step = next_step(facts, self._now)
         if isinstance(step, Evict):
             step = wait_for_unit(self._core, plan, self._now) or step
-        if isinstance(step, Wait) and self._put_off(plan, step):
+        if isinstance(step, StepWait) and self._put_off(plan, step):
             return
         self._due += 1
-        if isinstance(step, Wait) and step.reason is StepReason.HELD:
+        if isinstance(step, StepWait) and step.reason is StepReason.HELD:
             self._held += 1
             return
         limit = self._core.ready.limit_of(plan.uid)
@@ -117,7 +117,7 @@ class ProgressCount:
         else:
             self._limited.setdefault(limit.kind, []).append(plan.key)
 
-    def _put_off(self, plan: PodPlan, step: Wait) -> bool:
+    def _put_off(self, plan: PodPlan, step: StepWait) -> bool:
         """Whether the pod waits for its time, for a window or its end, or for another pod; counts it by that."""
         match step.reason:
             case StepReason.WINDOW:
@@ -138,10 +138,11 @@ class ProgressCount:
         due = due_of(plan) if unit is None else unit.due
         self._next_due = due if self._next_due is None else min(self._next_due, due)
 
-    def _count_waiting(self, plan: PodPlan, step: Wait) -> None:
+    def _count_waiting(self, plan: PodPlan, step: StepWait) -> None:
         """It waits for another pod of its unit, and is due unless that one is to go later."""
         assert step.other is not None
-        names = step.other.key, state_text(step)
+        assert step.cause is not None
+        names = step.other.key, state_text(step.cause)
         self._waiting_for[names] = self._waiting_for.get(names, 0) + 1
         if step.cause is StepReason.EARLY:
             self._count_early(plan)

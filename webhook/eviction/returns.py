@@ -51,7 +51,7 @@ class Returns:
         """The claim through which the pod has come back too often, by `namespace/name`; empty if there is none."""
         if not self._rounds:
             return ""
-        for key in _lasting(pod):
+        for key in lasting_claims(pod):
             rounds = self._rounds.get(key)
             too_often = rounds is not None and rounds.count >= ROUNDS_MOST and pod.meta.uid not in rounds.pods
             if too_often and self._evicts_users_of(key):
@@ -60,7 +60,7 @@ class Returns:
 
     def begin(self, pod: Pod) -> None:
         """The pod is about to be asked for. Pods that are there when a round begins belong to it."""
-        counted = [key for key in _lasting(pod) if self._evicts_users_of(key)]
+        counted = [key for key in lasting_claims(pod) if self._evicts_users_of(key)]
         self._begun[pod.meta.uid] = tuple(counted)
         for key in counted:
             claim_uid = self._inventory.claims[key].meta.uid
@@ -103,10 +103,10 @@ class Returns:
     def forget(self, pods: Iterable[Pod]) -> None:
         """No taint evicts these pods any longer, so what comes later starts over."""
         for pod in pods:
-            for key in _lasting(pod):
+            for key in lasting_claims(pod):
                 self._rounds.pop(key, None)
 
 
-def _lasting(pod: Pod) -> list[str]:
-    """The claims of a pod that were not made for it, and so are not deleted with it."""
+def lasting_claims(pod: Pod) -> list[str]:
+    """Return the claims of a pod that were not made for it, and so are not deleted with it."""
     return [f"{pod.meta.namespace}/{each.claim}" for each in pod.claims if each.claim and not each.generated]

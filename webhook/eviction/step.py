@@ -17,7 +17,7 @@ from webhook.api.meta import format_time
 from webhook.api.pods import Pod
 from webhook.eviction.pod_plan import PodPlan, StepReason, exemption, in_vain, later
 from webhook.eviction.profiles import deletes_at_once
-from webhook.eviction.units import Unit, due_of
+from webhook.eviction.units import FormedUnit, due_of
 from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile
 from webhook.policy.windows import local_text, state_of
@@ -42,7 +42,7 @@ class NoAction(msgspec.Struct, frozen=True):
     reason: StepReason
 
 
-class Wait(msgspec.Struct, frozen=True):
+class StepWait(msgspec.Struct, frozen=True):
     """Do nothing for this time."""
 
     seconds: float
@@ -60,7 +60,7 @@ class Evict(msgspec.Struct, frozen=True):
     grace_period_seconds: int | None = None
 
 
-Step: TypeAlias = NoAction | Wait | Evict
+Step: TypeAlias = NoAction | StepWait | Evict
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
@@ -96,7 +96,7 @@ def recheck(core: Core, plan: PodPlan, now: datetime) -> Step:
     return NoAction(StepReason.ALONE) if core.plans.left_alone(plan) else wait_for_unit(core, plan, now) or step
 
 
-def wait_for_unit(core: Core, plan: PodPlan, now: datetime) -> Wait | None:
+def wait_for_unit(core: Core, plan: PodPlan, now: datetime) -> StepWait | None:
     """How long a pod that could go by itself waits for those that it goes together with; None if it does not."""
     unit = core.plans.units.of(plan)
     if unit is None:  # as for most
@@ -108,23 +108,23 @@ def wait_for_unit(core: Core, plan: PodPlan, now: datetime) -> Wait | None:
     if left <= 0:
         return None
     if unit.failed is plan:
-        return Wait(left, StepReason.FAILED)
-    return Wait(left, StepReason.GANG, unit.failed, StepReason.FAILED)
+        return StepWait(left, StepReason.FAILED)
+    return StepWait(left, StepReason.GANG, unit.failed, StepReason.FAILED)
 
 
-def unit_wait(unit: Unit, plan: PodPlan, now: datetime, step_of: Callable[[PodPlan], Step]) -> Wait | None:
+def unit_wait(unit: FormedUnit, plan: PodPlan, now: datetime, step_of: Callable[[PodPlan], Step]) -> StepWait | None:
     """The same, apart from errors; `step_of`: what other pods of the unit would do by themselves."""
     if now < unit.due:
         last = max(unit.deciding, key=due_of)
-        return Wait((unit.due - now).total_seconds(), StepReason.GANG, last, StepReason.EARLY)
+        return StepWait((unit.due - now).total_seconds(), StepReason.GANG, last, StepReason.EARLY)
     steps = [(step_of(other), other) for other in unit.deciding if other is not plan]
-    waits = [(step.seconds, step.reason, other) for step, other in steps if isinstance(step, Wait)]
+    waits = [(step.seconds, step.reason, other) for step, other in steps if isinstance(step, StepWait)]
     if not waits:
         return None
     closed = [wait for wait in waits if wait[1] is StepReason.WINDOW]
     _, cause, other = max(closed or waits, key=itemgetter(0))
     seconds = max(wait[0] for wait in waits)
-    return Wait(seconds, StepReason.WINDOW if closed else StepReason.GANG, other, cause)
+    return StepWait(seconds, StepReason.WINDOW if closed else StepReason.GANG, other, cause)
 
 
 def request_to_send(core: Core, plan: PodPlan, sent: Evict | None = None) -> Evict | None:
@@ -174,9 +174,9 @@ def next_step(facts: Facts, now: datetime) -> Step:
         return NoAction(reason or StepReason.SAFE)
     due = later(facts.eviction.due, profile.grace_seconds)
     if now < due:
-        return Wait((due - now).total_seconds(), StepReason.EARLY)
+        return StepWait((due - now).total_seconds(), StepReason.EARLY)
     if facts.outdated:
-        return Wait(_LOOK_AGAIN_SECONDS, StepReason.FAILED)  # until the watch brings it
+        return StepWait(_LOOK_AGAIN_SECONDS, StepReason.FAILED)  # until the watch brings it
     if facts.hold is not None or profile.windows or profile.wait_for_completion_seconds:
         wait = _put_off(facts, facts.pod, due, now)
         if wait is not None:
@@ -185,22 +185,22 @@ def next_step(facts: Facts, now: datetime) -> Step:
     return Evict(delete, profile.grace_period_seconds)
 
 
-def _put_off(facts: Facts, pod: Pod | None, due: datetime, now: datetime) -> Wait | None:
+def _put_off(facts: Facts, pod: Pod | None, due: datetime, now: datetime) -> StepWait | None:
     """How long a pod that is due is kept: by a hold, until it completes, or until a window opens."""
     profile = facts.profile
     if facts.hold is not None:
         end = later(due, profile.max_hold_seconds)
         if now < end:
-            return Wait((end - now).total_seconds(), StepReason.HELD)
+            return StepWait((end - now).total_seconds(), StepReason.HELD)
     if profile.wait_for_completion_seconds and pod is not None and pod.completes:
         end = later(due, profile.wait_for_completion_seconds)
         if now < end:
-            return Wait((end - now).total_seconds(), StepReason.COMPLETING)
+            return StepWait((end - now).total_seconds(), StepReason.COMPLETING)
     state = state_of(profile.windows, now)
     if state.open:
         return None
     seconds = _LOOK_AGAIN_SECONDS if state.until is None else (state.until - now).total_seconds()
-    return Wait(seconds, StepReason.WINDOW)
+    return StepWait(seconds, StepReason.WINDOW)
 
 
 def _why_not(facts: Facts) -> StepReason | None:
@@ -236,15 +236,15 @@ def opening_of(core: Core, plan: PodPlan, now: datetime) -> str:
     return opening_text(settings_of(core.plans.units.of(plan), plan), now)
 
 
-def settings_of(unit: Unit | None, plan: PodPlan) -> list[EvictionProfile]:
+def settings_of(unit: FormedUnit | None, plan: PodPlan) -> list[EvictionProfile]:
     """The profiles that decide when a pod of a unit goes, or one that goes alone."""
     return [each.profile.settings for each in (unit.deciding if unit is not None else (plan,))]
 
 
-def when_text(core: Core, plan: PodPlan, step: NoAction | Wait, now: datetime) -> str:
+def when_text(core: Core, plan: PodPlan, step: NoAction | StepWait, now: datetime) -> str:
     """When the pod is to be evicted, in a clause."""
     unit = core.plans.units.of(plan)
-    if isinstance(step, Wait):
+    if isinstance(step, StepWait):
         if step.reason is StepReason.WINDOW:
             opening = opening_text(settings_of(unit, plan), now)
             return f"in the window that opens at {opening}" if opening else "when a window opens"
@@ -258,10 +258,9 @@ def when_text(core: Core, plan: PodPlan, step: NoAction | Wait, now: datetime) -
     return f"at {format_time(due_of(plan) if unit is None else unit.due)}"
 
 
-def state_text(step: Wait) -> str:
-    """The state of the pod that this one waits for, as in `ml/train-0, which is on hold`."""
-    assert step.cause is not None
-    return _WORDS[step.cause]
+def state_text(cause: StepReason) -> str:
+    """The state of a pod that another one waits for, as in `ml/train-0, which is on hold`."""
+    return _WORDS[cause]
 
 
 def together_with(pod: str) -> str:

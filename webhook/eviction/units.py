@@ -29,7 +29,7 @@ _STALE_MOST: Final = 4
 """How many entries a heap may have for each pod."""
 
 
-class Unit(msgspec.Struct, eq=False, gc=False):
+class FormedUnit(msgspec.Struct, eq=False, gc=False):
     """Pods that are evicted together, or not at all."""
 
     plans: tuple[PodPlan, ...]
@@ -78,13 +78,13 @@ class Units:
         self._never = never
         self._gangs: dict[str, dict[str, None]] = {}
         """Planned pods, by uid, of each gang."""
-        self._units: dict[str, Unit] = {}
-        self._linked: dict[str, dict[Unit, None]] = {}
+        self._units: dict[str, FormedUnit] = {}
+        self._linked: dict[str, dict[FormedUnit, None]] = {}
         """Units by each of their links; the waves of a gang are several."""
         self.dissolved: set[str] = set()
         """Pods, by uid, whose unit was dissolved: what they wait for may have changed."""
 
-    def of(self, plan: PodPlan) -> Unit | None:
+    def of(self, plan: PodPlan) -> FormedUnit | None:
         """The unit of a pod; None if it goes alone."""
         unit = self._units.get(plan.uid)
         if unit is None:
@@ -124,7 +124,7 @@ class Units:
             for unit in tuple(self._linked.get(link, ())):
                 self._end(unit)
 
-    def _end(self, unit: Unit) -> None:
+    def _end(self, unit: FormedUnit) -> None:
         for each in unit.plans:
             del self._units[each.uid]
             self.dissolved.add(each.uid)
@@ -142,7 +142,7 @@ class Units:
 
     # --- forming ---------------------------------------------------------------------------------
 
-    def _form(self, plan: PodPlan) -> Unit:
+    def _form(self, plan: PodPlan) -> FormedUnit:
         members, links, tight = self._connected(plan)
         if tight:
             for each in members:  # some were linked to fewer pods before
@@ -150,16 +150,16 @@ class Units:
                 if unit is not None:
                     self._end(unit)
             return self._register(members, links)
-        formed: Unit | None = None
+        formed: FormedUnit | None = None
         for wave in _waves(tuple([each for each in members if each.uid not in self._units]), plan):
             unit = self._register(wave, links)
             formed = unit if plan in wave else formed
         assert formed is not None
         return formed
 
-    def _register(self, members: tuple[PodPlan, ...], links: list[str]) -> Unit:
+    def _register(self, members: tuple[PodPlan, ...], links: list[str]) -> FormedUnit:
         deciding = _deciding(members)
-        unit = Unit(
+        unit = FormedUnit(
             members,
             max([due_of(each) for each in deciding]),
             max([each.pod.priority for each in members]),

@@ -80,6 +80,16 @@ class Eviction(msgspec.Struct, frozen=True, gc=False):
         structs.force_setattr(self, "rules", tuple(rules.items()))
 
 
+class Without(NamedTuple):
+    """Reasons that are left out: those in slices of these drivers, and these rules by uid."""
+
+    drivers: AbstractSet[str] = frozenset()
+    rules: frozenset[str] = frozenset()
+
+
+NOTHING: Final = Without()
+
+
 class _Acting(NamedTuple):
     """A rule that evicts. `not_before`: no pod is due sooner."""
 
@@ -89,7 +99,7 @@ class _Acting(NamedTuple):
     not_before: datetime | None
 
 
-_Sort = tuple[tuple[int, ...], tuple["DeviceToleration", ...]]
+_Sort = tuple[tuple[int, ...], tuple["DeviceToleration", ...], frozenset[str]]
 
 
 class Evictions:
@@ -238,11 +248,8 @@ class Evictions:
 
     # --- fate ------------------------------------------------------------------------------------
 
-    def eviction_of(self, pod: Pod, without: AbstractSet[str] = frozenset()) -> Eviction | None:
-        """When and why the pod has to go, or None. Phase and deletion are not looked at (E-19).
-
-        `without`: drivers whose taints in slices are ignored.
-        """
+    def eviction_of(self, pod: Pod, without: Without = NOTHING) -> Eviction | None:
+        """When and why the pod has to go, or None. Phase and deletion are not looked at (E-19)."""
         if not pod.node_name:
             return None
         claims = self._inventory.claims_of(pod)
@@ -283,33 +290,33 @@ class Evictions:
         ]
         return bool(hit) and not keeps_all(self._inventory, pod, hit)
 
-    def evicts_users_of(self, key: str) -> bool:
+    def evicts_users_of(self, key: str, without: Without = NOTHING) -> bool:
         """Whether a taint evicts the pods that use a claim, by `namespace/name`, sooner or later."""
         claim = self._inventory.claims.get(key)
-        return claim is not None and self._eviction_by(claim, frozenset()) is not None
+        return claim is not None and self._eviction_by(claim, without) is not None
 
-    def holding_group(self, pod: Pod) -> str:
+    def holding_group(self, pod: Pod, without: Without = NOTHING) -> str:
         """The pod's PodGroup, by name, if it keeps all claims reserved that make the pod go; else empty.
 
         Such a claim is deallocated only once the PodGroup is deleted, whatever becomes of the pods (KEP-5729).
         """
         if not pod.pod_group:
             return ""
-        hit = [claim for claim in self._inventory.claims_of(pod) if self._eviction_by(claim, frozenset()) is not None]
+        hit = [claim for claim in self._inventory.claims_of(pod) if self._eviction_by(claim, without) is not None]
         return pod.pod_group if hit and keeps_all(self._inventory, pod, hit) else ""
 
-    def _eviction_by(self, claim: ResourceClaim, without: AbstractSet[str]) -> Eviction | None:
+    def _eviction_by(self, claim: ResourceClaim, without: Without) -> Eviction | None:
         results = claim.allocation or ()
         if len(results) == 1 and (not self.tainted or not self._taints_on(results[0])):
-            return self._eviction_by_rules(results[0])
+            return self._eviction_by_rules(results[0], without.rules)
         due: datetime | None = None
         reasons, waiting = dict[EvictionReason, None](), dict[EvictionReason, datetime]()
         for result in results:
-            by_rules = self._eviction_by_rules(result)
+            by_rules = self._eviction_by_rules(result, without.rules)
             if by_rules is not None:
                 due = by_rules.due if due is None else min(due, by_rules.due)
                 reasons.update(dict.fromkeys(by_rules.reasons))
-            for index, taint in enumerate(() if result.driver in without else self._taints_on(result)):
+            for index, taint in enumerate(() if result.driver in without.drivers else self._taints_on(result)):
                 acting = Taint(taint, self._scope.no_execute)
                 reason = EvictionReason(taint, "", "", result.driver, result.pool, result.device, index)
                 time = _due(acting, result.tolerations, None, self._inventory.servers)
@@ -330,7 +337,7 @@ class Evictions:
         tainted = self.tainted.get((result.driver, result.pool))
         return tainted.get(result.device, ()) if tainted is not None else ()
 
-    def _eviction_by_rules(self, result: AllocationResult) -> Eviction | None:
+    def _eviction_by_rules(self, result: AllocationResult, without: frozenset[str]) -> Eviction | None:
         """The eviction by rules alone; claims that look the same to the rules share one result."""
         hits: list[tuple[_Acting, ...]] = []
         driver, pool, device = result.driver, result.pool, result.device
@@ -345,22 +352,23 @@ class Evictions:
         if self._servers is not self._inventory.servers:
             self._servers = self._inventory.servers
             self._alike.clear()
-        sort = (tuple(map(id, hits)), result.tolerations)
+        sort = (tuple(map(id, hits)), result.tolerations, without)
         try:
             return self._alike[sort]
         except KeyError:
             if len(self._alike) >= _ALIKE_MOST:
                 self._alike.clear()
-            eviction = self._alike[sort] = _eviction_under(hits, result.tolerations, self._inventory.servers)
+            acting = [each for hit in hits for each in hit if each.reason.rule_uid not in without]
+            eviction = self._alike[sort] = _eviction_under(acting, result.tolerations, self._inventory.servers)
             return eviction
 
 
 def _eviction_under(
-    hits: list[tuple[_Acting, ...]], tolerations: tuple[DeviceToleration, ...], servers: ServerFacts
+    hits: list[_Acting], tolerations: tuple[DeviceToleration, ...], servers: ServerFacts
 ) -> Eviction | None:
     due: datetime | None = None
     reasons: list[EvictionReason] = []
-    for acting in [each for hit in hits for each in hit]:
+    for acting in hits:
         time = _due(acting.taint, tolerations, acting.not_before, servers)
         if time is not None:
             reasons.append(acting.reason)

@@ -18,7 +18,7 @@ from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
 from webhook.eviction.progress import ProgressCount
-from webhook.eviction.step import Evict, NoAction, Wait, unit_wait, wait_for_unit
+from webhook.eviction.step import Evict, NoAction, StepWait, unit_wait, wait_for_unit
 from webhook.policy.model import EvictionProfile, EvictionWindow, Pause
 
 if TYPE_CHECKING:
@@ -184,11 +184,14 @@ def test_pod_that_is_due_last_is_named_whatever_else_the_others_wait_for() -> No
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        ({"b": Wait(5, StepReason.HELD), "c": Wait(9, StepReason.COMPLETING)}, (9, "GANG", "ml/c", "COMPLETING")),
-        ({"b": Wait(9, StepReason.HELD), "c": Wait(5, StepReason.COMPLETING)}, (9, "GANG", "ml/b", "HELD")),
-        ({"b": Wait(9, StepReason.HELD), "c": Wait(5, StepReason.WINDOW)}, (9, "WINDOW", "ml/c", "WINDOW")),
-        ({"b": Wait(7, StepReason.WINDOW), "c": Wait(8, StepReason.WINDOW)}, (8, "WINDOW", "ml/c", "WINDOW")),
-        ({"b": Wait(7, StepReason.HELD), "c": Evict()}, (7, "GANG", "ml/b", "HELD")),
+        (
+            {"b": StepWait(5, StepReason.HELD), "c": StepWait(9, StepReason.COMPLETING)},
+            (9, "GANG", "ml/c", "COMPLETING"),
+        ),
+        ({"b": StepWait(9, StepReason.HELD), "c": StepWait(5, StepReason.COMPLETING)}, (9, "GANG", "ml/b", "HELD")),
+        ({"b": StepWait(9, StepReason.HELD), "c": StepWait(5, StepReason.WINDOW)}, (9, "WINDOW", "ml/c", "WINDOW")),
+        ({"b": StepWait(7, StepReason.WINDOW), "c": StepWait(8, StepReason.WINDOW)}, (8, "WINDOW", "ml/c", "WINDOW")),
+        ({"b": StepWait(7, StepReason.HELD), "c": Evict()}, (7, "GANG", "ml/b", "HELD")),
         ({"b": NoAction(StepReason.DONE), "c": Evict()}, None),
     ],
 )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from webhook.api.pods import Pod
     from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.ports import PodRef
-    from webhook.eviction.units import Unit
+    from webhook.eviction.units import FormedUnit
 
 GENTLE = EvictionProfile(rate=10_000, burst=100_000)
 """One unavailable pod or gang of each owner."""
@@ -245,7 +245,7 @@ def test_waves_of_a_gang_go_one_after_the_other_and_are_formed_once() -> None:
     units, formed = world.worker.plans.units, list[int]()
     register = units._register
 
-    def counted(members: tuple[PodPlan, ...], links: list[str]) -> Unit:
+    def counted(members: tuple[PodPlan, ...], links: list[str]) -> FormedUnit:
         formed.append(len(members))
         return register(members, links)
 

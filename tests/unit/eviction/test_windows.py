@@ -16,7 +16,7 @@ from webhook.api.pods import PodClaim
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
-from webhook.eviction.step import Evict, Facts, NoAction, Wait, next_step
+from webhook.eviction.step import Evict, Facts, NoAction, StepWait, next_step
 from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile, EvictionWindow, LabelMatch
 from webhook.policy.windows import WindowState
@@ -60,15 +60,15 @@ def step(profile: EvictionProfile, hours: float, *, hold: str | None = None, com
 @pytest.mark.parametrize(
     ("profile", "hours", "expected"),
     [
-        pytest.param(AT_NIGHT, 0, Wait(OPENS, StepReason.WINDOW), id="before the window"),
+        pytest.param(AT_NIGHT, 0, StepWait(OPENS, StepReason.WINDOW), id="before the window"),
         pytest.param(AT_NIGHT, 8, Evict(), id="the window opens"),
-        pytest.param(AT_NIGHT, 9, Wait(23 * HOUR, StepReason.WINDOW), id="the window is over"),
+        pytest.param(AT_NIGHT, 9, StepWait(23 * HOUR, StepReason.WINDOW), id="the window is over"),
         pytest.param(FREE, 0, Evict(), id="without windows"),
         pytest.param(
             structs.replace(AT_NIGHT, skips=True), 8, NoAction(StepReason.SKIPPED), id="skipped, whatever the time"
         ),
         pytest.param(
-            structs.replace(AT_NIGHT, grace_seconds=8.5 * HOUR), 8, Wait(HOUR / 2, StepReason.EARLY), id="not due"
+            structs.replace(AT_NIGHT, grace_seconds=8.5 * HOUR), 8, StepWait(HOUR / 2, StepReason.EARLY), id="not due"
         ),
         pytest.param(structs.replace(FREE, wait_for_completion_seconds=HOUR), 0, Evict(), id="it would never complete"),
         pytest.param(structs.replace(FREE, delete_after_deadline=True), 0, Evict(), id="before its deadline"),
@@ -98,20 +98,20 @@ def test_pod_is_left_alone_until_something_changes(facts: Facts, reason: StepRea
 
 def test_windows_are_looked_at_again_in_a_day_if_none_is_seen_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.eviction.step.state_of", lambda *_: WindowState(open=False))
-    assert step(AT_NIGHT, 0) == Wait(DAY, StepReason.WINDOW)
+    assert step(AT_NIGHT, 0) == StepWait(DAY, StepReason.WINDOW)
 
 
 def test_hold_comes_before_the_window() -> None:
     held = structs.replace(AT_NIGHT, max_hold_seconds=HOUR)
-    assert step(held, 0, hold="x") == Wait(HOUR, StepReason.HELD)
-    assert step(held, 1, hold="x") == Wait(OPENS - HOUR, StepReason.WINDOW)
+    assert step(held, 0, hold="x") == StepWait(HOUR, StepReason.HELD)
+    assert step(held, 1, hold="x") == StepWait(OPENS - HOUR, StepReason.WINDOW)
 
 
 def test_pod_that_completes_is_left_to_it_from_when_it_is_due() -> None:
     patient = structs.replace(AT_NIGHT, wait_for_completion_seconds=DAY, grace_seconds=HOUR)
-    assert step(patient, 2, completes=True) == Wait(23 * HOUR, StepReason.COMPLETING)
-    assert step(patient, 24.75, completes=True) == Wait(900.0, StepReason.COMPLETING)
-    assert step(patient, 25, completes=True) == Wait(7 * HOUR, StepReason.WINDOW)
+    assert step(patient, 2, completes=True) == StepWait(23 * HOUR, StepReason.COMPLETING)
+    assert step(patient, 24.75, completes=True) == StepWait(900.0, StepReason.COMPLETING)
+    assert step(patient, 25, completes=True) == StepWait(7 * HOUR, StepReason.WINDOW)
     assert step(patient, 32, completes=True) == Evict()
     assert step(patient, 8, completes=False) == Evict()
 

@@ -9,7 +9,7 @@ from msgspec import structs
 from tests.builders import DRIVER
 from tests.unit.eviction.objects import POOL, claim, pod, slice_of, taint
 from tests.unit.inventory.watched import OURS, Watched, announced
-from webhook.inventory.evictions import Evictions
+from webhook.inventory.evictions import Evictions, Without
 from webhook.inventory.scope import EvictionScope
 
 if TYPE_CHECKING:
@@ -78,5 +78,5 @@ def test_after_a_new_start_slices_evict_only_where_they_are_ours() -> None:
         evictions = Evictions(watched.inventory, scope, announced)
         assert evictions.everything() == {"ml/p0"}
         assert (evictions.eviction_of(watched.inventory.pods["ml/p0"]) is not None) is evicts
-    found = watched.evictions.eviction_of(watched.inventory.pods["ml/p0"], frozenset({DRIVER}))
+    found = watched.evictions.eviction_of(watched.inventory.pods["ml/p0"], Without(frozenset({DRIVER})))
     assert found is None, "taints of the driver are passed over"

@@ -21,7 +21,7 @@ from webhook.commands.shared.node_devices import allocated, read_inventory
 from webhook.commands.shared.output import write_more
 from webhook.commands.shared.tainting import DryRun, OnExisting, TaintOrder, TaintResult, texts_by_rule, write_taints
 from webhook.commands.shared.words import NAME, WantedRule
-from webhook.commands.status.waits import PodState
+from webhook.commands.status.states import PodState
 from webhook.config.command_line import program
 from webhook.eviction.conditions import ConditionReason
 from webhook.eviction.released import in_use_message
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from webhook.commands.shared.node_devices import ReadInventory
     from webhook.commands.shared.words import DeviceAddress, TaintSpec
     from webhook.commands.status.report import StatusReport, TaintLine
-    from webhook.commands.status.waits import PodStatus
+    from webhook.commands.status.states import PodStatus
     from webhook.config.command_line import CommandLine
 
 _DAEMON_SET: Final = "DaemonSet"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from webhook.admission.explanation import Explanation
     from webhook.api.meta import NamespacedName
     from webhook.commands.status.from_cluster import ClusterFacts
+    from webhook.commands.status.objects import StatusObjects
     from webhook.commands.status.views import StatusSettings
-    from webhook.commands.status.waits import StatusObjects
     from webhook.files.report import Row
 
 _CONSEQUENCES: Final = {

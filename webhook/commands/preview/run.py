@@ -27,6 +27,7 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceTaintRule, condition_of
 from webhook.api.schema import api_versions_of
 from webhook.api.slices import ResourceSlice
+from webhook.commands.preview.carried_out import as_our_worker
 from webhook.commands.preview.notes import PreviewSource, notes_of, window_notes
 from webhook.commands.preview.patches import PatchWorld, patch_notes
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult, ObjectPreview, PreviewReport, as_values
@@ -53,7 +54,6 @@ from webhook.inventory.device_selectors import DeviceSelectors
 from webhook.inventory.gangs import broken_gangs, count_gangs
 from webhook.inventory.preview import PodOutcome, rule_preview, slice_preview
 from webhook.inventory.state import Sight
-from webhook.inventory.worker_preview import as_our_worker
 from webhook.policy.decide import Judge
 from webhook.policy.model import BUILTIN, InTreeEvictor
 from webhook.validation.kinds import BY_KIND, KINDS
@@ -275,7 +275,7 @@ def _preview_of(
             answer = answer._replace(text=confirmation_of(value, inventory, found.policy, now))
     else:
         preview = slice_preview(inventory, value, in_tree=in_tree, now=now)
-    preview = gangs.as_carried_out(preview)
+    preview = gangs.as_carried_out(preview, now)
     advice = _advice(value, preview, inventory, now)
     if not countable:  # nor is it known that the selector matches nothing
         advice = (each for each in advice if each.code != "DT201")
@@ -360,9 +360,9 @@ class Gangs:
         self._inventory = inventory
         self._pods = ProfiledPods(inventory, profiles)
 
-    def as_carried_out(self, preview: Preview) -> Preview:
+    def as_carried_out(self, preview: Preview, now: datetime) -> Preview:
         """The preview with what our worker leaves alone, and evicts besides, if it is the one that evicts."""
-        return as_our_worker(self._inventory, preview, self._pods.exemption_of)
+        return as_our_worker(self._inventory, preview, self._pods, now)
 
     def broken_by(self, preview: Preview) -> tuple[BrokenGang, ...]:
         """The gangs of evicted pods that have several pods, those that lose most first."""

@@ -11,7 +11,7 @@ from webhook.cluster.client.errors import NotFound, Refused
 from webhook.cluster.client.list_pages import decoded
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.shared import cluster_reading as reading
-from webhook.commands.status.waits import StatusObjects, object_in
+from webhook.commands.status.objects import StatusObjects, object_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from webhook.api.meta import NamespacedName
     from webhook.cluster.client.credentials import Credentials
     from webhook.commands.shared.cluster_reading import Resource
-    from webhook.commands.status.waits import StatusObject
+    from webhook.commands.status.objects import StatusObject
     from webhook.files.read import Manifest
 
 

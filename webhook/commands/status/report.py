@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICTED_PODS, evicted_pods
+from webhook.commands.status.states import PodState
 from webhook.commands.status.views import current, views_of
-from webhook.commands.status.waits import PodState
 from webhook.eviction.conditions import IN_TREE, RELEASED
 from webhook.files.render import line, visible
 from webhook.files.tables import table
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import Condition, DeviceTaintRule
     from webhook.api.taints import DeviceTaint
-    from webhook.commands.status.views import EvictionView, StatusSettings
-    from webhook.commands.status.waits import PodStatus, StatusObjects
+    from webhook.commands.status.objects import StatusObjects
+    from webhook.commands.status.states import PodStatus
+    from webhook.commands.status.views import InTreeView, StatusSettings, WorkerView
     from webhook.files.report import Row
 
 VERSION: Final = 1
@@ -153,7 +154,7 @@ def _rule_line(
     rule: DeviceTaintRule,
     objects: StatusObjects,
     settings: StatusSettings,
-    views: Sequence[EvictionView],
+    views: Sequence[WorkerView | InTreeView],
     pods: Sequence[PodStatus],
 ) -> TaintLine:
     impact = impact_of(objects.inventory, rule.selector, Taint.of_rule(rule, in_tree=False), settings.now)
@@ -165,7 +166,7 @@ def _rule_line(
 
 def _driver_lines(
     objects: StatusObjects,
-    views: Sequence[EvictionView],
+    views: Sequence[WorkerView | InTreeView],
     pods: dict[str, list[PodStatus]],
 ) -> list[TaintLine]:
     tainted: dict[str, list[tuple[str, str, tuple[DeviceTaint, ...]]]] = {}

@@ -29,9 +29,9 @@ from webhook.commands.shared.main import USAGE, ClusterUnreachable, reading_clus
 from webhook.commands.shared.output import document, write, write_more
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.commands.shared.words import NODES, RULES, name_in, type_in
+from webhook.commands.status.objects import StatusObjects, object_in
 from webhook.commands.status.report import StatusReport, as_text, as_values, lines_of
 from webhook.commands.status.views import StatusSettings, in_tree_of, mode_by_conditions
-from webhook.commands.status.waits import StatusObjects, object_in
 from webhook.config.command_line import did_you_mean
 from webhook.eviction.modes import InTree, Mode, WorkerSays
 from webhook.files.read import Manifest, read
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from webhook.api.meta import NamespacedName
     from webhook.api.taints import DeviceTaint
     from webhook.commands.status.from_cluster import ClusterFacts
-    from webhook.commands.status.waits import StatusObject
+    from webhook.commands.status.objects import StatusObject
     from webhook.config.command_line import CommandLine
     from webhook.policy.model import Policy
 

@@ -6,7 +6,6 @@ What only the worker knows is left out: its requests in flight, its rates' token
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -14,27 +13,16 @@ from msgspec import structs
 from webhook.admission.impact_text import on_extended_resources
 from webhook.api.meta import format_time
 from webhook.api.rules import condition_of
-from webhook.commands.status.waits import DueState, DueWaits, PodState, PodStatus, WaitKind, WaitsFor
-from webhook.eviction.breaker import Breaker
+from webhook.commands.status.states import DueState, PodState, PodStatus, WaitKind, WaitsFor, state_in
 from webhook.eviction.conditions import EVICTION, ConditionReason, announced_at
+from webhook.eviction.followed_pods import ProfiledPods
+from webhook.eviction.gates import Room, is_stuck
+from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.modes import InTree, Mode, scope_of
-from webhook.eviction.plans import Plans
-from webhook.eviction.pod_plan import StepReason, stays
-from webhook.eviction.profiles import Profiles, classes_of
-from webhook.eviction.step import (
-    Evict,
-    Facts,
-    NoAction,
-    Wait,
-    next_step,
-    opening_text,
-    settings_of,
-    state_text,
-    together_with,
-    unit_wait,
-)
-from webhook.eviction.units import due_of
-from webhook.flowcontrol.clock import Clock
+from webhook.eviction.plan import plan
+from webhook.eviction.pod_plan import PUT_OFF, StepReason, later
+from webhook.eviction.step import opening_text, state_text, together_with
+from webhook.eviction.units import Grouping, owner_of
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
@@ -46,13 +34,10 @@ if TYPE_CHECKING:
 
     from webhook.api.pods import Pod
     from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.commands.status.waits import StatusObjects
-    from webhook.eviction.pod_plan import PodPlan
-    from webhook.eviction.profiles import Profile
-    from webhook.eviction.step import Step
-    from webhook.eviction.units import Unit
+    from webhook.commands.status.objects import StatusObjects
+    from webhook.eviction.pod_plan import Wait
     from webhook.inventory.evictions import Eviction
-    from webhook.policy.model import Policy
+    from webhook.policy.model import EvictionProfile, Policy
 
 _OBSERVED: Final = WaitsFor(WaitKind.OBSERVE, "nothing: the worker evicts no pod in mode observe")
 _NO_WORKER: Final = WaitsFor(WaitKind.OBSERVE, "nothing: no eviction worker is known")
@@ -98,39 +83,19 @@ def current(rule: DeviceTaintRule, kind: str = EVICTION) -> Condition | None:
     return known if known is not None and known.observed_generation == rule.generation else None
 
 
-class FrozenClock(Clock):
-    """The moment at which the cluster was read."""
+class WorkerView:
+    """What the worker does, or would do in mode observe, by the plan that a new leader would make."""
 
-    def __init__(self, now: datetime) -> None:
-        self._now = now
+    evictor = Evictor.OURS
 
-    def now(self) -> datetime:
-        """Wall-clock time in UTC."""
-        return self._now
-
-    def seconds(self) -> float:
-        """Does not go on."""
-        return 0.0
-
-
-class EvictionView:
-    """What one evictor does, with the taints in its scope."""
-
-    def __init__(
-        self,
-        objects: StatusObjects,
-        settings: StatusSettings,
-        evictor: Evictor,
-        scope: EvictionScope,
-    ) -> None:
-        self.evictor = evictor
+    def __init__(self, objects: StatusObjects, settings: StatusSettings, scope: EvictionScope) -> None:
         self.scope = scope
-        self.acts = settings.mode.acts or evictor is Evictor.IN_TREE
-        """Whether it evicts pods; the worker in mode observe does not."""
-        self._objects = objects
+        self.acts = settings.mode.acts
         self._settings = settings
-        self._profiles = Profiles(settings.policy.eviction)
-        now, rules = settings.now, objects.inventory.rules.values()
+        self._objects = objects
+        self._inventory = objects.inventory
+        self._pods = ProfiledPods(objects.inventory, settings.policy.eviction, objects.facts_of)
+        rules = objects.inventory.rules.values()
         self._unannounced = {
             rule.meta.uid
             for rule in (rules if self.acts else ())
@@ -142,158 +107,144 @@ class EvictionView:
             for rule in rules
             if (condition := current(rule)) is not None and condition.reason == ConditionReason.STOPPED
         }
-        self.evictions = Evictions(
-            objects.inventory, scope, lambda rule: announced_at(rule.conditions, rule.generation) or now
+        """The worker says which rules are over their ceiling: it knows what was confirmed, and evicted before."""
+        view, moment = self._view(), Moment(settings.now, 0.0)
+        ledger = Ledger.restored(view, settings.policy.breaker, moment) if self.acts else Ledger()
+        self.tripped = ledger.tripped
+        """Drivers whose breaker trips by the taints of its window."""
+        self._plan = plan(view, ledger, settings.policy.pause if self.acts else None, moment)
+        self._ready = {each.uid: unit for unit in self._plan.eligible for each in unit.members}
+        owned: dict[str, list[str]] = {}
+        for key, pod in objects.inventory.pods.items():
+            owned.setdefault(owner_of(pod), []).append(key)
+        self._room = Room(
+            view, ledger, self._plan, moment, budgets=objects, profiles=self._pods.profiles, owned=owned.__getitem__
         )
-        plans = self._plans = Plans(
-            objects.inventory, self.evictions, self._profile_of, never=lambda plan: stays(plan, returns="")
-        )
-        breaker = self._breaker = Breaker(
-            objects.inventory,
-            self.evictions,
-            FrozenClock(now),
-            lambda: settings.policy.breaker,
-            on_trip=lambda _driver, _seconds: None,
-            on_later=lambda _uid, _seconds: None,
-        )
-        keys = self.evictions.everything()
-        _plan(plans, keys)
-        for key in keys:
-            self._give_up(key, objects.inventory.pods[key])
-        breaker.start()
-        self._waits = DueWaits(objects, plans, lambda position: self._profiles.all[position], breaker)
 
-    @property
-    def tripped(self) -> frozenset[str]:
-        """Drivers whose breaker trips by the taints of its window, if the worker acts on taints in slices."""
-        return self._breaker.tripped if self.acts and self.evictor is Evictor.OURS else frozenset()
+    def _view(self) -> View:
+        inventory, now = self._inventory, self._settings.now
+        evictions = Evictions(inventory, self.scope, lambda rule: announced_at(rule.conditions, rule.generation) or now)
+        evictions.everything()
+        found = [(key, evictions.eviction_of(pod)) for key, pod in inventory.pods.items()]
+        return View(
+            inventory=inventory,
+            evictions=evictions,
+            hit={key: eviction for key, eviction in found if eviction is not None},
+            profile_of=self._pods.profile_of,
+            gang_of=Grouping(inventory, self._pods.profile_of).gang_of,
+            hold_of=self._objects.hold_of,
+            group_of=str,
+            exceeded=lambda rule, _pods, _namespaces: self._stops[rule].message if rule in self._stops else "",
+        )
 
     def statuses(self) -> Iterator[PodStatus]:
         """All pods that are to be evicted, or are terminating while a taint evicts them."""
-        for key, pod in self._objects.inventory.pods.items():
-            if pod.finished:
+        for key, pod in self._inventory.pods.items():
+            eviction, uid = self._plan.hit.get(key), pod.meta.uid
+            if eviction is None or pod.finished:
                 continue
             if pod.deleting:
-                eviction = self.evictions.eviction_of(pod)
-                if eviction is not None:
-                    yield self._leaving(pod, eviction)
-            elif (
-                (plan := self._plans.scheduled.get(pod.meta.uid)) is not None
-                and plan.key == key
-                # The in-tree controller knows of no groups: a pod goes because of its own claims, or stays.
-                and (self.evictor is Evictor.OURS or self.evictions.eviction_of(pod) is not None)
-            ):
-                yield self._staying(plan)
+                yield leaving(pod, eviction, self.evictor, self._pods.profile_of(pod).settings, self._settings.now)
+            elif uid in self._plan.going or uid in self._plan.waits:
+                yield self._staying(pod, eviction)
 
-    def _profile_of(self, pod: Pod) -> Profile:
-        classes = classes_of(self._objects.inventory, pod) if self._profiles.ask_for_classes else ()
-        return self._profiles.of(pod, self._objects.facts_of(pod.meta.namespace), classes)
-
-    # --- pods that terminate ---------------------------------------------------------------------
-
-    def _stuck_at(self, pod: Pod) -> datetime | None:
-        if pod.gone_by is None:
-            return None
-        return pod.gone_by + timedelta(seconds=self._profile_of(pod).settings.stuck_after_seconds)
-
-    def _give_up(self, key: str, pod: Pod) -> None:
-        """Limits do not count pods that are stuck."""
-        stuck_at = self._stuck_at(pod) if pod.deleting else None
-        if stuck_at is not None and stuck_at <= self._settings.now:
-            self._plans.give_up(key, pod.meta.uid)
-
-    def _leaving(self, pod: Pod, eviction: Eviction) -> PodStatus:
-        stuck_at, gone_by = self._stuck_at(pod), pod.gone_by
-        if stuck_at is not None and stuck_at <= self._settings.now:
-            assert gone_by is not None
-            text = f"its end, expected at {format_time(gone_by)}: see its finalizers and its node"
-            return PodStatus(
-                pod, eviction, self.evictor, PodState.STUCK, eviction.due, gone_by, WaitsFor(WaitKind.END, text)
-            )
-        text = "its end" if gone_by is None else f"its end, by {format_time(gone_by)}"
-        waits_for = WaitsFor(WaitKind.END, text)
-        return PodStatus(pod, eviction, self.evictor, PodState.TERMINATING, eviction.due, None, waits_for)
-
-    # --- pods that are still to be evicted -------------------------------------------------------
-
-    def _staying(self, plan: PodPlan) -> PodStatus:
-        if self.evictor is Evictor.IN_TREE:
-            return self._in_tree(plan)
-        eviction, step = plan.eviction, self._step(plan)
-        unit = None if isinstance(step, NoAction) else self._plans.units.of(plan)
-        tainted_at, due = _tainted_at(eviction), due_of(plan) if unit is None else unit.due
+    def _staying(self, pod: Pod, eviction: Eviction) -> PodStatus:
+        uid, tainted_at = pod.meta.uid, _tainted_at(eviction)
+        wait, going, unit = self._plan.waits.get(uid), self._plan.going.get(uid), self._plan.units.get(uid)
+        due = later(eviction.due, self._pods.profile_of(pod).settings.grace_seconds) if going is None else going.due
+        due = due if unit is None else unit.due
         if all(reason.rule_uid in self._stops for reason in eviction.reasons):
             condition = self._stops[eviction.reasons[0].rule_uid]
             since, waits_for = condition.last_transition_time, WaitsFor(WaitKind.STOP, f"stopped: {condition.message}")
-            return PodStatus(plan.pod, eviction, self.evictor, PodState.STOPPED, due, since, waits_for)
-        if isinstance(step, NoAction):
-            waits_for = WaitsFor(WaitKind.EXEMPTION, f"nothing: {step.reason.value}")
-            return PodStatus(plan.pod, eviction, self.evictor, PodState.SKIPPED, None, None, waits_for)
+            return PodStatus(pod, eviction, self.evictor, PodState.STOPPED, due, since, waits_for)
+        if wait is not None and going is None and wait.reason is not StepReason.BREAKER:
+            waits_for = WaitsFor(WaitKind.EXEMPTION, f"nothing: {wait.reason.value}")
+            return PodStatus(pod, eviction, self.evictor, PodState.SKIPPED, None, None, waits_for)
         if all(reason.rule_uid in self._unannounced for reason in eviction.reasons):
-            return PodStatus(plan.pod, eviction, self.evictor, PodState.NOT_DUE, None, tainted_at, _UNANNOUNCED)
-        if unit is not None and isinstance(step, Evict):
-            step = unit_wait(unit, plan, self._settings.now, self._step) or step
-        if isinstance(step, Wait) and StepReason.EARLY in (step.reason, step.cause):
-            waits_for = WaitsFor(WaitKind.TIME, "its due time") if step.other is None else self._together(step)
-            return PodStatus(plan.pod, eviction, self.evictor, PodState.NOT_DUE, due, tainted_at, waits_for)
-        state, waits_for, since = self._put_off(plan, unit, step) or self._due(plan, isinstance(step, Wait))
+            return PodStatus(pod, eviction, self.evictor, PodState.NOT_DUE, None, tainted_at, _UNANNOUNCED)
+        if wait is not None and StepReason.EARLY in (wait.reason, wait.cause):
+            waits_for = self._together(wait) if wait.other else WaitsFor(WaitKind.TIME, "its due time")
+            return PodStatus(pod, eviction, self.evictor, PodState.NOT_DUE, due, tainted_at, waits_for)
+        state, waits_for, since = self._due(pod, wait)
         since = due if since is None else max(due, since)
-        return PodStatus(plan.pod, eviction, self.evictor, state, due, since, waits_for)
+        return PodStatus(pod, eviction, self.evictor, state, due, since, waits_for)
 
-    def _step(self, plan: PodPlan) -> Step:
-        """What the worker would do with the pod if it went alone, whether it acts or only observes."""
-        hold = self._objects.hold_of(plan.pod)
-        facts = Facts(plan.pod, plan.eviction, plan.profile.settings, hold, plan.held_by)
-        return next_step(facts, self._settings.now)
-
-    def _put_off(self, plan: PodPlan, unit: Unit | None, step: Step) -> DueState | None:
-        """The state of a pod that waits for a window, is left to complete, or waits for another one of its unit."""
-        now = self._settings.now
-        if isinstance(step, Wait) and step.reason is StepReason.WINDOW:
-            opening = opening_text(settings_of(unit, plan), now)
-            text = f"a window, which opens at {opening}" if opening else "a window"
-            return DueState(PodState.PUT_OFF, WaitsFor(WaitKind.WINDOW, text))
-        if isinstance(step, Wait) and step.reason is StepReason.COMPLETING:
-            text = f"its end, at most until {format_time(now + timedelta(seconds=step.seconds))}"
-            return DueState(PodState.PUT_OFF, WaitsFor(WaitKind.COMPLETION, text))
-        if isinstance(step, Wait) and step.reason is StepReason.GANG:
-            state = PodState.HELD if step.cause is StepReason.HELD else PodState.PUT_OFF
-            return DueState(state, self._together(step))
-        return None
-
-    def _together(self, step: Wait) -> WaitsFor:
-        """What a pod waits for that waits for another one that it goes together with."""
-        assert step.other is not None
-        text = f"{together_with(step.other.key)} and which is {state_text(step)}"
-        if step.cause is StepReason.HELD:
-            hold = self._objects.hold_of(step.other.pod)
-            text += f": {hold}" if hold else ""
-        elif step.cause is StepReason.COMPLETING:
-            text += f", at most until {format_time(self._settings.now + timedelta(seconds=step.seconds))}"
-        return WaitsFor(WaitKind.GANG, text, pods=(step.other.key,))
-
-    def _due(self, plan: PodPlan, held: bool) -> DueState:  # noqa: FBT001 -- by position, once
-        if held:
-            text = self._objects.hold_of(plan.pod) or ""
-            return DueState(
-                PodState.HELD, WaitsFor(WaitKind.HOLD, f"hold: {text}" if text else "a hold without a text")
-            )
+    def _due(self, pod: Pod, wait: Wait | None) -> DueState:
+        """The state of a pod whose due time is over."""
+        if wait is not None and wait.reason in PUT_OFF:
+            return self._put_off(pod, wait)
         if not self.acts:
             return DueState(PodState.DUE, _OBSERVED if self._settings.worker else _NO_WORKER)
+        if wait is None:
+            return state_in(self._room, self._ready[pod.meta.uid], self._plan.going[pod.meta.uid])
+        if wait.reason is StepReason.BREAKER:
+            text = f"breaker: too many devices of {wait.because} were tainted just now"
+            return DueState(PodState.LIMITED, WaitsFor(WaitKind.BREAKER, text, wait.because))
         pause = self._settings.policy.pause
-        if pause is not None and self._settings.now < pause.until:
-            why = f": {pause.why}" if pause.why else ""
-            text = f"the end of the pause at {format_time(pause.until)}{why}"
-            return DueState(PodState.PAUSED, WaitsFor(WaitKind.PAUSE, text))
-        return self._waits.of(plan)
+        assert pause is not None  # a plan that begins anew has no retries, and no requests under way
+        text = f"the end of the pause at {format_time(pause.until)}{f': {pause.why}' if pause.why else ''}"
+        return DueState(PodState.PAUSED, WaitsFor(WaitKind.PAUSE, text))
 
-    def _in_tree(self, plan: PodPlan) -> PodStatus:
-        """It evicts every pod at its due time, without limits."""
-        eviction, due = plan.eviction, plan.eviction.due
-        if self._settings.now < due:
+    def _put_off(self, pod: Pod, wait: Wait) -> DueState:
+        """The state of a pod that waits for a window, its end, the end of a hold, or another one of its unit."""
+        if wait.reason is StepReason.WINDOW:
+            unit = self._plan.units.get(pod.meta.uid)
+            members = unit.members if unit is not None else (self._plan.going[pod.meta.uid],)
+            opening = opening_text([each.profile.settings for each in members], self._settings.now)
+            text = f"a window, which opens at {opening}" if opening else "a window"
+            return DueState(PodState.PUT_OFF, WaitsFor(WaitKind.WINDOW, text))
+        if wait.reason is StepReason.COMPLETING:
+            text = f"its end, at most until {_until(wait)}"
+            return DueState(PodState.PUT_OFF, WaitsFor(WaitKind.COMPLETION, text))
+        if wait.reason is StepReason.GANG:
+            return DueState(PodState.HELD if wait.cause is StepReason.HELD else PodState.PUT_OFF, self._together(wait))
+        text = f"hold: {wait.because}" if wait.because else "a hold without a text"
+        return DueState(PodState.HELD, WaitsFor(WaitKind.HOLD, text))
+
+    def _together(self, wait: Wait) -> WaitsFor:
+        """What a pod waits for that waits for another one that it goes together with."""
+        assert wait.cause is not None
+        text = f"{together_with(wait.other)} and which is {state_text(wait.cause)}"
+        if wait.cause is StepReason.HELD:
+            other = self._plan.waits[self._inventory.pods[wait.other].meta.uid]
+            text += f": {other.because}" if other.because else ""
+        elif wait.cause is StepReason.COMPLETING:
+            text += f", at most until {_until(wait)}"
+        return WaitsFor(WaitKind.GANG, text, pods=(wait.other,))
+
+
+class InTreeView:
+    """What the in-tree controller does: it evicts every pod at its due time, without limits and groups."""
+
+    evictor = Evictor.IN_TREE
+    acts = True
+    tripped = frozenset[str]()
+    scope = EvictionScope(Evictor.IN_TREE)
+
+    def __init__(self, objects: StatusObjects, settings: StatusSettings) -> None:
+        self._objects = objects
+        self._now = settings.now
+        self._pods = ProfiledPods(objects.inventory, settings.policy.eviction, objects.facts_of)
+        self._evictions = Evictions(objects.inventory, self.scope, lambda _: settings.now)
+        self._evictions.everything()
+
+    def statuses(self) -> Iterator[PodStatus]:
+        """All pods that are to be evicted, or are terminating while a taint evicts them."""
+        for pod in self._objects.inventory.pods.values():
+            eviction = None if pod.finished else self._evictions.eviction_of(pod)
+            if eviction is None:
+                continue
+            if pod.deleting:
+                yield leaving(pod, eviction, self.evictor, self._pods.profile_of(pod).settings, self._now)
+            else:
+                yield self._staying(pod, eviction)
+
+    def _staying(self, pod: Pod, eviction: Eviction) -> PodStatus:
+        due = eviction.due
+        if self._now < due:
             waits_for, since = WaitsFor(WaitKind.TIME, "its due time"), _tainted_at(eviction)
-            return PodStatus(plan.pod, eviction, self.evictor, PodState.NOT_DUE, due, since, waits_for)
-        pod, hit = plan.pod, self.evictions.evicts_users_of
+            return PodStatus(pod, eviction, self.evictor, PodState.NOT_DUE, due, since, waits_for)
+        hit = self._evictions.evicts_users_of
         plain = [entry for entry in pod.claims if hit(f"{pod.meta.namespace}/{entry.claim}")]
         waits_for = _THEIRS
         if pod.extended_claim and not plain:
@@ -302,23 +253,32 @@ class EvictionView:
         return PodStatus(pod, eviction, self.evictor, PodState.DUE, due, due, waits_for)
 
 
-def views_of(objects: StatusObjects, settings: StatusSettings) -> tuple[EvictionView, ...]:
+def views_of(objects: StatusObjects, settings: StatusSettings) -> tuple[WorkerView | InTreeView, ...]:
     """What the worker does, and what the in-tree controller does beside it."""
     scope = scope_of(settings.mode, settings.in_tree)
     if scope.no_execute is Evictor.IN_TREE:
         scope = structs.replace(scope, no_execute=None)  # in mode observe the other view has those taints
-    ours = EvictionView(objects, settings, Evictor.OURS, scope)
+    ours = WorkerView(objects, settings, scope)
     if settings.in_tree is InTree.ABSENT or scope.no_execute is Evictor.OURS:
         return (ours,)
-    return ours, EvictionView(objects, settings, Evictor.IN_TREE, EvictionScope(Evictor.IN_TREE))
+    return ours, InTreeView(objects, settings)
 
 
-def _plan(plans: Plans, keys: Iterable[str]) -> None:
-    """Plans all of these pods, and again those that were planned before the pods because of which they go."""
-    while keys:
-        plans.replan(keys)
-        keys = plans.companions.others_of(sorted(plans.companions.changed))
-        plans.companions.changed.clear()
+def leaving(pod: Pod, eviction: Eviction, evictor: Evictor, settings: EvictionProfile, now: datetime) -> PodStatus:
+    """A pod that is terminating; `settings` say when it counts as stuck."""
+    if is_stuck(pod, settings, now):
+        assert pod.gone_by is not None
+        text = f"its end, expected at {format_time(pod.gone_by)}: see its finalizers and its node"
+        return PodStatus(
+            pod, eviction, evictor, PodState.STUCK, eviction.due, pod.gone_by, WaitsFor(WaitKind.END, text)
+        )
+    text = "its end" if pod.gone_by is None else f"its end, by {format_time(pod.gone_by)}"
+    return PodStatus(pod, eviction, evictor, PodState.TERMINATING, eviction.due, None, WaitsFor(WaitKind.END, text))
+
+
+def _until(wait: Wait) -> str:
+    assert wait.until is not None
+    return format_time(wait.until)
 
 
 def _tainted_at(eviction: Eviction) -> datetime | None:

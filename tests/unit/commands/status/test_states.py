@@ -18,9 +18,10 @@ from webhook.api.pod_groups import ALL, PodGroup
 from webhook.api.pods import Pod, PodClaim
 from webhook.api.rules import EVICTED_PODS, EVICTIONS_PER_SECOND, Condition, DeviceSelector
 from webhook.api.selectors import LabelRequirement, LabelSelector
+from webhook.commands.status.objects import HeldNamespace, StatusObjects
 from webhook.commands.status.report import lines_of
+from webhook.commands.status.states import PodState, WaitKind
 from webhook.commands.status.views import StatusSettings, mode_by_conditions
-from webhook.commands.status.waits import HeldNamespace, PodState, StatusObjects, WaitKind
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import InTree, Mode
 from webhook.inventory.matching import Evictor
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import DeviceTaintRule
     from webhook.commands.status.report import TaintLine
-    from webhook.commands.status.waits import PodStatus
+    from webhook.commands.status.states import PodStatus
 
 AGO = NOW - timedelta(minutes=5)
 WEB: Mapping[str, str] = {"app": "web"}

@@ -12,14 +12,15 @@ from tests.builders import NOW
 from tests.unit.commands.status.test_states import budget, told
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from webhook.api.pods import Pod
+from webhook.commands.status.objects import StatusObjects
 from webhook.commands.status.report import lines_of
+from webhook.commands.status.states import PodState, WaitKind
 from webhook.commands.status.views import StatusSettings
-from webhook.commands.status.waits import PodState, StatusObjects, WaitKind
 from webhook.eviction.modes import InTree, Mode
 from webhook.policy.model import BUILTIN, EvictionProfile, EvictionWindow
 
 if TYPE_CHECKING:
-    from webhook.commands.status.waits import PodStatus
+    from webhook.commands.status.states import PodStatus
 
 WEB = (("app", "web"),)
 

@@ -11,9 +11,12 @@ from tests.unit.inventory.values import NOW, claim, group, inventory_of, on, pod
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
+from webhook.api.pods import Pod
 from webhook.api.taints import DeviceToleration
+from webhook.commands.preview.carried_out import as_our_worker
+from webhook.eviction.followed_pods import ProfiledPods
 from webhook.inventory.preview import OutcomeReason, PodOutcome, rule_preview
-from webhook.inventory.worker_preview import as_our_worker
+from webhook.policy.model import EvictionProfile
 
 if TYPE_CHECKING:
     from webhook.inventory.preview import Preview
@@ -24,12 +27,14 @@ RULE = rule(effect="NoSchedule", evict=True)
 
 
 def previewed(*objects: InventoryObject, mirror: str = "") -> Preview:
-    """What RULE does to these; the pod named `mirror` is exempt."""
-    inventory = inventory_of(SLICE, RULE, *objects)
+    """What RULE does to these; the pod named `mirror` is a mirror pod."""
+    mirrored = [
+        structs.replace(each, mirror=True) if isinstance(each, Pod) and each.meta.name == mirror else each
+        for each in objects
+    ]
+    inventory = inventory_of(SLICE, RULE, *mirrored)
     preview = rule_preview(inventory, RULE, in_tree=True, now=NOW)
-    return as_our_worker(
-        inventory, preview, lambda each: OutcomeReason.MIRROR_POD if each.meta.name == mirror else None
-    )
+    return as_our_worker(inventory, preview, ProfiledPods(inventory, (EvictionProfile(),)), NOW)
 
 
 def outcomes(preview: Preview) -> dict[str, tuple[PodOutcome, OutcomeReason | None]]:

@@ -1,0 +1,259 @@
+"""Places, tokens and the look at limits, by tables; `test_oracle` compares the whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from copy import deepcopy
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import structs
+
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
+from webhook.api.budgets import DisruptionBudget
+from webhook.api.meta import ObjectMeta
+from webhook.eviction.gates import GATES, Room, take
+from webhook.eviction.ledger import Ledger, Moment, View
+from webhook.eviction.plan import plan
+from webhook.eviction.pod_plan import StepReason, Wait
+from webhook.eviction.ports import LimitKind
+from webhook.eviction.profiles import Profile
+from webhook.eviction.units import Grouping, owner_of
+from webhook.inventory.evictions import Evictions
+from webhook.inventory.matching import Evictor
+from webhook.inventory.scope import EvictionScope
+from webhook.inventory.state import Inventory, InventoryObject
+from webhook.policy.model import BreakerSettings, EvictionProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from webhook.api.pods import Pod
+    from webhook.eviction.gates import Gate, Taking
+    from webhook.eviction.plan import Unit
+
+FREE = EvictionProfile(rate=10_000, burst=100_000, per_owner_unavailable=None)
+
+
+class Here:
+    """A view, and what is taken from it."""
+
+    def __init__(self, *objects: InventoryObject, ledger: Ledger | None = None, **settings: Any) -> None:
+        self.inventory = Inventory()
+        for each in (slice_of({"gpu-0": ()}), rule(), *objects):
+            self.inventory.apply(None, each)
+        self.profile = Profile(0, structs.replace(FREE, **settings))
+        self.ledger = ledger or Ledger()
+        self.budget: DisruptionBudget | None = None
+        """Over all pods."""
+        self.selected = 0
+        """How often it was asked for."""
+
+    def view(self) -> View:
+        evictions = Evictions(self.inventory, EvictionScope(Evictor.OURS, asked=True), lambda _: NOW)
+        evictions.everything()
+        found = [(key, evictions.eviction_of(pod)) for key, pod in self.inventory.pods.items()]
+        return View(
+            inventory=self.inventory,
+            evictions=evictions,
+            hit={key: eviction for key, eviction in found if eviction is not None},
+            profile_of=lambda _: self.profile,
+            gang_of=Grouping(self.inventory, lambda _: self.profile).gang_of,
+            hold_of=lambda _: None,
+            group_of=str,
+            exceeded=lambda _group, _pods, _namespaces: "",
+        )
+
+    def take(self, gates: tuple[Gate, ...] | None = None, seconds: float = 0.0) -> Taking:
+        """What goes so many seconds later."""
+        moment = Moment(NOW + timedelta(seconds=seconds), 1000.0 + seconds)
+        view = self.view()
+        made = plan(view, self.ledger, None, moment)
+        pods = self.inventory.pods
+        room = Room(
+            view,
+            self.ledger,
+            made,
+            moment,
+            budgets=self,
+            profiles=(self.profile,),
+            owned=lambda owner: [key for key in pods if owner_of(pods[key]) == owner],
+        )
+        return take(made.eligible, room, gates)
+
+    def select(self, _: Pod) -> tuple[DisruptionBudget, ...]:
+        self.selected += 1
+        return () if self.budget is None else (self.budget,)
+
+    def find(self, namespace: str, name: str) -> DisruptionBudget | None:  # noqa: ARG002 -- the port's
+        return self.budget
+
+
+def crowd(count: int, **fields: Any) -> list[InventoryObject]:
+    """Pods of one owner, with a claim each."""
+    names = [f"pod-{number:04}" for number in range(count)]
+    return [each for name in names for each in (claim(name), owned(name, **fields))]
+
+
+def names(taking: Taking) -> list[str]:
+    return [each.pod.meta.name for unit in taking.units for each in unit.members]
+
+
+def kinds(taking: Taking) -> Counter[LimitKind]:
+    return Counter([wait.limit.kind for wait in taking.waits.values() if wait.limit is not None])
+
+
+# --- adding a limit -----------------------------------------------------------------------------
+
+
+class Zone(msgspec.Struct, frozen=True):
+    """One pod of a node at a time."""
+
+    node: str
+    kind = LimitKind.OVERALL
+
+
+class Zones:
+    """A limit that is one class and one row: CONTRIBUTING says how."""
+
+    def __init__(self) -> None:
+        self.taken = Counter[str]()
+
+    def limits(self, unit: Unit, room: Room) -> Iterable[Any]:  # noqa: ARG002 -- as the others
+        return [Zone(each.pod.node_name) for each in unit.members]
+
+    def closed(self, limit: Any, room: Room) -> Wait | None:  # noqa: ARG002
+        return Wait(StepReason.LIMITED, limit=limit) if self.taken[limit.node] else None
+
+    def take(self, unit: Unit, room: Room) -> None:  # noqa: ARG002
+        self.taken.update([each.pod.node_name for each in unit.members])
+
+
+def test_new_limit_is_one_class_and_one_row() -> None:
+    here = Here(claim("a"), pod("a"), claim("b"), pod("b"), claim("c"), pod("c", node_name="node-9"))
+    taking = here.take((*GATES, Zones()))
+    assert names(taking) == ["a", "c"]
+    assert repr(taking.waits["uid-b"].limit) == "Zone(node='node-0')"
+
+
+# --- what is taken ------------------------------------------------------------------------------
+
+
+def test_units_behind_one_limit_cost_one_look() -> None:
+    """The status of a budget that allows nothing is read once for 1,200 pods."""
+
+    class Counted:
+        looks = 0
+
+        def limits(self, unit: Unit, room: Room) -> Iterable[Any]:
+            return GATES[0].limits(unit, room)
+
+        def closed(self, limit: Any, room: Room) -> Wait | None:
+            self.looks += 1
+            return GATES[0].closed(limit, room)
+
+        def take(self, unit: Unit, room: Room) -> None:
+            GATES[0].take(unit, room)
+
+    here, counted = Here(*crowd(1200)), Counted()
+    here.budget = DisruptionBudget(ObjectMeta(name="web", namespace="ml"), None, 0, 1, 2)
+    taking = here.take((counted,))
+    assert len(taking.units) == 1  # the probe
+    assert kinds(taking) == {LimitKind.BUDGET: 1199}
+    assert counted.looks == 2
+
+
+def test_one_prober_asks_a_budget_every_five_seconds() -> None:
+    here = Here(*crowd(3))
+    here.budget = DisruptionBudget(ObjectMeta(name="web", namespace="ml"), None, 0, 1, 2)
+    assert names(here.take()) == ["pod-0000"]
+    assert not here.take(seconds=4.0).units
+    ((limit, asked),) = here.ledger.budgets.items()
+    del here.ledger.taken["uid-pod-0000"]
+    here.ledger.budgets[limit] = structs.replace(asked, in_flight=0)
+    assert not here.take(seconds=4.9).units
+    assert names(here.take(seconds=5.0)) == ["pod-0000"]
+
+
+def test_pod_that_needs_no_disruption_asks_no_budget() -> None:
+    """The Eviction API lets pods go that are not ready, if the budget is healthy without them."""
+    here = Here(*crowd(3, ready=False), per_owner_unavailable=1)
+    here.budget = DisruptionBudget(ObjectMeta(name="web", namespace="ml"), None, 0, 2, 2)
+    assert len(here.take().units) == 3
+    assert not here.ledger.budgets
+
+
+def test_gang_takes_one_place_and_all_of_its_tokens() -> None:
+    here = Here(
+        *crowd(8, gang="ring"),
+        claim("z"),
+        owned("z", by="other"),
+        rate=1.0,
+        burst=3,
+        overall=2,
+        per_owner_unavailable=1,
+    )
+    taking = here.take()
+    assert len(taking.units) == 1
+    assert kinds(taking) == {LimitKind.RATE: 1}
+    (until,) = {wait.until for wait in taking.waits.values()}
+    assert until == NOW + timedelta(seconds=6)  # the bucket of three owes five
+
+
+def test_minute_goes_by_the_settings_and_not_by_the_position_of_a_profile() -> None:
+    """R13: a reload that moves a profile gives no second minute."""
+    here = Here(*crowd(4), max_per_minute=2)
+    assert len(here.take().units) == 2
+    here.profile = Profile(0, here.profile.settings)
+    assert kinds(here.take(seconds=30.0)) == {LimitKind.MINUTE: 2}
+
+
+def test_all_profiles_of_a_unit_are_asked() -> None:
+    """R4: a unit of pods with two profiles passed the limits of all but one."""
+    first, second = claim("a", devices=("gpu-0",)), claim("b")
+    here = Here(first, pod("a", gang="ring"), second, pod("b", gang="ring"))
+    strict = Profile(1, structs.replace(FREE, overall=0))
+    view = here.view()
+    mixed = View(
+        **{
+            **{name: getattr(view, name) for name in View.__slots__},
+            "profile_of": lambda each: strict if each.meta.name == "b" else here.profile,
+        }
+    )
+    moment = Moment(NOW, 0.0)
+    made = plan(mixed, Ledger(), None, moment)
+    room = Room(mixed, Ledger(), made, moment, budgets=here, profiles=(here.profile, strict), owned=lambda _: ())
+    taking = take(made.eligible, room)
+    assert not taking.units
+    assert kinds(taking) == {LimitKind.OVERALL: 2}
+
+
+def test_nothing_is_taken_for_units_that_find_no_room() -> None:
+    here = Here(*crowd(5), per_namespace=1)
+    here.take()
+    before = deepcopy(here.ledger)
+    assert kinds(here.take()) == {LimitKind.NAMESPACE: 4}
+    assert here.ledger.taken == before.taken
+    assert here.ledger.departures == before.departures
+
+
+# --- what a new leader begins with --------------------------------------------------------------
+
+
+def test_new_leader_counts_who_left_within_the_last_minute() -> None:
+    fresh = pod("a", deleting=True, gone_by=NOW - timedelta(seconds=59))
+    old = pod("b", deleting=True, gone_by=NOW - timedelta(seconds=60))
+    here = Here(claim("a"), fresh, claim("b"), old, claim("c"), pod("c"), max_per_minute=1)
+    here.ledger = Ledger.restored(here.view(), BreakerSettings(), Moment(NOW, 1000.0))
+    assert list(here.ledger.departures[here.profile.settings]) == ["uid-a"]
+    assert kinds(here.take()) == {LimitKind.MINUTE: 1}
+
+
+def test_new_leader_sees_which_breakers_have_tripped() -> None:
+    here = Here(claim("a"), pod("a"))
+    here.inventory.apply(None, slice_of({"gpu-0": (taint(),), "gpu-1": ()}, generation=2))
+    half = BreakerSettings(devices=0)
+    assert Ledger.restored(here.view(), half, Moment(NOW, 1000.0)).tripped == {"gpu.example.com"}
+    assert not Ledger.restored(here.view(), half, Moment(NOW + timedelta(minutes=6), 1000.0)).tripped

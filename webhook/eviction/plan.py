@@ -1,0 +1,440 @@
+"""The pass: who may go now, in which order, and what every other pod waits for. Pure, and without memory.
+
+The same view, ledger, policy and moment give the same plan. In this order:
+
+1. *Stopped*: reasons, not pods, are taken out. Those of rules over their ceiling, counted with their whole group, and
+   those in slices of drivers whose breaker has tripped. A pod that has no reason left waits for that.
+2. *Along*: in a PodGroup with disruption mode `all`, pods that no taint evicts go with a member that goes. A member
+   that stays takes no pod along.
+3. *Stay*: exempt pods, and those whose eviction would free no device.
+4. *Together*: units. All users of one tainted claim, and the members of a gang that are due within `gangWindow` of the
+   first; if claims or a PodGroup tie them, all of them, however late the last is due.
+5. *When*: what each pod waits for by itself. One that could go waits for the last of its unit.
+6. *Order*: lowest priority first, then those refused least often, then the longest due, then by name.
+
+`take` in `gates` decides which of the pods that may go find room. `Evictions` knows which taint evicts which pod.
+Source: `docs/eviction.md`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from webhook.api.pods import Pod
+from webhook.eviction.ledger import Failure, Ledger, Moment, View
+from webhook.eviction.pod_plan import StepReason, Wait, exemption, later
+from webhook.eviction.profiles import Profile
+from webhook.eviction.returns import ROUNDS_MOST, lasting_claims
+from webhook.inventory.evictions import NOTHING, Eviction, Without
+from webhook.inventory.pod_groups import goes_with_all, group_key, is_leaving, may_go_along
+from webhook.inventory.state import claim_keys
+from webhook.policy.model import Pause
+from webhook.policy.windows import state_of
+
+_STEP: Final = 128
+"""Pods between two pauses of the pass: less than a millisecond."""
+_ORDER, _KEY, _DUE = attrgetter("order"), attrgetter("key"), attrgetter("due")
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
+_CHUNK: Final = 2048
+"""Units that are sorted in one piece; the pieces are merged as they are read."""
+
+
+class Going(msgspec.Struct, frozen=True, gc=False):
+    """A pod that goes, now or later. `due` includes the grace of its profile."""
+
+    key: str
+    pod: Pod
+    eviction: Eviction
+    profile: Profile
+    due: datetime
+    gang: str = ""
+    along: bool = False
+    """Whether no taint evicts it itself."""
+
+    @property
+    def uid(self) -> str:
+        """Identifies it."""
+        return self.pod.meta.uid
+
+
+Order: TypeAlias = tuple[int, int, datetime, str]
+_T = TypeVar("_T")
+Steps: TypeAlias = Generator[None, None, _T]
+"""Work that may be interrupted at each step."""
+
+
+class Unit(msgspec.Struct, frozen=True, gc=False):
+    """Pods that go together, or not at all, by name. `due`: when the last of them is.
+
+    `key`: its gang, else one of its claims, else the uid of its only pod.
+    """
+
+    members: tuple[Going, ...]
+    key: str
+    due: datetime
+    order: Order
+
+
+class RuleFigures(NamedTuple):
+    """What a rule hits: pods, and their namespaces, without those that a PodGroup holds. `stopped`: why none goes."""
+
+    pods: int
+    namespaces: int
+    stopped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionPlan:
+    """The result of a pass. Every pod of the view's `hit` that does not leave is in `going` or in `waits`, or both."""
+
+    chunks: tuple[tuple[Unit, ...], ...]
+    """Units that may go now, in sorted pieces."""
+    units: Mapping[str, Unit]
+    """The unit of each pod that goes, now or later, by uid; without those that go alone."""
+    waits: Mapping[str, Wait]
+    """What pods wait for, by uid."""
+    going: Mapping[str, Going]
+    """All pods that go, now or later, and that were not taken yet, by uid."""
+    leaving: tuple[Going, ...]
+    """Pods that a taint evicts and that are terminating."""
+    hit: Mapping[str, Eviction]
+    """Why each pod is in the plan, by `namespace/name`; also by reasons that were taken out."""
+    rules: Mapping[str, RuleFigures]
+    wake_at: datetime | None
+    """When the plan changes by itself."""
+
+    @property
+    def eligible(self) -> Iterator[Unit]:
+        """Yields the units that may go now, the first first."""
+        return heapq.merge(*self.chunks, key=_ORDER)
+
+
+def plan(view: View, ledger: Ledger, pause: Pause | None, moment: Moment) -> EvictionPlan:
+    """Makes the plan in one piece."""
+    steps = planning(view, ledger, pause, moment)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            made: EvictionPlan = done.value
+            return made
+
+
+def planning(view: View, ledger: Ledger, pause: Pause | None, moment: Moment) -> Steps[EvictionPlan]:
+    """Makes the plan in small steps; between two of them other work may run, but nothing may change the view."""
+    return (yield from _Pass(view, ledger, pause, moment).run())
+
+
+@dataclass(slots=True)
+class _Pass:
+    view: View
+    ledger: Ledger
+    pause: Pause | None
+    moment: Moment
+    waits: dict[str, Wait] = field(default_factory=dict)
+    going: dict[str, Going] = field(default_factory=dict)
+    without: Without = NOTHING
+    """The reasons that were taken out."""
+    wake_at: datetime | None = None
+    granted: frozenset[str] = frozenset()
+    begun: frozenset[str] = frozenset()
+
+    def run(self) -> Steps[EvictionPlan]:
+        self.granted, self.begun = self.ledger.granted, self.ledger.begun
+        along = yield from self._along(self.view.hit)
+        hit = every = {**self.view.hit, **along} if along else self.view.hit
+        rules = yield from self._count(every)
+        stopped = frozenset([uid for uid, figures in rules.items() if figures.stopped])
+        if stopped or self.ledger.tripped:
+            self.without = Without(self.ledger.tripped, stopped)
+            left = yield from self._stop(every, rules)
+            along = yield from self._along(left)
+            hit = {**left, **along}
+            for key in along:
+                self.waits.pop(self.view.inventory.pods[key].meta.uid, None)
+        leaving = yield from self._leave()
+        yield from self._sort_out(hit, along)
+        units, ready = dict[str, Unit](), [list[Unit]()]
+        for number, unit in enumerate(self._together()):
+            if len(unit.members) > 1:
+                units.update([(each.uid, unit) for each in unit.members])
+            if self._may_go(unit):
+                ready[-1].append(unit)
+            if len(ready[-1]) >= _CHUNK:
+                ready[-1].sort(key=_ORDER)
+                ready.append([])
+            if not number % _STEP:
+                yield
+        ready[-1].sort(key=_ORDER)
+        chunks = tuple(map(tuple, ready))
+        return EvictionPlan(chunks, units, self.waits, self.going, leaving, every, rules, self.wake_at)
+
+    # --- reasons that are taken out --------------------------------------------------------------
+
+    def _count(self, hit: Mapping[str, Eviction]) -> Steps[dict[str, RuleFigures]]:
+        """What each rule hits, and whether that is over the ceiling of its group."""
+        pods, granted = self.view.inventory.pods, self.granted
+        by_rule, by_group = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
+        counters: dict[int, list[Counter[str]]] = {}
+        for number, (key, eviction) in enumerate(hit.items()):
+            if not number % _STEP:
+                yield
+            counted = counters.get(id(eviction))
+            if counted is None:
+                groups = {self.view.group_of(uid) for uid, _ in eviction.rules}
+                counted = [*[by_rule[uid] for uid, _ in eviction.rules], *[by_group[group] for group in groups]]
+                counters[id(eviction)] = counted
+            pod = pods[key]
+            if not counted or is_leaving(pod) or pod.meta.uid in granted or (pod.pod_group and self._held_by(pod)):
+                continue
+            for each in counted:
+                each[pod.meta.namespace] += 1
+        stopped = {
+            group: self.view.exceeded(group, found.total(), found.keys()) if found else ""
+            for group, found in by_group.items()
+        }
+        return {
+            uid: RuleFigures(found.total(), len(found), stopped[self.view.group_of(uid)])
+            for uid, found in by_rule.items()
+        }
+
+    def _stop(self, hit: Mapping[str, Eviction], rules: Mapping[str, RuleFigures]) -> Steps[dict[str, Eviction]]:
+        """What is left of the pods' own evictions; those of which nothing is left wait."""
+        left, pods, without = dict[str, Eviction](), self.view.inventory.pods, self.without
+        out: dict[int, Wait | None] = {}
+        for number, (key, eviction) in enumerate(hit.items()):
+            if not number % _STEP:
+                yield
+            own = self.view.hit.get(key)  # None: it only goes along
+            for each in (eviction, own):
+                if each is not None and id(each) not in out:
+                    out[id(each)] = _taken_out(each, without, rules)
+            wait, uid = out[id(eviction)] or out.get(id(own)), pods[key].meta.uid
+            if own is not None and out[id(own)] is not None:
+                own = self.view.evictions.eviction_of(pods[key], without)
+            if own is not None:
+                left[key] = own
+            elif wait is not None and not is_leaving(pods[key]):
+                self.waits[uid] = Wait(StepReason.DONE) if uid in self.ledger.taken else wait
+        return left
+
+    # --- along, stay -----------------------------------------------------------------------------
+
+    def _along(self, hit: Mapping[str, Eviction]) -> Steps[dict[str, Eviction]]:
+        """The pods that go because others of their PodGroup do, with the first eviction of those."""
+        inventory, along = self.view.inventory, dict[str, Eviction]()
+        groups: dict[str, list[str]] = {}
+        for number, key in enumerate(hit):
+            if not number % _STEP:
+                yield
+            pod = inventory.pods[key]
+            if pod.pod_group and goes_with_all(inventory, pod):
+                groups.setdefault(group_key(pod), []).append(key)
+        for group, keys in groups.items():
+            causes = [key for key in keys if self._takes_along(inventory.pods[key], hit[key])]
+            if not causes:
+                continue
+            first = hit[min(causes, key=lambda key: (hit[key].due, key))]
+            for key in inventory.members_of(group):
+                pod = inventory.pods[key]
+                if (key not in hit or hit[key].waits) and may_go_along(pod) and not is_leaving(pod):
+                    along[key] = first
+        return along
+
+    def _takes_along(self, pod: Pod, eviction: Eviction) -> bool:
+        """Whether a pod goes, or went while others of its unit did not, so that the rest of its PodGroup goes too."""
+        profile = self.view.profile_of(pod)
+        if self._stay(pod, eviction, profile) is not None:
+            return False
+        leaves = is_leaving(pod) or pod.meta.uid in self.granted
+        return not leaves or self.view.gang_of(pod, profile) in self.begun
+
+    def _stay(self, pod: Pod, eviction: Eviction, profile: Profile) -> Wait | None:
+        if eviction.waits:
+            return Wait(StepReason.REPUBLISHED)
+        reason = exemption(pod, profile.settings)
+        if reason is not None:
+            return Wait(reason)
+        if pod.pod_group and (group := self._held_by(pod)):
+            return Wait(StepReason.GROUP, because=group)
+        claim = self._returns(pod) if self.ledger.rounds else ""
+        return Wait(StepReason.RETURNS, because=claim) if claim else None
+
+    def _held_by(self, pod: Pod) -> str:
+        return self.view.evictions.holding_group(pod, self.without)
+
+    def _returns(self, pod: Pod) -> str:
+        """The claim through which the pod has come back too often; empty if there is none."""
+        for key in lasting_claims(pod):
+            rounds = self.ledger.rounds.get(key)
+            too_often = rounds is not None and rounds.count >= ROUNDS_MOST and pod.meta.uid not in rounds.pods
+            if too_often and self.view.evictions.evicts_users_of(key, self.without):
+                return key
+        return ""
+
+    def _leave(self) -> Steps[tuple[Going, ...]]:
+        """The pods that are terminating. They take places whatever becomes of the reasons why they go."""
+        pods, leaving = self.view.inventory.pods, list[Going]()
+        for number, (key, eviction) in enumerate(self.view.hit.items()):
+            if not number % _STEP:
+                yield
+            if pods[key].deleting and not pods[key].finished:
+                leaving.append(self._going(key, eviction, self.view.profile_of(pods[key]), along=False))
+        return tuple(leaving)
+
+    def _sort_out(self, hit: Mapping[str, Eviction], along: Container[str]) -> Steps[None]:
+        """Who goes, now or later, and who stays."""
+        for number, (key, eviction) in enumerate(hit.items()):
+            if not number % _STEP:
+                yield
+            pod = self.view.inventory.pods[key]
+            uid, profile = pod.meta.uid, self.view.profile_of(pod)
+            if is_leaving(pod):
+                continue
+            taken = uid in self.ledger.taken
+            wait = Wait(StepReason.DONE) if taken else self._stay(pod, eviction, profile)
+            if wait is not None:
+                self.waits[uid] = wait
+            else:
+                self.going[uid] = self._going(key, eviction, profile, along=key in along)
+
+    def _going(self, key: str, eviction: Eviction, profile: Profile, *, along: bool) -> Going:
+        pod, grace = self.view.inventory.pods[key], profile.settings.grace_seconds
+        due = later(eviction.due, grace) if grace else eviction.due
+        return Going(key, pod, eviction, profile, due, self.view.gang_of(pod, profile), along)
+
+    # --- together --------------------------------------------------------------------------------
+
+    def _together(self) -> Iterator[Unit]:
+        inventory, links = self.view.inventory, dict[str, list[str]]()
+        linked: dict[str, list[Going]] = {}
+        for uid, each in self.going.items():
+            shares = inventory.shares(each.key)
+            if not each.gang and not shares:
+                yield self._unit((each,), uid)
+                continue
+            links[uid] = ([each.gang] if each.gang else []) + (self._claims_of(each.pod) if shares else [])
+            for link in links[uid]:
+                linked.setdefault(link, []).append(each)
+        seen: set[str] = set()
+        for uid in links:
+            if uid not in seen:
+                yield from self._units_of(self.going[uid], links, linked, seen)
+
+    def _claims_of(self, pod: Pod) -> list[str]:
+        """The claims that the pod shares with others and that make it go."""
+        evicts, inventory = self.view.evictions.evicts_users_of, self.view.inventory
+        return [key for key in claim_keys(pod) if inventory.is_shared(key) and evicts(key, self.without)]
+
+    def _units_of(
+        self, first: Going, links: Mapping[str, list[str]], linked: Mapping[str, list[Going]], seen: set[str]
+    ) -> Iterator[Unit]:
+        """The units of all pods that are linked to this one, directly or through others."""
+        found, followed, left = [first], dict[str, None](), [first]
+        seen.add(first.uid)
+        while left:
+            for link in links[left.pop().uid]:
+                if link in followed:
+                    continue
+                followed[link] = None
+                fresh = [each for each in linked[link] if each.uid not in seen]
+                seen.update([each.uid for each in fresh])
+                found += fresh
+                left += fresh
+        gangs = {each.gang for each in found}
+        key = max(followed, key=lambda link: (link in gangs, link), default=first.uid)
+        tied = not gangs.issuperset(followed) or any(goes_with_all(self.view.inventory, each.pod) for each in found)
+        for wave in (found,) if tied else _waves(found):
+            members = tuple(sorted(wave, key=_KEY))
+            yield self._unit(
+                members, key if len(members) > 1 or key in self.begun else members[0].gang or members[0].uid
+            )
+
+    def _unit(self, members: tuple[Going, ...], key: str) -> Unit:
+        failures = self.ledger.failures
+        refusals = max([failures[each.uid].refusals for each in members if each.uid in failures], default=0)
+        due = max([each.due for each in members])
+        return Unit(members, key, due, (max([each.pod.priority for each in members]), refusals, due, members[0].key))
+
+    # --- when ------------------------------------------------------------------------------------
+
+    def _may_go(self, unit: Unit) -> bool:
+        """Whether all of a unit may go now; notes what its pods wait for."""
+        now, waits = self.moment.now, dict[str, Wait]()
+        for each in unit.members:
+            wait = self._alone(each)
+            if wait is not None:
+                waits[each.uid] = wait
+        if not waits and now >= unit.due and (self.pause is None or now >= self.pause.until):
+            return True
+        if now < unit.due:
+            last = max(unit.members, key=_DUE)
+            rest = Wait(StepReason.GANG, unit.due, last.key, StepReason.EARLY)
+        elif waits:
+            rest = _of_others([(waits[each.uid], each.key) for each in unit.members if each.uid in waits])
+        else:
+            rest = Wait(StepReason.PAUSED, self.pause.until if self.pause is not None else None)
+        for each in unit.members:
+            wait = self.waits[each.uid] = waits.get(each.uid, rest)
+            if wait.until is not None and (self.wake_at is None or wait.until < self.wake_at):
+                self.wake_at = wait.until
+        return False
+
+    def _alone(self, each: Going) -> Wait | None:
+        """What a pod waits for by itself."""
+        now, settings, pod = self.moment.now, each.profile.settings, each.pod
+        if now < each.due:
+            return Wait(StepReason.EARLY, each.due)
+        hold = pod.hold if pod.hold is not None else self.view.hold_of(pod.meta.namespace)
+        if hold is not None and now < (end := later(each.due, settings.max_hold_seconds)):
+            return Wait(StepReason.HELD, end, because=hold)
+        completes = settings.wait_for_completion_seconds if pod.completes else 0.0
+        if completes and now < (end := later(each.due, completes)):
+            return Wait(StepReason.COMPLETING, end)
+        if settings.windows and not (state := state_of(settings.windows, now)).open:
+            return Wait(StepReason.WINDOW, state.until)
+        failure = self.ledger.failures.get(each.uid)
+        return None if failure is None else self._failed(failure, pod)
+
+    def _failed(self, failure: Failure, pod: Pod) -> Wait | None:
+        if failure.outdated and failure.outdated == pod.meta.resource_version:
+            return Wait(StepReason.FAILED)
+        seconds = failure.retry_at - self.moment.seconds
+        return Wait(StepReason.FAILED, self.moment.now + timedelta(seconds=seconds)) if seconds > 0 else None
+
+
+def _taken_out(eviction: Eviction, without: Without, rules: Mapping[str, RuleFigures]) -> Wait | None:
+    """Why reasons of an eviction are taken out, None if none is: a breaker, before a rule that is stopped."""
+    tripped = [each.driver for each in eviction.reasons if not each.rule and each.driver in without.drivers]
+    if tripped:
+        return Wait(StepReason.BREAKER, because=tripped[0])
+    stopped = [each.rule_uid for each in eviction.reasons if each.rule_uid in without.rules]
+    return Wait(StepReason.STOPPED, because=rules[stopped[0]].stopped) if stopped else None
+
+
+def _of_others(waits: Sequence[tuple[Wait, str]]) -> Wait:
+    """What a pod waits for that could go by itself: closed windows of its unit first, then what takes longest."""
+    closed = [each for each in waits if each[0].reason is StepReason.WINDOW]
+    wait, other = max(closed or waits, key=lambda each: each[0].until or _NEVER)
+    ends = [each.until for each, _ in waits]
+    until = None if None in ends else max([end for end in ends if end is not None])
+    return Wait(StepReason.WINDOW if closed else StepReason.GANG, until, other, wait.reason)
+
+
+def _waves(members: Iterable[Going]) -> Iterator[list[Going]]:
+    """The members of a gang by what waits for each other, by the window of the first that is due."""
+    wave: list[Going] = []
+    for each in sorted(members, key=lambda each: (each.due, each.key)):
+        if wave and each.due - wave[0].due > timedelta(seconds=wave[0].profile.settings.gang_window_seconds):
+            yield wave
+            wave = []
+        wave.append(each)
+    yield wave
