@@ -124,7 +124,7 @@ class Room:
             pod = view.inventory.pods.get(taken.key)
             if pod is None or not self.stuck(pod):
                 self._place(uid, taken.namespace, taken.place)
-        for each in plan.leaving:
+        for each in plan.terminating:
             if not self.stuck(each.pod):
                 self._place(each.uid, each.pod.meta.namespace, each.gang or each.uid)
 

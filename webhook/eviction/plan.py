@@ -3,17 +3,16 @@
 The same view, ledger, policy and moment give the same plan. In this order:
 
 1. *Stopped*: reasons, not pods, are taken out. Those of rules over their ceiling, counted with their whole group, and
-   those in slices of drivers whose breaker has tripped. A pod that has no reason left waits for that.
+   those in slices of drivers whose breaker has tripped. A pod that has no reason left waits for that, exempt or not.
 2. *Along*: in a PodGroup with disruption mode `all`, pods that no taint evicts go with a member that goes. A member
-   that stays takes no pod along.
-3. *Stay*: exempt pods, and those whose eviction would free no device.
+   that stays takes no pod along. Ceilings count them, so this comes before 1, and again after it.
+3. *Stay*: exempt pods, those whose eviction would free no device, and those whose pool is being published again.
 4. *Together*: units. All users of one tainted claim, and the members of a gang that are due within `gangWindow` of the
-   first; if claims or a PodGroup tie them, all of them, however late the last is due.
-5. *When*: what each pod waits for by itself. One that could go waits for the last of its unit.
+   first; if claims or a PodGroup with mode `all` tie them, all of them, however late the last is due.
+5. *When*: what each pod waits for by itself. One that could go waits for the others of its unit.
 6. *Order*: lowest priority first, then those refused least often, then the longest due, then by name.
 
-`take` in `gates` decides which of the pods that may go find room. `Evictions` knows which taint evicts which pod.
-Source: `docs/eviction.md`.
+`take` in `gates` decides which of the pods that may go find room. Source: `docs/eviction.md`.
 """
 
 from __future__ import annotations
@@ -65,7 +64,6 @@ class Going(msgspec.Struct, frozen=True, gc=False):
         return self.pod.meta.uid
 
 
-Order: TypeAlias = tuple[int, int, datetime, str]
 _T = TypeVar("_T")
 Steps: TypeAlias = Generator[None, None, _T]
 """Work that may be interrupted at each step."""
@@ -80,7 +78,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     members: tuple[Going, ...]
     key: str
     due: datetime
-    order: Order
+    order: tuple[int, int, datetime, str]
 
 
 class RuleFigures(NamedTuple):
@@ -103,7 +101,7 @@ class EvictionPlan:
     """What pods wait for, by uid."""
     going: Mapping[str, Going]
     """All pods that go, now or later, and that were not taken yet, by uid."""
-    leaving: tuple[Going, ...]
+    terminating: tuple[Going, ...]
     """Pods that a taint evicts and that are terminating."""
     hit: Mapping[str, Eviction]
     """Why each pod is in the plan, by `namespace/name`; also by reasons that were taken out."""
@@ -145,7 +143,9 @@ class _Pass:
     """The reasons that were taken out."""
     wake_at: datetime | None = None
     granted: frozenset[str] = frozenset()
+    """Pods, by uid, whose eviction was accepted, out of those that were taken."""
     begun: frozenset[str] = frozenset()
+    """Keys of units with such a pod."""
 
     def run(self) -> Steps[EvictionPlan]:
         self.granted, self.begun = self.ledger.granted, self.ledger.begun
@@ -156,26 +156,28 @@ class _Pass:
         if stopped or self.ledger.tripped:
             self.without = Without(self.ledger.tripped, stopped)
             left = yield from self._stop(every, rules)
-            along = yield from self._along(left)
+            along = yield from self._along(left)  # again, with what is left
             hit = {**left, **along}
             for key in along:
                 self.waits.pop(self.view.inventory.pods[key].meta.uid, None)
-        leaving = yield from self._leave()
+        terminating = yield from self._terminating()
         yield from self._sort_out(hit, along)
-        units, ready = dict[str, Unit](), [list[Unit]()]
-        for number, unit in enumerate(self._together()):
+        linked = yield from self._index()
+        units, ready, pods = dict[str, Unit](), list[Unit](), 0
+        for unit in self._together(linked):
             if len(unit.members) > 1:
                 units.update([(each.uid, unit) for each in unit.members])
             if self._may_go(unit):
-                ready[-1].append(unit)
-            if len(ready[-1]) >= _CHUNK:
-                ready[-1].sort(key=_ORDER)
-                ready.append([])
-            if not number % _STEP:
+                ready.append(unit)
+            pods += len(unit.members)
+            if pods >= _STEP:
+                pods = 0
                 yield
-        ready[-1].sort(key=_ORDER)
-        chunks = tuple(map(tuple, ready))
-        return EvictionPlan(chunks, units, self.waits, self.going, leaving, every, rules, self.wake_at)
+        chunks = list[tuple[Unit, ...]]()
+        for first in range(0, len(ready), _CHUNK):
+            chunks.append(tuple(sorted(ready[first : first + _CHUNK], key=_ORDER)))
+            yield
+        return EvictionPlan(tuple(chunks), units, self.waits, self.going, terminating, every, rules, self.wake_at)
 
     # --- reasons that are taken out --------------------------------------------------------------
 
@@ -209,21 +211,21 @@ class _Pass:
     def _stop(self, hit: Mapping[str, Eviction], rules: Mapping[str, RuleFigures]) -> Steps[dict[str, Eviction]]:
         """What is left of the pods' own evictions; those of which nothing is left wait."""
         left, pods, without = dict[str, Eviction](), self.view.inventory.pods, self.without
-        out: dict[int, Wait | None] = {}
+        taken_out: dict[int, Wait | None] = {}
         for number, (key, eviction) in enumerate(hit.items()):
             if not number % _STEP:
                 yield
             own = self.view.hit.get(key)  # None: it only goes along
             for each in (eviction, own):
-                if each is not None and id(each) not in out:
-                    out[id(each)] = _taken_out(each, without, rules)
-            wait, uid = out[id(eviction)] or out.get(id(own)), pods[key].meta.uid
-            if own is not None and out[id(own)] is not None:
+                if each is not None and id(each) not in taken_out:
+                    taken_out[id(each)] = _taken_out(each, without, rules)
+            wait, uid = taken_out[id(eviction)] or taken_out.get(id(own)), pods[key].meta.uid
+            if own is not None and taken_out[id(own)] is not None:
                 own = self.view.evictions.eviction_of(pods[key], without)
             if own is not None:
                 left[key] = own
             elif wait is not None and not is_leaving(pods[key]):
-                self.waits[uid] = Wait(StepReason.DONE) if uid in self.ledger.taken else wait
+                self.waits[uid] = Wait(StepReason.TAKEN) if uid in self.ledger.taken else wait
         return left
 
     # --- along, stay -----------------------------------------------------------------------------
@@ -280,15 +282,15 @@ class _Pass:
                 return key
         return ""
 
-    def _leave(self) -> Steps[tuple[Going, ...]]:
+    def _terminating(self) -> Steps[tuple[Going, ...]]:
         """The pods that are terminating. They take places whatever becomes of the reasons why they go."""
-        pods, leaving = self.view.inventory.pods, list[Going]()
+        pods, found = self.view.inventory.pods, list[Going]()
         for number, (key, eviction) in enumerate(self.view.hit.items()):
             if not number % _STEP:
                 yield
             if pods[key].deleting and not pods[key].finished:
-                leaving.append(self._going(key, eviction, self.view.profile_of(pods[key]), along=False))
-        return tuple(leaving)
+                found.append(self._going(key, eviction, self.view.profile_of(pods[key]), along=False))
+        return tuple(found)
 
     def _sort_out(self, hit: Mapping[str, Eviction], along: Container[str]) -> Steps[None]:
         """Who goes, now or later, and who stays."""
@@ -300,7 +302,7 @@ class _Pass:
             if is_leaving(pod):
                 continue
             taken = uid in self.ledger.taken
-            wait = Wait(StepReason.DONE) if taken else self._stay(pod, eviction, profile)
+            wait = Wait(StepReason.TAKEN) if taken else self._stay(pod, eviction, profile)
             if wait is not None:
                 self.waits[uid] = wait
             else:
@@ -313,50 +315,57 @@ class _Pass:
 
     # --- together --------------------------------------------------------------------------------
 
-    def _together(self) -> Iterator[Unit]:
-        inventory, links = self.view.inventory, dict[str, list[str]]()
+    def _index(self) -> Steps[dict[str, list[Going]]]:
+        """The pods that go by each of their links: their gang, and the claims that they share with others."""
         linked: dict[str, list[Going]] = {}
-        for uid, each in self.going.items():
-            shares = inventory.shares(each.key)
-            if not each.gang and not shares:
-                yield self._unit((each,), uid)
-                continue
-            links[uid] = ([each.gang] if each.gang else []) + (self._claims_of(each.pod) if shares else [])
-            for link in links[uid]:
+        for number, each in enumerate(self.going.values()):
+            if not number % _STEP:
+                yield
+            for link in self._links_of(each):
                 linked.setdefault(link, []).append(each)
-        seen: set[str] = set()
-        for uid in links:
-            if uid not in seen:
-                yield from self._units_of(self.going[uid], links, linked, seen)
+        return linked
 
-    def _claims_of(self, pod: Pod) -> list[str]:
-        """The claims that the pod shares with others and that make it go."""
-        evicts, inventory = self.view.evictions.evicts_users_of, self.view.inventory
-        return [key for key in claim_keys(pod) if inventory.is_shared(key) and evicts(key, self.without)]
+    def _links_of(self, each: Going) -> list[str]:
+        links = [each.gang] if each.gang else []
+        inventory, evicts = self.view.inventory, self.view.evictions.evicts_users_of
+        if inventory.shares(each.key):
+            links += [key for key in claim_keys(each.pod) if inventory.is_shared(key) and evicts(key, self.without)]
+        return links
+
+    def _together(self, linked: Mapping[str, list[Going]]) -> Iterator[Unit]:
+        seen: set[str] = set()
+        for uid, each in self.going.items():
+            if uid in seen:
+                continue
+            links = self._links_of(each)
+            if links:
+                seen.add(uid)
+                yield from self._units_of([each], links, linked, seen)
+            else:
+                yield self._unit((each,), uid)
 
     def _units_of(
-        self, first: Going, links: Mapping[str, list[str]], linked: Mapping[str, list[Going]], seen: set[str]
+        self, found: list[Going], links: list[str], linked: Mapping[str, list[Going]], seen: set[str]
     ) -> Iterator[Unit]:
-        """The units of all pods that are linked to this one, directly or through others."""
-        found, followed, left = [first], dict[str, None](), [first]
-        seen.add(first.uid)
+        """The units of all pods that are linked to the one found, directly or through others."""
+        followed, left = dict[str, None](), links
         while left:
-            for link in links[left.pop().uid]:
-                if link in followed:
-                    continue
-                followed[link] = None
-                fresh = [each for each in linked[link] if each.uid not in seen]
-                seen.update([each.uid for each in fresh])
-                found += fresh
-                left += fresh
+            link = left.pop()
+            if link in followed:
+                continue
+            followed[link] = None
+            fresh = [each for each in linked[link] if each.uid not in seen]
+            seen.update([each.uid for each in fresh])
+            found += fresh
+            left += [other for each in fresh for other in self._links_of(each)]
         gangs = {each.gang for each in found}
-        key = max(followed, key=lambda link: (link in gangs, link), default=first.uid)
-        tied = not gangs.issuperset(followed) or any(goes_with_all(self.view.inventory, each.pod) for each in found)
+        key = max(followed, key=lambda link: (link in gangs, link))
+        by_claim = any(link not in gangs for link in followed)
+        tied = by_claim or any(goes_with_all(self.view.inventory, each.pod) for each in found)
         for wave in (found,) if tied else _waves(found):
             members = tuple(sorted(wave, key=_KEY))
-            yield self._unit(
-                members, key if len(members) > 1 or key in self.begun else members[0].gang or members[0].uid
-            )
+            several = len(members) > 1 or key in self.begun  # the last one keeps the place that others of it still take
+            yield self._unit(members, key if several else members[0].gang or members[0].uid)
 
     def _unit(self, members: tuple[Going, ...], key: str) -> Unit:
         failures = self.ledger.failures
@@ -373,6 +382,7 @@ class _Pass:
             wait = self._alone(each)
             if wait is not None:
                 waits[each.uid] = wait
+        # Not due comes first, then what others wait for, then the pause.
         if not waits and now >= unit.due and (self.pause is None or now >= self.pause.until):
             return True
         if now < unit.due:
@@ -421,7 +431,7 @@ def _taken_out(eviction: Eviction, without: Without, rules: Mapping[str, RuleFig
 
 
 def _of_others(waits: Sequence[tuple[Wait, str]]) -> Wait:
-    """What a pod waits for that could go by itself: closed windows of its unit first, then what takes longest."""
+    """What a pod waits for that could go by itself: all of these, named by the longest; closed windows come first."""
     closed = [each for each in waits if each[0].reason is StepReason.WINDOW]
     wait, other = max(closed or waits, key=lambda each: each[0].until or _NEVER)
     ends = [each.until for each, _ in waits]

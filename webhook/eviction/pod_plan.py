@@ -93,6 +93,7 @@ class StepReason(StrEnum):
     SAFE = "no taint makes it go"
     GONE = "it is gone, being deleted or finished"
     DONE = "it was evicted"
+    TAKEN = "its eviction is under way"
     OBSERVED = "mode observe touches no pod"
     DAEMON = "pods of DaemonSets are skipped"
     MIRROR = "mirror pods cannot be evicted"

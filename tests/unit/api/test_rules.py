@@ -10,7 +10,9 @@ from tests.costs import calls_of
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta, parse_time
 from webhook.api.rules import (
+    COUNTED_PODS,
     EVICT,
+    EVICTED_PODS,
     EVICTIONS_PER_SECOND,
     HARDWARE_LABEL,
     OWN_RATE_BURST,
@@ -21,8 +23,10 @@ from webhook.api.rules import (
     DeviceSelector,
     DeviceTaintRule,
     RuleOrigin,
+    counted_pods,
     decode_condition,
     decode_rule,
+    evicted_pods,
     own_rate,
 )
 from webhook.api.taints import DeviceTaint, TaintExtras
@@ -311,3 +315,19 @@ def test_labels_of_a_rule_are_read_in_as_many_steps_however_many_there_are() -> 
             tracemalloc.stop()
 
     assert bytes_made(20_000) < 2 * bytes_made(20)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "evicted", "counted"),
+    [
+        ([], 0, 0),
+        ([(EVICTED_PODS, "7")], 7, 7),
+        ([(EVICTED_PODS, "7"), (COUNTED_PODS, "2")], 7, 2),
+        ([(COUNTED_PODS, "2")], 0, 2),
+        ([(EVICTED_PODS, "many"), (COUNTED_PODS, "-1")], 0, 0),
+        ([(EVICTED_PODS, "9" * 30)], 0, 0),
+    ],
+)
+def test_counts_are_read_from_conditions(conditions: list[tuple[str, str]], evicted: int, counted: int) -> None:
+    said = [Condition(kind, "True", "Counted", text) for kind, text in conditions]
+    assert (evicted_pods(said), counted_pods(said)) == (evicted, counted)

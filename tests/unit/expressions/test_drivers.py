@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from webhook.expressions.drivers import READ_MAX_CHARACTERS, drivers_of
+from webhook.expressions.drivers import READ_MAX_CHARACTERS, drivers_in_manifest, drivers_of
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
+    from typing import Any
 
 X, Y = "x.example.com", "y.example.com"
 
@@ -106,3 +107,23 @@ def test_length_is_that_of_all_expressions() -> None:
     short = f'device.driver == "{X}"'
     assert drivers_of([short, " " * (READ_MAX_CHARACTERS - len(short) - 4) + "true"]) == frozenset({X})
     assert drivers_of([short, " " * (READ_MAX_CHARACTERS - len(short) - 3) + "true"]) is None
+
+
+@pytest.mark.parametrize(
+    ("manifest", "drivers"),
+    [
+        pytest.param({"spec": {"selectors": [{"cel": {"expression": f'device.driver == "{X}"'}}]}}, {X}, id="one"),
+        pytest.param(
+            {"spec": {"selectors": [1, {"cel": 2}, {"cel": {"expression": 3}}, {"cel": {"expression": "false"}}]}},
+            None,
+            id="wrong types are skipped",
+        ),
+        pytest.param({"spec": {"selectors": []}}, None, id="no selector"),
+        pytest.param({"spec": {"selectors": {}}}, None, id="no list"),
+        pytest.param({"spec": []}, None, id="no spec"),
+        pytest.param({}, None, id="nothing"),
+        pytest.param("class", None, id="no object"),
+    ],
+)
+def test_drivers_of_a_device_class(manifest: Any, drivers: AbstractSet[str] | None) -> None:
+    assert drivers_in_manifest(manifest) == drivers

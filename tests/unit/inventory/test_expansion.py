@@ -20,9 +20,19 @@ from tests.unit.inventory.patched import (
     slice_of,
 )
 from tests.unit.inventory.values import NOW, taint
-from webhook.api.rules import DeviceSelector
+from webhook.api.meta import ObjectMeta
+from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint, TaintExtras
-from webhook.inventory.expansion import RULES_MAX, ExpandedRule, PatchExpansion, expansion
+from webhook.inventory.expansion import (
+    RULES_MAX,
+    ExpandedRule,
+    PatchExpansion,
+    expansion,
+    is_named_for,
+    number_of,
+    numbered,
+    rule_name,
+)
 
 if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch
@@ -219,3 +229,43 @@ def test_default_ceiling_is_reached_by_a_hundred_devices() -> None:
 
     assert (len(needed(100).rules), needed(100).needed) == (100, 100)
     assert (len(needed(101).rules), needed(101).needed) == (0, 101)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("patch-1a2b", 1),
+        ("patch-1a2b-2", 2),
+        ("patch-1a2b-17", 17),
+        ("patch-1a2b-1", 0),
+        ("patch-1a2b-0", 0),
+        ("patch-1a2b-02", 0),
+        ("patch-1a2b-x", 0),
+        ("patch-1a2b-99999999999999999999", 0),
+        ("other-2", 0),
+        ("other", 0),
+    ],
+)
+def test_rule_may_have_one_of_the_names_of_its_owner(name: str, number: int) -> None:
+    assert number_of(name, "patch-1a2b") == number
+    if number:
+        assert numbered("patch-1a2b", number) == name
+
+
+def test_name_with_digits_at_its_end_is_the_first_one() -> None:
+    assert number_of("patch-123", "patch-123") == 1
+
+
+@pytest.mark.parametrize(
+    ("selector", "named"),
+    [
+        (FIRST, True),
+        (SECOND, False),
+        (None, False),
+        (DeviceSelector(DRIVER, "node-0", "gpu-0", device_class_name="gpu"), False),
+    ],
+)
+def test_rule_is_named_for_its_owner_by_taint_and_selector(selector: DeviceSelector | None, *, named: bool) -> None:
+    meta = ObjectMeta(name=rule_name("patch", PLAIN, FIRST))
+    assert is_named_for("patch", DeviceTaintRule(meta, selector, PLAIN)) is named
+    assert not is_named_for("other", DeviceTaintRule(meta, selector, PLAIN))

@@ -80,3 +80,11 @@ def test_after_a_new_start_slices_evict_only_where_they_are_ours() -> None:
         assert (evictions.eviction_of(watched.inventory.pods["ml/p0"]) is not None) is evicts
     found = watched.evictions.eviction_of(watched.inventory.pods["ml/p0"], Without(frozenset({DRIVER})))
     assert found is None, "taints of the driver are passed over"
+
+
+def test_all_taints_of_a_pool_that_is_waited_for_are_named() -> None:
+    two = (taint(), taint(key="example.com/hard"))
+    found = Watched(part({"gpu-0": two}), claim("p0"), pod("p0")).of("p0")
+    assert found is not None
+    assert found.waits
+    assert [reason.taint.key for reason in found.reasons] == [each.key for each in two]

@@ -42,7 +42,7 @@ class Planned:
     waits: dict[str, Wait]
     units: dict[str, Together]
     rules: dict[str, RuleFigures]
-    leaving: dict[str, Going]
+    terminating: dict[str, Going]
     going: dict[str, Going]
     wake_at: datetime | None
 
@@ -65,15 +65,15 @@ def plan_of(world: World) -> Planned:
     after = _fates(world, without)
     waits: dict[str, Wait] = {}
     going: dict[str, Going] = {}
-    leaving: dict[str, Going] = {}
+    terminating: dict[str, Going] = {}
     for key in sorted(before.keys() | after.keys()):
         pod = pods[key]
         if pod.finished:
             continue
         if pod.deleting:
-            leaving[pod.meta.uid] = _going(world, key, after.get(key, before[key]))
+            terminating[pod.meta.uid] = _going(world, key, after.get(key, before[key]))
         elif pod.meta.uid in ledger.taken:
-            waits[pod.meta.uid] = Wait(StepReason.DONE)
+            waits[pod.meta.uid] = Wait(StepReason.TAKEN)
         elif key not in after:
             reason = _taken_out(world, [before[key].eviction, world.view.hit.get(key)], stopped)
             if reason is not None:
@@ -98,7 +98,7 @@ def plan_of(world: World) -> Planned:
         waits=waits,
         units={each.uid: unit for unit in units for each in unit.members if len(unit.members) > 1},
         rules=rules,
-        leaving=leaving,
+        terminating=terminating,
         going=going,
         wake_at=min(times, default=None),
     )

@@ -142,7 +142,7 @@ def _under_way(room: Room) -> set[tuple[str, str]]:
     for uid, taken in room.ledger.taken.items():
         if uid not in pods or not _is_stuck(room, pods[uid]):
             found.add((taken.place, taken.namespace))
-    for uid, leaving in room.plan.leaving.items():
+    for uid, leaving in room.plan.terminating.items():
         if uid not in room.ledger.taken and not _is_stuck(room, leaving.pod):
             found.add((leaving.gang or uid, leaving.pod.meta.namespace))
     for uid, (place, _) in room.places.items():

@@ -23,7 +23,7 @@ ALL_SEEDS: Final = 20_000
 OFTEN: Final = 20
 """So often at least everything occurs in the first worlds."""
 NO_WAITS: Final = frozenset(
-    {StepReason.SAFE, StepReason.GONE, StepReason.OBSERVED, StepReason.ALONE, StepReason.LIMITED}
+    {StepReason.SAFE, StepReason.GONE, StepReason.DONE, StepReason.OBSERVED, StepReason.ALONE, StepReason.LIMITED}
 )
 """What a pass says of no pod: such pods are not in it, or it is not about this mode; `take` sets the last."""
 
@@ -34,7 +34,7 @@ def time_text(time: datetime | None) -> str:
 
 def plan_text(made: EvictionPlan | Planned) -> str:
     """All that the two have to agree on, one line for each thing."""
-    leaving = made.leaving.values() if isinstance(made, Planned) else made.leaving
+    leaving = made.terminating.values() if isinstance(made, Planned) else made.terminating
     eligible: list[Unit | Together] = [*made.eligible]
     units: dict[str, Unit | Together] = {**made.units}
     return "\n".join(
@@ -145,7 +145,7 @@ def _features(made: Planned, took: Took) -> Iterable[str]:
     """What else should occur, once for each time that it does."""
     yield from ["along" for each in made.going.values() if each.along]
     yield from ["stopped" for figures in made.rules.values() if figures.stopped]
-    yield from ["leaving" for _ in made.leaving]
+    yield from ["leaving" for _ in made.terminating]
     eligible = {unit.members[0].uid for unit in made.eligible if len(unit.members) > 1}
     yield from ["unit that goes" for _ in eligible]
     yield from ["unit that waits" for _ in {unit.members[0].uid for unit in made.units.values()} - eligible]

@@ -284,9 +284,16 @@ def test_numbers_and_lists_as_far_as_they_go() -> None:
         "[1, 2, 2, 3].lastIndexOf(2) == 2",
         "[2, 1, 3].lastIndexOf(1) == 1",
         "[1, 2].lastIndexOf(3) == -1",
+        "int(-9223372036854774784.0) == -9223372036854774784",
+        "int(9223372036854774784.0) == 9223372036854774784",
+        r"'\U0010ffff'.size() == 1",
     ):
         assert selector(expression).interpreted(DEVICE), expression
     assert "unsigned integer overflow" in fault("uint(18446744073709551616.0) == 0u").detail
+    for expression in ("int(-9223372036854775808.0) == 0", "int(9223372036854775808.0) == 0"):
+        assert "integer overflow" in fault(expression).detail
+    for escape in (r"\U00110000", r"\ud800", r"\udfff"):
+        assert "invalid unicode code point" in fault(f"'{escape}' == ''").detail
 
 
 @pytest.mark.parametrize(
