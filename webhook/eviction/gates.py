@@ -1,8 +1,8 @@
 """Who finds room: one function takes places and tokens, for whole units, in the order of the plan.
 
 A limit is one class in `GATES`. It names what concerns a unit (`limits`), says whether one of these is closed, and
-counts what a unit takes. A limit that was found closed stays so until the function returns, as counts only grow, so the
-next units behind it cost no second look. All profiles of a unit's pods are asked.
+counts what a unit takes. A limit that was found closed stays so until the function returns, so the next units behind it
+cost no second look. All profiles of a unit's pods are asked.
 
 | gate | what it counts |
 |---|---|
@@ -29,9 +29,9 @@ from webhook.api.budgets import needs_disruption
 from webhook.api.pods import Pod
 from webhook.api.rules import OWN_RATE_BURST, own_rate
 from webhook.eviction.ledger import MINUTE_SECONDS, BudgetAnswers, Ledger, Moment, Taken, View
-from webhook.eviction.plan import EvictionPlan, Going, Unit
+from webhook.eviction.plan import EvictionPlan
 from webhook.eviction.plans import Places
-from webhook.eviction.pod_plan import StepReason, Wait, later
+from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, later
 from webhook.eviction.ports import (
     BudgetLimit,
     Limit,
@@ -80,11 +80,11 @@ class Taking(NamedTuple):
 
 def take(eligible: Iterable[Unit], room: Room, gates: Collection[Gate] | None = None) -> Taking:
     """Takes places and tokens for each unit that finds room, in order. Never awaits."""
-    units, waits = list[Unit](), dict[str, Wait]()
+    units, waits, asked = list[Unit](), dict[str, Wait](), GATES if gates is None else gates
     for unit in eligible:
-        wait = room.closed(unit, GATES if gates is None else gates)
+        wait = room.closed(unit, asked)
         if wait is None:
-            room.admit(unit, GATES if gates is None else gates)
+            room.admit(unit, asked)
             units.append(unit)
         else:
             waits.update([(each.uid, wait) for each in unit.members])
@@ -120,6 +120,7 @@ class Room:
         self._owners: dict[str, OwnerPlaces] = {}
         self._closed: dict[Limit, Wait] = {}
         self._rates: dict[tuple[int, int], RateLimit] = {}
+        self._asking: tuple[Unit, tuple[Counter[BudgetLimit], bool]] | None = None
         for uid, taken in ledger.taken.items():
             pod = view.inventory.pods.get(taken.key)
             if pod is None or not self.stuck(pod):
@@ -197,6 +198,8 @@ class Room:
 
     def asking(self, unit: Unit) -> tuple[Counter[BudgetLimit], bool]:
         """How many disruptions the unit asks its budgets for, and whether any of its pods is deleted past them."""
+        if self._asking is not None and self._asking[0] is unit:
+            return self._asking[1]  # two gates ask, one after the other
         limits = [self.needs(each) for each in unit.members]
         needed, asked, deletes = Counter(limits), Counter[BudgetLimit](), False
         for each, limit in zip(unit.members, limits, strict=True):
@@ -204,6 +207,7 @@ class Room:
                 deletes = True
             elif limit is not None:
                 asked[limit] += 1
+        self._asking = unit, (asked, deletes)
         return asked, deletes
 
     def short(self, unit: Unit) -> BudgetLimit | None:

@@ -101,6 +101,8 @@ class Failure(msgspec.Struct, frozen=True):
     retry_at: float = 0.0
     outdated: str = ""
     """The version of the pod that the API server does not have any more."""
+    place: str = ""
+    """The place that it was taken at."""
     blocked: bool = False
     """Whether a disruption budget refused the last request."""
 

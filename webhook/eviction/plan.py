@@ -21,15 +21,13 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-import msgspec
-
 from webhook.api.pods import Pod
 from webhook.eviction.ledger import Failure, Ledger, Moment, View
-from webhook.eviction.pod_plan import StepReason, Wait, exemption, later
+from webhook.eviction.pod_plan import LAST, Going, StepReason, Unit, Wait, exemption, later
 from webhook.eviction.profiles import Profile
 from webhook.eviction.returns import ROUNDS_MOST, lasting_claims
 from webhook.inventory.evictions import NOTHING, Eviction, Without
@@ -41,44 +39,13 @@ from webhook.policy.windows import state_of
 _STEP: Final = 128
 """Pods between two pauses of the pass: less than a millisecond."""
 _ORDER, _KEY, _DUE = attrgetter("order"), attrgetter("key"), attrgetter("due")
-_NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _CHUNK: Final = 2048
 """Units that are sorted in one piece; the pieces are merged as they are read."""
-
-
-class Going(msgspec.Struct, frozen=True, gc=False):
-    """A pod that goes, now or later. `due` includes the grace of its profile."""
-
-    key: str
-    pod: Pod
-    eviction: Eviction
-    profile: Profile
-    due: datetime
-    gang: str = ""
-    along: bool = False
-    """Whether no taint evicts it itself."""
-
-    @property
-    def uid(self) -> str:
-        """Identifies it."""
-        return self.pod.meta.uid
 
 
 _T = TypeVar("_T")
 Steps: TypeAlias = Generator[None, None, _T]
 """Work that may be interrupted at each step."""
-
-
-class Unit(msgspec.Struct, frozen=True, gc=False):
-    """Pods that go together, or not at all, by name. `due`: when the last of them is.
-
-    `key`: its gang, else one of its claims, else the uid of its only pod.
-    """
-
-    members: tuple[Going, ...]
-    key: str
-    due: datetime
-    order: tuple[int, int, datetime, str]
 
 
 class RuleFigures(NamedTuple):
@@ -145,7 +112,7 @@ class _Pass:
     granted: frozenset[str] = frozenset()
     """Pods, by uid, whose eviction was accepted, out of those that were taken."""
     begun: frozenset[str] = frozenset()
-    """Keys of units with such a pod."""
+    """The places of units with such a pod."""
 
     def run(self) -> Steps[EvictionPlan]:
         self.granted, self.begun = self.ledger.granted, self.ledger.begun
@@ -153,14 +120,18 @@ class _Pass:
         hit = every = {**self.view.hit, **along} if along else self.view.hit
         rules = yield from self._count(every)
         stopped = frozenset([uid for uid, figures in rules.items() if figures.stopped])
-        if stopped or self.ledger.tripped:
+        while self.without != (self.ledger.tripped, stopped):
             self.without = Without(self.ledger.tripped, stopped)
+            self.waits.clear()
             left = yield from self._stop(every, rules)
-            along = yield from self._along(left)  # again, with what is left
+            along = yield from self._along(left)
             hit = {**left, **along}
             for key in along:
                 self.waits.pop(self.view.inventory.pods[key].meta.uid, None)
-        terminating = yield from self._terminating()
+            again = yield from self._count(hit)  # who goes along may do so for another rule now
+            rules |= {uid: figures for uid, figures in again.items() if figures.stopped}
+            stopped |= rules.keys() & {uid for uid, figures in again.items() if figures.stopped}
+        terminating = yield from self._terminating(every)
         yield from self._sort_out(hit, along)
         linked = yield from self._index()
         units, ready, pods = dict[str, Unit](), list[Unit](), 0
@@ -183,7 +154,7 @@ class _Pass:
 
     def _count(self, hit: Mapping[str, Eviction]) -> Steps[dict[str, RuleFigures]]:
         """What each rule hits, and whether that is over the ceiling of its group."""
-        pods, granted = self.view.inventory.pods, self.granted
+        pods = self.view.inventory.pods
         by_rule, by_group = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
         counters: dict[int, list[Counter[str]]] = {}
         for number, (key, eviction) in enumerate(hit.items()):
@@ -195,7 +166,7 @@ class _Pass:
                 counted = [*[by_rule[uid] for uid, _ in eviction.rules], *[by_group[group] for group in groups]]
                 counters[id(eviction)] = counted
             pod = pods[key]
-            if not counted or is_leaving(pod) or pod.meta.uid in granted or (pod.pod_group and self._held_by(pod)):
+            if not counted or self._leaves(pod) or (pod.pod_group and self._held_by(pod)):
                 continue
             for each in counted:
                 each[pod.meta.namespace] += 1
@@ -216,16 +187,18 @@ class _Pass:
             if not number % _STEP:
                 yield
             own = self.view.hit.get(key)  # None: it only goes along
-            for each in (eviction, own):
-                if each is not None and id(each) not in taken_out:
+            judged = eviction if own is None else own
+            for each in (eviction, judged):
+                if id(each) not in taken_out:
                     taken_out[id(each)] = _taken_out(each, without, rules)
-            wait, uid = taken_out[id(eviction)] or taken_out.get(id(own)), pods[key].meta.uid
+            wait, uid = taken_out[id(eviction)] or taken_out[id(judged)], pods[key].meta.uid
             if own is not None and taken_out[id(own)] is not None:
                 own = self.view.evictions.eviction_of(pods[key], without)
             if own is not None:
                 left[key] = own
             elif wait is not None and not is_leaving(pods[key]):
-                self.waits[uid] = Wait(StepReason.TAKEN) if uid in self.ledger.taken else wait
+                stay = self._stay(pods[key], judged, self.view.profile_of(pods[key]))
+                self.waits[uid] = Wait(StepReason.TAKEN) if uid in self.ledger.taken else stay or wait
         return left
 
     # --- along, stay -----------------------------------------------------------------------------
@@ -241,23 +214,28 @@ class _Pass:
             if pod.pod_group and goes_with_all(inventory, pod):
                 groups.setdefault(group_key(pod), []).append(key)
         for group, keys in groups.items():
+            yield
             causes = [key for key in keys if self._takes_along(inventory.pods[key], hit[key])]
-            if not causes:
-                continue
-            first = hit[min(causes, key=lambda key: (hit[key].due, key))]
-            for key in inventory.members_of(group):
+            live = [key for key in causes if not self._leaves(inventory.pods[key])]
+            first = min(live or causes, key=lambda key: (hit[key].due, key), default="")
+            for key in inventory.members_of(group) if first else ():
                 pod = inventory.pods[key]
-                if (key not in hit or hit[key].waits) and may_go_along(pod) and not is_leaving(pod):
-                    along[key] = first
+                if (key in hit and not hit[key].waits) or pod.finished or not may_go_along(pod):
+                    continue
+                if live or self._place_of(pod.meta.uid):  # a pod that is new stays once its unit has gone
+                    along[key] = hit[first]
         return along
 
     def _takes_along(self, pod: Pod, eviction: Eviction) -> bool:
-        """Whether a pod goes, or went while others of its unit did not, so that the rest of its PodGroup goes too."""
-        profile = self.view.profile_of(pod)
-        if self._stay(pod, eviction, profile) is not None:
-            return False
-        leaves = is_leaving(pod) or pod.meta.uid in self.granted
-        return not leaves or self.view.gang_of(pod, profile) in self.begun
+        return self._stay(pod, eviction, self.view.profile_of(pod)) is None
+
+    def _leaves(self, pod: Pod) -> bool:
+        return is_leaving(pod) or pod.meta.uid in self.granted
+
+    def _place_of(self, uid: str) -> str:
+        """The place that a pod was taken at, if others have gone with which it should have; else empty."""
+        failure = self.ledger.failures.get(uid)
+        return failure.place if failure is not None and failure.place in self.begun else ""
 
     def _stay(self, pod: Pod, eviction: Eviction, profile: Profile) -> Wait | None:
         if eviction.waits:
@@ -277,20 +255,30 @@ class _Pass:
         """The claim through which the pod has come back too often; empty if there is none."""
         for key in lasting_claims(pod):
             rounds = self.ledger.rounds.get(key)
-            too_often = rounds is not None and rounds.count >= ROUNDS_MOST and pod.meta.uid not in rounds.pods
-            if too_often and self.view.evictions.evicts_users_of(key, self.without):
+            claim = self.view.inventory.claims.get(key)
+            if rounds is None or claim is None or claim.meta.uid != rounds.claim_uid or pod.meta.uid in rounds.pods:
+                continue
+            if rounds.count >= ROUNDS_MOST and self.view.evictions.evicts_users_of(key, self.without):
                 return key
         return ""
 
-    def _terminating(self) -> Steps[tuple[Going, ...]]:
+    def _terminating(self, hit: Mapping[str, Eviction]) -> Steps[tuple[Going, ...]]:
         """The pods that are terminating. They take places whatever becomes of the reasons why they go."""
         pods, found = self.view.inventory.pods, list[Going]()
-        for number, (key, eviction) in enumerate(self.view.hit.items()):
+        for number, (key, eviction) in enumerate(hit.items()):
             if not number % _STEP:
                 yield
-            if pods[key].deleting and not pods[key].finished:
-                found.append(self._going(key, eviction, self.view.profile_of(pods[key]), along=False))
+            pod = pods[key]
+            if pod.deleting and not pod.finished:
+                profile = self.view.profile_of(pod)
+                found.append(self._going(key, eviction, profile, along=key not in self.view.hit))
+                if pod.gone_by is not None:
+                    self._wake(later(pod.gone_by, profile.settings.stuck_after_seconds))
         return tuple(found)
+
+    def _wake(self, at: datetime | None) -> None:
+        if at is not None and at > self.moment.now and (self.wake_at is None or at < self.wake_at):
+            self.wake_at = at
 
     def _sort_out(self, hit: Mapping[str, Eviction], along: Container[str]) -> Steps[None]:
         """Who goes, now or later, and who stays."""
@@ -364,13 +352,13 @@ class _Pass:
         tied = by_claim or any(goes_with_all(self.view.inventory, each.pod) for each in found)
         for wave in (found,) if tied else _waves(found):
             members = tuple(sorted(wave, key=_KEY))
-            several = len(members) > 1 or key in self.begun  # the last one keeps the place that others of it still take
-            yield self._unit(members, key if several else members[0].gang or members[0].uid)
+            yield self._unit(members, key if len(members) > 1 else members[0].gang or members[0].uid)
 
     def _unit(self, members: tuple[Going, ...], key: str) -> Unit:
         failures = self.ledger.failures
         refusals = max([failures[each.uid].refusals for each in members if each.uid in failures], default=0)
         due = max([each.due for each in members])
+        key = min([place for each in members if (place := self._place_of(each.uid))], default=key)
         return Unit(members, key, due, (max([each.pod.priority for each in members]), refusals, due, members[0].key))
 
     # --- when ------------------------------------------------------------------------------------
@@ -394,8 +382,7 @@ class _Pass:
             rest = Wait(StepReason.PAUSED, self.pause.until if self.pause is not None else None)
         for each in unit.members:
             wait = self.waits[each.uid] = waits.get(each.uid, rest)
-            if wait.until is not None and (self.wake_at is None or wait.until < self.wake_at):
-                self.wake_at = wait.until
+            self._wake(wait.until)
         return False
 
     def _alone(self, each: Going) -> Wait | None:
@@ -409,8 +396,11 @@ class _Pass:
         completes = settings.wait_for_completion_seconds if pod.completes else 0.0
         if completes and now < (end := later(each.due, completes)):
             return Wait(StepReason.COMPLETING, end)
-        if settings.windows and not (state := state_of(settings.windows, now)).open:
-            return Wait(StepReason.WINDOW, state.until)
+        if settings.windows:
+            state = state_of(settings.windows, now)
+            if not state.open:
+                return Wait(StepReason.WINDOW, state.until)
+            self._wake(state.until)
         failure = self.ledger.failures.get(each.uid)
         return None if failure is None else self._failed(failure, pod)
 
@@ -433,7 +423,7 @@ def _taken_out(eviction: Eviction, without: Without, rules: Mapping[str, RuleFig
 def _of_others(waits: Sequence[tuple[Wait, str]]) -> Wait:
     """What a pod waits for that could go by itself: all of these, named by the longest; closed windows come first."""
     closed = [each for each in waits if each[0].reason is StepReason.WINDOW]
-    wait, other = max(closed or waits, key=lambda each: each[0].until or _NEVER)
+    wait, other = max(closed or waits, key=lambda each: each[0].until or LAST)
     ends = [each.until for each, _ in waits]
     until = None if None in ends else max([end for end in ends if end is not None])
     return Wait(StepReason.WINDOW if closed else StepReason.GANG, until, other, wait.reason)

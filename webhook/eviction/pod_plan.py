@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -14,6 +14,9 @@ from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction, RuleRef
 from webhook.policy.model import EvictionProfile
 from webhook.telemetry.repeats import LastingFault
+
+LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+"""The end of the calendar."""
 
 
 class Doubt(NamedTuple):
@@ -84,7 +87,7 @@ def later(time: datetime, seconds: float) -> datetime:
     try:
         return time + timedelta(seconds=seconds)
     except OverflowError:
-        return time
+        return LAST
 
 
 class StepReason(StrEnum):
@@ -115,7 +118,7 @@ class StepReason(StrEnum):
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):
-    """Why a pod does not go now. `until`: when that ends by itself; None if it takes a change.
+    """Why a pod does not go now. `until`: when that ends by itself, None if nothing says when.
 
     `other`: the pod of its unit that it waits for, and `cause` what that one waits for. `because`: the hold's text, the
     driver whose breaker tripped, why rules are stopped, or the PodGroup or claim because of which it stays.
@@ -128,6 +131,36 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
     because: str = ""
     limit: Limit | None = None
     """The limit that is reached; `gates` sets it."""
+
+
+class Going(msgspec.Struct, frozen=True, gc=False):
+    """A pod that goes, now or later. `due` includes the grace of its profile."""
+
+    key: str
+    pod: Pod
+    eviction: Eviction
+    profile: Profile
+    due: datetime
+    gang: str = ""
+    along: bool = False
+    """Whether no taint evicts it itself."""
+
+    @property
+    def uid(self) -> str:
+        """Identifies it."""
+        return self.pod.meta.uid
+
+
+class Unit(msgspec.Struct, frozen=True, gc=False):
+    """Pods that go together, or not at all, by name. `due`: when the last of them is.
+
+    `key`: its gang, else one of its claims, else the uid of its only pod.
+    """
+
+    members: tuple[Going, ...]
+    key: str
+    due: datetime
+    order: tuple[int, int, datetime, str]
 
 
 def exemption(pod: Pod, profile: EvictionProfile) -> StepReason | None:

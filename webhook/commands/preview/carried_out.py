@@ -5,7 +5,6 @@ The in-tree controller looks at each pod by itself, so for a taint that it carri
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -13,7 +12,7 @@ from msgspec import structs
 from webhook.eviction.followed_pods import EXEMPTIONS
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.plan import plan
-from webhook.eviction.pod_plan import StepReason
+from webhook.eviction.pod_plan import StepReason, later
 from webhook.eviction.units import Grouping
 from webhook.inventory.evictions import NOTHING, Eviction, EvictionReason, Evictions, Without
 from webhook.inventory.matching import Evictor
@@ -62,18 +61,21 @@ def as_our_worker(inventory: Inventory, preview: Preview, pods: ProfiledPods, no
         for row in preview.pods
         if row.outcome is PodOutcome.EVICTED and row.pod is not None
     }
-    made = _plan_of(inventory, evicted, pods, now)
+    hit = {
+        key: Eviction(later(now, row.seconds or 0), (EvictionReason(row.cause.taint),)) for key, row in evicted.items()
+    }
+    seconds = {id(eviction): evicted[key].seconds for key, eviction in hit.items()}
+    made = _plan_of(inventory, _Previewed(inventory, evicted), hit, pods, now)
     rows = {row.uid: _pod_row(row, made) for row in preview.pods}
     for each in made.going.values():
         if each.along:
-            seconds = int((each.eviction.due - now).total_seconds())
             known = rows.get(each.uid)
             rows[each.uid] = PodRow(
                 each.pod.meta.namespace,
                 each.pod.meta.name,
                 each.uid,
                 PodOutcome.EVICTED,
-                seconds,
+                seconds[id(each.eviction)],
                 Cause(OutcomeReason.WITH_POD_GROUP, each.eviction.reasons[0].taint),
                 () if known is None else known.devices,
                 (),
@@ -87,14 +89,12 @@ def as_our_worker(inventory: Inventory, preview: Preview, pods: ProfiledPods, no
     )
 
 
-def _plan_of(inventory: Inventory, evicted: Mapping[str, PodRow], pods: ProfiledPods, now: datetime) -> EvictionPlan:
-    hit = {
-        key: Eviction(now + timedelta(seconds=row.seconds or 0), (EvictionReason(row.cause.taint),))
-        for key, row in evicted.items()
-    }
+def _plan_of(
+    inventory: Inventory, evictions: Evictions, hit: Mapping[str, Eviction], pods: ProfiledPods, now: datetime
+) -> EvictionPlan:
     view = View(
         inventory=inventory,
-        evictions=_Previewed(inventory, evicted),
+        evictions=evictions,
         hit=hit,
         profile_of=pods.profile_of,
         gang_of=Grouping(inventory, pods.profile_of).gang_of,

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from webhook.api.budgets import DisruptionBudget
     from webhook.api.pods import Pod
     from webhook.eviction.gates import Room
-    from webhook.eviction.plan import Going, Unit
     from webhook.eviction.plans import Places
+    from webhook.eviction.pod_plan import Going, Unit, Wait
     from webhook.eviction.ports import BudgetLimit
     from webhook.inventory.evictions import Eviction
     from webhook.inventory.matching import Evictor
@@ -126,16 +126,24 @@ class DueState(NamedTuple):
     since: datetime | None = None
 
 
-def state_in(room: Room, unit: Unit, each: Going) -> DueState:
-    """Says which limit keeps a pod that could go now, in the order in which the worker asks them.
+class Closed(NamedTuple):
+    """What keeps a unit that could go now, if anything: a budget, or another limit."""
 
-    What only the worker knows is not asked: its rates, and what budgets have answered.
-    """
+    budget: BudgetLimit | None = None
+    other: Wait | None = None
+
+
+def closed_for(room: Room, unit: Unit) -> Closed:
+    """Asks the gates in their order. What only the worker knows is not asked: its rates, and what budgets answered."""
     short = room.short(unit)
-    if short is not None:
-        return _blocked(room, unit, each, short)
-    wait = room.closed(unit, GATES[1:])
-    limit = None if wait is None else wait.limit
+    return Closed(short) if short is not None else Closed(other=room.closed(unit, GATES[1:]))
+
+
+def state_of_ready(room: Room, unit: Unit, each: Going, closed: Closed) -> DueState:
+    """The state of a pod that could go now."""
+    if closed.budget is not None:
+        return _blocked(room, unit, each, closed.budget)
+    limit = None if closed.other is None else closed.other.limit
     if isinstance(limit, OwnerLimit):
         return DueState(PodState.LIMITED, _of_owner(room, limit))
     if isinstance(limit, NamespaceLimit | OverallLimit):

@@ -13,7 +13,16 @@ from msgspec import structs
 from webhook.admission.impact_text import on_extended_resources
 from webhook.api.meta import format_time
 from webhook.api.rules import condition_of
-from webhook.commands.status.states import DueState, PodState, PodStatus, WaitKind, WaitsFor, state_in
+from webhook.commands.status.states import (
+    Closed,
+    DueState,
+    PodState,
+    PodStatus,
+    WaitKind,
+    WaitsFor,
+    closed_for,
+    state_of_ready,
+)
 from webhook.eviction.conditions import EVICTION, ConditionReason, announced_at
 from webhook.eviction.followed_pods import ProfiledPods
 from webhook.eviction.gates import Room, is_stuck
@@ -109,11 +118,16 @@ class WorkerView:
         }
         """The worker says which rules are over their ceiling: it knows what was confirmed, and evicted before."""
         view, moment = self._view(), Moment(settings.now, 0.0)
+        self._hit = view.hit
         ledger = Ledger.restored(view, settings.policy.breaker, moment) if self.acts else Ledger()
         self.tripped = ledger.tripped
         """Drivers whose breaker trips by the taints of its window."""
         self._plan = plan(view, ledger, settings.policy.pause if self.acts else None, moment)
+        self._keys = {self._inventory.pods[key].meta.uid: key for key in self._plan.hit}
+        """Pods of a dump may have no uid, or the same; the last one counts."""
         self._ready = {each.uid: unit for unit in self._plan.eligible for each in unit.members}
+        self._closed: dict[int, Closed] = {}
+        """What keeps units, by id()."""
         owned: dict[str, list[str]] = {}
         for key, pod in objects.inventory.pods.items():
             owned.setdefault(owner_of(pod), []).append(key)
@@ -144,8 +158,9 @@ class WorkerView:
             if eviction is None or pod.finished:
                 continue
             if pod.deleting:
-                yield leaving(pod, eviction, self.evictor, self._pods.profile_of(pod).settings, self._settings.now)
-            elif uid in self._plan.going or uid in self._plan.waits:
+                if key in self._hit:
+                    yield leaving(pod, eviction, self.evictor, self._pods.profile_of(pod).settings, self._settings.now)
+            elif self._keys.get(uid) == key and (uid in self._plan.going or uid in self._plan.waits):
                 yield self._staying(pod, eviction)
 
     def _staying(self, pod: Pod, eviction: Eviction) -> PodStatus:
@@ -153,17 +168,19 @@ class WorkerView:
         wait, going, unit = self._plan.waits.get(uid), self._plan.going.get(uid), self._plan.units.get(uid)
         due = later(eviction.due, self._pods.profile_of(pod).settings.grace_seconds) if going is None else going.due
         due = due if unit is None else unit.due
-        if all(reason.rule_uid in self._stops for reason in eviction.reasons):
-            condition = self._stops[eviction.reasons[0].rule_uid]
-            since, waits_for = condition.last_transition_time, WaitsFor(WaitKind.STOP, f"stopped: {condition.message}")
+        stops = [self._stops[each.rule_uid] for each in eviction.reasons if each.rule_uid in self._stops]
+        if going is None and (len(stops) == len(eviction.reasons) or (wait and wait.reason is StepReason.STOPPED)):
+            waits_for = WaitsFor(WaitKind.STOP, f"stopped: {stops[0].message}")
+            since = stops[0].last_transition_time
             return PodStatus(pod, eviction, self.evictor, PodState.STOPPED, due, since, waits_for)
         if wait is not None and going is None and wait.reason is not StepReason.BREAKER:
             waits_for = WaitsFor(WaitKind.EXEMPTION, f"nothing: {wait.reason.value}")
             return PodStatus(pod, eviction, self.evictor, PodState.SKIPPED, None, None, waits_for)
         if all(reason.rule_uid in self._unannounced for reason in eviction.reasons):
             return PodStatus(pod, eviction, self.evictor, PodState.NOT_DUE, None, tainted_at, _UNANNOUNCED)
-        if wait is not None and StepReason.EARLY in (wait.reason, wait.cause):
-            waits_for = self._together(wait) if wait.other else WaitsFor(WaitKind.TIME, "its due time")
+        if self._settings.now < due:
+            other = wait is not None and wait.cause is StepReason.EARLY
+            waits_for = self._together(wait) if wait and other else WaitsFor(WaitKind.TIME, "its due time")
             return PodStatus(pod, eviction, self.evictor, PodState.NOT_DUE, due, tainted_at, waits_for)
         state, waits_for, since = self._due(pod, wait)
         since = due if since is None else max(due, since)
@@ -176,7 +193,10 @@ class WorkerView:
         if not self.acts:
             return DueState(PodState.DUE, _OBSERVED if self._settings.worker else _NO_WORKER)
         if wait is None:
-            return state_in(self._room, self._ready[pod.meta.uid], self._plan.going[pod.meta.uid])
+            unit = self._ready[pod.meta.uid]
+            if id(unit) not in self._closed:  # a gang may have thousands of pods
+                self._closed[id(unit)] = closed_for(self._room, unit)
+            return state_of_ready(self._room, unit, self._plan.going[pod.meta.uid], self._closed[id(unit)])
         if wait.reason is StepReason.BREAKER:
             text = f"breaker: too many devices of {wait.because} were tainted just now"
             return DueState(PodState.LIMITED, WaitsFor(WaitKind.BREAKER, text, wait.because))
@@ -190,7 +210,8 @@ class WorkerView:
         if wait.reason is StepReason.WINDOW:
             unit = self._plan.units.get(pod.meta.uid)
             members = unit.members if unit is not None else (self._plan.going[pod.meta.uid],)
-            opening = opening_text([each.profile.settings for each in members], self._settings.now)
+            profiles = {each.profile.position: each.profile.settings for each in members}
+            opening = opening_text(profiles.values(), self._settings.now)
             text = f"a window, which opens at {opening}" if opening else "a window"
             return DueState(PodState.PUT_OFF, WaitsFor(WaitKind.WINDOW, text))
         if wait.reason is StepReason.COMPLETING:

@@ -163,3 +163,10 @@ def test_reservation_of_a_group_holds_while_that_group_exists(others: list[PodGr
     assert (row.outcome is PodOutcome.LEFT_ALONE) is left_alone
     assert (row.cause.reason is OutcomeReason.HELD_BY_POD_GROUP) is left_alone
     assert (row.seconds is None) is left_alone
+
+
+@pytest.mark.parametrize("seconds", [10**12, 2**63 - 1])
+def test_toleration_beyond_the_calendar_is_shown_as_it_is(seconds: int) -> None:
+    late = DeviceToleration(operator="Exists", effect="NoExecute", toleration_seconds=seconds)
+    preview = previewed(ring(), claim("a", on("gpu-0", late), users=[user("a")]), member("a", "a"), member("along"))
+    assert {row.name: row.seconds for row in preview.pods} == {"a": seconds, "along": seconds}

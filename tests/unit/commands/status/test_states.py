@@ -431,3 +431,35 @@ def test_only_the_worker_takes_pods_of_a_group_along() -> None:
     only_first = rule(selector=DeviceSelector(DRIVER, None, "gpu-0"))
     assert set(statuses(only_first, *ring)) == {"hit", "beside", *[f"rank-{number}" for number in range(20)]}
     assert set(statuses(only_first, *ring, mode=Mode.DELEGATED, in_tree=InTree.ACTIVE)) == {"hit"}
+
+
+def test_breaker_hides_neither_an_exemption_nor_a_due_time() -> None:
+    tainted = slice_of({"gpu-0": (taint(),), "gpu-1": (taint(),), "gpu-2": (taint(),)})
+    given = tainted, owned("daemon", kind="DaemonSet"), pod("later"), pod("now")
+    policy = structs.replace(BUILTIN, breaker=structs.replace(BUILTIN.breaker, devices=1))
+    later = claim("later", tolerates(600), devices=("gpu-1",))
+    found = statuses(*given, later, policy=policy)
+    assert {name: (each.state, each.waits_for.kind) for name, each in found.items()} == {
+        "daemon": (PodState.SKIPPED, WaitKind.EXEMPTION),
+        "later": (PodState.NOT_DUE, WaitKind.TIME),
+        "now": (PodState.LIMITED, WaitKind.BREAKER),
+    }
+
+
+def test_pods_of_a_dump_without_uids_are_told_apart_or_left_out() -> None:
+    same = owned("daemon", kind="DaemonSet", uid="none"), pod("plain", uid="none", hold="debugging")
+    taken = [
+        claim(each.meta.name, consumers=(Consumer("", "pods", each.meta.name, "none"),), owner="none") for each in same
+    ]
+    assert len(statuses(rule(), *same, *taken)) <= 1
+
+
+def test_companion_that_goes_for_another_rule_is_not_stopped() -> None:
+    group = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), ALL)
+    rules = [
+        rule("r1", selector=DeviceSelector(device="gpu-0"), conditions=(condition("Stopped", "over", "False"),)),
+        rule("r2", selector=DeviceSelector(device="gpu-1")),
+    ]
+    pods = [pod("p1", pod_group="ring"), pod("p2", pod_group="ring"), pod("c", claims=(), pod_group="ring")]
+    found = statuses(group, *rules, *pods, now=NOW + timedelta(minutes=1))
+    assert {name: each.state for name, each in found.items()} == dict.fromkeys(("p1", "p2", "c"), PodState.DUE)

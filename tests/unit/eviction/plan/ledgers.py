@@ -75,10 +75,11 @@ def _failures(dice: Dice, view: View, moment: Moment) -> dict[str, Failure]:
     for pod in _pods(view):
         if dice.often(share):
             found[pod.meta.uid] = Failure(
-                dice.choice((0, 1, 1, 2)),
-                moment.seconds + dice.choice((-5.0, 0.0, 0.0, 0.0, 3.25)),
-                dice.choice(("", "", "", "1")),
-                dice.often(0.4),
+                refusals=dice.choice((0, 1, 1, 2)),
+                retry_at=moment.seconds + dice.choice((-5.0, 0.0, 0.0, 0.0, 3.25)),
+                outdated=dice.choice(("", "", "", "1")),
+                blocked=dice.often(0.4),
+                place=dice.choice(("", *_links(view, pod))),
             )
     return found
 
@@ -89,7 +90,8 @@ def _rounds(dice: Dice, view: View) -> dict[str, Round]:
         if dice.often(share):
             users = view.inventory.pods_of(key)
             uids = [view.inventory.pods[user].meta.uid for user in users if dice.often(0.3)]
-            found[key] = Round(claim.meta.uid, dice.choice((1, 2, 2, 3)), frozenset(uids))
+            uid = claim.meta.uid if dice.often(0.8) else "uid-before"
+            found[key] = Round(uid, dice.choice((1, 2, 2, 3)), frozenset(uids))
     return found
 
 

@@ -14,8 +14,8 @@ from typing import Final
 from tests.unit.eviction.plan.worlds import World
 from webhook.api.pod_groups import ALL
 from webhook.api.pods import Pod
-from webhook.eviction.plan import Going, RuleFigures
-from webhook.eviction.pod_plan import StepReason, Wait, exemption, later
+from webhook.eviction.plan import RuleFigures
+from webhook.eviction.pod_plan import Going, StepReason, Wait, exemption, later
 from webhook.inventory.evictions import NOTHING, Eviction, Without
 from webhook.inventory.state import claim_keys
 from webhook.policy.windows import state_of
@@ -36,7 +36,7 @@ class Together:
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """What the pass should say; pods go by uid, those in `leaving` too."""
+    """What the pass should say; pods go by uid."""
 
     eligible: list[Together]
     waits: dict[str, Wait]
@@ -57,42 +57,20 @@ class Fate:
 
 def plan_of(world: World) -> Planned:
     """The whole pass."""
-    pods, ledger = world.view.inventory.pods, world.ledger
     before = _fates(world, NOTHING)
-    rules = _figures(world, before)
-    stopped = {uid: figures.stopped for uid, figures in rules.items() if figures.stopped}
-    without = Without(ledger.tripped, frozenset(stopped))
+    rules, without = _stopped(world, before)
     after = _fates(world, without)
-    waits: dict[str, Wait] = {}
-    going: dict[str, Going] = {}
-    terminating: dict[str, Going] = {}
-    for key in sorted(before.keys() | after.keys()):
-        pod = pods[key]
-        if pod.finished:
-            continue
-        if pod.deleting:
-            terminating[pod.meta.uid] = _going(world, key, after.get(key, before[key]))
-        elif pod.meta.uid in ledger.taken:
-            waits[pod.meta.uid] = Wait(StepReason.TAKEN)
-        elif key not in after:
-            reason = _taken_out(world, [before[key].eviction, world.view.hit.get(key)], stopped)
-            if reason is not None:
-                waits[pod.meta.uid] = reason
-        else:
-            stay = _stay(world, pod, after[key].eviction, without)
-            if stay is None:
-                going[pod.meta.uid] = _going(world, key, after[key])
-            else:
-                waits[pod.meta.uid] = stay
-    units = _units(world, list(going.values()), without)
+    terminating, waits, going = _sorted_out(world, before, after, rules, without)
     eligible: list[Together] = []
-    times: list[datetime] = []
+    times = [_stuck_at(each) for each in terminating.values()]
+    units = _units(world, list(going.values()), without)
     for unit in units:
         found = _waits_in(world, unit)
         if not found:
             eligible.append(unit)
         waits.update(found)
-        times += [wait.until for wait in found.values() if wait.until is not None]
+        times += [wait.until for wait in found.values()]
+        times += [_window_end(world, each) for each in unit.members]
     return Planned(
         eligible=sorted(eligible, key=lambda unit: unit.order),
         waits=waits,
@@ -100,8 +78,52 @@ def plan_of(world: World) -> Planned:
         rules=rules,
         terminating=terminating,
         going=going,
-        wake_at=min(times, default=None),
+        wake_at=min([time for time in times if time is not None and time > world.moment.now], default=None),
     )
+
+
+def _stopped(world: World, before: Mapping[str, Fate]) -> tuple[dict[str, RuleFigures], Without]:
+    """What rules hit, and what is left out; those that go along may go because of another rule then, over and over."""
+    rules = _figures(world, before, NOTHING)
+    while True:
+        without = Without(world.ledger.tripped, frozenset([uid for uid, each in rules.items() if each.stopped]))
+        if without == NOTHING:
+            return rules, without
+        again = _figures(world, _fates(world, without), without)
+        fresh = {uid: each for uid, each in again.items() if each.stopped and uid not in without.rules}
+        if not fresh:
+            return rules, without
+        rules |= fresh
+
+
+def _sorted_out(
+    world: World,
+    before: Mapping[str, Fate],
+    after: Mapping[str, Fate],
+    rules: Mapping[str, RuleFigures],
+    without: Without,
+) -> tuple[dict[str, Going], dict[str, Wait], dict[str, Going]]:
+    """The pods that terminate, what others wait for that do not go, and those that go."""
+    stopped = {uid: figures.stopped for uid, figures in rules.items() if figures.stopped}
+    terminating, waits, going = dict[str, Going](), dict[str, Wait](), dict[str, Going]()
+    for key in sorted(before.keys() | after.keys()):
+        pod = world.view.inventory.pods[key]
+        uid, own = pod.meta.uid, world.view.hit.get(key)
+        if pod.finished:
+            continue
+        if pod.deleting:
+            terminating[uid] = _going(world, key, after.get(key, before[key]))
+        elif uid in world.ledger.taken:
+            waits[uid] = Wait(StepReason.TAKEN)
+        elif key not in after:
+            reason = _taken_out(world, [before[key].eviction, own], stopped)
+            if reason is not None:
+                waits[uid] = _stay(world, pod, own or before[key].eviction, without) or reason
+        elif (stay := _stay(world, pod, after[key].eviction, without)) is not None:
+            waits[uid] = stay
+        else:
+            going[uid] = _going(world, key, after[key])
+    return terminating, waits, going
 
 
 def leaves(pod: Pod) -> bool:
@@ -137,13 +159,13 @@ def _fates(world: World, without: Without) -> dict[str, Fate]:
         if value.disruption_mode != ALL:
             continue
         members = {key: pod for key, pod in sorted(inventory.pods.items()) if _group_key(pod) == group}
-        causes = [key for key, pod in members.items() if key in own and _is_cause(world, pod, own[key], without)]
-        if not causes:
-            continue
-        first = min(causes, key=lambda key: (own[key].due, key))
+        causes = [key for key, pod in members.items() if key in own and _stay(world, pod, own[key], without) is None]
+        live = [key for key in causes if not _left(world, members[key])]
         for key, pod in members.items():
             hit_itself = key in own and not own[key].waits
-            if pod.node_name and not leaves(pod) and not hit_itself:
+            asked_for = bool(_place_of(world, pod.meta.uid))
+            if causes and pod.node_name and not pod.finished and not hit_itself and (live or asked_for):
+                first = min(live or causes, key=lambda key: (own[key].due, key))
                 found[key] = Fate(own[first], along=True)
     return found
 
@@ -152,23 +174,26 @@ def _group_key(pod: Pod) -> str:
     return f"{pod.meta.namespace}/{pod.pod_group}" if pod.pod_group else ""
 
 
-def _is_cause(world: World, pod: Pod, eviction: Eviction, without: Without) -> bool:
-    """Whether a pod that a taint evicts takes the others of its PodGroup along."""
-    if _stay(world, pod, eviction, without) is not None:
-        return False
-    if leaves(pod) or pod.meta.uid in world.ledger.granted:
-        return gang_of(world, pod) in world.ledger.begun
-    return True
+def _left(world: World, pod: Pod) -> bool:
+    """Whether it is on its way out, or was evicted."""
+    return leaves(pod) or pod.meta.uid in world.ledger.granted
 
 
-def _figures(world: World, fates: Mapping[str, Fate]) -> dict[str, RuleFigures]:
+def _place_of(world: World, uid: str) -> str:
+    """The place at which the pod was asked for once, if a pod was granted there."""
+    failure = world.ledger.failures.get(uid)
+    granted = [taken.place for taken in world.ledger.taken.values() if taken.granted]
+    return failure.place if failure is not None and failure.place in granted else ""
+
+
+def _figures(world: World, fates: Mapping[str, Fate], without: Without) -> dict[str, RuleFigures]:
     """What each rule hits, and why it is stopped."""
     view = world.view
     by_rule: dict[str, set[str]] = {}
     by_group: dict[str, set[str]] = {}
     for key, fate in fates.items():
         pod = view.inventory.pods[key]
-        counts = not (leaves(pod) or pod.meta.uid in world.ledger.granted or view.evictions.holding_group(pod, NOTHING))
+        counts = not (leaves(pod) or pod.meta.uid in world.ledger.granted or view.evictions.holding_group(pod, without))
         for uid, _ in fate.eviction.rules:
             by_rule.setdefault(uid, set()).update([key] if counts else [])
             by_group.setdefault(view.group_of(uid), set()).update([key] if counts else [])
@@ -215,8 +240,10 @@ def _stay(world: World, pod: Pod, eviction: Eviction, without: Without) -> Wait 
         if entry.generated or not entry.claim:
             continue
         key = f"{pod.meta.namespace}/{entry.claim}"
-        rounds = world.ledger.rounds.get(key)
+        rounds, claim = world.ledger.rounds.get(key), world.view.inventory.claims.get(key)
         if rounds is None or rounds.count < _ROUNDS or pod.meta.uid in rounds.pods:
+            continue
+        if claim is None or claim.meta.uid != rounds.claim_uid:
             continue
         if evictions.evicts_users_of(key, without):
             return Wait(StepReason.RETURNS, because=key)
@@ -285,8 +312,11 @@ def _cut(members: list[Going]) -> list[list[Going]]:
 
 def _unit(world: World, wave: list[Going], gangs: set[str], claims: set[str]) -> Together:
     members = tuple(sorted(wave, key=lambda each: each.key))
+    places = [place for each in members if (place := _place_of(world, each.uid))]
     key = max(gangs or claims, default="")
-    if len(members) == 1 and key not in world.ledger.begun:
+    if places:
+        key = min(places)
+    elif len(members) == 1:
         key = members[0].gang or members[0].uid
     due = max([each.due for each in members])
     failures = [world.ledger.failures[each.uid].refusals for each in members if each.uid in world.ledger.failures]
@@ -313,6 +343,19 @@ def _own_wait(world: World, member: Going) -> Wait | None:
     if not state.open:
         return Wait(StepReason.WINDOW, state.until)
     return _failed(world, member)
+
+
+def _window_end(world: World, member: Going) -> datetime | None:
+    """When the window closes that is open for a pod that nothing else of its own keeps before that."""
+    wait = _own_wait(world, member)
+    if wait is not None and wait.reason is not StepReason.FAILED:
+        return None
+    return state_of(member.profile.settings.windows, world.moment.now).until
+
+
+def _stuck_at(member: Going) -> datetime | None:
+    gone_by = member.pod.gone_by
+    return None if gone_by is None else later(gone_by, member.profile.settings.stuck_after_seconds)
 
 
 def _failed(world: World, member: Going) -> Wait | None:

@@ -16,8 +16,7 @@ from webhook.api.budgets import needs_disruption
 from webhook.api.pods import Pod
 from webhook.api.rules import OWN_RATE_BURST, own_rate
 from webhook.eviction.ledger import BudgetAnswers, Ledger
-from webhook.eviction.plan import Going
-from webhook.eviction.pod_plan import StepReason, Wait, later
+from webhook.eviction.pod_plan import Going, StepReason, Wait, later
 from webhook.eviction.ports import BudgetLimit, Limit, MinuteLimit, NamespaceLimit, OverallLimit, OwnerLimit, RateLimit
 from webhook.eviction.profiles import deletes_at_once, max_unavailable
 from webhook.eviction.units import owner_of

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from webhook.api.pods import Pod
     from webhook.eviction.gates import Gate, Taking
-    from webhook.eviction.plan import Unit
+    from webhook.eviction.pod_plan import Unit
 
 FREE = EvictionProfile(rate=10_000, burst=100_000, per_owner_unavailable=None)
 

@@ -14,8 +14,8 @@ from tests.unit.eviction.plan.oracle import Planned, Together, plan_of
 from tests.unit.eviction.plan.take_oracle import Took, take_of
 from tests.unit.eviction.plan.worlds import World, random_world
 from webhook.eviction.gates import Room, Taking, take
-from webhook.eviction.plan import EvictionPlan, Unit, plan
-from webhook.eviction.pod_plan import StepReason, Wait
+from webhook.eviction.plan import EvictionPlan, plan
+from webhook.eviction.pod_plan import StepReason, Unit, Wait
 from webhook.eviction.ports import LimitKind
 
 SEEDS: Final = 400
@@ -128,7 +128,7 @@ def test_world_follows_from_its_seed() -> None:
 
 def test_everything_occurs_often() -> None:
     found = Counter[str]()
-    for seed in range(SEEDS):
+    for seed in range(2 * SEEDS):
         world = random_world(seed)
         made = plan_of(world)
         took = take_of(world, made)

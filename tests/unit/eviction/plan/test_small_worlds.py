@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from webhook.eviction.gates import Taking
-    from webhook.eviction.plan import EvictionPlan, Unit
+    from webhook.eviction.plan import EvictionPlan
+    from webhook.eviction.pod_plan import Unit
 
 _SETTINGS: Final = EvictionProfile(rate=1.0, burst=3, per_owner_unavailable=2, overall=2, max_hold_seconds=600.0)
 _PODS: Final = ("pod-a", "pod-b", "pod-c")

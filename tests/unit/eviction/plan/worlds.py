@@ -142,7 +142,7 @@ def _settings(dice: Dice, mood: Mood) -> EvictionProfile:
         evict_daemon_sets=dice.often(0.3),
         stuck_after_seconds=dice.choice((300.0, 30.0)),
         gang_by_owner=dice.often(0.2),
-        gang_window_seconds=dice.choice((60.0, 40.0, 20.0, 0.0, 0.0, 1000.0)),
+        gang_window_seconds=dice.choice((60.0, 40.0, 20.0, 20.0, 0.0, 0.0, 0.0, 1000.0)),
         skips=dice.often(mood.exempt / 2),
         windows=() if calm else windows,
         wait_for_completion_seconds=0.0 if calm else dice.choice((0.0, 75.0, 5400.0)),
