@@ -142,7 +142,7 @@ def of_no_release(case: Case) -> bool:
         here = case.kind.version in versions.rule_versions(f"1.{MINOR}.0")
     else:
         here = case.kind.kind == "ResourceSlice" and case.kind.version != "v1alpha3"
-    return here and not case.served and case.operation == "CREATE"
+    return here and MINOR in case.minors and not case.served and case.operation == "CREATE"
 
 
 @each_case(of_no_release)

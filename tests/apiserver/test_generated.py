@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.whole]
 
-ENOUGH = 50
+ENOUGH = 30
 """Objects in which each fact must occur."""
 
 
