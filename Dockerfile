@@ -5,8 +5,8 @@
 #   buildah build --timestamp "$SOURCE_DATE_EPOCH" --build-arg SOURCE_DATE_EPOCH --build-arg VERSION=VERSION ...
 #
 # Same sources, same base: same bytes. Pin the base by digest for that, and let the builder set the times of layers as
-# well (buildah: --timestamp; BuildKit: --output type=image,rewrite-timestamp=true). docs/runbooks.md lists the build
-# arguments, those for air gaps among them.
+# well (buildah: --timestamp; BuildKit: --output type=image,rewrite-timestamp=true). docs/install.md lists the
+# build arguments, those for air gaps among them.
 
 # Python 3.11 or later as python3, with module venv; best NAME@sha256:DIGEST. Packages are chosen by the first stage's
 # Python and glibc, so where that starts from another image (BUILD_IMAGE), it has to have the same.

@@ -78,6 +78,8 @@ def test_h3_a_program_that_is_named_is_used_instead(programs: Path, tmp_path: Pa
     [
         ((), ("IMAGE must be given", "docker build -t", "make install.yaml IMAGE=")),
         (("IMAGE=two words",), ("IMAGE=two words is not the name of an image",)),
+        (("IMAGE=REGISTRY/device-taint-webhook:1",), ("has placeholders", "your registry and a tag")),
+        (("IMAGE=example.com/device-taint-webhook:VERSION",), ("has placeholders",)),
         ((f"IMAGE={IMAGE}", "OVERLAY=nope"), ('no overlay "nope"', "cert-manager", "production", "self-managed")),
         (
             (f"IMAGE={IMAGE}", "OVERLAY="),
@@ -86,7 +88,16 @@ def test_h3_a_program_that_is_named_is_used_instead(programs: Path, tmp_path: Pa
         ((f"IMAGE={IMAGE}", "KUBECTL=./no-such-program"), ("no-such-program",)),
         ((f"IMAGE={IMAGE}", "KUBECTL=false"), ()),
     ],
-    ids=["no image", "not an image", "a wrong overlay", "no overlay", "no such kubectl", "a kubectl that fails"],
+    ids=[
+        "no image",
+        "not an image",
+        "a placeholder",
+        "a placeholder for the tag",
+        "a wrong overlay",
+        "no overlay",
+        "no such kubectl",
+        "a kubectl that fails",
+    ],
 )
 def test_h3_what_cannot_be_rendered_leaves_no_file_and_exit_code_2(
     programs: Path, tmp_path: Path, arguments: tuple[str, ...], says: tuple[str, ...]

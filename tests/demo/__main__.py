@@ -174,6 +174,7 @@ def _keep(terminal: Terminal, webhook: WebhookProcess, processes: Mapping[str, P
         terminal.title("Everything goes on running. In another terminal:")
         terminal.lines(*lines)
         terminal.blank()
+        terminal.entry("go on", "step 2 of docs/getting-started.md: the webhook is installed, and pods are simulated")
         terminal.entry("webhook's log", str(webhook.process.log))
         terminal.entry("webhook's metrics", webhook.metrics_url)
         terminal.entry("to stop all of it", f"Ctrl-C here, or kill {os.getpid()}, which runs {pids}")
