@@ -175,8 +175,8 @@ install.yaml: ## the whole installation in one file (IMAGE=REGISTRY/NAME:TAG OVE
 		exit 2; \
 	elif ! [[ "$$INSTALL_IMAGE" =~ ^[A-Za-z0-9][A-Za-z0-9._:/@-]*$$ ]]; then \
 		echo "make install.yaml: IMAGE=$$INSTALL_IMAGE is not the name of an image" >&2; exit 2; \
-	elif [[ "$$INSTALL_IMAGE" == REGISTRY/* || "$$INSTALL_IMAGE" == *:VERSION ]]; then \
-		echo "make install.yaml: IMAGE=$$INSTALL_IMAGE has placeholders: put your registry and a tag in their place" >&2; exit 2; \
+	elif [[ "$$INSTALL_IMAGE" == REGISTRY/* ]]; then \
+		echo "make install.yaml: IMAGE=$$INSTALL_IMAGE has the placeholder REGISTRY: put your registry in its place" >&2; exit 2; \
 	elif [ ! -f "manifests/overlays/$(OVERLAY)/kustomization.yaml" ]; then \
 		echo "make install.yaml: there is no overlay \"$(OVERLAY)\"; OVERLAY is one of: $(OVERLAYS); manifests/README.md says how to write your own" >&2; exit 2; \
 	fi
