@@ -327,11 +327,10 @@ def view_of(inventory: Inventory) -> View:
     profiles = Profiles((EvictionProfile(),))
     evictions = Evictions(inventory, EvictionScope(Evictor.OURS, asked=True), lambda _: None)
     evictions.everything()
-    found = [(key, evictions.eviction_of(pod)) for key, pod in inventory.pods.items()]
     return View(
         inventory=inventory,
         evictions=evictions,
-        hit={key: eviction for key, eviction in found if eviction is not None},
+        hit=evictions.hits(),
         profile_of=lambda pod: profiles.of(pod, None),
         gang_of=Grouping(inventory, lambda pod: profiles.of(pod, None)).gang_of,
         hold_of=lambda _: None,

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tests.unit.eviction.objects import claim, owned, rule, slice_of, taint
 from tests.unit.eviction.world import FREE, World
 from webhook.eviction import planner
+from webhook.eviction.ledger import MINUTE_SECONDS
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, OwnerLimit
-from webhook.eviction.rate_limiter import MINUTE_SECONDS, SlidingMinute
+from webhook.eviction.rate_limiter import SlidingMinute
 from webhook.eviction.ready_queue import Idle, ReadyPod, ReadyQueue
 from webhook.flowcontrol.token_bucket import Rate, TokenBucket
 from webhook.policy.model import EvictionProfile

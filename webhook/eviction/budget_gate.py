@@ -13,20 +13,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from msgspec import structs
-
 from webhook.api.budgets import needs_disruption
+from webhook.eviction.gates import AT_ONCE_MOST, FRESH_SECONDS, PROBE_SECONDS
 from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import BudgetLimit, EvictionOutcome, PodBudgets
 
-PROBE_SECONDS: Final = 5.0
-"""Time between two requests that a budget may refuse."""
-_AT_ONCE_MOST: Final = 4
-"""Requests in flight for one budget: the API server serializes them, by conflicts on the budget's status."""
 _GAP_SECONDS: Final = 3 * PROBE_SECONDS
 """Two refusals further apart than this do not show that the budget was asked all the time between them."""
-_FRESH_SECONDS: Final = 2 * PROBE_SECONDS
-"""A pod is deleted past its budget only if the budget has refused within this time."""
 _KEPT_SECONDS: Final = 600.0
 
 
@@ -89,8 +82,8 @@ class BudgetGate:
     def _limit_of_unit(self, limit: BudgetLimit, needed: int) -> BudgetLimit:
         """The limit that a unit of this size waits for, so that `limits_like` has it."""
         if needed > 1:
-            self._units.setdefault(_for_unit(limit, 1), set()).add(needed)
-        return _for_unit(limit, needed)
+            self._units.setdefault(limit.needing(1), set()).add(needed)
+        return limit.needing(needed)
 
     def needed_by(self, plans: Sequence[PodPlan]) -> Mapping[BudgetLimit, int]:
         """How many disruptions pods that go together need of each of their budgets."""
@@ -110,12 +103,12 @@ class BudgetGate:
 
     def limits_like(self, limit: BudgetLimit) -> list[BudgetLimit]:
         """All limits of the same budgets: that of single pods, and those of units by their size."""
-        single = _for_unit(limit, 1)
-        return [single, *[_for_unit(limit, needed) for needed in sorted(self._units.get(single, ()))]]
+        single = limit.needing(1)
+        return [single, *[limit.needing(needed) for needed in sorted(self._units.get(single, ()))]]
 
     def _open(self, limit: BudgetLimit, needed: int, now: float) -> bool:
         gate = self._gates.get(limit) or _Gate()
-        short = self._gates.get(_for_unit(limit, needed))
+        short = self._gates.get(limit.needing(needed))
         if now < gate.closed_until or (short is not None and now < short.closed_until):
             return False
         allowed = self._allowed(limit)
@@ -123,7 +116,7 @@ class BudgetGate:
             return not gate.in_flight
         left = allowed - gate.granted - gate.in_flight
         if left >= needed:
-            return needed > 1 or gate.in_flight < _AT_ONCE_MOST
+            return needed > 1 or gate.in_flight < AT_ONCE_MOST
         return not gate.in_flight and now - gate.asked_at >= PROBE_SECONDS
 
     def _allowed(self, limit: BudgetLimit) -> int | None:
@@ -135,7 +128,7 @@ class BudgetGate:
 
     def wait_seconds(self, limit: BudgetLimit, now: float) -> float:
         """Time until a pod may ask again, unless the budget's status changes before; 0 if one may ask now."""
-        single = _for_unit(limit, 1)
+        single = limit.needing(1)
         gates = [gate for each in {single, limit} if (gate := self._gates.get(each)) is not None]
         if not gates or self._open(single, limit.needed, now):
             return 0.0
@@ -194,9 +187,9 @@ class BudgetGate:
     def overdue(self, plan: PodPlan, deadline_seconds: float, now: float) -> bool:
         """Whether the pod's budgets have been asked and have refused for the whole deadline, and just now."""
         limit = self.limit_of(plan)
-        gates = [] if limit is None else [self._gates.get(each) for each in {limit, _for_unit(limit, plan.needed)}]
+        gates = [] if limit is None else [self._gates.get(each) for each in {limit, limit.needing(plan.needed)}]
         return any(
-            now - gate.refused_at <= _FRESH_SECONDS and gate.refused_seconds >= deadline_seconds
+            now - gate.refused_at <= FRESH_SECONDS and gate.refused_seconds >= deadline_seconds
             for gate in gates
             if gate is not None
         )
@@ -209,8 +202,3 @@ class BudgetGate:
         for single in list(self._units):
             if not any(each in self._gates for each in self.limits_like(single)):
                 del self._units[single]
-
-
-def _for_unit(limit: BudgetLimit, needed: int) -> BudgetLimit:
-    """The same budgets, for units that need this many evictions; 1 for single pods."""
-    return limit if limit.needed == needed else structs.replace(limit, needed=needed)

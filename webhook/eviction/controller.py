@@ -14,11 +14,12 @@ from collections.abc import Callable
 from typing import Final, NoReturn, assert_never
 
 from webhook.api.patches import ResourceSlicePatch
-from webhook.eviction.budget_gate import PROBE_SECONDS
 from webhook.eviction.core import RETRY_MOST_SECONDS, Core, Item, ItemKind, WorkItem
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import PodEventKind
 from webhook.eviction.evictor import Attempt, PodEvictor, log_fields, record_evicted
+from webhook.eviction.gates import PROBE_SECONDS
+from webhook.eviction.ledger import MINUTE_SECONDS
 from webhook.eviction.modes import InTree
 from webhook.eviction.planner import Planner
 from webhook.eviction.pod_plan import PodPlan
@@ -36,7 +37,6 @@ from webhook.eviction.ports import (
     PodTerminating,
     ReplacementPending,
 )
-from webhook.eviction.rate_limiter import MINUTE_SECONDS
 from webhook.eviction.rule_status import RuleStatusUpdater
 from webhook.eviction.waiting import WaitCause, WaitingPods
 from webhook.inventory.state import InventoryObject

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final, NamedTuple, Protocol
 
 from msgspec import structs
@@ -31,7 +31,7 @@ from webhook.api.rules import OWN_RATE_BURST, own_rate
 from webhook.eviction.ledger import MINUTE_SECONDS, BudgetAnswers, Ledger, Moment, Taken, View
 from webhook.eviction.plan import EvictionPlan
 from webhook.eviction.plans import Places
-from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, later
+from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, is_stuck
 from webhook.eviction.ports import (
     BudgetLimit,
     Limit,
@@ -50,9 +50,9 @@ from webhook.policy.model import EvictionProfile
 
 PROBE_SECONDS: Final = 5.0
 """Time between two requests that a budget may refuse, as `kubectl drain` waits."""
-_AT_ONCE_MOST: Final = 4
+AT_ONCE_MOST: Final = 4
 """Requests in flight for one budget: the API server serializes them, by conflicts on the budget's status."""
-_FRESH_SECONDS: Final = 2 * PROBE_SECONDS
+FRESH_SECONDS: Final = 2 * PROBE_SECONDS
 """A pod is deleted past its budget only if the budget has refused within this time."""
 _ASK_AGAIN_SECONDS: Final = 0.1
 """How often to look while the requests in flight use up a minute."""
@@ -157,20 +157,20 @@ class Room:
     # --- questions -------------------------------------------------------------------------------
 
     def settings(self, position: int) -> EvictionProfile:
-        """The profile at this position in the policy."""
+        """Returns the profile at this position in the policy."""
         return self._profiles[position].settings
 
     def until(self, seconds: float, limit: Limit) -> Wait:
-        """What a pod waits for that a limit keeps for this time; infinite if it takes a change."""
+        """Returns the wait of a pod that a limit keeps for this time; infinite if it takes a change."""
         end = None if math.isinf(seconds) else self.moment.now + timedelta(seconds=seconds)
         return Wait(StepReason.LIMITED, end, limit=limit)
 
     def stuck(self, pod: Pod) -> bool:
-        """Tell whether no limit counts a pod any more, because it is terminating for too long."""
+        """Tells whether no limit counts a pod any more, because it is terminating for too long."""
         return is_stuck(pod, self.view.profile_of(pod).settings, self.moment.now)
 
     def owner(self, name: str) -> OwnerPlaces:
-        """The places of an owner; they are counted when they are asked for first."""
+        """Counts the places of an owner, when they are asked for first."""
         known = self._owners.get(name)
         if known is not None:
             return known
@@ -189,7 +189,7 @@ class Room:
         return known
 
     def needs(self, each: Going) -> BudgetLimit | None:
-        """The budgets of a pod that it needs a disruption of; None if it needs none and was never refused."""
+        """Returns the budgets that a pod needs a disruption of; None if it needs none and was never refused."""
         namespace, budgets = each.pod.meta.namespace, self.budgets.select(each.pod)
         if needs_disruption(each.pod, budgets):
             return BudgetLimit(namespace, tuple([budget.meta.name for budget in budgets]))
@@ -197,7 +197,7 @@ class Room:
         return BudgetLimit(namespace, (), each.uid) if failure is not None and failure.blocked else None
 
     def asking(self, unit: Unit) -> tuple[Counter[BudgetLimit], bool]:
-        """How many disruptions the unit asks its budgets for, and whether any of its pods is deleted past them."""
+        """Counts the disruptions that a unit asks its budgets for, and tells whether any pod is deleted past them."""
         if self._asking is not None and self._asking[0] is unit:
             return self._asking[1]  # two gates ask, one after the other
         limits = [self.needs(each) for each in unit.members]
@@ -211,27 +211,27 @@ class Room:
         return asked, deletes
 
     def short(self, unit: Unit) -> BudgetLimit | None:
-        """The first budget whose status does not let all of a unit go, whether it may be asked now or not."""
+        """Returns the first budget whose status does not let all of a unit go, whether it may be asked now or not."""
         for limit, needed in self.asking(unit)[0].items():
             allowed = allowed_by(limit, self)
             if allowed is None or allowed < needed:
-                return for_unit(limit, needed)
+                return limit.needing(needed)
         return None
 
     def _deletes(self, each: Going, limit: BudgetLimit | None, needed: int) -> bool:
         settings = each.profile.settings
         if not settings.delete_after_deadline or deletes_at_once(settings) or limit is None:
             return deletes_at_once(settings)
-        asked = [self.ledger.budgets.get(known) for known in {limit, for_unit(limit, needed)}]
+        asked = [self.ledger.budgets.get(known) for known in {limit, limit.needing(needed)}]
         return any(
-            self.moment.seconds - known.refused_at <= _FRESH_SECONDS
+            self.moment.seconds - known.refused_at <= FRESH_SECONDS
             and known.refused_seconds >= settings.deadline_seconds
             for known in asked
             if known is not None
         )
 
     def rate_of(self, each: Going) -> RateLimit:
-        """The buckets of a pod. Pods with equal taints and tolerations share one Eviction, and so this answer."""
+        """Returns the buckets of a pod; those with equal taints and tolerations share one Eviction, and this answer."""
         key = id(each.eviction), each.profile.position
         known = self._rates.get(key)
         if known is None:
@@ -254,30 +254,20 @@ class Room:
         return (name, profile.position), of_profile
 
 
-def is_stuck(pod: Pod, settings: EvictionProfile, now: datetime) -> bool:
-    """Tell whether a pod is terminating for longer than its grace period and `stuckAfter`."""
-    return pod.gone_by is not None and pod.deleting and later(pod.gone_by, settings.stuck_after_seconds) <= now
-
-
-def for_unit(limit: BudgetLimit, needed: int) -> BudgetLimit:
-    """The same budgets, for units that need this many disruptions; 1 for single pods."""
-    return limit if limit.needed == needed else structs.replace(limit, needed=needed)
-
-
 class _Budgets:
     def limits(self, unit: Unit, room: Room) -> Iterable[BudgetLimit]:
-        return [for_unit(limit, needed) for limit, needed in room.asking(unit)[0].items()]
+        return [limit.needing(needed) for limit, needed in room.asking(unit)[0].items()]
 
     def closed(self, limit: Limit, room: Room) -> Wait | None:
         assert isinstance(limit, BudgetLimit)
-        single, now = room.ledger.budgets.get(for_unit(limit, 1), BudgetAnswers()), room.moment.seconds
+        single, now = room.ledger.budgets.get(limit.needing(1), BudgetAnswers()), room.moment.seconds
         asked = [single, room.ledger.budgets.get(limit, BudgetAnswers())]
         closed_until = max([each.closed_until for each in asked])
         if now < closed_until:
             return room.until(closed_until - now, limit)
         allowed = allowed_by(limit, room)
         if allowed is not None and allowed - single.granted - single.in_flight >= limit.needed:
-            at_once = limit.needed > 1 or single.in_flight < _AT_ONCE_MOST
+            at_once = limit.needed > 1 or single.in_flight < AT_ONCE_MOST
             return None if at_once else room.until(math.inf, limit)
         if single.in_flight:
             return room.until(math.inf, limit)
@@ -293,7 +283,7 @@ class _Budgets:
 
 
 def allowed_by(limit: BudgetLimit, room: Room) -> int | None:
-    """Tell how many disruptions the status allows; None if it does not say."""
+    """Returns how many disruptions the status allows; None if it does not say."""
     budget = room.budgets.find(limit.namespace, limit.budgets[0]) if len(limit.budgets) == 1 else None
     return None if budget is None else budget.allowed
 

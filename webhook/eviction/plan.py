@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from webhook.api.pods import Pod
 from webhook.eviction.ledger import Failure, Ledger, Moment, View
-from webhook.eviction.pod_plan import LAST, Going, StepReason, Unit, Wait, exemption, later
+from webhook.eviction.pod_plan import LAST, Going, StepReason, Unit, Wait, exemption, later, stuck_at
 from webhook.eviction.profiles import Profile
 from webhook.eviction.returns import ROUNDS_MOST, lasting_claims
 from webhook.inventory.evictions import NOTHING, Eviction, Without
@@ -129,8 +129,9 @@ class _Pass:
             for key in along:
                 self.waits.pop(self.view.inventory.pods[key].meta.uid, None)
             again = yield from self._count(hit)  # who goes along may do so for another rule now
-            rules |= {uid: figures for uid, figures in again.items() if figures.stopped}
-            stopped |= rules.keys() & {uid for uid, figures in again.items() if figures.stopped}
+            over = {uid: figures for uid, figures in again.items() if figures.stopped}
+            rules |= over
+            stopped = stopped.union(over)
         terminating = yield from self._terminating(every)
         yield from self._sort_out(hit, along)
         linked = yield from self._index()
@@ -272,8 +273,7 @@ class _Pass:
             if pod.deleting and not pod.finished:
                 profile = self.view.profile_of(pod)
                 found.append(self._going(key, eviction, profile, along=key not in self.view.hit))
-                if pod.gone_by is not None:
-                    self._wake(later(pod.gone_by, profile.settings.stuck_after_seconds))
+                self._wake(stuck_at(pod, profile.settings))
         return tuple(found)
 
     def _wake(self, at: datetime | None) -> None:

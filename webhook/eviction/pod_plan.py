@@ -90,6 +90,17 @@ def later(time: datetime, seconds: float) -> datetime:
         return LAST
 
 
+def stuck_at(pod: Pod, settings: EvictionProfile) -> datetime | None:
+    """Return when a terminating pod counts as stuck: its grace period and `stuckAfter` are over; None for others."""
+    return later(pod.gone_by, settings.stuck_after_seconds) if pod.deleting and pod.gone_by is not None else None
+
+
+def is_stuck(pod: Pod, settings: EvictionProfile, now: datetime) -> bool:
+    """Tell whether no limit counts a pod any more, because it is terminating for too long."""
+    at = stuck_at(pod, settings)
+    return at is not None and at <= now
+
+
 class StepReason(StrEnum):
     """Why the pod is not evicted now."""
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from webhook.api.budgets import DisruptionBudget
 from webhook.api.pod_groups import PodGroup
@@ -274,6 +275,10 @@ class BudgetLimit(msgspec.Struct, frozen=True):
     pod: str = ""
     needed: int = 1
     kind = LimitKind.BUDGET
+
+    def needing(self, needed: int) -> BudgetLimit:
+        """Return the limit of the same budgets for units that need this many evictions; 1 for single pods."""
+        return self if self.needed == needed else structs.replace(self, needed=needed)
 
     @property
     def key(self) -> str:

@@ -15,6 +15,7 @@ import msgspec
 from webhook.api.rules import OWN_RATE_BURST, DeviceTaintRule, own_rate
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.budget_gate import BudgetGate
+from webhook.eviction.ledger import MINUTE_SECONDS
 from webhook.eviction.plans import Plans
 from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import BudgetLimit, EvictionOutcome, Limit, NamespaceLimit, OverallLimit, OwnerLimit
@@ -24,7 +25,6 @@ from webhook.flowcontrol.token_bucket import Rate, TokenBucket
 from webhook.inventory.evictions import Eviction, EvictionReason
 from webhook.policy.model import EvictionProfile
 
-MINUTE_SECONDS: Final = 60.0
 _REMEMBERED_MOST: Final = 1024
 _ASK_AGAIN_SECONDS: Final = 0.1
 """How often to retry while the requests in flight use up `maxPerMinute`."""

@@ -267,6 +267,11 @@ class Evictions:
         due = min(eviction.due for eviction in found)
         return Eviction(due, tuple(sorted(reasons, key=lambda reason: reason.order)), waits=found[0].waits)
 
+    def hits(self) -> dict[str, Eviction]:
+        """Return the pods that have to go, sooner or later, by `namespace/name`; it looks at all pods."""
+        found = [(key, self.eviction_of(pod)) for key, pod in self._inventory.pods.items()]
+        return {key: eviction for key, eviction in found if eviction is not None}
+
     def act(self, eviction: Eviction) -> bool:
         """Whether one of its reasons still evicts pods."""
         acting = {each.reason for each in self._acting.values()}

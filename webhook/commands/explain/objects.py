@@ -69,7 +69,7 @@ def pod_explanation(facts: ExplainFacts, pod: Pod) -> dict[str, Any]:
         "node": pod.node_name,
         "phase": pod.phase,
         "terminating": pod.deleting,
-        "hold": (pod.hold if pod.hold is not None else facts.objects.hold_of(pod.meta.namespace)),
+        "hold": pod.hold if pod.hold is not None else facts.objects.hold_of(pod.meta.namespace),
         "claims": claims,
         "claimsNotFound": [name for name in names if name not in inventory.claims],
         "claimsNotReserved": [key for key in known if key not in own],

@@ -9,7 +9,7 @@ import msgspec
 
 from webhook.api.counts import counted
 from webhook.api.meta import format_time
-from webhook.eviction.gates import GATES, for_unit
+from webhook.eviction.gates import GATES
 from webhook.eviction.ports import NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import max_unavailable
 from webhook.eviction.step import together_with
@@ -55,7 +55,7 @@ class PodState(StrEnum):
 
     @property
     def pending(self) -> bool:
-        """Whether the pod is still to be evicted."""
+        """Tells whether the pod is still to be evicted."""
         return self not in (PodState.SKIPPED, PodState.TERMINATING, PodState.STUCK)
 
 
@@ -140,7 +140,7 @@ def closed_for(room: Room, unit: Unit) -> Closed:
 
 
 def state_of_ready(room: Room, unit: Unit, each: Going, closed: Closed) -> DueState:
-    """The state of a pod that could go now."""
+    """Returns the state of a pod that could go now."""
     if closed.budget is not None:
         return _blocked(room, unit, each, closed.budget)
     limit = None if closed.other is None else closed.other.limit
@@ -182,7 +182,7 @@ def _taken(places: Places, of: str) -> str:
 
 
 def _blocked(room: Room, unit: Unit, each: Going, short: BudgetLimit) -> DueState:
-    selected = [other for other in unit.members if room.needs(other) == for_unit(short, 1)]
+    selected = [other for other in unit.members if room.needs(other) == short.needing(1)]
     name = ", ".join(short.budgets)
     whose, pods = ("", ()) if each in selected else (f"{together_with(selected[0].key)}: ", (selected[0].key,))
     budget = room.budgets.find(short.namespace, name)

@@ -25,11 +25,11 @@ from webhook.commands.status.states import (
 )
 from webhook.eviction.conditions import EVICTION, ConditionReason, announced_at
 from webhook.eviction.followed_pods import ProfiledPods
-from webhook.eviction.gates import Room, is_stuck
+from webhook.eviction.gates import Room
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.modes import InTree, Mode, scope_of
 from webhook.eviction.plan import plan
-from webhook.eviction.pod_plan import PUT_OFF, StepReason, later
+from webhook.eviction.pod_plan import PUT_OFF, StepReason, is_stuck, later
 from webhook.eviction.step import opening_text, state_text, together_with
 from webhook.eviction.units import Grouping, owner_of
 from webhook.inventory.evictions import Evictions
@@ -104,6 +104,8 @@ class WorkerView:
         self._objects = objects
         self._inventory = objects.inventory
         self._pods = ProfiledPods(objects.inventory, settings.policy.eviction, objects.facts_of)
+        self._keys = {pod.meta.uid: key for key, pod in objects.inventory.pods.items()}
+        """Pods of a dump may have no uid, or the same: the last one counts."""
         rules = objects.inventory.rules.values()
         self._unannounced = {
             rule.meta.uid
@@ -123,8 +125,6 @@ class WorkerView:
         self.tripped = ledger.tripped
         """Drivers whose breaker trips by the taints of its window."""
         self._plan = plan(view, ledger, settings.policy.pause if self.acts else None, moment)
-        self._keys = {self._inventory.pods[key].meta.uid: key for key in self._plan.hit}
-        """Pods of a dump may have no uid, or the same; the last one counts."""
         self._ready = {each.uid: unit for unit in self._plan.eligible for each in unit.members}
         self._closed: dict[int, Closed] = {}
         """What keeps units, by id()."""
@@ -139,11 +139,11 @@ class WorkerView:
         inventory, now = self._inventory, self._settings.now
         evictions = Evictions(inventory, self.scope, lambda rule: announced_at(rule.conditions, rule.generation) or now)
         evictions.everything()
-        found = [(key, evictions.eviction_of(pod)) for key, pod in inventory.pods.items()]
+        hits = evictions.hits().items()
         return View(
             inventory=inventory,
             evictions=evictions,
-            hit={key: eviction for key, eviction in found if eviction is not None},
+            hit={key: eviction for key, eviction in hits if self._keys[inventory.pods[key].meta.uid] == key},
             profile_of=self._pods.profile_of,
             gang_of=Grouping(inventory, self._pods.profile_of).gang_of,
             hold_of=self._objects.hold_of,
@@ -152,7 +152,7 @@ class WorkerView:
         )
 
     def statuses(self) -> Iterator[PodStatus]:
-        """All pods that are to be evicted, or are terminating while a taint evicts them."""
+        """Yields all pods that are to be evicted, or are terminating while a taint evicts them."""
         for key, pod in self._inventory.pods.items():
             eviction, uid = self._plan.hit.get(key), pod.meta.uid
             if eviction is None or pod.finished:
@@ -160,7 +160,7 @@ class WorkerView:
             if pod.deleting:
                 if key in self._hit:
                     yield leaving(pod, eviction, self.evictor, self._pods.profile_of(pod).settings, self._settings.now)
-            elif self._keys.get(uid) == key and (uid in self._plan.going or uid in self._plan.waits):
+            elif self._keys[uid] == key and (uid in self._plan.going or uid in self._plan.waits):
                 yield self._staying(pod, eviction)
 
     def _staying(self, pod: Pod, eviction: Eviction) -> PodStatus:
@@ -201,7 +201,7 @@ class WorkerView:
             text = f"breaker: too many devices of {wait.because} were tainted just now"
             return DueState(PodState.LIMITED, WaitsFor(WaitKind.BREAKER, text, wait.because))
         pause = self._settings.policy.pause
-        assert pause is not None  # a plan that begins anew has no retries, and no requests under way
+        assert pause is not None  # the plan of a new leader has no retries, and no requests under way
         text = f"the end of the pause at {format_time(pause.until)}{f': {pause.why}' if pause.why else ''}"
         return DueState(PodState.PAUSED, WaitsFor(WaitKind.PAUSE, text))
 
@@ -250,7 +250,7 @@ class InTreeView:
         self._evictions.everything()
 
     def statuses(self) -> Iterator[PodStatus]:
-        """All pods that are to be evicted, or are terminating while a taint evicts them."""
+        """Yields all pods that are to be evicted, or are terminating while a taint evicts them."""
         for pod in self._objects.inventory.pods.values():
             eviction = None if pod.finished else self._evictions.eviction_of(pod)
             if eviction is None:
@@ -275,7 +275,7 @@ class InTreeView:
 
 
 def views_of(objects: StatusObjects, settings: StatusSettings) -> tuple[WorkerView | InTreeView, ...]:
-    """What the worker does, and what the in-tree controller does beside it."""
+    """Returns what the worker does, and what the in-tree controller does beside it."""
     scope = scope_of(settings.mode, settings.in_tree)
     if scope.no_execute is Evictor.IN_TREE:
         scope = structs.replace(scope, no_execute=None)  # in mode observe the other view has those taints
@@ -286,7 +286,7 @@ def views_of(objects: StatusObjects, settings: StatusSettings) -> tuple[WorkerVi
 
 
 def leaving(pod: Pod, eviction: Eviction, evictor: Evictor, settings: EvictionProfile, now: datetime) -> PodStatus:
-    """A pod that is terminating; `settings` say when it counts as stuck."""
+    """Returns the state of a pod that is terminating; `settings` say when it counts as stuck."""
     if is_stuck(pod, settings, now):
         assert pod.gone_by is not None
         text = f"its end, expected at {format_time(pod.gone_by)}: see its finalizers and its node"

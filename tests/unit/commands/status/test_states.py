@@ -454,6 +454,18 @@ def test_pods_of_a_dump_without_uids_are_told_apart_or_left_out() -> None:
     assert len(statuses(rule(), *same, *taken)) <= 1
 
 
+def test_pod_of_a_dump_is_not_taken_for_a_stopped_one_with_the_same_uid() -> None:
+    over = rule("over", selector=DeviceSelector(device="gpu-0"), conditions=(condition("Stopped", "over", "False"),))
+    fine = rule("fine", selector=DeviceSelector(device="gpu-1"))
+    same = pod("a", uid="none"), pod("b", uid="none")
+    users = [(each.meta.name, (Consumer("", "pods", each.meta.name, "none"),)) for each in same]
+    taken = [
+        claim(name, consumers=consumers, owner="none", devices=(f"gpu-{number}",))
+        for number, (name, consumers) in enumerate(users)
+    ]
+    assert {name: each.state for name, each in statuses(over, fine, *same, *taken).items()} == {"b": PodState.DUE}
+
+
 def test_companion_that_goes_for_another_rule_is_not_stopped() -> None:
     group = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), ALL)
     rules = [

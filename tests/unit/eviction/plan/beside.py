@@ -37,11 +37,10 @@ class Difference(NamedTuple):
 def view_of(core: Core) -> View:
     """The worker's caches."""
     deps = core.deps
-    found = [(key, core.evictions.eviction_of(pod)) for key, pod in deps.inventory.pods.items()]
     return View(
         inventory=deps.inventory,
         evictions=core.evictions,
-        hit={key: eviction for key, eviction in found if eviction is not None},
+        hit=core.evictions.hits(),
         profile_of=deps.profile_of,
         gang_of=Grouping(deps.inventory, deps.profile_of).gang_of,
         hold_of=deps.namespaces.hold_of,

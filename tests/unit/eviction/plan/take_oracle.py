@@ -31,7 +31,7 @@ _IN_FLIGHT_WAIT: Final = 0.1
 
 
 class Closed(NamedTuple):
-    """A limit that lets nobody through; for so many seconds, or None: until something changes."""
+    """A limit that lets no pod through; for so many seconds, or None: until something changes."""
 
     seconds: float | None = None
 

@@ -54,11 +54,10 @@ class Here:
     def view(self) -> View:
         evictions = Evictions(self.inventory, EvictionScope(Evictor.OURS, asked=True), lambda _: NOW)
         evictions.everything()
-        found = [(key, evictions.eviction_of(pod)) for key, pod in self.inventory.pods.items()]
         return View(
             inventory=self.inventory,
             evictions=evictions,
-            hit={key: eviction for key, eviction in found if eviction is not None},
+            hit=evictions.hits(),
             profile_of=lambda _: self.profile,
             gang_of=Grouping(self.inventory, lambda _: self.profile).gang_of,
             hold_of=lambda _: None,

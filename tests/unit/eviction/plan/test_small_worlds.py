@@ -88,11 +88,10 @@ def world_of(state: State) -> World:
     profile = Profile(0, _SETTINGS)
     evictions = Evictions(inventory, EvictionScope(Evictor.OURS, asked=True), lambda _: NOW)
     evictions.everything()
-    found = [(key, evictions.eviction_of(pod)) for key, pod in inventory.pods.items()]
     view = View(
         inventory=inventory,
         evictions=evictions,
-        hit={key: eviction for key, eviction in found if eviction is not None},
+        hit=evictions.hits(),
         profile_of=lambda _: profile,
         gang_of=Grouping(inventory, lambda _: profile).gang_of,
         hold_of=lambda _: "release week" if state.quiet else None,
