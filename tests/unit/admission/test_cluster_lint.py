@@ -178,6 +178,12 @@ def test_rule_does_not_cover_itself() -> None:
             ["DT204"],
             id="both pools",
         ),
+        pytest.param(
+            [published(), make_slice(driver="other.example.com", pool="node-1", meta={"name": "other"})],
+            {"pool": POOL},
+            ["DT204"],
+            id="all of one driver, beside another driver",
+        ),
         pytest.param([published(make_taint())], {"device": "gpu-1"}, ["DT204"], id="the last without a taint"),
         pytest.param([published(make_taint())], {"device": "gpu-0"}, [], id="one that has a taint already"),
         pytest.param(
