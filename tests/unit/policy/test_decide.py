@@ -365,6 +365,16 @@ def test_full_memory_begins_anew() -> None:
     assert 0 < sum(each is not None for each in known) < 8
 
 
+def test_memory_holds_as_much_as_it_may_and_no_more() -> None:
+    with patch.object(decide, "_REMEMBERED", 3):
+        judge = judge_of(DENY)
+        known = []
+        for key in ("xid", "other"):  # the first: the rules that apply, the requester, and the answer
+            on_toleration(judge, DeviceToleration(key, EXISTS, "", "NoExecute"))
+            known.append(judge.scoped(SCOPE, NOW).remembered(TARGET, XID) is not None)
+    assert known == [True, False]
+
+
 @pytest.mark.parametrize(("groups", "remembered"), [(64, True), (65, False)])
 def test_requester_in_64_groups_is_remembered_beside_others(groups: int, remembered: bool) -> None:  # noqa: FBT001 -- a table's
     judge = judge_of(DENY)
