@@ -17,7 +17,7 @@ from webhook.expressions.selectors.faults import FaultKind, SelectorError
 from webhook.expressions.selectors.frame import BETWEEN_LOOKS, CostExceededError, Frame, StepBudget
 from webhook.expressions.selectors.kinds import PARTS_MAX, CelType, functions, list_of, map_of, named
 from webhook.expressions.selectors.selector import COMPILE_STEPS, Compiling, Selector, SelectorFault, compile_selector
-from webhook.expressions.selectors.texts import compiled_pattern, instructions
+from webhook.expressions.selectors.texts import COUNTED_TEXTS, compiled_pattern, instructions
 from webhook.expressions.values import EvaluationError
 
 if TYPE_CHECKING:
@@ -365,6 +365,12 @@ def test_a_selector_keeps_the_programs_of_its_patterns(programs: list[str]) -> N
     programs.clear()
     assert found.matches(DEVICE)
     assert programs == []
+
+
+def test_a_search_takes_a_step_for_each_instruction_and_32_characters() -> None:
+    program, charged = compiled_pattern("x$"), list[int]()
+    assert COUNTED_TEXTS["matches"](charged.append, "a" * 3200, program) is False
+    assert charged == [100 * program.programsize]
 
 
 def test_a_pattern_that_is_computed_is_charged_for_each_time() -> None:

@@ -65,6 +65,7 @@ def test_a_selector_is_compiled_once() -> None:
         ("gpu == 'x'", FaultKind.INVALID, "undeclared reference to 'gpu'"),
         ("device.driver == 1", FaultKind.INVALID, "found no matching overload for '_==_' applied to '(string, int)'"),
         ("{'a': [1]} + 1 == 2", FaultKind.INVALID, "applied to '(map(string, list(int)), int)'"),
+        ("[1].all(x, [])", FaultKind.INVALID, "expected type 'bool' but found 'list(dyn)'"),
         ("device.driver", FaultKind.INVALID, "must evaluate to bool or the unknown type, not string"),
         ("int('x') == 1", FaultKind.INTERNAL, "program instantiation failed: cannot convert 'x' to int"),
         ("device.driver.find('[') == ''", FaultKind.INTERNAL, "program instantiation failed"),
