@@ -241,6 +241,8 @@ def test_default_ceiling_is_reached_by_a_hundred_devices() -> None:
         ("patch-1a2b-0", 0),
         ("patch-1a2b-02", 0),
         ("patch-1a2b-x", 0),
+        ("patch-1a2b-999999999", 999_999_999),
+        ("patch-1a2b-1000000000", 0),
         ("patch-1a2b-99999999999999999999", 0),
         ("other-2", 0),
         ("other", 0),

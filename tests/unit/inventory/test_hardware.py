@@ -332,6 +332,14 @@ def test_cost_of_a_slice_does_not_grow_with_the_devices_that_it_taints() -> None
     assert calls(*[device.name for device in value.devices]) < 2 * calls(FULL)
 
 
+def test_no_pool_is_searched_for_a_rule_that_names_no_device() -> None:
+    def check() -> None:
+        pytest.fail("a pool is looked at")
+
+    new = rule("new", DeviceSelector(DRIVER, POOL))
+    assert siblings_of_rule(inventory_of(GPU), new, check=check) == NO_SIBLINGS
+
+
 def test_the_search_can_be_stopped() -> None:
     inventory = inventory_of(_crowd(10 * BETWEEN_CHECKS))
     checks = 0

@@ -139,6 +139,13 @@ def test_patches_for_other_names_are_not_looked_at() -> None:
     assert reach(a_patch(pool="node-0"), meets).won is not None
 
 
+@pytest.mark.parametrize("pool", ["node-0", "gone"])
+def test_device_in_use_that_no_slice_shows_has_a_rule_of_its_own_beside_another_patch(pool: str) -> None:
+    rival, unpublished = a_patch("other", priority=1, device="gpu-1"), (DRIVER, pool, "gpu-9")
+    found = patch_reach(a_patch(), KnownPatches({"other": rival}), POOLS, unpublished=[unpublished])
+    assert selectors(found.rules) == [(DRIVER, None, "gpu-0"), unpublished]
+
+
 def test_each_taint_is_won_by_itself() -> None:
     other = a_patch("other", taint("NoSchedule"), priority=1, pool="node-0")
     found = reach(a_patch("patch", taint(), taint("NoSchedule")), other)
