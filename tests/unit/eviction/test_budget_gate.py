@@ -300,6 +300,14 @@ def test_unit_waits_after_the_refusal_of_a_single_pod() -> None:
     assert [bench.gate.blocks(unit, seconds) is None for seconds in (4.9, 5.0)] == [False, True]
 
 
+def test_single_pods_wait_after_the_server_refused_a_pod_of_a_unit() -> None:
+    bench, unit = Bench(), [plan("web-0"), plan("web-1")]
+    bench.budgets.status = 2
+    assert bench.gate.blocks(unit, 0.0) is None
+    bench.gate.end(unit[0], bench.gate.begin(unit[0], 0.0), BLOCKED, 0.0)
+    assert [bench.open(plan("web-2"), seconds) for seconds in (4.9, 5.0)] == [False, True]
+
+
 def test_unit_that_its_budget_was_short_for_waits_for_five_seconds() -> None:
     bench, unit = Bench(), [plan("web-0"), plan("web-1")]
     bench.budgets.status = 2

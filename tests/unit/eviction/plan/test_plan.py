@@ -82,6 +82,14 @@ def test_pod_that_joins_a_group_of_which_another_pod_was_evicted_stays() -> None
     assert [(unit.key, len(unit.members)) for unit in made.eligible] == [("PodGroup ml/ring ", 1)]
 
 
+def test_wave_of_a_gang_ends_a_window_after_its_first_pod_is_due() -> None:
+    dues = {"a": 0, "b": 40, "c": 80}
+    pods = [pod(name, gang="ring") for name in dues]
+    here = Here(*pods, *[claim(name, tolerates(due)) for name, due in dues.items()], gang_window_seconds=60.0)
+    made = planned(here, seconds=100.0)
+    assert [[each.pod.meta.name for each in unit.members] for unit in made.eligible] == [["a", "b"], ["c"]]
+
+
 def test_breaker_hides_no_exemption() -> None:
     here = Here(claim("a"), pod("a"), claim("b"), pod("b", mirror=True))
     here.inventory.apply(rule(), None)
