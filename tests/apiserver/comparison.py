@@ -164,9 +164,10 @@ class Comparison:
                 continue  # another zone or a fraction, the same second
             if their_time is None and my_time is not None and my_time.year == 1:
                 continue
-            bumped = old is not None and self.release.minor < 35 and where.endswith(".taint.timeAdded")
-            if bumped and my_time and now[0] <= my_time <= now[1]:
-                continue  # D-4 came with 1.35; older servers leave it to us
+            left = old is not None and sent is not None and their_time == parse_time(sent)
+            renewed = left and self.release.minor < 36 and where.endswith(".taint.timeAdded")
+            if renewed and my_time and now[0] <= my_time <= now[1]:
+                continue  # D-4 came with 1.36; older servers leave it to us
             if my_time and their_time and now[0] <= their_time <= now[1]:
                 carried = old is not None and sent is None  # D-2: we keep the stored time, on purpose
                 if carried or now[0] <= my_time <= now[1]:

@@ -20,7 +20,7 @@ _ALWAYS = (
     *(f"S-{n}" for n in (1, 2, 3, 5)),
     *(f"D-{n}" for n in (1, 2, 3, 6, 7)),
 )
-_RATCHETS = ("T-12", "T-13", "S-4", "D-4", "D-5")
+_RATCHETS = ("T-12", "T-13", "S-4")
 
 
 def visible_facts(release: Release) -> tuple[str, ...]:
@@ -29,10 +29,11 @@ def visible_facts(release: Release) -> tuple[str, ...]:
     Not T-11 (what consumers do), L-12 and L-14 to L-17 (allocation, gates), R-9 to R-11 (1.33 and 1.34 only), S-6 to
     S-8 (no verdict), D-8 and D-9 (order and reading); matching is done by no API server.
     """
+    renewed = ("D-4", "D-5") if release.minor >= 36 else ()
     late = ("R-15",) if release.minor >= 37 else ()
     selectors = ("R-9", "R-10", "R-11") if release.class_selectors else ()
     status = ("R-12", "R-14") if release.rule_status else ()
-    return (*_ALWAYS, *status, *(_RATCHETS if release.ratchets else ("T-14",)), *late, *selectors)
+    return (*_ALWAYS, *status, *(_RATCHETS if release.ratchets else ("T-14",)), *renewed, *late, *selectors)
 
 
 def facts_of(case: Case, verdict: Verdict, old: Mapping[str, JSON] | None) -> set[str]:

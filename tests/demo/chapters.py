@@ -163,7 +163,7 @@ IN_A_CLUSTER = (
             ),
             Step(command=_SHOW_TIME, new=_TIME),
         ),
-        remark="Our mutating webhook sets it on every release; API servers before 1.35 would keep the old time.",
+        remark="Our mutating webhook sets it on every release; API servers before 1.36 would keep the old time.",
         asked=True,
     ),
     Chapter(
