@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.apiserver.impact.witness import AUDIT_POLICY, Witness
+from tests.apiserver.impact.witness import AUDIT_POLICY, Witness, condition
 from tests.apiserver.policy.stage import Stage
 from tests.conftest import _assets, _keeping_logs_of_failures
 from tests.controlplane.client import path
@@ -91,12 +91,6 @@ def _reserved(stage: Stage) -> set[str]:
     return {user["uid"] for status in claims if "allocation" in status for user in status.get("reservedFor", ())}
 
 
-def _nobody_goes(stage: Stage) -> bool:
-    """Whether the in-tree controller has looked at the rule, and found no pod to evict."""
-    status = stage.client.get(f"{RULES}/broken").object.get("status", {})
-    return [each["reason"] for each in status.get("conditions", ())] == ["NotStarted"]
-
-
 def _rule() -> dict[str, Any]:
     taint = {"key": "health.example.com/broken", "effect": "NoExecute"}
     return {"metadata": {"name": "broken"}, "spec": {"deviceSelector": {"driver": DRIVER}, "taint": taint}}
@@ -108,7 +102,7 @@ def _text(reply: Reply) -> str:
 
 
 def test_as_many_pods_are_deleted_by_the_in_tree_controller_as_were_confirmed(filled: Stage) -> None:
-    """Above the limit of the built-in policy, so the rule is refused first. Before 1.37.2 none goes, as we warn."""
+    """Above the limit of the built-in policy, so the rule is refused first. Before 1.37.2 no pod is evicted."""
     witness = Witness(filled.plane.folder / "audit.log")
     reserved = _reserved(filled)
     refused = filled.client.create(RULES, _rule())
@@ -123,7 +117,8 @@ def test_as_many_pods_are_deleted_by_the_in_tree_controller_as_were_confirmed(fi
     assert any(f"evicts {COUNT} pods in 1 namespace, all at once" in each for each in reply.warnings), reply.warnings
     assert any(EXTENDED in each for each in reply.warnings), reply.warnings
     if not FACTS.extended_evicted:
-        wait_until(lambda: _nobody_goes(filled), "the in-tree controller finds nobody to evict", seconds=60)
+        said = partial(condition, filled.client, f"{RULES}/broken")
+        wait_until(lambda: said().get("reason") == "NotStarted", "the in-tree controller finds no pod", seconds=60)
         assert witness.evictions() == []
         return
     wait_until(lambda: not filled.client.get(PODS).items, "every pod is gone", seconds=240)
@@ -131,7 +126,7 @@ def test_as_many_pods_are_deleted_by_the_in_tree_controller_as_were_confirmed(fi
 
 
 def test_missing_selector_acts_as_the_refusal_says(filled: Stage) -> None:
-    """K-5: from 1.37.1 on it closes no device, so a pod gets one; on an earlier release it waits."""
+    """K-5: from 1.37.1 on it closes no device, so a pod gets one; on an earlier release the pod waits."""
     _ = filled.client.delete(f"{RULES}/broken")
     _ = filled.client.delete(PODS).object
     wait_until(lambda: not _reserved(filled), "every device is free", seconds=240)
