@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from tests.apiserver.facts import renews_time
 from tests.apiserver.generator import GROUP, NAMESPACE, NAMESPACED, PLURALS, Case
 from tests.controlplane.client import path
 from webhook.admission.chain import mutate, validate
@@ -164,10 +165,10 @@ class Comparison:
                 continue  # another zone or a fraction, the same second
             if their_time is None and my_time is not None and my_time.year == 1:
                 continue
-            left = old is not None and sent is not None and their_time == parse_time(sent)
-            renewed = left and self.release.minor < 36 and where.endswith(".taint.timeAdded")
-            if renewed and my_time and now[0] <= my_time <= now[1]:
-                continue  # D-4 came with 1.36; older servers leave it to us
+            kept = old is not None and sent is not None and their_time == parse_time(sent)
+            left_to_us = kept and not renews_time(self.release) and where.endswith(".taint.timeAdded")
+            if left_to_us and my_time and now[0] <= my_time <= now[1]:
+                continue  # D-4
             if my_time and their_time and now[0] <= their_time <= now[1]:
                 carried = old is not None and sent is None  # D-2: we keep the stored time, on purpose
                 if carried or now[0] <= my_time <= now[1]:

@@ -23,13 +23,18 @@ _ALWAYS = (
 _RATCHETS = ("T-12", "T-13", "S-4")
 
 
+def renews_time(release: Release) -> bool:
+    """Whether API servers of this release date a taint again whose effect changes (D-4, D-5)."""
+    return release.minor >= 36
+
+
 def visible_facts(release: Release) -> tuple[str, ...]:
     """The facts up to "Defaults" that a verdict or a stored object of this release can show.
 
     Not T-11 (what consumers do), L-12 and L-14 to L-17 (allocation, gates), R-9 to R-11 (1.33 and 1.34 only), S-6 to
     S-8 (no verdict), D-8 and D-9 (order and reading); matching is done by no API server.
     """
-    renewed = ("D-4", "D-5") if release.minor >= 36 else ()
+    renewed = ("D-4", "D-5") if renews_time(release) else ()
     late = ("R-15",) if release.minor >= 37 else ()
     selectors = ("R-9", "R-10", "R-11") if release.class_selectors else ()
     status = ("R-12", "R-14") if release.rule_status else ()
