@@ -12,8 +12,8 @@ from webhook.commands.check import command as check
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.conditions import ConditionReason
 from webhook.eviction.modes import Mode
+from webhook.eviction.progress import WaitCause
 from webhook.eviction.released import ReleasedReason
-from webhook.eviction.waiting import WaitCause
 
 if TYPE_CHECKING:
     from enum import StrEnum

@@ -53,7 +53,6 @@ class History:
             rng.choice((*[Mode.REPLACEMENT] * 3, Mode.DELEGATED, Mode.OBSERVE)),
             *[self._profile() for _ in range(rng.choice((1, 1, 2)))],
             ceiling_of=lambda _: ceiling,
-            sweep_seconds=60.0,
         )
         self.world.cluster.answers.extend(rng.choices(_OUTCOMES, k=rng.choice((0, 0, 10, 30))))
         self.world.cluster.lingering = rng.random() < 0.3

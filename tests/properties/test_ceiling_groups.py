@@ -18,7 +18,7 @@ POOLS: Final = 4
 LIMIT: Final = 3
 steps = st.one_of(
     st.tuples(st.sampled_from(["rule", "again", "drop", "pod", "gone", "pod", "pod"]), st.integers(0, POOLS - 1)),
-    st.tuples(st.sampled_from(["wait", "restart", "lose"]), st.just(0)),
+    st.tuples(st.sampled_from(["wait", "restart", "lose", "plan"]), st.just(0)),
 )
 between = st.lists(st.lists(steps.filter(lambda step: step[0] not in ("wait", "restart")), max_size=4), max_size=6)
 
@@ -46,9 +46,7 @@ class History:
     def step(self, what: str, pool: int) -> None:
         world, rules = self.world, self.world.inventory.rules
         if what in ("rule", "again"):
-            name, key = (name_of(pool), "example.com/a") if what == "rule" else (f"more-{pool}", "example.com/b")
-            if name not in rules:
-                world.add(part(pool, name=name, key=key))
+            self._add_rule(pool, again=what == "again")
         elif what == "drop":
             for name in (name_of(pool), f"more-{pool}"):
                 if name in rules:
@@ -62,8 +60,15 @@ class History:
                 world.remove(each)
         elif what == "lose":
             slow(world).lost += 1
+        elif what == "plan":
+            world.catch_up()
         else:
             self._wait(restart=what == "restart")
+
+    def _add_rule(self, pool: int, *, again: bool) -> None:
+        name, key = (f"more-{pool}", "example.com/b") if again else (name_of(pool), "example.com/a")
+        if name not in self.world.inventory.rules:
+            self.world.add(part(pool, name=name, key=key))
 
     def _wait(self, *, restart: bool) -> None:
         """Another process begins with what is in the cluster; it has no memory of rules that are gone."""
@@ -76,13 +81,12 @@ class History:
             self.world.add(*objects.values())
 
     def check(self) -> None:
-        """No more went than may, and what is counted as pods come and go is what there is."""
+        """No more went than may, and what the rules hit as pods come and go is what there is."""
         assert self.evicted + len(self.world.evicted) <= LIMIT
-        plans = self.world.worker.plans
-        union = {
-            plan.uid for each in self.world.inventory.rules.values() for plan in plans.hits.plans_of(each.meta.uid)
-        }
-        assert plans.hits.counts_in("uid-firmware")[0] == len(union)
+        inventory = self.world.inventory
+        pools = {each.selector.pool for each in inventory.rules.values() if each.selector is not None}
+        hit = {key for key in inventory.pods if f"node-{key.split('-')[1]}" in pools}
+        assert self.world.worker._core.affected.hit.keys() == hit
 
 
 @settings(max_examples=60, deadline=None)

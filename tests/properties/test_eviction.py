@@ -2,86 +2,125 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from tests.unit.eviction.objects import claim, owned, rule, slice_of, taint
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint
 from tests.unit.eviction.world import FREE, World
-from webhook.eviction import planner
+from webhook.eviction import controller, planner
 from webhook.eviction.ledger import MINUTE_SECONDS
+from webhook.eviction.line import Line
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult, OwnerLimit
-from webhook.eviction.rate_limiter import SlidingMinute
-from webhook.eviction.ready_queue import Idle, ReadyPod, ReadyQueue
+from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait
+from webhook.eviction.ports import EvictionOutcome, EvictionResult, OwnerLimit, RateLimit
+from webhook.eviction.profiles import Profile
 from webhook.flowcontrol.token_bucket import Rate, TokenBucket
+from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Hashable
+    from collections.abc import Iterable, Iterator
 
+    from webhook.eviction.gates import Room
+    from webhook.eviction.ports import Limit
     from webhook.inventory.state import InventoryObject
 
 
 class Doors:
-    """Gates of a test: groups that are shut, and obstacles that so many may pass."""
+    """Room of a test: rates that are shut, and owners that so many pods may leave."""
 
     def __init__(self, room: dict[str, int]) -> None:
         self.room = room
-        self.shut: set[Hashable] = set()
+        self.shut: set[str] = set()
+        self.freed: set[tuple[str, str]] = set()
 
-    def begin_pass(self) -> None:
+    def timed(self, unit: Unit) -> tuple[Limit, ...]:
+        return (RateLimit(((unit.members[0].gang, Rate(1.0, 1)),)),)
+
+    def closed_by(self, limit: Limit) -> Wait | None:
+        if isinstance(limit, RateLimit):
+            closed = limit.buckets[0][0] in self.shut
+        else:
+            assert isinstance(limit, OwnerLimit)
+            closed = not self.room[limit.owner]
+        return Wait(StepReason.LIMITED, limit=limit) if closed else None
+
+    def closed(self, unit: Unit, gates: object) -> Wait | None:  # noqa: ARG002 -- the room's
+        waits = map(self.closed_by, (*self.timed(unit), OwnerLimit(unit.key, 0)))
+        return next((wait for wait in waits if wait is not None), None)
+
+    def admit(self, unit: Unit, gates: object) -> None:  # noqa: ARG002 -- the room's
+        self.room[unit.key] -= 1
+
+
+def alone(number: int, owner: str, priority: int, refusals: int, seconds: int, rate: str) -> Unit:
+    """A pod that goes by itself."""
+    name, due = f"{owner}-{number}", NOW + timedelta(seconds=seconds)
+    going = Going(f"ml/{name}", pod(name), Eviction(due, ()), Profile(0, FREE), due, rate)
+    return Unit((going,), owner, due, (priority, refusals, due, name))
+
+
+def next_of(line: Line, doors: Doors) -> Unit | None:
+    units, more = line.take(cast("Room", doors), 1)
+    assert not more
+    return units[0] if units else None
+
+
+def filled(line: Line, units: Iterable[Unit], doors: Doors) -> Line:
+    """Another line, in one piece."""
+    made = list[Line]()
+
+    def fill() -> Iterator[None]:
+        made.append((yield from line.filled(units, cast("Room", doors))))
+
+    for _ in fill():
         pass
-
-    def wait_seconds(self, group: Hashable, now: float) -> float:  # noqa: ARG002 -- the port's
-        return 1.0 if group in self.shut else 0.0
-
-    def blocked_by(self, item: ReadyPod, now: float) -> OwnerLimit | None:  # noqa: ARG002 -- the port's
-        owner = item.uid.split("-")[0]
-        return None if self.room[owner] > 0 else OwnerLimit(owner, 0)
-
-    def reserve(self, item: ReadyPod, now: float) -> None:  # noqa: ARG002 -- the port's
-        self.room[item.uid.split("-")[0]] -= 1
+    return made[0]
 
 
-PLACES = st.lists(
+PEOPLE = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(-2, 2), st.integers(0, 1), st.integers(0, 3), st.sampled_from("xy")),
     max_size=20,
 )
 
 
-@given(PLACES, st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)), st.randoms(use_true_random=False))
+@given(PEOPLE, st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)), st.randoms(use_true_random=False))
 def test_line_lets_go_whoever_a_plain_sort_would(
     people: list[tuple[str, int, int, int, str]], room: dict[str, int], chance: random.Random
 ) -> None:
-    """An oracle of a few lines: of all who wait, the first in order whose owner has room."""
+    """An oracle of a few lines: of all who wait, the first in order whose owner and rate have room."""
     doors = Doors({owner: room.get(owner, 0) for owner in "abc"})
-    ready = ReadyQueue(doors)
-    waiting: dict[str, ReadyPod] = {}
-    for number, (owner, priority, refusals, due, group) in enumerate(people):
-        uid = f"{owner}-{number}"
-        waiting[uid] = ReadyPod(uid, (priority, refusals, due, uid), group)
-        ready.push(waiting[uid])
+    units = [alone(number, *each) for number, each in enumerate(people)]
+    waiting = {unit.order: unit for unit in units}
+    line = filled(Line(), units, doors)
     while waiting:
-        free = [item for item in waiting.values() if doors.room[item.uid.split("-")[0]] > 0]
-        expected = min(free, key=lambda item: item.order).uid if free else None
-        taken = ready.pop(0.0)
-        assert (None if isinstance(taken, Idle) else taken) == expected
+        free = [unit for unit in waiting.values() if doors.closed(unit, None) is None]
+        expected = min(free, key=lambda unit: unit.order) if free else None
+        assert next_of(line, doors) is expected
+        assert len(line) == len(waiting) - (expected is not None)
         if expected is not None:
-            del waiting[expected]
-        elif chance.random() < 0.2:
-            gone = chance.choice(sorted(waiting))
-            del waiting[gone]
-            ready.discard(gone)
-        else:
+            del waiting[expected.order]
+        what = chance.random()
+        if what < 0.1:
+            doors.shut ^= {chance.choice("xy")}
+        elif what < 0.2:  # another plan, in which some do not go any more
+            waiting = {order: unit for order, unit in waiting.items() if chance.random() < 0.8}
+            line = filled(line, chance.sample(list(waiting.values()), len(waiting)), doors)
+        elif what < 0.3 and waiting:
+            line.retry(chance.choice(list(waiting.values())).members[0].uid, cast("Room", doors))
+        elif expected is None:
             owner = chance.choice("abc")
             doors.room[owner] += 1
-            ready.unpark(OwnerLimit(owner, 0))
-    assert ready.pop(0.0) == Idle(float("inf"))
-    assert len(ready) == 0
+            doors.freed.add(("owner", owner))
+    assert next_of(line, doors) is None
+    assert len(line) == 0
 
 
 @given(st.floats(0.1, 1000), st.integers(1, 50), st.lists(st.floats(0, 5), min_size=1, max_size=60))
@@ -100,23 +139,27 @@ def test_bucket_never_gives_more_than_its_burst_and_its_rate(rate: float, burst:
             assert end - start + 1 <= burst + (taken[end] - taken[start]) * rate + 1e-3
 
 
-@given(st.integers(1, 5), st.lists(st.tuples(st.floats(0, 40), st.floats(0, 5), st.booleans()), max_size=30))
-def test_no_minute_has_more_than_its_limit(limit: int, asked: list[tuple[float, float, bool]]) -> None:
-    """Each eviction happens somewhere between its question and its answer; no minute may hold more than the limit."""
-    minute, now, done = SlidingMinute(), 0.0, list[tuple[float, float]]()
-    for pause, lasts, evicted in asked:
-        now += pause
-        wait = minute.wait_seconds(limit, now)
-        assert wait <= MINUTE_SECONDS + 1e-6
-        now += wait
-        assert minute.wait_seconds(limit, now + 1e-6) == 0
-        minute.begin()
-        began, now = now, now + lasts
-        minute.end(now, evicted=evicted)
-        if evicted:
-            done.append((began, now))
-    for first, later in zip(done, done[limit:], strict=False):
-        assert later[0] - first[1] >= MINUTE_SECONDS - 1e-3
+@given(
+    st.integers(1, 5),
+    st.lists(st.tuples(st.floats(0, 40), st.booleans()), max_size=15),
+    st.sampled_from([0.0, 0.5, 5.0]),
+)
+def test_no_minute_has_more_than_its_limit(limit: int, asked: list[tuple[float, bool]], lasts: float) -> None:
+    """Also if requests take a while, and some fail."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_per_minute=limit))
+    world.cluster.request_seconds = lasts
+    world.cluster.answers.extend(
+        [EvictionOutcome(EvictionResult.EVICTED if good else EvictionResult.FAILED) for _, good in asked]
+    )
+    world.add(rule())
+    for number, (pause, _) in enumerate(asked):
+        world.add(claim(f"pod-{number}"), pod(f"pod-{number}"))
+        world.advance(pause)
+    world.advance(MINUTE_SECONDS * (len(asked) + 1))
+    times = [at for _, _, at in world.cluster.calls]
+    assert len(times) == len(asked)
+    for first, later in zip(times, times[limit:], strict=False):
+        assert later - first >= MINUTE_SECONDS - 1e-3
 
 
 PROFILES = st.builds(
@@ -156,7 +199,14 @@ def test_nobody_is_forgotten_and_nobody_evicted_twice(
     assert sorted(world.evicted) == sorted(names)
     assert world.condition("rule")[:2] == ("False", "Completed")
     assert world.condition("rule")[2].startswith(f"{pods} pod")
-    assert (len(world.worker.ready), len(world.worker.plans.under_way), world.worker.plans.evicted) == (0, 0, set())
+    core = world.worker._core
+    assert (len(core.line), len(core.room.everywhere), core.ledger.taken, core.ledger.failures) == (0, 0, {}, {})
+
+
+def said_of(world: World) -> tuple[object, ...]:
+    """What the plan says of each pod, and who is in line by it."""
+    core = world.worker._core
+    return core.plan.going.keys(), core.plan.waits, {uid for uid, _ in core.line.pods()}
 
 
 @given(st.data())
@@ -175,7 +225,8 @@ def test_any_history_plans_what_its_end_plans(data: st.DataObject) -> None:
     world = World(Mode.REPLACEMENT, FREE)
     now: dict[str, InventoryObject | None] = dict.fromkeys(variants)
     steps = st.lists(st.tuples(st.sampled_from(sorted(variants)), st.integers(0, 4), st.booleans()), max_size=15)
-    with patch.object(planner, "_AT_ONCE_MOST", data.draw(st.sampled_from((-1, 256)))):
+    at_once, whole = data.draw(st.sampled_from((0, 256))), data.draw(st.sampled_from((-1, 1000)))
+    with patch.object(controller, "AT_ONCE_MOST", at_once), patch.object(planner, "WHOLE_MOST", whole):
         for kind, choice, caught_up in data.draw(steps):
             new = variants[kind][choice] if choice < len(variants[kind]) else None
             if new is not None or now[kind] is not None:
@@ -188,4 +239,6 @@ def test_any_history_plans_what_its_end_plans(data: st.DataObject) -> None:
     later.worker.started = False
     later.add(*[each for each in now.values() if each is not None])
     later.worker.start()
+    later.catch_up()
     assert world.planned == later.planned
+    assert said_of(world) == said_of(later)

@@ -123,7 +123,7 @@ class History:
         world = self.world
         if world.clock.wall + timedelta(seconds=seconds) > self.started:
             world.clock.wall += timedelta(seconds=seconds)
-            world.worker._recompute_waits()
+            world.worker.requeue_waiting()
 
     @property
     def left(self) -> set[str]:
@@ -150,8 +150,7 @@ def test_no_pod_leaves_outside_a_window_and_plans_last_until_the_next_one(
         world.advance(chance.choice([600, 3600, 4 * 3600]))
         world.advance(30)  # after the last failure, it is tried again within seconds
         assert history.left == set(), "a window is open, and nothing else keeps them"
-        planned = {plan.ref.name for plan in world.worker.plans.scheduled.values()}
-        assert planned == {name for name in history.members if f"ml/{name}" in world.inventory.pods}
+        assert world.planned.keys() == {name for name in history.members if f"ml/{name}" in world.inventory.pods}
     cluster = world.cluster
     assert isinstance(cluster, Guard)
     outside = [each for each in getattr(cluster, "asked", []) if not history.may_go(*each)]

@@ -12,11 +12,9 @@ import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from webhook.eviction.pod_plan import PodPlan
-from webhook.eviction.ports import BreakerLimit
 from webhook.eviction.profiles import max_unavailable
 from webhook.flowcontrol.clock import Clock
-from webhook.inventory.evictions import Evictions, Without
+from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import ShareUse
 from webhook.inventory.state import Inventory
 from webhook.policy.model import BreakerSettings, Share
@@ -38,7 +36,7 @@ class _Driver:
 
 
 class Breaker:
-    """Counts newly tainted devices. It trips when a pod is about to be evicted, and resets after a calm time."""
+    """Counts newly tainted devices. It trips when it is asked, and resets after a calm time."""
 
     def __init__(
         self,
@@ -46,19 +44,12 @@ class Breaker:
         evictions: Evictions,
         clock: Clock,
         settings: Callable[[], BreakerSettings],
-        on_trip: Callable[[str, float], None],
-        on_later: Callable[[str, float], None],
     ) -> None:
-        """`on_trip` is called with a driver and the seconds until it may be calm; call `reset_if_calm` then.
-
-        `on_later` is called with a pod, by uid, and the seconds until a rule evicts it, whatever the breaker says.
-        """
+        """`settings` are asked for at each use."""
         self._inventory = inventory
         self._evictions = evictions
         self._clock = clock
         self._settings = settings
-        self._on_trip = on_trip
-        self._on_later = on_later
         self._drivers: dict[str, _Driver] = {}
         evictions.on_tainted = self._observe
 
@@ -86,15 +77,20 @@ class Breaker:
         known.last_at = max(known.last_at, at)
         known.changed = True
 
-    def reset_if_calm(self, driver: str) -> float:
-        """Resets the breaker of a driver if the driver was calm for long enough; else returns the seconds to wait."""
-        known = self._drivers.get(driver)
-        if known is None or known.tripped_at is None:
-            return 0.0
-        left = known.last_at + self._settings().calm_seconds - self._clock.seconds()
-        if left <= 0:
-            self._reset(driver, "calm")
-        return max(left, 0.0)
+    def _calm_in(self, driver: str) -> float:
+        return self._drivers[driver].last_at + self._settings().calm_seconds - self._clock.seconds()
+
+    @property
+    def calm_seconds(self) -> float:
+        """The time until a driver that has tripped was calm for long enough; infinite if none has."""
+        tripped = [driver for driver, known in self._drivers.items() if known.tripped_at is not None]
+        return min(map(self._calm_in, tripped), default=math.inf)
+
+    def reset_calm(self) -> None:
+        """Resets the breakers of drivers that were calm for long enough."""
+        for driver, known in list(self._drivers.items()):
+            if known.tripped_at is not None and self._calm_in(driver) <= 0:
+                self._reset(driver, "calm")
 
     def refresh(self) -> None:
         """The policy has changed: it may acknowledge trips, or have another limit."""
@@ -155,23 +151,3 @@ class Breaker:
             "breaker tripped: too many devices were tainted, so taints in slices of this driver evict no pod",
             extra={"driver": driver, "devices": tainted, "most": most},
         )
-        self._on_trip(driver, known.last_at + settings.calm_seconds - seconds)
-
-    def blocked_by(self, plan: PodPlan) -> BreakerLimit | None:
-        """The breaker that blocks a pod, or None: only taints in slices of such drivers evict it now."""
-        if not self._drivers:
-            return None
-        tripped = self.tripped
-        driver = next((each.driver for each in plan.eviction.reasons if not each.rule and each.driver in tripped), None)
-        if driver is None:
-            return None
-        rest = self._evictions.eviction_of(plan.pod, Without(tripped))
-        if rest is None:
-            # A pod that goes because of another one has the reasons of that one, which says when both of them go.
-            along = any(each.rule or each.driver not in tripped for each in plan.eviction.reasons)
-            return None if along else BreakerLimit(driver)
-        seconds = (rest.due - self._clock.now()).total_seconds() + plan.profile.settings.grace_seconds
-        if seconds <= 0:
-            return None
-        self._on_later(plan.uid, seconds)
-        return BreakerLimit(driver)

@@ -9,16 +9,14 @@ Any other rule is a group of its own. A ceiling is the confirmed impact, else th
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple, Protocol
 
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule, RuleOrigin, counted_pods, evicted_pods
 from webhook.api.slices import ResourceSlice
 from webhook.eviction.dependencies import Dependencies
-from webhook.eviction.hits import RuleHits
-from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import Ceiling, JudgedWhole
 from webhook.inventory.evictions import RuleRef
 from webhook.inventory.expansion import is_written_for_patch
@@ -128,8 +126,6 @@ class CeilingGroup:
         self.tallies: dict[str, Tally] = {}
         self.stopped = ""
         """Why no pod is evicted; empty if pods are."""
-        self.held = set[str]()
-        """Rules that are suspended, because the group is stopped."""
         self._left = 0
         """Pods counted for rules that are gone, while there is no other rule to take them over."""
 
@@ -149,7 +145,6 @@ class CeilingGroup:
 
         Otherwise a patch would start from zero whenever its rules are replaced.
         """
-        self.held.discard(rule)
         return self.take_over(self.tallies.pop(rule).counting)
 
     def take_over(self, counting: int) -> str:
@@ -208,12 +203,19 @@ class Tally:
         self.counting += not elsewhere
 
 
+class _Seen(NamedTuple):
+    """What a group hits: pods, those evicted before among them, their namespaces, and the rules that hit some."""
+
+    pods: int
+    namespaces: frozenset[str]
+    hitting: AbstractSet[str]
+
+
 class CeilingGroups:
     """All rules, in groups that have one ceiling each. Rules and groups go by uid; the group of a patch has its uid."""
 
-    def __init__(self, deps: Dependencies, hits: RuleHits) -> None:
+    def __init__(self, deps: Dependencies) -> None:
         self._deps = deps
-        self._hits = hits
         self._groups: dict[str, CeilingGroup] = {}
         self._empty: dict[str, None] = {}
         """Groups without rules, the oldest first."""
@@ -224,20 +226,16 @@ class CeilingGroups:
         """What rules were written for. Kept if the marks are removed, as they would change the ceiling."""
         self._proofs: dict[str, tuple[object, ...]] = {}
         """What rules said when the controller would have written them for that."""
-        self._requests: dict[str, Collection[RuleRef]] = {}
-        """The rules for which a request is in flight, by the uid of its pod."""
-        self._in_flight: Counter[str] = Counter()
-        """Number of these requests by rule."""
-        self._leaving: set[str] = set()
-        """Deleted rules with requests in flight. They leave their groups once these are answered."""
         self._gone: dict[str, str] = {}
-        """The groups of deleted rules, the oldest first. A request without an answer may turn out to count for one."""
+        """The groups of deleted rules, the oldest first. A request may turn out to count for one."""
+        self._seen: dict[str, _Seen] = {}
+        """What groups hit by the last plan."""
+        self._begun: dict[str, int] = {}
+        """The count of each group when that was begun."""
         self.counted_anew: set[str] = set()
-        """Rules, by name, whose count has changed although no pod was evicted; the planner empties it."""
+        """Rules, by name, that have a condition to write although no pod was evicted for them; the loop empties it."""
         self.to_lift: set[str] = set()
-        """Stopped groups that may hit less since one of their rules has changed; the planner empties it."""
-        self.moved: dict[str, str] = {}
-        """Rules, names by uid, that turned out to be judged with others; the planner empties it."""
+        """Stopped groups that may hit less since one of their rules has changed; the loop empties it."""
 
     # --- queries ---------------------------------------------------------------------------------
 
@@ -247,100 +245,94 @@ class CeilingGroups:
 
     def group_of(self, uid: str) -> str:
         """The uid of the patch or rule with which a rule, by uid, was judged; its own if it was judged by itself."""
-        return self._group_of.get(uid, uid)
+        return self._group_of.get(uid) or self._gone.get(uid, uid)
 
     def stopped(self, rule: DeviceTaintRule) -> str:
         """Why no pod is evicted for a rule; empty if pods are."""
         group = self._group_of.get(rule.meta.uid)
         return "" if group is None else self._groups[group].stopped
 
-    def beside(self, rule: DeviceTaintRule) -> list[str]:
-        """The names of all rules in the group of a rule."""
-        return [each.meta.name for each in self._rules_of(self._groups[self._group_of[rule.meta.uid]])]
-
     # --- changes ---------------------------------------------------------------------------------
 
-    def observe(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> list[DeviceTaintRule]:
-        """A rule is new, or it or a limit has changed. Returns rules that are stopped no longer.
+    def observe(self, old: DeviceTaintRule | None, rule: DeviceTaintRule) -> bool:
+        """A rule is new, or it or a limit has changed. Returns whether more or fewer may be stopped now.
 
-        In a group of several rules that is found out later: `to_lift`.
+        A rule is stopped no longer, until it is found to hit too much. In a group of several that is looked at later:
+        `to_lift`.
         """
         uid, key, before = rule.meta.uid, self._key_of(rule), self._group_of.get(rule.meta.uid)
         self._names[uid] = rule.meta.name
-        if uid in self._leaving:  # it is known again, and is stopped with the others when it is checked
-            self._leaving.discard(uid)
-            self._groups[self._group_of[uid]].held.discard(uid)
-        resumed: list[DeviceTaintRule] = []
         if before is None:
             waited = key == uid and uid in self._groups
             self._add(rule, key)
-            resumed += self._sort_again(self._marked_for(uid)) if waited else ()
+            if waited:
+                self._sort_again(self._marked_for(uid))
         elif before != key:
-            resumed += [rule] if uid in self._groups[before].held else []
             self._move(rule, key)
         group = self._groups[key]
-        if key == uid and rule_rejudged(old, rule) and not self._is_confirmed(rule):
+        judged = key == uid and rule_rejudged(old, rule) and not self._is_confirmed(rule)
+        if judged:
             self._restart(group)
-        if not group.stopped:
-            return resumed
-        if key == uid or len(group.tallies) == 1:
-            return [*resumed, *self._lift(group)]
-        if old is not None:
+        if group.stopped and (key == uid or len(group.tallies) == 1):
+            self._set(group, "")
+            return True
+        if group.stopped and old is not None:
             self.to_lift.add(key)
-        return resumed
+        confirmed = old is not None and old.meta.annotations != rule.meta.annotations
+        return judged or confirmed or before not in (None, key) or bool(group.stopped)
 
-    def observe_patch(self, old: ResourceSlicePatch | None, patch: ResourceSlicePatch) -> list[DeviceTaintRule]:
-        """A patch is known now, or has changed. Returns rules that are stopped no longer."""
+    def observe_patch(self, old: ResourceSlicePatch | None, patch: ResourceSlicePatch) -> bool:
+        """A patch is known now, or has changed. Returns whether that may change what is stopped."""
         if old is not None and _said(old) == _said(patch):
-            return []
-        resumed = self._sort_again(self._marked_for(patch.meta.uid))
+            return False
+        self._sort_again(self._marked_for(patch.meta.uid))
         group = self._groups.get(patch.meta.uid)
         if group is None:
-            return resumed
+            return True
         rejudged = old is not None and judged_whole(patch, old, self._deps.patches().values())
         like = next(iter(self._rules_of(group)), None)
         ceiling = None if like is None else self._deps.patch_ceiling_of(like, patch)
         if rejudged and not (ceiling is not None and ceiling.confirmed):
             self._restart(group)
-        return [*resumed, *self._lift(group)]
+        self._set(group, "")
+        return True
 
-    def observe_slice(self, changed: ResourceSlice) -> list[DeviceTaintRule]:
-        """A slice has changed, and may show what hardware rules are for. Returns rules that are stopped no longer."""
+    def observe_slice(self, changed: ResourceSlice) -> None:
+        """A slice has changed, and may show what hardware rules are for."""
         rules, pool = self._deps.inventory.rules.values(), changed.pool
         unproved = [each for each in rules if each.origin.rule and each.meta.uid not in self._proofs]
-        return self._sort_again([each for each in unproved if each.selector and each.selector.pool == pool])
+        self._sort_again([each for each in unproved if each.selector and each.selector.pool == pool])
 
     def _marked_for(self, owner: str) -> list[DeviceTaintRule]:
         """The rules that name a patch or rule, by uid, as their owner."""
         return [each for each in self._deps.inventory.rules.values() if each.origin.uid == owner]
 
-    def _sort_again(self, marked: list[DeviceTaintRule]) -> list[DeviceTaintRule]:
-        """What shows where these rules belong has changed. Returns rules that are stopped no longer."""
-        moving = [each for each in marked if self._group_of.get(each.meta.uid) not in (None, self._key_of(each))]
-        return [rule for each in moving for rule in self.observe(each, each)]
+    def _sort_again(self, marked: list[DeviceTaintRule]) -> None:
+        """What shows where these rules belong has changed."""
+        for each in marked:
+            if self._group_of.get(each.meta.uid) not in (None, self._key_of(each)):
+                self.observe(each, each)
 
-    def lift(self, key: str) -> list[DeviceTaintRule]:
-        """Ends the stop of a group, until it is checked again. Returns its rules that are stopped no longer."""
+    def lift(self, key: str) -> None:
+        """Ends the stop of a group, until it is found to hit too much again."""
         group = self._groups.get(key)
-        return [] if group is None else self._lift(group)
+        if group is not None:
+            self._set(group, "")
 
-    def lift_all(self) -> list[DeviceTaintRule]:
+    def lift_all(self) -> None:
         """The same, of all groups: a limit has changed."""
-        lifted = [each for rule in self._deps.inventory.rules.values() for each in self.observe(rule, rule)]
-        lifted += [each for group in self._groups.values() for each in self._lift(group)]
+        for rule in self._deps.inventory.rules.values():
+            self.observe(rule, rule)
+        for group in self._groups.values():
+            self._set(group, "")
         self.to_lift.clear()
-        return lifted
 
     def forget(self, rule: DeviceTaintRule) -> None:
         """The rule no longer exists. What was counted for it goes on to count in its group."""
         uid = rule.meta.uid
-        if uid in self._in_flight:
-            self._leaving.add(uid)
-        elif uid in self._group_of:
-            self._forget(uid)
-
-    def _forget(self, uid: str) -> None:
-        key = self._group_of[uid]
+        key = self._group_of.get(uid)
+        if key is None:
+            return
         if key != uid:
             self._gone[uid] = key
             if len(self._gone) > _GONE_MOST:
@@ -348,29 +340,6 @@ class CeilingGroups:
         self._remove(uid)
         for known in (self._tallies, self._names, self._origins, self._proofs):
             known.pop(uid, None)
-
-    def begin_request(self, plan: PodPlan) -> None:
-        """A request to evict the pod is sent now: until `end_request`, its rules hit the pod.
-
-        The watch may show the end of the pod before the answer comes, and rules that hit more may come in between.
-        """
-        rules = self._requests[plan.uid] = plan.eviction.rules
-        self._hits.begin_request(plan)
-        self._in_flight.update([uid for uid, _ in rules])
-
-    def end_request(self, pod: str, evicted_for: Iterable[RuleRef]) -> None:
-        """The request for a pod, by uid, was answered, or none was sent. `evicted_for`: empty if it was not evicted."""
-        rules = self._requests.pop(pod, ())
-        self._hits.end_request(pod, rules)
-        self.count_evicted(evicted_for)
-        for uid, _ in rules:
-            self._in_flight[uid] -= 1
-            if self._in_flight[uid]:
-                continue
-            del self._in_flight[uid]
-            if uid in self._leaving:
-                self._leaving.discard(uid)
-                self._forget(uid)
 
     def count_evicted(self, rules: Iterable[RuleRef]) -> None:
         """One pod was evicted for these rules: it counts for each of them, and once against each ceiling."""
@@ -383,31 +352,58 @@ class CeilingGroups:
                 self._note_heir(self._groups[key].take_over(1))
             counted.add(key)
 
+    def _set(self, group: CeilingGroup, why: str) -> None:
+        if group.stopped != why:
+            self.counted_anew.update([self._names[uid] for uid in group.tallies])
+        group.stopped = why
+
     # --- ceilings --------------------------------------------------------------------------------
 
-    def check(self, rule: DeviceTaintRule) -> list[DeviceTaintRule]:
-        """Stops the group of a known rule if it hits more than its ceiling. Returns the rules that are stopped now."""
-        key = self._group_of[rule.meta.uid]
-        group = self._groups[key]
-        if not group.stopped:
-            group.stopped = self._exceeded(key, group)
-            if not group.stopped:
-                return []
-            log.error("eviction stopped", extra={"rule": rule.meta.name, "error": group.stopped})
-        fresh = [each for each in self._rules_of(group) if each.meta.uid not in group.held]
-        group.held.update([each.meta.uid for each in fresh])
-        return fresh
+    def stop(self, key: str, why: str) -> None:
+        """A group was found to hit too much. It stays stopped until its rules, or limits, change."""
+        group = self._groups.get(key)
+        if group is not None and not group.stopped:
+            self._set(group, why)
+            first = next(iter(self._rules_of(group)), None)
+            log.error("eviction stopped", extra={"rule": first.meta.name if first else key, "error": why})
 
-    def _exceeded(self, key: str, group: CeilingGroup) -> str:
-        """Why the group is above its ceiling; empty if it is not."""
-        pods, names = self._hits.counts_in(key)
-        if not pods:
-            return ""  # there is no eviction to stop
-        counting = group.counting
-        found = [each.exceeded_by(pods + counting, len(names), names) for each in self._ceilings(key, group)]
-        return next(filter(None, found), "")
+    def exceeded(self, key: str, pods: int, names: AbstractSet[str], hitting: AbstractSet[str]) -> str:
+        """Why a group evicts no pod that hits this number of pods in these namespaces; empty if it does.
 
-    def _ceilings(self, key: str, group: CeilingGroup) -> Iterator[Ceiling]:
+        `hitting`: the rules, by uid, that hit pods now.
+        """
+        group = self._groups.get(key)
+        if group is None or group.stopped:
+            return "" if group is None else group.stopped
+        seen = self._seen[key] = _Seen(pods + self._begun.get(key, group.counting), frozenset(names), hitting)
+        return self._over(key, group, seen)
+
+    def begin(self) -> None:
+        """A plan is begun: it counts pods as they are at this moment, and those that were evicted before it."""
+        self._begun = {key: group.counting for key, group in self._groups.items()}
+
+    def stopped_by(self, key: str, grown_by: Callable[[str], AbstractSet[str]]) -> str:
+        """The same, by the last plan. `grown_by`: the pods, by `namespace/name`, that a rule has come to hit since."""
+        group = self._groups.get(key)
+        if group is None or group.stopped:
+            return "" if group is None else group.stopped
+        fresh = {uid: grown_by(uid) for uid in group.tallies}
+        pods = frozenset[str]().union(*fresh.values())
+        known = self._seen.get(key, _Seen(group.counting, frozenset(), frozenset()))
+        names = known.namespaces.union([pod.partition("/")[0] for pod in pods])
+        hitting = frozenset({*known.hitting, *[uid for uid, found in fresh.items() if found]})
+        return self._over(key, group, _Seen(known.pods + len(pods), names, hitting))
+
+    def _over(self, key: str, group: CeilingGroup, seen: _Seen) -> str:
+        ceilings, names = self._ceilings(key, group, seen.hitting), seen.namespaces
+        return next(filter(None, [each.exceeded_by(seen.pods, len(names), names) for each in ceilings]), "")
+
+    def settle(self, groups: AbstractSet[str]) -> None:
+        """A plan is made: only these groups hit pods."""
+        self._seen = {key: seen for key, seen in self._seen.items() if key in groups}
+        self._begun.clear()
+
+    def _ceilings(self, key: str, group: CeilingGroup, hitting: AbstractSet[str]) -> Iterator[Ceiling]:
         """The ceiling of a group; of a patch with several taints one for each, and each is for all of the patch."""
         rules = self._rules_of(group)
         owner = next((each for each in rules if each.meta.uid == key), None)
@@ -416,9 +412,9 @@ class CeilingGroups:
             whole = JudgedWhole(name, "the rules for its hardware") if len(rules) > 1 else None
             yield from _of(self._deps.ceiling_of(owner), whole)
             return
-        hitting = [each for each in rules if self._hits.count_of(each.meta.uid) or self.tally_of(each).counting]
+        counted = [each for each in rules if each.meta.uid in hitting or self.tally_of(each).counting]
         # The ceilings of rules of a patch that are alike in this are the same.
-        sorts = {(each.taint.key, each.taint.value, each.effective_effect, each.softened): each for each in hitting}
+        sorts = {(each.taint.key, each.taint.value, each.effective_effect, each.softened): each for each in counted}
         for _, rule in sorted(sorts.items()):
             origin = self._origins[rule.meta.uid]
             if origin.patch:
@@ -427,12 +423,6 @@ class CeilingGroups:
             else:  # its owner is not known, or gone
                 whole = JudgedWhole(f"DeviceTaintRule {origin.name}", "the rules for its hardware")
                 yield from _of(self._deps.ceiling_of(rule), whole)
-
-    def _lift(self, group: CeilingGroup) -> list[DeviceTaintRule]:
-        lifted = [each for each in self._rules_of(group) if each.meta.uid in group.held]
-        group.stopped = ""
-        group.held.clear()
-        return lifted
 
     # --- groups ----------------------------------------------------------------------------------
 
@@ -477,7 +467,6 @@ class CeilingGroups:
         self._empty.pop(key, None)
         group.add(uid, tally)
         self._group_of[uid] = key
-        self._hits.join(uid, key)
 
     def _move(self, rule: DeviceTaintRule, key: str) -> None:
         """A rule has a confirmation of its own that counts, or none any more; or other marks.
@@ -487,7 +476,6 @@ class CeilingGroups:
         """
         uid, tally = rule.meta.uid, self._tallies[rule.meta.uid]
         kept = tally.counting
-        self.moved[uid] = rule.meta.name
         self._remove(uid)
         tally.counting = kept
         self._add(rule, key)
@@ -496,7 +484,6 @@ class CeilingGroups:
         """Takes a rule out of its group."""
         key = self._group_of.pop(uid)
         group = self._groups[key]
-        self._hits.leave(uid)
         self._note_heir(group.remove(uid))
         if group.tallies:
             if group.stopped:

@@ -1,213 +1,284 @@
-"""The worker: plans evictions at each change, evicts pods that are due, and keeps the conditions of rules up to date.
+"""The worker: a loop around the plan. What is known changes, a pass says who may go, and one place takes.
 
-It builds the parts, runs their tasks, and reacts to what they return. `observe` never awaits, so plans need no lock. A
-change that hits up to a few hundred pods is planned before `observe` returns. A larger one is planned in time slices,
-and until it is planned in full no pod is evicted and no condition is written. So the order in which changes arrive
-makes no difference. Which item waits in which queue: see `core`.
+`observe` and the like never await, so nothing here needs a lock. A change of up to a few hundred pods is followed
+before they return, a larger one in steps; until it is followed in full, no pod is taken and no request is written. A
+pass runs in steps as well, while requests go on by the plan before it: each is checked again as it is written.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final, NoReturn, assert_never
+import math
+from collections.abc import Sequence
+from typing import Final, NoReturn
 
+from webhook.api.claims import ResourceClaim
 from webhook.api.patches import ResourceSlicePatch
-from webhook.eviction.core import RETRY_MOST_SECONDS, Core, Item, ItemKind, WorkItem
+from webhook.api.pod_groups import PodGroup
+from webhook.api.pods import Pod
+from webhook.api.rules import DeviceTaintRule, own_rate
+from webhook.api.slices import ResourceSlice
+from webhook.eviction.affected import AT_ONCE_MOST, alike
+from webhook.eviction.core import Core
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import PodEventKind
-from webhook.eviction.evictor import Attempt, PodEvictor, log_fields, record_evicted
-from webhook.eviction.gates import PROBE_SECONDS
-from webhook.eviction.ledger import MINUTE_SECONDS
+from webhook.eviction.line import Line, Taking
 from webhook.eviction.modes import InTree
 from webhook.eviction.planner import Planner
-from webhook.eviction.pod_plan import PodPlan
-from webhook.eviction.ports import (
-    BreakerLimit,
-    BudgetLimit,
-    EvictionFound,
-    EvictionOutcome,
-    Freed,
-    NamespaceLimit,
-    OverallLimit,
-    OwnerFreed,
-    OwnerLimit,
-    PodFreed,
-    PodTerminating,
-    ReplacementPending,
-)
+from webhook.eviction.pod_plan import Going, Unit
+from webhook.eviction.ports import PodRef
+from webhook.eviction.profiles import owner_of
+from webhook.eviction.progress import WaitCause, WaitingPods
 from webhook.eviction.rule_status import RuleStatusUpdater
-from webhook.eviction.waiting import WaitCause, WaitingPods
-from webhook.inventory.state import InventoryObject
+from webhook.eviction.sender import Sender
+from webhook.eviction.telling import Telling
+from webhook.eviction.upkeep import Attempt, Upkeep
+from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.inventory.evictions import Eviction, RuleRef
+from webhook.inventory.pod_groups import goes_with_all, group_key
+from webhook.inventory.scope import is_ours
+from webhook.inventory.state import InventoryObject, key_of
 from webhook.telemetry.repeats import LastingFault
 
 log = logging.getLogger(__name__)
 _SOON_SECONDS: Final = 0.2
 _STOP_POLL_SECONDS: Final = 0.05
+_UNTRUSTED_POLL_SECONDS: Final = 0.2
+"""How often to check whether the inventory can be trusted again."""
 _CLOCK_SECONDS: Final = 1.0
 """How often the wall clock is compared with the monotonic clock, and the drift that means it was set. The event loop's
 timers stand still in a suspended machine: being late by as much means that they end too late as well."""
-
-
-class Unparker:
-    """Unparks pods, and sets timers for limits that time will free. `wake` has the ready queue polled again."""
-
-    def __init__(self, core: Core, wake: Callable[[], None]) -> None:
-        self._core = core
-        self._deps = core.deps
-        self._wake = wake
-
-    def follow(self) -> None:
-        """Acts on all that the plans have freed."""
-        freed = self._core.plans.freed
-        while freed:
-            self._follow(freed.pop())
-        self._wake()
-
-    def retry_budget(self, budget: BudgetLimit) -> None:
-        """Unparks the next single pod and the next unit of each size that wait for a budget, or checks again later."""
-        gate, now = self._core.gate, self._deps.clock.seconds()
-        for limit in gate.limits_like(budget):
-            self.retry_after(limit, gate.wait_seconds(limit, now))
-
-    def retry_after(self, limit: BudgetLimit | BreakerLimit, seconds: float) -> None:
-        """Unparks a pod that waits for this limit now, or checks again later."""
-        if seconds > 0:
-            self._core.queue.add_after(limit, seconds)
-            return
-        self._core.ready.unpark(limit)
-        self._wake()
-
-    def _follow(self, freed: Freed) -> None:
-        profiles = range(len(self._deps.profiles().all))
-        match freed:
-            case PodFreed(namespace):
-                for position in profiles:
-                    self._core.ready.unpark(OverallLimit(position))
-                    self._core.ready.unpark(NamespaceLimit(namespace, position))
-            case OwnerFreed(owner):
-                for position in profiles:
-                    self._core.ready.unpark(OwnerLimit(owner, position))
-            case ReplacementPending(uid, of_gang):
-                settings = self._deps.settings
-                seconds = settings.gang_replacement_seconds if of_gang else settings.replacement_seconds
-                self._core.queue.add_after(WorkItem(ItemKind.REPLACEMENT, uid), seconds)
-            case PodTerminating(key, uid):
-                self._await_end(key, uid)
-            case EvictionFound(key):
-                self._count_foreign(key)
-            case other:
-                assert_never(other)
-
-    def _await_end(self, key: str, uid: str) -> None:
-        """A pod counts as stuck once its grace period and `stuckAfter` are over."""
-        pod = self._deps.inventory.pods.get(key)
-        if pod is None:
-            return
-        grace = 0.0 if pod.gone_by is None else (pod.gone_by - self._deps.clock.now()).total_seconds()
-        seconds = grace + self._deps.profile_of(pod).settings.stuck_after_seconds
-        self._core.queue.add_after(WorkItem(ItemKind.TERMINATING, f"{key}/{uid}"), seconds)
-
-    def _count_foreign(self, key: str) -> None:
-        """Counts an eviction of the last leader toward `maxPerMinute`, unless it is older than a minute for certain."""
-        pod, now = self._deps.inventory.pods.get(key), self._deps.clock.now()
-        if pod is None or (pod.gone_by is not None and (now - pod.gone_by).total_seconds() >= MINUTE_SECONDS):
-            return
-        self._core.limiter.count_foreign(self._deps.profile_of(pod), self._deps.clock.seconds())
+_PASS_SECONDS: Final = 0.05
+"""The least time between two passes."""
 
 
 class Controller:
     """One worker. It does nothing before `start`, which only the leader calls."""
 
     def __init__(self, deps: Dependencies, in_tree: InTree = InTree.UNKNOWN) -> None:
-        core = Core.build(deps, in_tree)
-        self._core = core
+        core = self._core = Core.build(deps, in_tree)
         self._deps = deps
-        self.backlog = core.backlog
-        self.plans = core.plans
-        self.ready = core.ready
-        self.queue = core.queue
         self.rules = RuleStatusUpdater(core)
-        self.planner = Planner(core, self.rules)
-        self._evictor = PodEvictor(core)
-        self._room = Unparker(core, self._evictor.wake)
+        self.upkeep = Upkeep(deps, core.view, core.ledger, core.room, core.affected.touch)
+        self._telling = Telling(core, self._spare)
+        self.planner = planner = Planner(core, self.upkeep, self._telling)
+        self._sender = Sender(
+            deps, core.room, planner.goes, planner.goes_alone, on_sent=self._ask, eviction_of=planner.eviction_of
+        )
         self._waiting = WaitingPods(core)
+        self._faults: dict[str, LastingFault] = {}
+        """Why requests to evict pods fail, by uid."""
+        self._unseen_rules = False
+        """Whether a rule has changed since conditions were last written by a plan that knows them all."""
+        self._woken, self._dirty = asyncio.Event(), asyncio.Event()
+        self._planning = asyncio.Lock()
+        """Held while a plan is made: the last one is made beside the task that makes the others."""
+        self._turn_lock = asyncio.Lock()
+        """Only its holder waits for the next unit, so that one wake-up wakes one task, however many there are."""
         self.started = False
 
     def watch_metrics(self) -> None:
         """Registers the gauges that are computed at each scrape."""
-        metrics, core = self._deps.metrics, self._core
-        metrics.watch(
+        core = self._core
+        self._deps.metrics.watch(
             {
-                "pods_undecided": lambda: self.backlog.pod_count,
-                "pods_planned": lambda: len(self.plans.scheduled),
-                "pods_in_line": lambda: len(self.ready),
-                "pods_under_way": lambda: len(self.plans.under_way),
-                "pods_stuck": lambda: len(self.plans.stuck),
+                "pods_undecided": lambda: core.affected.pending,
+                "pods_planned": self._telling.planned_count,
+                "pods_in_line": lambda: len(core.line) if core.acts else 0,
+                "pods_under_way": lambda: core.room.everywhere.pods,
+                "pods_stuck": lambda: len(core.room.given_up),
                 "oldest_due_seconds": self._waiting.oldest_due_seconds,
                 "rules_in_use": lambda: self.rules.released.held_count,
                 "breakers_tripped": lambda: len(core.breaker.tripped),
                 "paused": lambda: core.deps.paused() is not None,
             }
         )
-        metrics.watch_waiting(tuple(WaitCause), self._waiting.count)
+        self._deps.metrics.watch_waiting(tuple(WaitCause), self._waiting.count)
 
     # --- changes: nothing here awaits ------------------------------------------------------------
 
     def start(self) -> None:
-        """Plans all pods in the inventory; from here on `observe` keeps the plans up to date."""
+        """Looks at everything in the inventory; from here on `observe` keeps up."""
         self.started = True
-        self.queue.add_after(WorkItem(ItemKind.SWEEP, ""), self._deps.settings.sweep_seconds)
-        if self.planner.start():
-            self._room.follow()
+        core = self._core
+        for name, rule in self._deps.inventory.rules.items():
+            core.rules.add(name)
+            core.ceilings.observe(None, rule)
+        self.planner.follow_ceilings()
+        core.affected.mark(core.evictions.everything())
+        core.breaker.start()
+        self._begin()
 
     def observe(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """One object has changed; the inventory has applied the change already."""
-        if self.started and self.planner.observe(old, new):
-            self._room.follow()
+        if not self.started:
+            return
+        core = self._core
+        core.affected.mark_claims(core.evictions.touched(old, new))
+        self.rules.released.observe(old, new)
+        match new if new is not None else old:
+            case Pod() as pod:
+                self._observe_pod(old if isinstance(old, Pod) else None, new if isinstance(new, Pod) else None, pod)
+            case DeviceTaintRule():
+                self._observe_rule(old, new)
+            case PodGroup() as group:
+                members = self._deps.inventory.members_of(key_of(group.meta))
+                core.affected.mark(members)
+                for key in members:
+                    core.room.touch(owner_of(self._deps.inventory.pods[key]))  # a gang takes one place of its owner
+                self._changed()
+            case ResourceSlice() as changed:
+                core.ceilings.observe_slice(changed)
+                self.planner.follow_ceilings()
+            case ResourceClaim() as claim:
+                self._observe_users(old, new)
+                self.upkeep.observe_claim(key_of(claim.meta), new if isinstance(new, ResourceClaim) else None)
+            case _:
+                pass
+        self._begin()
+
+    def _observe_pod(self, old: Pod | None, new: Pod | None, pod: Pod) -> None:
+        core, key = self._core, key_of(pod.meta)
+        core.affected.mark((key,))
+        self.upkeep.observe(old, new)
+        if old is not None and (new is None or new.meta.uid != old.meta.uid):
+            self._forget_gone(key, old.meta.uid)
+        grouped = [each for each in (old, new) if each is not None and each.pod_group]
+        if grouped and (old is None or new is None or not alike(old, new)):
+            core.affected.touch(key, *[each.meta.uid for each in grouped])  # it may go along, although no taint hits it
+            members = self._deps.inventory.members_of(group_key(grouped[0]))
+            if goes_with_all(self._deps.inventory, grouped[0]) and any(each in core.plan.hit for each in members):
+                for other in members:
+                    core.affected.touch(other, self._deps.inventory.pods[other].meta.uid)
+        failure = None if new is None else core.ledger.failures.get(new.meta.uid)
+        if new is not None and failure is not None and failure.outdated:
+            core.affected.touch(key, new.meta.uid)
+        if old is not None and new is not None and (old.ready, old.owner) != (new.ready, new.owner):
+            core.line.retry(new.meta.uid, core.room)  # its owner misses it already, its budget may not concern it
+            self._woken.set()
+        self._tell_late()
+
+    def _observe_users(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
+        """A PodGroup may keep a claim reserved now, or a claim may tie its pods, or give them another profile."""
+        claims = [each for each in (old, new) if isinstance(each, ResourceClaim)]
+        if len({(each.reserved_for, each.allocation) for each in claims}) == len(claims):
+            for key in self._deps.inventory.pods_of(key_of(claims[0].meta)):
+                pod = self._deps.inventory.pods[key]
+                self._core.room.touch(owner_of(pod))
+                if key in self._core.affected.hit:
+                    self._core.affected.touch(key, pod.meta.uid)
+
+    def _observe_rule(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
+        """A rule was created, changed or removed. Changes of its status alone are the worker's own, or are undone."""
+        core = self._core
+        if isinstance(old, DeviceTaintRule) and (new is None or new.meta.uid != old.meta.uid):
+            self.rules.forget(old)
+            core.ceilings.forget(old)
+            self.planner.follow_ceilings()
+        if not isinstance(new, DeviceTaintRule):
+            if isinstance(old, DeviceTaintRule):
+                core.rules.discard(old.meta.name)
+            return
+        known = old if isinstance(old, DeviceTaintRule) and old.meta.uid == new.meta.uid else None
+        if known is not None and _without_status(known) == _without_status(new):
+            if self.rules.lost_conditions(new):
+                core.rules.add(new.meta.name)
+            return
+        core.rules.add(new.meta.name)
+        if known is not None and own_rate(known) != own_rate(new):
+            self._changed()
+        if not is_ours(new, core.scope):
+            core.announcements.forget(new.meta.uid)  # if it asks again, that is announced again
+        if core.ceilings.observe(known, new):
+            self._changed()
+        self.planner.follow_ceilings()
+        self._unseen_rules = True
 
     def observe_patch(self, old: ResourceSlicePatch | None, new: ResourceSlicePatch | None) -> None:
         """A patch is known now, or has changed: its text, and what admission has judged. Its rules change later."""
-        if self.started and new is not None and self.planner.observe_patch(old, new):
-            self._room.follow()
+        if self.started and new is not None and self._core.ceilings.observe_patch(old, new):
+            self.planner.follow_ceilings()
+            self._changed()
+            self.planner.rules_seen = self._core.affected.revision
 
     def replan_all(self) -> None:
-        """Plans all pods again, because the policy has changed, or what servers do."""
-        if self.started and self.planner.replan_all():
-            self._room.follow()
+        """The policy has changed, or what servers do."""
+        if not self.started:
+            return
+        core = self._core
+        core.ceilings.lift_all()
+        self.planner.follow_ceilings()
+        core.breaker.refresh()
+        profiles = self._deps.profiles().all
+        self.planner.epoch += 1
+        self.upkeep.follow_profiles(core.room.profiles, profiles)
+        core.room.profiles = profiles
+        self.planner.old_lines.append(core.line)
+        core.line = Line()  # its limits name profiles by their position
+        core.affected.mark(self._deps.inventory.pods)
+        core.room.forget_owners()
+        self._changed()
+        self.planner.rules_seen = core.affected.revision
+        self._begin()
 
     def requeue_waiting(self, namespace: str | None = None) -> None:
-        """Checks waiting pods again: a hold or labels of their namespace, or (None: all) the wall clock has changed."""
-        if self.planner.requeue_waiting(namespace):
-            self._room.follow()
-
-    def catch_up(self) -> None:
-        """Continues planning for one time slice."""
-        if self.planner.catch_up():
-            self._room.follow()
+        """A hold or labels of a namespace, or (None) the wall clock has changed."""
+        if not self.started:
+            return
+        prefix = "" if namespace is None else f"{namespace}/"
+        pods = [key for key in self._deps.inventory.pods if key.startswith(prefix)]
+        self.upkeep.expect_ends(prefix)
+        if namespace is not None:
+            self._core.affected.mark(pods)
+            for owner in {owner_of(self._deps.inventory.pods[key]) for key in pods}:
+                self._core.room.touch(owner)
+        self._changed()
+        self._begin()
 
     def observe_budgets(self, namespace: str, freeing: str = "") -> None:
         """Other disruption budgets select the pods of a namespace now; `freeing` lets those go that are not ready."""
-        if not self.started:
-            return
-        plans = self.plans.scheduled
-        if freeing:  # of thousands of pods that wait for it, few are concerned
-            limits = self._core.gate.limits_like(BudgetLimit(namespace, (freeing,)))
-            waiting = [(uid, limit) for limit in limits for uid in self.ready.parked_for(limit) if uid in plans]
-            concerned = [uid for uid, limit in waiting if limit.needed > 1 or not plans[uid].pod.ready]
-        else:
-            concerned = [uid for uid, plan in plans.items() if plan.pod.meta.namespace == namespace]
-        for uid in concerned:
-            self.ready.retry(uid)
-        self._evictor.wake()
+        core, pods = self._core, self._deps.inventory.pods
+        if self.started:
+            for uid in [uid for uid, wait in core.line.pods() if wait is not None]:
+                each, together = core.plan.going[uid], uid in core.plan.units
+                pod = pods.get(each.key, each.pod)
+                if pod.meta.namespace == namespace and (together or not pod.ready or not freeing):
+                    core.line.retry(uid, core.room)
+            self._woken.set()
 
     def observe_budget(self, namespace: str, name: str) -> None:
         """The status of a disruption budget has changed."""
         if self.started:
-            for limit in self._core.gate.observe(namespace, name):
-                self.ready.unpark(limit)
-            self._evictor.wake()
+            self.upkeep.observe_budget(namespace, name)
+            for limit in self._core.line.waiting_for_owners(namespace):
+                self._core.line.reopen(limit, self._core.room)  # a pod that its budget lets go does not ask its owner
+            self._woken.set()
+
+    def _changed(self) -> None:
+        """Another plan may follow from what is known now."""
+        self._core.affected.touch_all()
+        self._dirty.set()
+        self._woken.set()
+
+    def _begin(self) -> None:
+        """Follows a small change at once."""
+        while 0 < self._core.affected.pending <= AT_ONCE_MOST:
+            self._core.affected.follow()
+        if self._unseen_rules:
+            self.planner.rules_seen, self._unseen_rules = self._core.affected.revision, False
+        self._dirty.set()
+        self._woken.set()
+
+    def _tell_late(self) -> None:
+        """Pods were evicted, as it turns out, by requests without an answer."""
+        for each in self.upkeep.evicted:
+            namespace, _, name = each.key.partition("/")
+            self._core.ceilings.count_evicted(each.rules)
+            self._tell_evicted(PodRef(namespace, name, each.uid), each.key, each.eviction, each.rules)
+            self._core.line.discard(each.uid)
+            self._forget_gone(each.key, each.uid)
+        self.upkeep.evicted.clear()
 
     # --- tasks -----------------------------------------------------------------------------------
 
@@ -215,11 +286,11 @@ class Controller:
         """Plans and evicts until it is cancelled."""
         settings = self._deps.settings
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._plan_pending())
+            group.create_task(self._plan_for_ever())
             for _ in range(settings.planners):
-                group.create_task(self._handle_items())
+                group.create_task(self._write_conditions())
             for _ in range(settings.workers):
-                group.create_task(self._evict_due())
+                group.create_task(self._evict_for_ever())
             group.create_task(self._core.recorder.run())
             group.create_task(self._watch_clock())
         raise AssertionError("its tasks do not end")
@@ -229,25 +300,30 @@ class Controller:
 
         A worker that leads no longer does not wait and writes nothing, as another one does.
         """
-        self._evictor.stop()
+        self._sender.stop()
         deps = self._deps
         if deps.leads():
             await self._wait_for_requests()
         if deps.leads() and deps.trusted():
             await self._write_last_conditions()
 
+    @property
+    def _in_flight(self) -> bool:
+        ledger = self._core.ledger
+        return len(ledger.granted) < len(ledger.taken)
+
     async def _wait_for_requests(self) -> None:
         try:
             async with asyncio.timeout(self._deps.settings.stop_seconds):
-                while self._core.limiter.any_in_flight:  # noqa: ASYNC110 -- once, for at most as long as a request
+                while self._in_flight:  # noqa: ASYNC110 -- once, for at most as long as a request
                     await asyncio.sleep(_STOP_POLL_SECONDS)
         except TimeoutError:
-            log.warning("evictions cut off", extra={"count": len(self.plans.under_way)})
+            log.warning("evictions cut off", extra={"count": len(self._core.ledger.taken)})
 
     async def _write_last_conditions(self) -> None:
         try:
             async with asyncio.timeout(self._deps.settings.last_conditions_seconds), asyncio.TaskGroup() as group:
-                await self._plan_everything()
+                await self._plan()
                 for name in self._deps.inventory.rules:
                     group.create_task(self.rules.sync(name, last=True))
         except TimeoutError:
@@ -257,29 +333,54 @@ class Controller:
         """Writes the queued Events, for a limited time. Call it after `stop`, once `run` was cancelled."""
         await self._core.recorder.finish()
 
-    async def _plan_pending(self) -> NoReturn:
+    async def _plan_for_ever(self) -> NoReturn:
         while True:
-            await self.planner.wait()
-            await self._plan_everything()
+            await self._wait(self._dirty, self.planner.wait_seconds)
+            self._dirty.clear()
+            await self._plan()
+            await asyncio.sleep(_PASS_SECONDS)
 
-    async def _plan_everything(self) -> None:
-        while self.backlog.open:
-            self.catch_up()
-            await asyncio.sleep(0)
+    async def _plan(self) -> None:
+        """Makes the plan of now, in time slices."""
+        async with self._planning:
+            await self._plan_alone()
 
-    async def _evict_due(self) -> NoReturn:
+    async def _plan_alone(self) -> None:
+        clock, timeslice = self._deps.clock.seconds, TimeSlice(clock=self._deps.clock.seconds)
+        timeslice.begin()
+        began = clock()
+        for _ in self.planner.steps():
+            if timeslice.over:
+                self.planner.busy += clock() - began
+                await timeslice.pause()
+                began = clock()
+        self.planner.busy += clock() - began
+        self._woken.set()
+
+    async def _evict_for_ever(self) -> NoReturn:
         while True:
-            await self.evict(await self._evictor.next_turn())
+            await self.evict(await self._next_unit())
 
-    async def _handle_items(self) -> NoReturn:
+    async def _next_unit(self) -> Unit:
+        """Takes the next unit that finds room."""
+        async with self._turn_lock:
+            while True:
+                self._woken.clear()
+                if not self.may_take:
+                    await asyncio.sleep(_UNTRUSTED_POLL_SECONDS)
+                    continue
+                units, more = self._look()
+                if units:
+                    return units[0]
+                await (asyncio.sleep(0) if more else self._wait(self._woken, self.take_seconds))
+
+    async def _write_conditions(self) -> NoReturn:
         while True:
-            item = await self.queue.get()
+            name = await self._core.rules.get()
             try:
-                await self.handle(item)
+                await self.sync(name)
             finally:
-                self.queue.done(item)
-            if await self.backlog.timeslice.pause():
-                self._evictor.wake()  # no pod was evicted during the pause
+                self._core.rules.done(name)
 
     async def _watch_clock(self) -> NoReturn:
         """Recomputes waits when the wall clock was set: due times are wall-clock times, waits are monotonic.
@@ -297,147 +398,142 @@ class Controller:
             if was_set:
                 log.warning("wall clock changed", extra={"delaySeconds": round(offset - known, 3)})
             if was_set or seconds - began >= 2 * _CLOCK_SECONDS:
-                self._recompute_waits()
+                self.requeue_waiting()
+                for name in self._deps.inventory.rules:  # for `/expires-at`
+                    self._core.rules.add(name)
             known, began = offset, seconds
-            self._core.limiter.forget_idle(seconds)
+            self.forget_idle()
 
-    def _recompute_waits(self) -> None:
-        self.requeue_waiting()
-        for name in self._deps.inventory.rules:  # for `/expires-at`
-            self.queue.add(WorkItem(ItemKind.RULE, name))
-
-    # --- one item, one pod -----------------------------------------------------------------------
-
-    async def handle(self, item: Item) -> None:
-        """Handles one item of the work queue."""
-        match item:
-            case WorkItem():
-                await self._handle_object(item)
-            case BudgetLimit():
-                self._room.retry_budget(item)
-            case BreakerLimit(driver):
-                self._room.retry_after(item, self._core.breaker.reset_if_calm(driver))
-            case _:
-                assert_never(item)
-
-    async def _handle_object(self, item: WorkItem) -> None:
-        match item.kind:
-            case ItemKind.POD:
-                self._handle_pod(item)
-            case ItemKind.RULE:
-                ready = self._deps.leads() and not self.backlog.open
-                again = await self.rules.sync(item.name) if ready else _SOON_SECONDS
-                if again is not None:
-                    self.queue.add_after(item, again)
-            case ItemKind.REPLACEMENT:
-                self.plans.owners.expire_replacement(item.name)
-                self._room.follow()
-            case ItemKind.TERMINATING:
-                self._give_up(*item.name.rsplit("/", 1))
-            case ItemKind.EVICTED:
-                self._check_deleted(item)
-            case ItemKind.SWEEP:
-                self.ready.sweep()
-                self._evictor.wake()
-                self.queue.add_after(item, self._deps.settings.sweep_seconds)
-            case ItemKind.CEILING:
-                self.planner.lift_ceiling(item.name)
-                self._room.follow()
-            case ItemKind.WINDOW:
-                self.planner.follow_windows(int(item.name))
-                self._room.follow()
-
-    def _handle_pod(self, item: WorkItem) -> None:
-        plan = self.plans.scheduled.get(item.name)
-        if plan is None:
-            self.queue.forget(item)
-        else:
-            self.planner.enqueue(plan, self._deps.clock.now())
-        self.ready.retry(item.name)  # what it is parked for may depend on the time
-        if not self.backlog.behind:
-            self._evictor.wake()
-
-    def _give_up(self, key: str, uid: str) -> None:
-        """A pod is terminating for longer than it should: limits count it no longer."""
-        if self.plans.give_up(key, uid):
-            log.warning("pod stuck in terminating", extra={"pod": key, "podUID": uid})
-            self._room.follow()
-
-    def _check_deleted(self, item: WorkItem) -> None:
-        """Plans a pod again that was evicted and still stands undeleted."""
-        if not self._deps.trusted():  # its deletion may be what was not seen
-            self.queue.add_after(item, self._deps.settings.undeleted_seconds)
+    async def _wait(self, event: asyncio.Event, seconds: float) -> None:
+        """Returns once the event is set, or time has passed."""
+        try:
+            async with asyncio.timeout(None if math.isinf(seconds) else seconds):
+                await event.wait()
+        except TimeoutError:
             return
-        key, _, uid = item.name.rpartition("/")
-        if self.plans.reopen(key, uid):
-            log.warning("pod not deleted after its eviction, planned again", extra={"pod": key, "podUID": uid})
-            if self.planner.replan(key):
-                self._room.follow()
 
-    async def evict(self, uid: str) -> None:
-        """Evicts one pod with those that go with it, then wakes others, schedules retries, or updates conditions."""
-        attempts = await self._evictor.evict(uid)
-        now = self._deps.clock.seconds()
+    # --- taking and sending ----------------------------------------------------------------------
+
+    @property
+    def may_take(self) -> bool:
+        """Whether units may be taken at all now."""
+        return not self._sender.stopping and self._deps.trusted() and self._deps.paused() is None
+
+    def take(self) -> Unit | None:
+        """Takes the next unit that finds room; None if there is none."""
+        taking = self._look()
+        while taking.more:
+            taking = self._look()
+        return taking.units[0] if taking.units else None
+
+    def _look(self) -> Taking:
+        core = self._core
+        if not len(core.line):
+            core.room.freed.clear()
+        if core.affected.pending or not len(core.line):
+            return Taking([])
+        self.planner.judge_breakers()
+        if core.affected.whole:
+            self._dirty.set()
+        core.room.begin(core.moment)
+        return core.line.take(core.room, 1)
+
+    @property
+    def take_seconds(self) -> float:
+        """The time until a limit opens that kept units when they were looked at last; infinite if it takes a change."""
+        at = self._core.room.opens_at if len(self._core.line) else None
+        return math.inf if at is None else max((at - self._deps.clock.now()).total_seconds(), 0.0)
+
+    async def evict(self, unit: Unit) -> None:
+        """Evicts a unit that was taken, and counts what became of it."""
+        attempts = await self._sender.send(unit)
+        core = self._core
         for attempt in attempts:
-            self._release(attempt, now)
+            core.ceilings.count_evicted(attempt.rules if self.upkeep.answered(attempt) else ())
+        self._open_overdue(unit, attempts)
         self.planner.follow_ceilings()
-        self._room.follow()
         for attempt in attempts:
-            self._follow_up(attempt)
+            self._tell(attempt)
+            self._forget_gone(attempt.each.key, attempt.each.uid)
+        self._tell_late()
+        self._dirty.set()
+        self._woken.set()
 
-    def _release(self, attempt: Attempt, now: float) -> None:
-        plan, outcome = attempt.plan, attempt.outcome
-        if outcome is not None and not outcome.gone:
-            plan.refusals += 1
-        reservation = self._core.limiter.release(plan, now, outcome)
-        left = self._core.returns.end(plan.pod, evicted=outcome is not None and outcome.evicted)
-        if left:
-            self.planner.retry_left(left)
-        self._core.ceilings.end_request(plan.uid, attempt.evicted_for)
-        self.ready.wake(reservation.group)
-        budget = self._core.gate.limit_of(plan) if plan.blocked else reservation.budget
-        if budget is not None:
-            self._room.retry_budget(budget)
-            self.queue.add_after(budget, PROBE_SECONDS)  # for units that are formed meanwhile, and have no timer yet
+    def _open_overdue(self, unit: Unit, attempts: Sequence[Attempt]) -> None:
+        """Once a budget has refused for the whole deadline, all pods that wait for it are deleted past it."""
+        room = self._core.room
+        room.begin(self._core.moment)
+        for each in [each.each for each in attempts if each.outcome is not None and each.outcome.blocked]:
+            limit = room.needs(each)
+            if limit is not None and each.uid not in room.asked_by(unit):
+                self._core.line.reopen(limit, room)
 
-    def _follow_up(self, attempt: Attempt) -> None:
-        plan, outcome = attempt.plan, attempt.outcome
-        item = WorkItem(ItemKind.POD, plan.uid)
-        if plan.uid not in self.plans.scheduled:
-            self.queue.discard(item)
+    def _spare(self, pod: Pod) -> None:
+        """No taint evicts a pod any longer."""
+        self.upkeep.spare(pod)
+        self._faults.pop(pod.meta.uid, None)
+
+    def _forget_gone(self, key: str, uid: str) -> None:
+        """Of a pod that is gone, its last Event and its fault are forgotten."""
+        pod = self._deps.inventory.pods.get(key)
+        if pod is None or pod.meta.uid != uid:
+            self._core.recorder.forget(uid)
+            self._faults.pop(uid, None)
+
+    def _ask(self, each: Going) -> None:
+        pod = self._deps.inventory.pods.get(each.key)
+        if pod is not None and pod.meta.uid == each.uid:
+            self.upkeep.ask(pod)
+
+    def _tell(self, attempt: Attempt) -> None:
+        each, outcome, recorder = attempt.each, attempt.outcome, self._core.recorder
         if outcome is None:
             if attempt.because:
-                self._core.recorder.record_pod_event(PodEventKind.BLOCKED, plan, attempt.because)
-            self.queue.add(item)
+                recorder.record_pod_event(PodEventKind.BLOCKED, each.ref, each.eviction, attempt.because)
         elif outcome.gone:
+            self._faults.pop(each.uid, None)
             if outcome.evicted:
-                record_evicted(self._core, plan, attempt.evicted_for)
-            again = WorkItem(ItemKind.EVICTED, f"{plan.key}/{plan.uid}")
-            self.queue.add_after(again, self._deps.settings.undeleted_seconds)
-        else:
-            self._retry_refused(plan, outcome)
+                self._tell_evicted(each.ref, each.key, each.eviction, attempt.rules)
+        elif outcome.blocked:
+            recorder.record_pod_event(PodEventKind.BLOCKED, each.ref, each.eviction, outcome.text)
+        elif not attempt.version or not outcome.changed:
+            fault = self._faults.setdefault(each.uid, LastingFault(self._deps.clock.seconds))
+            if fault.failed(outcome.text):
+                seconds = round(self.upkeep.retry_seconds(each.uid), 3)
+                fields = {**_fields(each.ref, each.key, each.eviction), "error": outcome.text, "delaySeconds": seconds}
+                log.warning("pod not evicted", extra={**fields, **fault.fields})
 
-    def _retry_refused(self, plan: PodPlan, outcome: EvictionOutcome) -> None:
-        item = WorkItem(ItemKind.POD, plan.uid)
-        if outcome.blocked:
-            self._core.recorder.record_pod_event(PodEventKind.BLOCKED, plan, outcome.text)
-            self.queue.add(item)  # it waits behind its budget
-            return
-        if plan.outdated:
-            self.plans.units.dissolve(plan)  # the others wait as well
-            self.queue.add(item)
-            return
-        seconds = self._retry(item, outcome.retry_after_seconds)
-        plan.fault = fault = plan.fault or LastingFault(self._deps.clock.seconds)
-        if fault.failed(outcome.text):
-            fields = {**log_fields(plan), "error": outcome.text, "delaySeconds": round(seconds, 3), **fault.fields}
-            log.warning("pod not evicted", extra=fields)
+    def _tell_evicted(self, pod: PodRef, key: str, eviction: Eviction, rules: Sequence[RuleRef]) -> None:
+        """The pod was evicted for these rules: that is logged, and queued for an Event and for their conditions."""
+        for _, name in rules:
+            self._core.rules.add_after(name, self._deps.settings.condition_seconds)
+        delay = (self._deps.clock.now() - eviction.due).total_seconds()
+        self._deps.metrics.count_evicted(delay)
+        log.info("pod evicted", extra={**_fields(pod, key, eviction), "delaySeconds": round(delay, 3)})
+        self._core.recorder.record_pod_event(PodEventKind.EVICTED, pod, eviction)
 
-    def _retry(self, item: WorkItem, at_least_seconds: float) -> float:
-        """Queues a pod for a retry with exponential backoff; returns the wait in seconds."""
-        if item.name not in self.plans.scheduled:
-            return 0.0  # no taint evicts it now
-        now = self._deps.clock.seconds()
-        seconds = self.queue.add_rate_limited(item, min(at_least_seconds, RETRY_MOST_SECONDS))
-        self.plans.units.retry_later(self.plans.scheduled[item.name], now + seconds)
-        return seconds
+    # --- conditions ------------------------------------------------------------------------------
+
+    async def sync(self, name: str) -> None:
+        """Writes the conditions of a rule, if they are due."""
+        core = self._core
+        if core.affected.pending or core.planned < self.planner.rules_seen:
+            self.planner.unplanned.add(name)
+            return
+        again = await self.rules.sync(name) if self._deps.leads() else _SOON_SECONDS
+        if again is not None:
+            core.rules.add_after(name, again)
+
+    def forget_idle(self) -> None:
+        """Drops what is not needed any longer, to save memory."""
+        self.upkeep.forget_idle()
+        self._core.breaker.forget_idle()
+
+
+def _fields(pod: PodRef, key: str, eviction: Eviction) -> dict[str, object]:
+    """The fields of a log line about a pod."""
+    return {"pod": key, "podUID": pod.uid, "reasons": [str(reason) for reason in eviction.reasons]}
+
+
+def _without_status(rule: DeviceTaintRule) -> tuple[object, ...]:
+    return rule.selector, rule.taint, rule.meta.annotations, rule.deleting, rule.origin

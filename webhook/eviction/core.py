@@ -1,141 +1,35 @@
-"""The state that the parts of the worker share, built once.
-
-Where things wait:
-
-| what | where | until |
-|---|---|---|
-| a claim or pod that a change has hit and that is not planned yet | `backlog` | its time slice |
-| a pod that is due | `ready`, by its rate or the limit that blocks it | rates and limits allow it |
-| pods under a budget that refuses | `ready`, parked; the budget is in `queue` | the budget allows evictions |
-| pods of a driver whose breaker tripped | `ready`, parked; the driver is in `queue` | the driver is calm |
-| a pod that is not due, is held, or is to be retried | `queue`, as POD | its delay is over |
-| a rule whose conditions are to be written | `queue`, as RULE | the next write is allowed |
-| pods whose windows are closed | nowhere; their profile is in `queue`, as WINDOW | its windows open or close |
-| an evicted pod without a replacement | `queue`, as REPLACEMENT | the wait for a replacement is over |
-| a pod that was evicted and is not seen to terminate | `queue`, as EVICTED | the time for that is over |
-| a pod that is terminating | `queue`, as TERMINATING | it is gone, or counts as stuck |
-| a stopped patch whose rules have changed | `queue`, as CEILING | its other rules had time to change as well |
-| an Event | `events` | it is written |
-
-The plans are the source of truth. An item in a queue is a hint; its plan is checked again when it is popped.
-"""
+"""What the parts of the worker share, built once: what is known, the last plan, and who is in line by it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
+from webhook.eviction.affected import Affected
 from webhook.eviction.breaker import Breaker
-from webhook.eviction.budget_gate import BudgetGate
 from webhook.eviction.ceilings import CeilingGroups
 from webhook.eviction.conditions import Announcements
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import EvictionRecorder
+from webhook.eviction.gates import Room
+from webhook.eviction.ledger import Ledger, Moment, View
+from webhook.eviction.line import Line
 from webhook.eviction.modes import InTree, scope_of
-from webhook.eviction.plans import Plans
-from webhook.eviction.pod_plan import PodPlan, stays
-from webhook.eviction.ports import BreakerLimit, BudgetLimit
-from webhook.eviction.rate_limiter import RateLimiter
-from webhook.eviction.ready_queue import ReadyQueue
-from webhook.eviction.returns import Returns
+from webhook.eviction.plan import EvictionPlan
+from webhook.eviction.profiles import Grouping
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.scope import EvictionScope
 
 RETRY_MOST_SECONDS: Final = 10.0
-"""The longest wait between two attempts at a pod."""
+"""The longest wait between two attempts at a pod, or at the conditions of a rule."""
 
 
-class PendingSet:
-    """Keys of claims or pods, each once; the key added last is taken first.
-
-    Keys that are added together often refer to objects that are close in memory, so taking them together is faster.
-    """
-
-    def __init__(self) -> None:
-        self._keys: dict[str, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def add(self, keys: Iterable[str]) -> None:
-        """Adds keys; a key that is in the set already keeps its place."""
-        self._keys.update(dict.fromkeys(keys))
-
-    def take(self, most: int) -> list[str]:
-        """Removes at most `most` keys and returns them."""
-        return [self._keys.popitem()[0] for _ in range(min(most, len(self._keys)))]
-
-
-class Backlog:
-    """Everything that waits to be planned. The planner fills and empties it; others ask only whether it is empty."""
-
-    def __init__(self, timeslice: TimeSlice) -> None:
-        self.timeslice = timeslice
-        """Shared by planning and the tasks that handle the work queue, so that both together take one slice."""
-        self.claims = PendingSet()
-        """Claims, by `namespace/name`, whose pods are to be planned again."""
-        self.pods = PendingSet()
-        """Pods, by `namespace/name`, that are to be planned again."""
-        self.groups = PendingSet()
-        """PodGroups, by `namespace/name`, whose pods go because of others: planned once all of those are."""
-        self.to_enqueue = PendingSet()
-        """Planned pods, by uid, that are to be put into a queue."""
-        self.due: dict[str, PodPlan] = {}
-        """Pods for the ready queue, by uid. Pushed once all are planned, so the first popped is the first of all."""
-        self.unchecked: dict[str, None] = {}
-        """Names of rules whose ceiling is to be checked."""
-
-    @property
-    def pod_count(self) -> int:
-        """Roughly the number of pods left to plan; a pending claim or PodGroup counts as one."""
-        return len(self.claims) + len(self.pods) + len(self.groups) + len(self.due) + len(self.to_enqueue)
-
-    @property
-    def open(self) -> bool:
-        """Whether anything is left to plan."""
-        return bool(self.claims or self.pods or self.groups or self.due or self.to_enqueue or self.unchecked)
-
-    @property
-    def behind(self) -> bool:
-        """Whether a known change is not planned yet; until it is, no pod is evicted and no condition is written."""
-        return self.open or self.timeslice.paused
-
-
-class ItemKind(StrEnum):
-    """The kind of object that an item of the work queue refers to."""
-
-    POD = "pod"
-    RULE = "rule"
-    REPLACEMENT = "replacement"
-    EVICTED = "evicted"
-    TERMINATING = "terminating"
-    CEILING = "ceiling"
-    WINDOW = "window"
-    SWEEP = "sweep"
-
-
-class WorkItem(NamedTuple):
-    """A pod by uid, a rule by name, an evicted or terminating pod by `namespace/name/uid`.
-
-    An evicted pod that is to be replaced goes by its uid, and so do rules with one ceiling (see `CeilingGroups`); a
-    window by the position of its profile. The sweep has no name.
-    """
-
-    kind: ItemKind
-    name: str
-
-
-Item: TypeAlias = WorkItem | BudgetLimit | BreakerLimit
-"""An item of the work queue. A limit is in it while pods wait for it that time may let go."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Core:
-    """What planner, evictor, rule status and controller share."""
+    """All of it; the loop replaces `plan` and `line`."""
 
     deps: Dependencies
     scope: EvictionScope
@@ -143,57 +37,122 @@ class Core:
     acts: bool
     """False in mode observe."""
     evictions: Evictions
-    """Computes due times from taints."""
-    backlog: Backlog
-    plans: Plans
+    affected: Affected
+    ledger: Ledger
+    view: View
+    room: Room
     ceilings: CeilingGroups
-    returns: Returns
-    gate: BudgetGate
     breaker: Breaker
-    limiter: RateLimiter
-    ready: ReadyQueue
-    queue: WorkQueue[Item]
+    rules: WorkQueue[str]
+    """Names of rules whose conditions are to be written."""
     recorder: EvictionRecorder
     announcements: Announcements
+    plan: EvictionPlan = field(default_factory=lambda: EvictionPlan([], {}, {}, {}, (), {}, {}, None))
+    planned: int = -1
+    """The revision of what is known that the plan was made from."""
+    line: Line = field(default_factory=Line)
+    _pods_of: dict[str, list[str]] | None = None
+    """The pods, by `namespace/name`, that each rule hits, by the plan."""
 
     @classmethod
     def build(cls, deps: Dependencies, in_tree: InTree) -> Core:
         """Builds the core of one worker. `in_tree`: whether the in-tree controller runs."""
-        scope = scope_of(deps.mode, in_tree)
+        scope, seconds = scope_of(deps.mode, in_tree), deps.clock.seconds
         announcements = Announcements(acts=deps.mode.acts)
         evictions = Evictions(deps.inventory, scope, announcements.announced_at)
-        returns = Returns(deps.inventory, evictions.evicts_users_of)
-        seconds = deps.clock.seconds
-        plans = Plans(
-            deps.inventory, evictions, deps.profile_of, lambda plan: stays(plan, returns.claim_of(plan.pod)), seconds
+        affected = Affected(deps.inventory, evictions, deps.profile_of)
+        ceilings, ledger = CeilingGroups(deps), Ledger()
+        view = View(
+            inventory=deps.inventory,
+            evictions=evictions,
+            hit=affected.hit,
+            profile_of=deps.profile_of,
+            gang_of=Grouping(deps.inventory, deps.profile_of).gang_of,
+            hold_of=deps.namespaces.hold_of,
+            group_of=ceilings.group_of,
+            exceeded=ceilings.exceeded,
         )
-        queue: WorkQueue[Item] = WorkQueue(clock=seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS)
-        gate = BudgetGate(deps.budgets)
-        breaker = Breaker(
-            deps.inventory,
-            evictions,
-            deps.clock,
-            deps.breaker,
-            on_trip=lambda driver, seconds: queue.add_after(BreakerLimit(driver), seconds),
-            on_later=lambda uid, seconds: queue.add_after(WorkItem(ItemKind.POD, uid), seconds),
-        )
-        ceilings = CeilingGroups(deps, plans.hits)
-        rules, profiles = deps.inventory.rules, deps.profiles
-        limiter = RateLimiter(plans, rules, lambda at: profiles().all[at], gate, breaker, ceilings.group_of)
+        moment = Moment(deps.clock.now(), seconds())
         return cls(
             deps=deps,
             scope=scope,
             acts=deps.mode.acts,
             evictions=evictions,
-            backlog=Backlog(TimeSlice(clock=seconds)),
-            plans=plans,
+            affected=affected,
+            ledger=ledger,
+            view=view,
+            room=Room(view, ledger, moment, budgets=deps.budgets, profiles=deps.profiles().all),
             ceilings=ceilings,
-            returns=returns,
-            gate=gate,
-            breaker=breaker,
-            limiter=limiter,
-            ready=ReadyQueue(limiter),
-            queue=queue,
+            breaker=Breaker(deps.inventory, evictions, deps.clock, deps.breaker),
+            rules=WorkQueue(clock=seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS),
             recorder=EvictionRecorder(deps),
             announcements=announcements,
         )
+
+    @property
+    def moment(self) -> Moment:
+        """This moment."""
+        return Moment(self.deps.clock.now(), self.deps.clock.seconds())
+
+    @property
+    def current(self) -> bool:
+        """Whether the plan was made from all that is known."""
+        return not (self.affected.pending or self.affected.changed or self.affected.whole)
+
+    def adopt(self, made: EvictionPlan, line: Line, revision: int) -> None:
+        """This is the plan from here on."""
+        self.plan, self.line, self.planned, self._pods_of = made, line, revision, None
+
+    def part_of(self, changed: Mapping[str, Iterable[str]]) -> EvictionPlan:
+        """Returns what the plan says of these pods, by `namespace/name` and uids, and of those of their units."""
+        made, keys = self.plan, dict.fromkeys(changed)
+        uids = dict.fromkeys([uid for each in changed.values() for uid in each])
+        for unit in [made.units[uid] for uid in uids if uid in made.units]:
+            keys.update([(each.key, None) for each in unit.members])
+            uids.update([(each.uid, None) for each in unit.members])
+        return EvictionPlan(
+            [],
+            {uid: made.units[uid] for uid in uids if uid in made.units},
+            {uid: made.waits[uid] for uid in uids if uid in made.waits},
+            {uid: made.going[uid] for uid in uids if uid in made.going},
+            (),
+            {key: made.hit[key] for key in keys if key in made.hit},
+            {},
+            None,
+        )
+
+    def merge(self, before: EvictionPlan, made: EvictionPlan, revision: int) -> None:
+        """What was planned of some pods is planned otherwise; `before` is what the plan says of them."""
+        plan = self.plan
+        pairs: list[tuple[dict[str, Any], Mapping[str, Any], Mapping[str, Any]]] = [
+            (plan.units, before.units, made.units),
+            (plan.waits, before.waits, made.waits),
+            (plan.going, before.going, made.going),
+            (plan.hit, before.hit, made.hit),
+        ]
+        for known, old, new in pairs:
+            for key in old:
+                known.pop(key, None)
+            known.update(new)
+        for uid, figures in made.rules.items():
+            plan.rules.setdefault(uid, figures)
+        for uid in before.going:
+            self.line.discard(uid)
+        for unit in made.eligible if self.acts else ():
+            if not any(each.uid in self.ledger.taken for each in unit.members):
+                self.line.push(unit, self.room)
+        ends = [at for at in (plan.wake_at, made.wake_at) if at is not None]
+        self.plan = replace(plan, wake_at=min(ends, default=None))
+        self.planned, self._pods_of = revision, None
+
+    async def pods_of(self, rule_uid: str) -> list[str]:
+        """Returns the pods, by `namespace/name`, that a rule hits by the plan; counted once for all rules."""
+        while self._pods_of is None:
+            made, found, timeslice = self.plan, dict[str, list[str]](), TimeSlice(clock=self.deps.clock.seconds)
+            for key, eviction in tuple(made.hit.items()):
+                await timeslice.pause()
+                for uid, _ in eviction.rules:
+                    found.setdefault(uid, []).append(key)
+            if made is self.plan:
+                self._pods_of = found
+        return self._pods_of.get(rule_uid, [])

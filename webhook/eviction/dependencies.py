@@ -45,8 +45,6 @@ class WorkerSettings:
     10 s after the first failure."""
     undeleted_seconds: float = 60.0
     """How long after its eviction a pod without a deletionTimestamp is evicted again: the answer was not true."""
-    sweep_seconds: float = 30.0
-    """How often limits are checked for room that went unnoticed."""
     announce_after_seconds: float = 5.0
     """A pod that is due sooner gets no Event EvictionScheduled; its first Event is that it was evicted."""
     events_most: int = 1000

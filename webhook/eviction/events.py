@@ -16,9 +16,9 @@ from webhook.api.rules import DeviceTaintRule
 from webhook.eviction.conditions import ConditionReason
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.modes import Mode
-from webhook.eviction.pod_plan import PodPlan
-from webhook.eviction.ports import Disruption, EvictionEvent
+from webhook.eviction.ports import Disruption, EvictionEvent, PodRef
 from webhook.flowcontrol.write_behind import WriteBehind
+from webhook.inventory.evictions import Eviction
 
 _REASONS_MOST: Final = 3
 _IN_TREE_REASON: Final = "DeviceTaintManagerEviction"
@@ -49,18 +49,18 @@ _ACTIONS: Final = {
 }
 
 
-def pod_event(mode: Mode, kind: PodEventKind, plan: PodPlan, text: str = "") -> EvictionEvent:
+def pod_event(mode: Mode, kind: PodEventKind, pod: PodRef, eviction: Eviction, text: str = "") -> EvictionEvent:
     """An Event about a pod; `text` is the API server's refusal, or the text of `/hold`, for the kinds that quote it.
 
     Of SCHEDULED it says when; empty for the due time.
     """
     if mode is Mode.REPLACEMENT and kind in _IN_TREE_TEXTS:
-        return EvictionEvent(plan.ref, _IN_TREE_REASON, _ACTIONS[kind], _IN_TREE_TEXTS[kind])
-    why = _why(plan)
+        return EvictionEvent(pod, _IN_TREE_REASON, _ACTIONS[kind], _IN_TREE_TEXTS[kind])
+    why = _why(eviction)
     match kind:
         case PodEventKind.SCHEDULED:
             verb = "would be evicted" if mode is Mode.OBSERVE else "to be evicted"
-            words = f"{verb} {text or f'at {format_time(plan.eviction.due)}'} because of {why}"
+            words = f"{verb} {text or f'at {format_time(eviction.due)}'} because of {why}"
         case PodEventKind.CANCELLED:
             words = "eviction cancelled"
         case PodEventKind.HELD:
@@ -69,11 +69,11 @@ def pod_event(mode: Mode, kind: PodEventKind, plan: PodPlan, text: str = "") -> 
             words = f"due for eviction because of {why}, but blocked: {text}"
         case PodEventKind.EVICTED:
             words = f"evicted because of {why}"
-    return EvictionEvent(plan.ref, kind.value, _ACTIONS[kind], words, warning=kind is PodEventKind.BLOCKED)
+    return EvictionEvent(pod, kind.value, _ACTIONS[kind], words, warning=kind is PodEventKind.BLOCKED)
 
 
-def _why(plan: PodPlan) -> str:
-    reasons = plan.eviction.reasons
+def _why(eviction: Eviction) -> str:
+    reasons = eviction.reasons
     more = len(reasons) - _REASONS_MOST
     return ", ".join(map(str, reasons[:_REASONS_MOST])) + (f" and {more} more" if more > 0 else "")
 
@@ -102,10 +102,10 @@ def rule_event(rule: DeviceTaintRule, state: ConditionReason, message: str) -> E
     return EvictionEvent(rule, _RULE_REASONS[state.value], "Evict", message, warning=state.value in _WARNINGS)
 
 
-def group_event(group: PodGroup, plan: PodPlan) -> EvictionEvent:
-    """An Event about a PodGroup that keeps claims of its pods reserved; `plan`: of one of these pods."""
+def group_event(group: PodGroup, pod: str, eviction: Eviction) -> EvictionEvent:
+    """An Event about a PodGroup that keeps claims of its pods reserved; `pod`: one of these, by `namespace/name`."""
     text = (
-        f"pod {plan.key} would be evicted because of {_why(plan)}, but is left alone: its claims stay reserved for "
+        f"pod {pod} would be evicted because of {_why(eviction)}, but is left alone: its claims stay reserved for "
         "this PodGroup, and are freed only when the PodGroup is deleted"
     )
     return EvictionEvent(group, _RULE_REASONS["HeldByPodGroup"], "Evict", text, warning=True)
@@ -132,26 +132,36 @@ class EvictionRecorder:
         )
         self._groups: dict[str, float] = {}
         """When the last Event about a PodGroup was queued, in monotonic seconds, by uid."""
+        self._last: dict[str, tuple[PodEventKind, float]] = {}
+        """The last Event about a pod, and when it was queued, by uid."""
 
-    def record_pod_event(self, kind: PodEventKind, plan: PodPlan, text: str = "") -> None:
+    def record_pod_event(self, kind: PodEventKind, pod: PodRef, eviction: Eviction, text: str = "") -> None:
         """Queues an Event about a pod, unless the last one about it had the same reason.
 
         An Event about a state that lasts is queued again each hour.
         """
         now = self._deps.clock.seconds()
-        again = kind not in _ONCE and now - plan.last_event_at >= RENEW_SECONDS
-        if plan.last_event != kind.value or again:
-            plan.last_event, plan.last_event_at = kind.value, now
-            self.record(pod_event(self._deps.mode, kind, plan, text))
+        last, at = self._last.get(pod.uid, (None, 0.0))
+        if last is not kind or (kind not in _ONCE and now - at >= RENEW_SECONDS):
+            self._last[pod.uid] = kind, now
+            self.record(pod_event(self._deps.mode, kind, pod, eviction, text))
 
-    def record_group_event(self, group: PodGroup, plan: PodPlan) -> None:
+    def renewed_at(self, uid: str) -> float:
+        """Returns when the last Event about a pod is to be queued again, if its state lasts, in monotonic seconds."""
+        return self._last[uid][1] + RENEW_SECONDS if uid in self._last else math.inf
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone, or no taint evicts it any longer."""
+        self._last.pop(uid, None)
+
+    def record_group_event(self, group: PodGroup, pod: str, eviction: Eviction) -> None:
         """Queues an Event about a PodGroup that keeps the claims of its pods reserved, once an hour."""
         now, last = self._deps.clock.seconds(), self._groups.get(group.meta.uid, -math.inf)
         if now - last < RENEW_SECONDS:
             return
         self._groups = {uid: at for uid, at in self._groups.items() if now - at < RENEW_SECONDS}
         self._groups[group.meta.uid] = now
-        self.record(group_event(group, plan))
+        self.record(group_event(group, pod, eviction))
 
     def record(self, event: EvictionEvent) -> None:
         """Queues an Event; it is dropped if too many are queued."""

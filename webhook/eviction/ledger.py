@@ -16,13 +16,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from webhook.api.pods import Pod
 from webhook.eviction.breaker import Breaker
@@ -35,6 +37,8 @@ from webhook.inventory.state import Inventory
 from webhook.policy.model import BreakerSettings, EvictionProfile
 
 MINUTE_SECONDS: Final = 60.0
+ROUNDS_MOST: Final = 2
+"""Evictions of the pods of one claim, before its next pods are left alone: they come back to the same device."""
 
 
 class Moment(NamedTuple):
@@ -59,8 +63,11 @@ class View:
     """The text of `/hold` on a namespace, None without one."""
     group_of: Callable[[str], str]
     """What a rule was judged with: its patch, the rule for the whole hardware, or itself."""
-    exceeded: Callable[[str, int, AbstractSet[str]], str]
-    """Why a group that hits this number of pods, in these namespaces, may evict none; empty if it may."""
+    exceeded: Callable[[str, int, AbstractSet[str], AbstractSet[str]], str]
+    """Why a group that hits this number of pods, in these namespaces, may evict none; empty if it may.
+
+    The last argument are the rules that hit pods, of all groups.
+    """
 
 
 class FrozenClock(Clock):
@@ -85,13 +92,38 @@ class Taken(msgspec.Struct, frozen=True):
     """Its `namespace/name`."""
     namespace: str
     place: str
+    unit: int
+    """Its unit, by the number that it was taken with."""
     owner: str = ""
     of_owner: str = ""
-    """The place of its owner that it takes: its gang, or `place`."""
+    """The place of its owner that it takes; empty for that of its gang."""
     rules: tuple[RuleRef, ...] = ()
     """Those that hit it then."""
+    asked: bool = False
+    """Whether a request to evict it was written."""
     granted: bool = False
     """Whether the API server has evicted it."""
+    settings: EvictionProfile | None = None
+    tokens: tuple[tuple[Hashable, float], ...] = ()
+    """What it took from which buckets."""
+    budget: BudgetLimit | None = None
+    """The budgets that it asks."""
+    eviction: Eviction | None = None
+
+
+class Doubt(NamedTuple):
+    """A request to evict a pod got no answer, so it may have taken effect, or may still do so."""
+
+    key: str
+    eviction: Eviction
+    """Why the pod was to go when it was sent."""
+    rules: tuple[RuleRef, ...]
+    settings: EvictionProfile
+    until: float
+    """If the pod terminates before that, in monotonic seconds, it counts as evicted by the request."""
+    place: str
+    unit: int
+    """As of the pod that was taken."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -103,16 +135,31 @@ class Failure(msgspec.Struct, frozen=True):
     """The version of the pod that the API server does not have any more."""
     place: str = ""
     """The place that it was taken at."""
+    unit: int = 0
+    """The unit that it was taken with."""
     blocked: bool = False
     """Whether a disruption budget refused the last request."""
+    errors: int = 0
+    """How many in a row have failed otherwise."""
+    conflicts: int = 0
+    """How many in a row have failed because the pod had changed."""
+    undeleted: bool = False
+    """Whether it stood undeleted after an eviction, which was counted."""
 
 
-class Round(msgspec.Struct, frozen=True):
-    """How often the pods of an allocated claim were evicted, and the pods of the last round, by uid."""
+class Round(msgspec.Struct):
+    """How often the pods of an allocated claim were evicted, and the pods of the last round, by uid.
+
+    A round counts from its first request on, because a replacement may be seen before the answer. If none of its
+    requests evicts a pod, the round is taken back: `earlier` are the pods then.
+    """
 
     claim_uid: str
-    count: int
-    pods: frozenset[str]
+    count: int = 0
+    pods: frozenset[str] = frozenset()
+    earlier: frozenset[str] = frozenset()
+    in_flight: int = 0
+    evicted: bool = False
 
 
 class BudgetAnswers(msgspec.Struct, frozen=True):
@@ -128,9 +175,25 @@ class BudgetAnswers(msgspec.Struct, frozen=True):
     """For how long it was asked and refused, without any progress."""
 
 
+def lasting_claims(pod: Pod) -> list[str]:
+    """Returns the claims of a pod that were not made for it, and so are not deleted with it."""
+    return [f"{pod.meta.namespace}/{each.claim}" for each in pod.claims if each.claim and not each.generated]
+
+
+def departures_of(view: View, moment: Moment) -> dict[EvictionProfile, dict[str, float]]:
+    """Returns the pods that a taint evicts and that are terminating, as if they had gone now; not those of long ago."""
+    found: dict[EvictionProfile, dict[str, float]] = {}
+    for key in view.hit:
+        pod = view.inventory.pods[key]
+        old = pod.gone_by is not None and (moment.now - pod.gone_by).total_seconds() >= MINUTE_SECONDS
+        if pod.deleting and not old:
+            found.setdefault(view.profile_of(pod).settings, {})[pod.meta.uid] = moment.seconds
+    return found
+
+
 @dataclass(slots=True, kw_only=True)
 class Ledger:
-    """Pods go by uid, claims by `namespace/name`, owners as `units.owner_of` names them."""
+    """Pods go by uid, claims by `namespace/name`, owners as `profiles.owner_of` names them."""
 
     taken: dict[str, Taken] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=dict)
@@ -143,34 +206,56 @@ class Ledger:
     """By settings: when each pod was granted, in monotonic seconds; infinite for those in flight."""
     tripped: frozenset[str] = frozenset()
     """Drivers whose taints in slices evict no pod."""
+    doubts: dict[str, Doubt] = field(default_factory=dict)
+    granted: set[str] = field(default_factory=set, init=False)
+    """The pods that the API server has evicted, of those that were taken."""
+    begun: set[int] = field(default_factory=set, init=False)
+    """The units of which a pod was evicted, for as long as one is taken."""
+    departed: dict[str, tuple[str, tuple[RuleRef, ...]]] | None = field(default=None, init=False)
+    """While a plan of all pods is made: those that were evicted since it was begun, and for which rules."""
+    units: int = field(default=0, init=False)
+    """How many were taken so far."""
+    _units: Counter[int] = field(default_factory=Counter, init=False)
+
+    def __post_init__(self) -> None:
+        """Counts those that are taken."""
+        known, self.taken = self.taken, {}
+        for uid, taken in known.items():
+            self.take(uid, taken)
+
+    def take(self, uid: str, taken: Taken) -> None:
+        """A pod is to be evicted."""
+        self.taken[uid] = taken
+        self._units[taken.unit] += 1
+        if taken.granted:
+            self.grant(uid)
+
+    def grant(self, uid: str) -> None:
+        """The pod, which was taken, is evicted: its unit has begun to go."""
+        taken = self.taken[uid] = structs.replace(self.taken[uid], granted=True)
+        self.granted.add(uid)
+        self.begun.add(taken.unit)
+
+    def depart(self, uid: str, key: str, rules: tuple[RuleRef, ...]) -> None:
+        """The pod was evicted for these rules."""
+        if self.departed is not None:
+            self.departed[uid] = key, rules
+
+    def drop(self, uid: str) -> Taken | None:
+        """The pod is taken no longer; returns what was known of it, None if it was not taken."""
+        taken = self.taken.pop(uid, None)
+        if taken is None:
+            return None
+        self.granted.discard(uid)
+        self._units[taken.unit] -= 1
+        if not self._units[taken.unit]:
+            del self._units[taken.unit]
+            self.begun.discard(taken.unit)
+        return taken
 
     @classmethod
     def restored(cls, view: View, breaker: BreakerSettings, moment: Moment) -> Ledger:
         """Returns what the cluster shows a new leader: tripped drivers, and pods that went within the last minute."""
-        storms = Breaker(
-            view.inventory,
-            view.evictions,
-            FrozenClock(moment),
-            lambda: breaker,
-            on_trip=lambda _driver, _seconds: None,
-            on_later=lambda _uid, _seconds: None,
-        )
+        storms = Breaker(view.inventory, view.evictions, FrozenClock(moment), lambda: breaker)
         storms.start()
-        ledger = cls(tripped=storms.tripped)
-        for key in view.hit:
-            pod = view.inventory.pods[key]
-            old = pod.gone_by is not None and (moment.now - pod.gone_by).total_seconds() >= MINUTE_SECONDS
-            if pod.deleting and not old:
-                settings = view.profile_of(pod).settings
-                ledger.departures.setdefault(settings, {})[pod.meta.uid] = moment.seconds
-        return ledger
-
-    @property
-    def granted(self) -> frozenset[str]:
-        """The pods that the API server has evicted."""
-        return frozenset([uid for uid, taken in self.taken.items() if taken.granted])
-
-    @property
-    def begun(self) -> frozenset[str]:
-        """The places of units with a pod that the API server has evicted."""
-        return frozenset([taken.place for taken in self.taken.values() if taken.granted])
+        return cls(tripped=storms.tripped, departures=departures_of(view, moment))

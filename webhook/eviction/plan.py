@@ -12,7 +12,7 @@ The same view, ledger, policy and moment give the same plan. In this order:
 5. *When*: what each pod waits for by itself. One that could go waits for the others of its unit.
 6. *Order*: lowest priority first, then those refused least often, then the longest due, then by name.
 
-`take` in `gates` decides which of the pods that may go find room. Source: `docs/eviction.md`.
+`Line.take` decides which of the pods that may go find room. Source: `docs/eviction.md`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from webhook.api.pods import Pod
-from webhook.eviction.ledger import Failure, Ledger, Moment, View
+from webhook.eviction.ledger import ROUNDS_MOST, Failure, Ledger, Moment, View, lasting_claims
 from webhook.eviction.pod_plan import LAST, Going, StepReason, Unit, Wait, exemption, later, stuck_at
 from webhook.eviction.profiles import Profile
-from webhook.eviction.returns import ROUNDS_MOST, lasting_claims
-from webhook.inventory.evictions import NOTHING, Eviction, Without
+from webhook.inventory.evictions import NOTHING, Eviction, RuleRef, Without
 from webhook.inventory.pod_groups import goes_with_all, group_key, is_leaving, may_go_along
 from webhook.inventory.state import claim_keys
 from webhook.policy.model import Pause
@@ -46,6 +46,10 @@ _CHUNK: Final = 2048
 _T = TypeVar("_T")
 Steps: TypeAlias = Generator[None, None, _T]
 """Work that may be interrupted at each step."""
+_Counts: TypeAlias = "Counter[str]"
+"""Pods by namespace."""
+_Asked: TypeAlias = tuple[str, tuple[RuleRef, ...]]
+"""A pod that was asked for, by `namespace/name`, and the rules that hit it then."""
 
 
 class RuleFigures(NamedTuple):
@@ -60,19 +64,19 @@ class RuleFigures(NamedTuple):
 class EvictionPlan:
     """The result of a pass. Every pod of the view's `hit` that does not leave is in `going` or in `waits`, or both."""
 
-    chunks: tuple[tuple[Unit, ...], ...]
-    """Units that may go now, in sorted pieces."""
-    units: Mapping[str, Unit]
+    chunks: list[tuple[Unit, ...]]
+    """Units that may go now, in sorted pieces; the line has them from then on."""
+    units: dict[str, Unit]
     """The unit of each pod that goes, now or later, by uid; without those that go alone."""
-    waits: Mapping[str, Wait]
+    waits: dict[str, Wait]
     """What pods wait for, by uid."""
-    going: Mapping[str, Going]
+    going: dict[str, Going]
     """All pods that go, now or later, and that were not taken yet, by uid."""
     terminating: tuple[Going, ...]
     """Pods that a taint evicts and that are terminating."""
-    hit: Mapping[str, Eviction]
+    hit: dict[str, Eviction]
     """Why each pod is in the plan, by `namespace/name`; also by reasons that were taken out."""
-    rules: Mapping[str, RuleFigures]
+    rules: dict[str, RuleFigures]
     wake_at: datetime | None
     """When the plan changes by itself."""
 
@@ -84,18 +88,28 @@ class EvictionPlan:
 
 def plan(view: View, ledger: Ledger, pause: Pause | None, moment: Moment) -> EvictionPlan:
     """Makes the plan in one piece."""
-    steps = planning(view, ledger, pause, moment)
+    return _result_of(planning(view, ledger, pause, moment))
+
+
+def _result_of(steps: Steps[_T]) -> _T:
     while True:
         try:
             next(steps)
         except StopIteration as done:
-            made: EvictionPlan = done.value
+            made: _T = done.value
             return made
 
 
 def planning(view: View, ledger: Ledger, pause: Pause | None, moment: Moment) -> Steps[EvictionPlan]:
-    """Makes the plan in small steps; between two of them other work may run, but nothing may change the view."""
+    """Makes the plan in small steps. Pods that change between two of them may be planned as they were."""
     return (yield from _Pass(view, ledger, pause, moment).run())
+
+
+def still_goes(view: View, ledger: Ledger, pause: Pause | None, moment: Moment, pods: AbstractSet[str]) -> bool:
+    """Tells whether just these pods, by uid, would go now, although they were taken. `view`: what is linked to them."""
+    steps = _Pass(view, ledger, pause, moment, again=pods).run()
+    made = _result_of(steps)
+    return any(pods == {each.uid for each in unit.members} for chunk in made.chunks for unit in chunk)
 
 
 @dataclass(slots=True)
@@ -104,20 +118,24 @@ class _Pass:
     ledger: Ledger
     pause: Pause | None
     moment: Moment
+    again: AbstractSet[str] = frozenset()
+    """Pods, by uid, that were taken, and are asked about all the same."""
+    pods: dict[str, Pod] = field(default_factory=dict)
+    """By `namespace/name`, as they were when it began."""
+    granted: AbstractSet[str] = frozenset()
+    """Those that were evicted by then."""
+    asked: Mapping[str, _Asked] = field(default_factory=dict)
+    """Those that were in flight when it began."""
     waits: dict[str, Wait] = field(default_factory=dict)
     going: dict[str, Going] = field(default_factory=dict)
     without: Without = NOTHING
     """The reasons that were taken out."""
     wake_at: datetime | None = None
-    granted: frozenset[str] = frozenset()
-    """Pods, by uid, whose eviction was accepted, out of those that were taken."""
-    begun: frozenset[str] = frozenset()
-    """The places of units with such a pod."""
 
     def run(self) -> Steps[EvictionPlan]:
-        self.granted, self.begun = self.ledger.granted, self.ledger.begun
-        along = yield from self._along(self.view.hit)
-        hit = every = {**self.view.hit, **along} if along else self.view.hit
+        own = yield from self._look()
+        along = yield from self._along(own)
+        hit = every = {**own, **along} if along else own
         rules = yield from self._count(every)
         stopped = frozenset([uid for uid, figures in rules.items() if figures.stopped])
         while self.without != (self.ledger.tripped, stopped):
@@ -127,9 +145,9 @@ class _Pass:
             along = yield from self._along(left)
             hit = {**left, **along}
             for key in along:
-                self.waits.pop(self.view.inventory.pods[key].meta.uid, None)
+                self.waits.pop(self.pods[key].meta.uid, None)
             again = yield from self._count(hit)  # who goes along may do so for another rule now
-            over = {uid: figures for uid, figures in again.items() if figures.stopped}
+            over = {uid: figures for uid, figures in again.items() if figures.stopped and uid not in stopped}
             rules |= over
             stopped = stopped.union(over)
         terminating = yield from self._terminating(every)
@@ -149,30 +167,49 @@ class _Pass:
         for first in range(0, len(ready), _CHUNK):
             chunks.append(tuple(sorted(ready[first : first + _CHUNK], key=_ORDER)))
             yield
-        return EvictionPlan(tuple(chunks), units, self.waits, self.going, terminating, every, rules, self.wake_at)
+        return EvictionPlan(chunks, units, self.waits, self.going, terminating, every, rules, self.wake_at)
+
+    def _look(self) -> Steps[dict[str, Eviction]]:
+        """The pods that a taint hits, and that are there."""
+        hit, known = dict(self.view.hit), self.view.inventory.pods
+        self.granted, self.asked = frozenset(self.ledger.granted), self._in_flight()
+        for number, key in enumerate(tuple(hit)):
+            if not number % _STEP:
+                yield
+            if (pod := known.get(key)) is not None:
+                self.pods[key] = pod
+            else:
+                del hit[key]
+        return hit
+
+    def _in_flight(self) -> dict[str, _Asked]:
+        taken = self.ledger.taken.items()
+        return {uid: (each.key, each.rules) for uid, each in taken if not (each.granted or uid in self.again)}
 
     # --- reasons that are taken out --------------------------------------------------------------
 
     def _count(self, hit: Mapping[str, Eviction]) -> Steps[dict[str, RuleFigures]]:
         """What each rule hits, and whether that is over the ceiling of its group."""
-        pods = self.view.inventory.pods
         by_rule, by_group = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
-        counters: dict[int, list[Counter[str]]] = {}
+        counters, standing = dict[int, list[Counter[str]]](), set[str]()
         for number, (key, eviction) in enumerate(hit.items()):
             if not number % _STEP:
                 yield
             counted = counters.get(id(eviction))
             if counted is None:
-                groups = {self.view.group_of(uid) for uid, _ in eviction.rules}
-                counted = [*[by_rule[uid] for uid, _ in eviction.rules], *[by_group[group] for group in groups]]
-                counters[id(eviction)] = counted
-            pod = pods[key]
-            if not counted or self._leaves(pod) or (pod.pod_group and self._held_by(pod)):
+                counted = counters[id(eviction)] = self._counters_of(eviction.rules, by_rule, by_group)
+            pod = self.pods[key]
+            if not counted or self._was_counted(pod) or (pod.pod_group and self._held_by(pod)):
                 continue
+            standing.add(pod.meta.uid)
             for each in counted:
                 each[pod.meta.namespace] += 1
+        for key, refs in self._left(standing):
+            for each in self._counters_of(refs, by_rule, by_group):
+                each[key.partition("/")[0]] += 1
+        hitting = frozenset([uid for uid, found in by_rule.items() if found])
         stopped = {
-            group: self.view.exceeded(group, found.total(), found.keys()) if found else ""
+            group: self.view.exceeded(group, found.total(), found.keys(), hitting) if found else ""
             for group, found in by_group.items()
         }
         return {
@@ -180,9 +217,23 @@ class _Pass:
             for uid, found in by_rule.items()
         }
 
+    def _counters_of(
+        self, rules: Iterable[RuleRef], by_rule: Mapping[str, _Counts], by_group: Mapping[str, _Counts]
+    ) -> list[_Counts]:
+        groups = {self.view.group_of(uid) for uid, _ in rules}
+        return [*[by_rule[uid] for uid, _ in rules], *[by_group[group] for group in groups]]
+
+    def _left(self, standing: Container[str]) -> Iterator[_Asked]:
+        """Those in flight that do not count as standing: the watch may be faster than the answer, or a pass be slow."""
+        for uid, asked in {**self.asked, **self._in_flight(), **(self.ledger.departed or {})}.items():
+            pod = self.view.inventory.pods.get(asked[0])
+            gone = pod is None or pod.meta.uid != uid or is_leaving(pod)
+            if uid not in standing and (gone or (pod is not None and pod.pod_group and self._held_by(pod))):
+                yield asked
+
     def _stop(self, hit: Mapping[str, Eviction], rules: Mapping[str, RuleFigures]) -> Steps[dict[str, Eviction]]:
         """What is left of the pods' own evictions; those of which nothing is left wait."""
-        left, pods, without = dict[str, Eviction](), self.view.inventory.pods, self.without
+        left, pods, without = dict[str, Eviction](), self.pods, self.without
         taken_out: dict[int, Wait | None] = {}
         for number, (key, eviction) in enumerate(hit.items()):
             if not number % _STEP:
@@ -199,7 +250,7 @@ class _Pass:
                 left[key] = own
             elif wait is not None and not is_leaving(pods[key]):
                 stay = self._stay(pods[key], judged, self.view.profile_of(pods[key]))
-                self.waits[uid] = Wait(StepReason.TAKEN) if uid in self.ledger.taken else stay or wait
+                self.waits[uid] = Wait(StepReason.TAKEN) if self._is_taken(uid) else stay or wait
         return left
 
     # --- along, stay -----------------------------------------------------------------------------
@@ -211,20 +262,20 @@ class _Pass:
         for number, key in enumerate(hit):
             if not number % _STEP:
                 yield
-            pod = inventory.pods[key]
+            pod = self.pods[key]
             if pod.pod_group and goes_with_all(inventory, pod):
                 groups.setdefault(group_key(pod), []).append(key)
         for group, keys in groups.items():
             yield
-            causes = [key for key in keys if self._takes_along(inventory.pods[key], hit[key])]
-            live = [key for key in causes if not self._leaves(inventory.pods[key])]
+            causes = [key for key in keys if self._takes_along(self.pods[key], hit[key])]
+            live = [key for key in causes if not self._has_gone(self.pods[key])]
             first = min(live or causes, key=lambda key: (hit[key].due, key), default="")
             for key in inventory.members_of(group) if first else ():
-                pod = inventory.pods[key]
+                pod = self.pods.setdefault(key, inventory.pods[key])
                 if (key in hit and not hit[key].waits) or pod.finished or not may_go_along(pod):
                     continue
-                if live or self._place_of(pod.meta.uid):  # a pod that is new stays once its unit has gone
-                    along[key] = hit[first]
+                if live or self._is_taken(pod.meta.uid) or self._place_of(pod.meta.uid):
+                    along[key] = hit[first]  # a pod that is new stays once its unit was taken
         return along
 
     def _takes_along(self, pod: Pod, eviction: Eviction) -> bool:
@@ -233,10 +284,24 @@ class _Pass:
     def _leaves(self, pod: Pod) -> bool:
         return is_leaving(pod) or pod.meta.uid in self.granted
 
+    def _was_counted(self, pod: Pod) -> bool:
+        """Whether a pod counts as evicted for good, also if it stands undeleted and is evicted once more."""
+        failure = self.ledger.failures.get(pod.meta.uid)
+        return self._leaves(pod) or (failure is not None and failure.undeleted)
+
+    def _is_taken(self, uid: str) -> bool:
+        return uid in self.ledger.taken and uid not in self.again
+
+    def _has_gone(self, pod: Pod) -> bool:
+        """Whether a pod takes no new one along: it leaves, or was taken, alone or with the others of its unit."""
+        taken = self.ledger.taken.get(pod.meta.uid)
+        begun = taken is not None and (pod.meta.uid not in self.again or taken.unit in self.ledger.begun)
+        return begun or self._leaves(pod)
+
     def _place_of(self, uid: str) -> str:
-        """The place that a pod was taken at, if others have gone with which it should have; else empty."""
+        """The place that a pod was taken at, if others have gone that it was to go with; else empty."""
         failure = self.ledger.failures.get(uid)
-        return failure.place if failure is not None and failure.place in self.begun else ""
+        return failure.place if failure is not None and failure.unit in self.ledger.begun else ""
 
     def _stay(self, pod: Pod, eviction: Eviction, profile: Profile) -> Wait | None:
         if eviction.waits:
@@ -265,11 +330,11 @@ class _Pass:
 
     def _terminating(self, hit: Mapping[str, Eviction]) -> Steps[tuple[Going, ...]]:
         """The pods that are terminating. They take places whatever becomes of the reasons why they go."""
-        pods, found = self.view.inventory.pods, list[Going]()
+        found = list[Going]()
         for number, (key, eviction) in enumerate(hit.items()):
             if not number % _STEP:
                 yield
-            pod = pods[key]
+            pod = self.pods[key]
             if pod.deleting and not pod.finished:
                 profile = self.view.profile_of(pod)
                 found.append(self._going(key, eviction, profile, along=key not in self.view.hit))
@@ -285,19 +350,18 @@ class _Pass:
         for number, (key, eviction) in enumerate(hit.items()):
             if not number % _STEP:
                 yield
-            pod = self.view.inventory.pods[key]
+            pod = self.pods[key]
             uid, profile = pod.meta.uid, self.view.profile_of(pod)
             if is_leaving(pod):
                 continue
-            taken = uid in self.ledger.taken
-            wait = Wait(StepReason.TAKEN) if taken else self._stay(pod, eviction, profile)
+            wait = Wait(StepReason.TAKEN) if self._is_taken(uid) else self._stay(pod, eviction, profile)
             if wait is not None:
                 self.waits[uid] = wait
             else:
                 self.going[uid] = self._going(key, eviction, profile, along=key in along)
 
     def _going(self, key: str, eviction: Eviction, profile: Profile, *, along: bool) -> Going:
-        pod, grace = self.view.inventory.pods[key], profile.settings.grace_seconds
+        pod, grace = self.pods[key], profile.settings.grace_seconds
         due = later(eviction.due, grace) if grace else eviction.due
         return Going(key, pod, eviction, profile, due, self.view.gang_of(pod, profile), along)
 
@@ -342,7 +406,7 @@ class _Pass:
             if link in followed:
                 continue
             followed[link] = None
-            fresh = [each for each in linked[link] if each.uid not in seen]
+            fresh = [each for each in linked.get(link, ()) if each.uid not in seen]
             seen.update([each.uid for each in fresh])
             found += fresh
             left += [other for each in fresh for other in self._links_of(each)]
@@ -350,7 +414,9 @@ class _Pass:
         key = max(followed, key=lambda link: (link in gangs, link))
         by_claim = any(link not in gangs for link in followed)
         tied = by_claim or any(goes_with_all(self.view.inventory, each.pod) for each in found)
-        for wave in (found,) if tied else _waves(found):
+        waves = [[each] for each in found if self._place_of(each.uid)]  # the others have gone: each follows by itself
+        rest = [each for each in found if not self._place_of(each.uid)] if waves else found
+        for wave in (*waves, *([rest] if tied and rest else _waves(rest))):
             members = tuple(sorted(wave, key=_KEY))
             yield self._unit(members, key if len(members) > 1 else members[0].gang or members[0].uid)
 
@@ -437,4 +503,5 @@ def _waves(members: Iterable[Going]) -> Iterator[list[Going]]:
             yield wave
             wave = []
         wave.append(each)
-    yield wave
+    if wave:
+        yield wave

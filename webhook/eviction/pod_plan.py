@@ -1,83 +1,23 @@
-"""The planned eviction of one pod, why it is not evicted now, and what exempts it for good. Pure."""
+"""What a plan says of a pod: with whom it goes and when, why not now, and what exempts it for good. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from webhook.api.pods import DAEMON_SET, Pod
 from webhook.eviction.ports import Limit, PodRef
 from webhook.eviction.profiles import Profile
-from webhook.inventory.evictions import Eviction, RuleRef
+from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile
-from webhook.telemetry.repeats import LastingFault
+from webhook.policy.windows import local_text, state_of
 
 LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """The end of the calendar."""
-
-
-class Doubt(NamedTuple):
-    """A request to evict a pod got no answer, so it may have taken effect, or may still do so."""
-
-    rules: tuple[RuleRef, ...]
-    """The rules that hit the pod when it was sent."""
-    until: float
-    """If the pod terminates before that, in monotonic seconds, it counts as evicted by the request."""
-
-
-class PodPlan(msgspec.Struct, eq=False, gc=False):
-    """The planned eviction of one pod."""
-
-    key: str
-    """The pod's `namespace/name`."""
-    uid: str
-    pod: Pod
-    """The pod as it was when it was last planned."""
-    eviction: Eviction
-    profile: Profile
-    owner: str = ""
-    """The owner at the top that limits count, by uid or name; empty if it has none."""
-    gang: str = ""
-    """The gang that it is evicted with; empty if it has none."""
-    held_by: str = ""
-    """The PodGroup, by name, that keeps its claims reserved, so that its eviction would free no device."""
-    refusals: int = 0
-    """How often the API server has refused to evict it; pods that it has not refused go first."""
-    needed: int = 1
-    """How many evictions its unit needs from its budgets, as of the last look at them."""
-    place: str = ""
-    """The place in limits that it took when it was to be evicted last."""
-    blocked: bool = False
-    """Whether a disruption budget refused the last attempt."""
-    outdated: str = ""
-    """The version of the pod that the API server does not have any more; while the watch shows it, the pod waits."""
-    conflicts: int = 0
-    """How many requests in a row have failed because the pod had changed."""
-    was_read: bool = False
-    """Whether its metadata were read for the attempt under way: it is under a budget, or changes all the time."""
-    along: bool = False
-    """Whether it goes only because of others of its PodGroup: no taint evicts it itself."""
-    doubt: Doubt | None = None
-    """What the last request may have done; None if it was answered, or none was sent."""
-    last_event: str = ""
-    """The reason of the last Event about the pod, so that none is repeated."""
-    last_event_at: float = 0.0
-    """When it was queued, in monotonic seconds."""
-    fault: LastingFault | None = None
-    """Why requests to evict the pod fail; None: none has failed."""
-
-    @property
-    def ref(self) -> PodRef:
-        """Identifies the pod in requests."""
-        return PodRef(self.pod.meta.namespace, self.pod.meta.name, self.uid)
-
-    @property
-    def stale(self) -> bool:
-        """Tell whether the API server has a newer version of the pod than the watch has shown."""
-        return self.outdated == self.pod.meta.resource_version != ""
 
 
 def later(time: datetime, seconds: float) -> datetime:
@@ -104,11 +44,7 @@ def is_stuck(pod: Pod, settings: EvictionProfile, now: datetime) -> bool:
 class StepReason(StrEnum):
     """Why the pod is not evicted now."""
 
-    SAFE = "no taint makes it go"
-    GONE = "it is gone, being deleted or finished"
-    DONE = "it was evicted"
     TAKEN = "its eviction is under way"
-    OBSERVED = "mode observe touches no pod"
     DAEMON = "pods of DaemonSets are skipped"
     MIRROR = "mirror pods cannot be evicted"
     EARLY = "it is not due yet"
@@ -119,7 +55,6 @@ class StepReason(StrEnum):
     FAILED = "its eviction is retried after an error"
     GANG = "others that it goes together with cannot go yet"
     GROUP = "its PodGroup keeps its claims reserved"
-    ALONE = "no pod goes that it would go along with"
     REPUBLISHED = "the pool of its device is not published in full"
     RETURNS = "pods of its claim come back to the same device"
     STOPPED = "its rules hit more than they may"
@@ -161,6 +96,11 @@ class Going(msgspec.Struct, frozen=True, gc=False):
         """Identifies it."""
         return self.pod.meta.uid
 
+    @property
+    def ref(self) -> PodRef:
+        """Identifies it in requests."""
+        return PodRef(self.pod.meta.namespace, self.pod.meta.name, self.uid)
+
 
 class Unit(msgspec.Struct, frozen=True, gc=False):
     """Pods that go together, or not at all, by name. `due`: when the last of them is.
@@ -183,18 +123,29 @@ def exemption(pod: Pod, profile: EvictionProfile) -> StepReason | None:
     return StepReason.SKIPPED if profile.skips else None
 
 
-PUT_OFF: Final = frozenset({StepReason.HELD, StepReason.COMPLETING, StepReason.WINDOW, StepReason.GANG})
-"""Why a pod that is due by its taints is not evicted yet, although rates and limits may allow it."""
+_WORDS: Final = {
+    StepReason.EARLY: "not due yet",
+    StepReason.HELD: "on hold",
+    StepReason.COMPLETING: "left to complete",
+    StepReason.FAILED: "retried after an error",
+}
 
 
-def in_vain(held_by: str, returns: str) -> StepReason | None:
-    """Why evicting the pod would free no device, or None; the arguments are those of `Facts`."""
-    if held_by:
-        return StepReason.GROUP
-    return StepReason.RETURNS if returns else None
+def state_text(cause: StepReason) -> str:
+    """The state of a pod that another one waits for, as in `ml/train-0, which is on hold`."""
+    return _WORDS[cause]
 
 
-def stays(plan: PodPlan, returns: str) -> bool:
-    """Whether the pod is not evicted at any time, as long as its plan and what its claims are used by do not change."""
-    exempt = exemption(plan.pod, plan.profile.settings) or in_vain(plan.held_by, returns)
-    return exempt is not None or plan.eviction.waits
+def together_with(pod: str) -> str:
+    """The other pod, by `namespace/name`, as the subject of a sentence about it."""
+    return f"{pod}, which it goes together with"
+
+
+def opening_text(profiles: Iterable[EvictionProfile], now: datetime) -> str:
+    """When the windows are open next of those among these profiles that are closed; of several, the last to open.
+
+    As local time, with the zone; empty if all are open.
+    """
+    states = [state_of(profile.windows, now) for profile in profiles]
+    last = max([(state.until, state.zone) for state in states if not state.open and state.until], default=None)
+    return "" if last is None else f"{local_text(*last)} ({last[1]})"

@@ -1,7 +1,6 @@
 """What the worker needs from the cluster; room `cluster` implements it. Methods return results and never raise.
 
-Beside it: what can block a pod that is due and whose rates allow it, and what `Plans` reports for the controller when
-there may be room again. Source: policy profiles, `breaker`; policy/v1 PodDisruptionBudget.
+Beside it: what can block a pod that is due. Source: policy profiles; policy/v1 PodDisruptionBudget.
 """
 
 from __future__ import annotations
@@ -235,7 +234,6 @@ class LimitKind(StrEnum):
     NAMESPACE = "perNamespace"
     OWNER = "perOwnerUnavailable"
     BUDGET = "disruption budget"
-    BREAKER = "breaker"
     MINUTE = "maxPerMinute"
     RATE = "rate"
 
@@ -286,13 +284,6 @@ class BudgetLimit(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{','.join(self.budgets)}/{self.pod}/{self.needed}"
 
 
-class BreakerLimit(msgspec.Struct, frozen=True):
-    """The breaker of a driver has tripped, so taints in its slices evict no pod."""
-
-    driver: str
-    kind = LimitKind.BREAKER
-
-
 class MinuteLimit(msgspec.Struct, frozen=True):
     """A profile's `maxPerMinute`."""
 
@@ -307,43 +298,5 @@ class RateLimit(msgspec.Struct, frozen=True, cache_hash=True):
     kind = LimitKind.RATE
 
 
-Limit: TypeAlias = OverallLimit | NamespaceLimit | OwnerLimit | BudgetLimit | BreakerLimit | MinuteLimit | RateLimit
+Limit: TypeAlias = OverallLimit | NamespaceLimit | OwnerLimit | BudgetLimit | MinuteLimit | RateLimit
 """What blocks a pod that is due."""
-
-
-class PodFreed(msgspec.Struct, frozen=True):
-    """An eviction in this namespace is under way no longer."""
-
-    namespace: str
-
-
-class OwnerFreed(msgspec.Struct, frozen=True):
-    """An owner, by uid, has fewer unavailable pods, or more pods."""
-
-    owner: str
-
-
-class ReplacementPending(msgspec.Struct, frozen=True):
-    """An evicted pod is gone; it counts as unavailable until its owner has replaced it or the wait for that is over."""
-
-    uid: str
-    of_gang: bool
-
-
-class PodTerminating(msgspec.Struct, frozen=True):
-    """A pod that limits count is terminating; it counts until it is gone or found stuck."""
-
-    key: str
-    """Its `namespace/name`."""
-    uid: str
-
-
-class EvictionFound(msgspec.Struct, frozen=True):
-    """An eviction that this process has not requested is under way, probably one of the last leader."""
-
-    key: str
-    """The pod's `namespace/name`."""
-    uid: str
-
-
-Freed: TypeAlias = PodFreed | OwnerFreed | ReplacementPending | PodTerminating | EvictionFound

@@ -1,4 +1,4 @@
-"""How far the eviction for a rule has come, and what holds up its pods. Reads the plans and the ready queue.
+"""How far the eviction for a rule has come, and what pods wait for: counted from the plan, and from who is in line.
 
 The forecast is what a rule of effect None would evict with effect NoExecute, as the in-tree controller counts it.
 `impact_of` counts the consumers of claims, for processes that may not read pods. The worker knows the pods, so it
@@ -8,10 +8,13 @@ Source: `semantics.md` E-40, E-43; countPendingPods and countTaintedDevices of t
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule
 from webhook.eviction.conditions import (
     ClosedWindow,
@@ -22,132 +25,282 @@ from webhook.eviction.conditions import (
     ReturningPods,
     WaitingForPod,
 )
-from webhook.eviction.core import Core
-from webhook.eviction.pod_plan import PodPlan, StepReason, exemption, in_vain
+from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, exemption, opening_text, state_text
 from webhook.eviction.ports import LimitKind
-from webhook.eviction.step import Evict, StepWait, facts_of, next_step, opening_of, state_text, wait_for_unit
-from webhook.eviction.units import due_of
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gangs import root_owner
 from webhook.inventory.impact import Taint, impact_of
+from webhook.policy.windows import state_of
+
+if TYPE_CHECKING:
+    from webhook.eviction.core import Core
 
 _NAMED_MOST: Final = 3
+_KEPT_SECONDS: Final = 0.5
+"""One scrape asks for every number, and a count looks at all pods that are due."""
+_EXEMPT: Final = frozenset({StepReason.MIRROR, StepReason.DAEMON, StepReason.SKIPPED})
 
 
-class ProgressCount:
-    """Counts the pods of one rule at one moment."""
+@dataclass(slots=True)
+class _Count:
+    """The pods of one rule at one moment."""
+
+    namespaces: set[str] = field(default_factory=set)
+    pending: int = 0
+    due: int = 0
+    blocked: int = 0
+    held: int = 0
+    skipped: int = 0
+    completing: int = 0
+    held_back: int = 0
+    next_due: datetime | None = None
+    limited: dict[LimitKind, list[str]] = field(default_factory=dict)
+    closed: Counter[str] = field(default_factory=Counter)
+    waiting_for: Counter[tuple[str, str]] = field(default_factory=Counter)
+    held_by: Counter[str] = field(default_factory=Counter)
+    returning: Counter[tuple[str, str]] = field(default_factory=Counter)
+    stuck: list[str] = field(default_factory=list)
+    openings: dict[int, str] = field(default_factory=dict)
+    """By id() of the unit: when its windows open."""
+
+
+async def progress_of(core: Core, rule_uid: str) -> Progress:
+    """Counts the pods that a rule hits, in time slices: by one plan, and by who is in line meanwhile."""
+    made, count, timeslice = core.plan, _Count(), TimeSlice(clock=core.deps.clock.seconds)
+    figures = made.rules.get(rule_uid)
+    if figures is not None and not figures.stopped:
+        for key in await core.pods_of(rule_uid):
+            await timeslice.pause()
+            _add(core, count, key, rule_uid)
+    for uid, key in core.room.given_up.items():
+        if any(rule == rule_uid for rule, _ in _rules_of(core, key, uid)):
+            count.stuck.append(key)
+    pause = core.deps.paused()
+    limited = [
+        LimitedPods(kind.value, len(keys), tuple(sorted(keys)[:_NAMED_MOST]))
+        for kind, keys in sorted(count.limited.items())
+    ]
+    return Progress(
+        pending=count.pending,
+        namespaces=len(count.namespaces),
+        due=count.due,
+        blocked=count.blocked,
+        held=count.held,
+        limited=tuple(limited),
+        closed=tuple([ClosedWindow(*each) for each in sorted(count.closed.items())]),
+        completing=count.completing,
+        waiting_for=tuple([WaitingForPod(*names, pods) for names, pods in sorted(count.waiting_for.items())]),
+        held_back=count.held_back,
+        stuck=tuple(sorted(count.stuck)),
+        paused=None if pause is None else (pause.until, pause.why),
+        skipped=count.skipped,
+        held_by=tuple([HeldByPodGroup(*each) for each in sorted(count.held_by.items())]),
+        returning=tuple([ReturningPods(*names, pods) for names, pods in sorted(count.returning.items())]),
+        next_due=count.next_due,
+    )
+
+
+def _rules_of(core: Core, key: str, uid: str) -> tuple[tuple[str, str], ...]:
+    pod = core.deps.inventory.pods.get(key)
+    eviction = core.affected.hit.get(key) if pod is not None and pod.meta.uid == uid else None
+    return () if eviction is None else eviction.rules
+
+
+def _add(core: Core, count: _Count, key: str, rule_uid: str) -> None:
+    pod = core.deps.inventory.pods.get(key)
+    uid = "" if pod is None else pod.meta.uid
+    each, wait = core.plan.going.get(uid), core.plan.waits.get(uid)
+    if pod is None or pod.deleting or pod.finished or uid in core.ledger.granted or (each is None and wait is None):
+        return
+    if each is not None:
+        if all(rule != rule_uid for rule, _ in each.eviction.rules):
+            return  # other rules make it go, as this one is stopped
+        _pend(count, each.pod.meta.namespace)
+        _add_going(core, count, each, wait)
+        return
+    assert wait is not None
+    match wait.reason:
+        case reason if reason in _EXEMPT:
+            count.skipped += 1
+        case StepReason.GROUP:
+            count.held_by[f"{pod.meta.namespace}/{wait.because}"] += 1
+        case StepReason.RETURNS:
+            count.returning[wait.because, str(root_owner(pod) or "")] += 1
+        case StepReason.REPUBLISHED | StepReason.TAKEN:
+            _pend(count, pod.meta.namespace)
+            count.due += 1
+            count.blocked += _was_refused(core, uid)
+        case _:
+            pass
+
+
+def _pend(count: _Count, namespace: str) -> None:
+    count.pending += 1
+    count.namespaces.add(namespace)
+
+
+def _was_refused(core: Core, uid: str) -> bool:
+    failure = core.ledger.failures.get(uid)
+    return failure is not None and failure.blocked
+
+
+def _add_going(core: Core, count: _Count, each: Going, wait: Wait | None) -> None:
+    """A pod that goes, now or later, by what it waits for."""
+    if not core.acts:
+        count.due += 1
+        return
+    unit = core.plan.units.get(each.uid)
+    match None if wait is None else wait.reason:
+        case StepReason.WINDOW:
+            count.closed[_opening(core, count, each, unit)] += 1
+        case StepReason.COMPLETING:
+            count.completing += 1
+        case StepReason.EARLY:
+            _count_early(count, each, unit)
+        case StepReason.GANG:
+            assert wait is not None
+            assert wait.cause is not None
+            count.waiting_for[wait.other, state_text(wait.cause)] += 1
+            if wait.cause is StepReason.EARLY:
+                _count_early(count, each, unit)
+            count.due += wait.cause in (StepReason.HELD, StepReason.FAILED)
+            count.held_back += wait.cause is StepReason.HELD
+        case StepReason.HELD:
+            count.due += 1
+            count.held += 1
+        case _:
+            count.due += 1
+            _add_in_line(core, count, each)
+
+
+def _add_in_line(core: Core, count: _Count, each: Going) -> None:
+    wait = core.line.wait_of(each.uid)
+    limit = None if wait is None else wait.limit
+    if limit is None or limit.kind is LimitKind.BUDGET:
+        count.blocked += limit is not None or _was_refused(core, each.uid)
+    else:
+        count.limited.setdefault(limit.kind, []).append(each.key)
+
+
+def _opening(core: Core, count: _Count, each: Going, unit: Unit | None) -> str:
+    if unit is None:
+        return opening_text([each.profile.settings], core.deps.clock.now())
+    known = count.openings.get(id(unit))
+    if known is None:
+        profiles = {other.profile.position: other.profile.settings for other in unit.members}
+        known = count.openings[id(unit)] = opening_text(profiles.values(), core.deps.clock.now())
+    return known
+
+
+def _count_early(count: _Count, each: Going, unit: Unit | None) -> None:
+    due = each.due if unit is None else unit.due
+    count.next_due = due if count.next_due is None else min(count.next_due, due)
+
+
+# --- gauges --------------------------------------------------------------------------------------
+
+
+class WaitCause(StrEnum):
+    """What a pod that is due waits for; the values of the metric's label."""
+
+    BLOCKED = "blocked"
+    """A disruption budget."""
+    HELD = "held"
+    """Annotation `/hold`."""
+    WINDOW = "window"
+    """A window of its profile, or of one that it goes together with."""
+    COMPLETION = "completion"
+    """Its own end (`waitForCompletion`)."""
+    GANG = "gang"
+    """Another pod that it goes together with, which counts by what that one waits for, if it is due."""
+    OVERALL = "overall"
+    NAMESPACE = "namespace"
+    OWNER = "owner"
+    RATE = "rate"
+    """`rate` or `maxPerMinute`, or the pods before it."""
+    FAILED = "failed"
+    """The retry after an error."""
+    BREAKER = "breaker"
+    PAUSE = "pause"
+
+
+_BY_LIMIT: Final = {
+    LimitKind.OVERALL: WaitCause.OVERALL,
+    LimitKind.NAMESPACE: WaitCause.NAMESPACE,
+    LimitKind.OWNER: WaitCause.OWNER,
+    LimitKind.BUDGET: WaitCause.BLOCKED,
+}
+_BY_REASON: Final = {
+    StepReason.HELD: WaitCause.HELD,
+    StepReason.WINDOW: WaitCause.WINDOW,
+    StepReason.COMPLETING: WaitCause.COMPLETION,
+    StepReason.GANG: WaitCause.GANG,
+    StepReason.FAILED: WaitCause.FAILED,
+    StepReason.BREAKER: WaitCause.BREAKER,
+    StepReason.PAUSED: WaitCause.PAUSE,
+}
+
+
+class WaitingCounts(NamedTuple):
+    """Pods that are due, and the age of the oldest in seconds, 0 without one."""
+
+    pods: Mapping[WaitCause, int]
+    oldest_due_seconds: float
+
+
+class WaitingPods:
+    """Counts pods that are due, by what they wait for; kept for the moment of one scrape."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._now = core.deps.clock.now()
-        self._namespaces: set[str] = set()
-        self._pending = self._due = self._blocked = self._held = self._skipped = 0
-        self._next_due: datetime | None = None
-        self._limited: dict[LimitKind, list[str]] = {}
-        self._closed: dict[str, int] = {}
-        self._completing = self._held_back = 0
-        self._waiting_for: dict[tuple[str, str], int] = {}
-        self._held_by: dict[str, int] = {}
-        self._returning: dict[tuple[str, str], int] = {}
+        self._known: WaitingCounts | None = None
+        self._known_at = 0.0
 
-    async def count(self, rule_uid: str) -> Progress:
-        """The progress that the plans show, which may change while this counts in time slices."""
-        timeslice = TimeSlice(clock=self._core.deps.clock.seconds)
-        for plan in self._core.plans.hits.plans_of(rule_uid):
-            await timeslice.pause()
-            if self._core.plans.scheduled.get(plan.uid) is plan:
-                self._add(plan)
-        pause = self._core.deps.paused()
-        return Progress(
-            pending=self._pending,
-            namespaces=len(self._namespaces),
-            due=self._due,
-            blocked=self._blocked,
-            held=self._held,
-            limited=tuple(
-                [
-                    LimitedPods(kind.value, len(keys), tuple(sorted(keys)[:_NAMED_MOST]))
-                    for kind, keys in sorted(self._limited.items())
-                ]
-            ),
-            closed=tuple([ClosedWindow(*each) for each in sorted(self._closed.items())]),
-            completing=self._completing,
-            waiting_for=tuple([WaitingForPod(*names, pods) for names, pods in sorted(self._waiting_for.items())]),
-            held_back=self._held_back,
-            stuck=tuple(sorted(self._core.plans.stuck_of(rule_uid))),
-            paused=None if pause is None else (pause.until, pause.why),
-            skipped=self._skipped,
-            held_by=tuple([HeldByPodGroup(*each) for each in sorted(self._held_by.items())]),
-            returning=tuple([ReturningPods(*names, pods) for names, pods in sorted(self._returning.items())]),
-            next_due=self._next_due,
-        )
+    def count(self, cause: str) -> int:
+        """Number of pods that wait for this."""
+        return self._counts().pods[WaitCause(cause)]
 
-    def _leave_alone(self, plan: PodPlan, claim: str) -> None:
-        """A pod whose eviction would free no device."""
-        if plan.held_by:
-            group = f"{plan.pod.meta.namespace}/{plan.held_by}"
-            self._held_by[group] = self._held_by.get(group, 0) + 1
-        else:
-            names = claim, str(root_owner(plan.pod) or "")
-            self._returning[names] = self._returning.get(names, 0) + 1
+    def oldest_due_seconds(self) -> float:
+        """How long the pod has been due that has been due for longest; 0 if none is due.
 
-    def _add(self, plan: PodPlan) -> None:
-        facts = facts_of(self._core, plan)
-        if exemption(plan.pod, facts.profile) is not None:
-            self._skipped += 1
-            return
-        if in_vain(facts.held_by, facts.returns):
-            self._leave_alone(plan, facts.returns)
-            return
-        self._pending += 1
-        self._namespaces.add(plan.pod.meta.namespace)
-        step = next_step(facts, self._now)
-        if isinstance(step, Evict):
-            step = wait_for_unit(self._core, plan, self._now) or step
-        if isinstance(step, StepWait) and self._put_off(plan, step):
-            return
-        self._due += 1
-        if isinstance(step, StepWait) and step.reason is StepReason.HELD:
-            self._held += 1
-            return
-        limit = self._core.ready.limit_of(plan.uid)
-        if limit is None or limit.kind is LimitKind.BUDGET:
-            self._blocked += plan.blocked or limit is not None
-        else:
-            self._limited.setdefault(limit.kind, []).append(plan.key)
+        Pods that a person holds back do not count: those with a hold, those that may complete, and all during a pause.
+        A pod that had to wait for a window counts from when that opened.
+        """
+        return self._counts().oldest_due_seconds
 
-    def _put_off(self, plan: PodPlan, step: StepWait) -> bool:
-        """Whether the pod waits for its time, for a window or its end, or for another pod; counts it by that."""
-        match step.reason:
-            case StepReason.WINDOW:
-                opening = opening_of(self._core, plan, self._now)
-                self._closed[opening] = self._closed.get(opening, 0) + 1
-            case StepReason.COMPLETING:
-                self._completing += 1
-            case StepReason.EARLY:
-                self._count_early(plan)
-            case StepReason.GANG:
-                self._count_waiting(plan, step)
-            case _:
-                return False
-        return True
+    def _counts(self) -> WaitingCounts:
+        now = self._core.deps.clock.seconds()
+        if self._known is None or not 0 <= now - self._known_at < _KEPT_SECONDS:
+            self._known, self._known_at = self._look(), now
+        return self._known
 
-    def _count_early(self, plan: PodPlan) -> None:
-        unit = self._core.plans.units.of(plan)
-        due = due_of(plan) if unit is None else unit.due
-        self._next_due = due if self._next_due is None else min(self._next_due, due)
+    def _look(self) -> WaitingCounts:
+        core, found, due = self._core, Counter[WaitCause](), list[float]()
+        if not core.acts:
+            return WaitingCounts(found, 0.0)
+        opened, going, now = self._opened(), core.plan.going, core.deps.clock.now().timestamp()
+        for uid, wait in core.plan.waits.items():
+            if wait.reason in _BY_REASON:
+                found[_BY_REASON[wait.reason]] += 1
+            if wait.reason is StepReason.FAILED and uid in going:
+                due.append(max(going[uid].due.timestamp(), opened[going[uid].profile.position]))
+        for uid, in_line in core.line.pods():
+            limit = None if in_line is None else in_line.limit
+            found[WaitCause.RATE if limit is None else _BY_LIMIT.get(limit.kind, WaitCause.RATE)] += 1
+            if uid in going:
+                due.append(max(going[uid].due.timestamp(), opened[going[uid].profile.position]))
+        return WaitingCounts(found, max(now - min(due, default=now), 0.0))
 
-    def _count_waiting(self, plan: PodPlan, step: StepWait) -> None:
-        """It waits for another pod of its unit, and is due unless that one is to go later."""
-        assert step.other is not None
-        assert step.cause is not None
-        names = step.other.key, state_text(step.cause)
-        self._waiting_for[names] = self._waiting_for.get(names, 0) + 1
-        if step.cause is StepReason.EARLY:
-            self._count_early(plan)
-        self._due += step.cause in (StepReason.HELD, StepReason.FAILED)
-        self._held_back += step.cause is StepReason.HELD
+    def _opened(self) -> Mapping[int, float]:
+        """When the windows of each profile opened that are open now, as a timestamp; 0 for those that always are."""
+        now, profiles = self._core.deps.clock.now(), self._core.deps.profiles().all
+        since = {each.position: state_of(each.settings.windows, now).since for each in profiles}
+        found = {position: 0.0 if time is None else time.timestamp() for position, time in since.items()}
+        return defaultdict(float, found)
+
+
+# --- forecast ------------------------------------------------------------------------------------
 
 
 async def forecast_of(core: Core, rule: DeviceTaintRule) -> ImpactForecast:
@@ -166,14 +319,10 @@ async def forecast_of(core: Core, rule: DeviceTaintRule) -> ImpactForecast:
     for key in inventory.pods_using(inventory.usage.claims_on(*names)):
         await timeslice.pause()
         pod = inventory.pods.get(key)
-        if pod is not None and _may_go(core, pod) and core.evictions.would_evict(pod, taint, names):
+        if pod is None or pod.deleting or pod.finished or pod.meta.uid in core.ledger.granted:
+            continue
+        exempt = exemption(pod, core.deps.profile_of(pod).settings) is not None
+        if not exempt and core.evictions.would_evict(pod, taint, names):
             pods += 1
             namespaces.add(pod.meta.namespace)
     return ImpactForecast(impact.devices, impact.allocated, pods, len(namespaces))
-
-
-def _may_go(core: Core, pod: Pod) -> bool:
-    """Whether a plan for the pod would count as pending."""
-    if pod.deleting or pod.finished or pod.meta.uid in core.plans.evicted:
-        return False
-    return exemption(pod, core.deps.profile_of(pod).settings) is None

@@ -18,7 +18,7 @@ from webhook.api.claims import ResourceClaim
 from webhook.api.rules import Condition, DeviceTaintRule, condition_of
 from webhook.api.slices import ResourceSlice
 from webhook.eviction.conditions import RELEASED, ConditionState, updated
-from webhook.eviction.core import Core, ItemKind, WorkItem
+from webhook.eviction.core import Core
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import Holders, devices_to_look_at, holders_of, is_held, is_published
 from webhook.inventory.matching import acts
@@ -151,17 +151,17 @@ class ReleasedConditions:
         if held != place.held:
             place.held = held
             for name in place.rules:
-                self._core.queue.add(WorkItem(ItemKind.RULE, name))
+                self._core.rules.add(name)
         else:
             for name in place.up_to_date:
-                self._core.queue.add_after(WorkItem(ItemKind.RULE, name), self._deps.settings.condition_seconds)
+                self._core.rules.add_after(name, self._deps.settings.condition_seconds)
         place.up_to_date.clear()
 
     def _observe_pool(self, driver: str, pool: str) -> None:
         """Other devices may be published: it is looked up again which ones count."""
         for key in ((driver, pool), (driver, None), (None, pool), (None, None)):
             for name in self._pools.get(key, ()):
-                self._core.queue.add_after(WorkItem(ItemKind.RULE, name), TURN_SECONDS)
+                self._core.rules.add_after(name, TURN_SECONDS)
 
     def forget(self, name: str) -> None:
         """The rule is gone, or keeps no devices closed that can be judged."""

@@ -20,18 +20,20 @@ from webhook.eviction.conditions import (
     is_canary,
     updated,
 )
-from webhook.eviction.core import Core, ItemKind, WorkItem
+from webhook.eviction.core import Core
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import RENEW_SECONDS, rule_event
 from webhook.eviction.expiry import ExpiryStep, RuleExpiry, without_time
 from webhook.eviction.modes import Mode
-from webhook.eviction.progress import ProgressCount, forecast_of
+from webhook.eviction.progress import forecast_of, progress_of
 from webhook.eviction.released import ReleasedConditions, is_true
 from webhook.inventory.scope import can_judge, is_ours, start_of, tolerating_scheduling
 from webhook.telemetry.repeats import LastingFault
 
 log = logging.getLogger(__name__)
 
+_NO_SECONDS: Final = 1e-6
+"""A shorter wait is none: it may be too short to be added to the time."""
 _SOON_SECONDS: Final = 0.2
 """When to check again for a change that a watch is about to bring."""
 _UNTRUSTED_SECONDS: Final = 1.0
@@ -81,7 +83,6 @@ class RuleStatusUpdater:
         self._core = core
         self._deps = core.deps
         self._scope = core.scope
-        self._plans = core.plans
         self._ceilings = core.ceilings
         self._states: dict[str, _RuleState] = {}
         self.released = ReleasedConditions(core)
@@ -109,7 +110,7 @@ class RuleStatusUpdater:
         """
         rule = self._deps.inventory.rules.get(name)
         if rule is None:
-            self._core.queue.forget(WorkItem(ItemKind.RULE, name))
+            self._core.rules.forget(name)
             return None
         state, now = self._state_of(rule), self._deps.clock.seconds()
         leads, trusted = self._deps.leads(), self._deps.trusted()
@@ -126,8 +127,8 @@ class RuleStatusUpdater:
         outlook = self.released.outlook(rule, state.seen_at, state.written)
         period = self._deps.settings.condition_seconds if outlook.period_seconds is None else outlook.period_seconds
         at_once = fresh or last or expiring.write
-        if not at_once and state.written_at is not None and now - state.written_at < period:
-            left = period - (now - state.written_at)
+        left = 0.0 if state.written_at is None else period - (now - state.written_at)
+        if not at_once and left > _NO_SECONDS:
             return _earliest(left, expiring.recheck_seconds, outlook.recheck_seconds)
         return await self._sync_conditions(rule, state, expiring, fresh=fresh)
 
@@ -145,7 +146,7 @@ class RuleStatusUpdater:
             state.generation = None if fresh else rule.generation  # not written, so the generation is still new
             return self._retry(rule.meta.name)
         if not expiring.failed:
-            self._core.queue.forget(WorkItem(ItemKind.RULE, rule.meta.name))
+            self._core.rules.forget(rule.meta.name)
         return _SOON_SECONDS if expiring.write else _earliest(due.recheck_seconds, expiring.recheck_seconds)
 
     async def _withdraw(self, rule: DeviceTaintRule, state: _RuleState) -> None:
@@ -175,7 +176,7 @@ class RuleStatusUpdater:
 
     def _retry(self, name: str) -> float:
         """Queues a rule again after a failure, with exponential backoff; returns the wait in seconds."""
-        return self._core.queue.add_rate_limited(WorkItem(ItemKind.RULE, name))
+        return self._core.rules.add_rate_limited(name)
 
     def _may_write(self, conditions: list[Condition]) -> bool:
         """Whether this process may write these now: its inventory may be out of date, or its lease lost."""
@@ -219,14 +220,14 @@ class RuleStatusUpdater:
             self._core.recorder.record(rule_event(rule, ConditionReason(ours.reason), ours.message))
 
     async def _conditions(self, rule: DeviceTaintRule, state: _RuleState, generation: int) -> _ConditionsToWrite | None:
-        """All of our conditions on the rule; None if it has to be counted again, because plans or the rule changed."""
-        revision = self._plans.revision
+        """All of our conditions on the rule; None if it is to be counted again: plan or rule have changed."""
+        planned = self._core.planned
         progress, again = await self._progress(rule, state)
         forecast = await self._forecast(rule, state)
         if self._deps.inventory.rules.get(rule.meta.name) is not rule:
             return None
-        if not progress.pending and self._plans.revision != revision:
-            return None  # it may have missed a pod that was planned meanwhile
+        if not progress.pending and not self._counts_all(rule, planned):
+            return None
         now = self._deps.clock.now()
         conditions: list[Condition] = []
         ours = self._eviction_state(rule, progress)
@@ -250,6 +251,13 @@ class RuleStatusUpdater:
             conditions += [released.condition] if released.condition is not None else []
             waits.append(released.recheck_seconds)
         return _ConditionsToWrite(conditions, _earliest(*waits))
+
+    def _counts_all(self, rule: DeviceTaintRule, planned: int) -> bool:
+        """Whether a count by the plan of this revision has missed no pod that the rule has come to hit since."""
+        core, affected = self._core, self._core.affected
+        known = core.planned == planned and not affected.pending and not affected.whole
+        grown = affected.grown_by(rule.meta.uid)
+        return known and not any(affected.planning or key in affected.changed for key in grown)
 
     def _counts(self, rule: DeviceTaintRule, generation: int) -> Iterator[Condition]:
         """The numbers that have to survive a restart."""
@@ -295,7 +303,7 @@ class RuleStatusUpdater:
         return self._core.announcements.announced_at(rule) is not None
 
     async def _progress(self, rule: DeviceTaintRule, state: _RuleState) -> tuple[Progress, float | None]:
-        counted, evicted = await ProgressCount(self._core).count(rule.meta.uid), self._ceilings.tally_of(rule).total
+        counted, evicted = await progress_of(self._core, rule.meta.uid), self._ceilings.tally_of(rule).total
         settled_in = self._deps.settings.settle_seconds - (self._deps.clock.seconds() - state.seen_at)
         progress = counted._replace(
             stalled=self._stalled(state, counted, evicted),

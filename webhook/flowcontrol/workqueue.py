@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 from webhook.flowcontrol.backoff import exponential_seconds
@@ -90,10 +90,6 @@ class WorkQueue(Generic[K]):
     def forget(self, item: K) -> None:
         """It succeeded: the next failure counts as its first."""
         self._failures.pop(item, None)
-
-    def failing(self) -> Collection[K]:
-        """The items whose last attempt failed."""
-        return self._failures.keys()
 
     def discard(self, item: K) -> None:
         """It is needed no longer: its delay and its failures are dropped. An item that is ready comes all the same."""

@@ -115,7 +115,6 @@ class Evictions:
         self._scope = scope
         self._announced_at = announced_at
         self._servers = inventory.servers
-        self._suspended: set[str] = set()
         self._acting: dict[str, _Acting] = {}
         self._at: dict[tuple[str | None, ...], tuple[_Acting, ...]] = {}
         """Rules by the names that they select."""
@@ -148,7 +147,7 @@ class Evictions:
                 return _NO_CLAIMS
 
     def refresh(self, *names: str) -> AbstractSet[str]:
-        """The claims touched by what is known of rules now: their fields, `announced_at`, and if they are suspended."""
+        """The claims touched by what is known of rules now: their fields, and `announced_at`."""
         places = list[DeviceNames]()
         for name in names:
             before = self._acting.pop(name, None)
@@ -178,22 +177,8 @@ class Evictions:
             self._incomplete = {identity for identity in self.tainted if identity in self._inventory.pools.incomplete}
         return frozenset(self._inventory.pods)
 
-    def suspend(self, *rules: DeviceTaintRule) -> AbstractSet[str]:
-        """The rules evict no pod until they are resumed. Returns the claims affected."""
-        self._suspended.update([rule.meta.uid for rule in rules])
-        return self.refresh(*[rule.meta.name for rule in rules])
-
-    def forget(self, rule: DeviceTaintRule) -> None:
-        """The rule no longer exists."""
-        self._suspended.discard(rule.meta.uid)
-
-    def resume(self, *rules: DeviceTaintRule) -> AbstractSet[str]:
-        """End a suspension. Returns the claims affected."""
-        self._suspended.difference_update([rule.meta.uid for rule in rules])
-        return self.refresh(*[rule.meta.name for rule in rules])
-
     def _acting_of(self, rule: DeviceTaintRule) -> _Acting | None:
-        if rule.meta.uid in self._suspended or not is_ours(rule, self._scope) or not can_judge(rule.selector):
+        if not is_ours(rule, self._scope) or not can_judge(rule.selector):
             return None
         assert rule.selector is not None
         not_before = start_of(rule, self._scope)
@@ -275,7 +260,8 @@ class Evictions:
     def act(self, eviction: Eviction) -> bool:
         """Whether one of its reasons still evicts pods."""
         acting = {each.reason for each in self._acting.values()}
-        return any(each in acting or each.taint in self._taints_on(each) for each in eviction.reasons)
+        published = [each for each in eviction.reasons if (each.driver, each.pool) not in self._incomplete]
+        return any(each in acting or each.taint in self._taints_on(each) for each in published)
 
     def would_evict(self, pod: Pod, taint: Taint, names: DeviceNames) -> bool:
         """Whether the taint, on the named devices, would evict the pod, sooner or later (E-19 holds as above).

@@ -20,7 +20,7 @@ import msgspec
 
 from webhook.cli import main
 from webhook.daemons import evict
-from webhook.eviction import budget_gate
+from webhook.eviction import upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ASKS: Final = signal.SIGRTMIN
 """SIGUSR1 and SIGUSR2 have a meaning already."""
-GATES_KEPT_SECONDS: Final = 20.0
+BUDGETS_KEPT_SECONDS: Final = 20.0
 _COUNTED: Final = (dict, list, set, deque, Mapping)
 _NAMES: Final = ("._claim_pods[]", ".usage._users[][]")
 """Paths where each value is a tuple or a dict (`inventory.usage`), by how many names it had before."""
@@ -85,6 +85,6 @@ def write_at_signals(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    budget_gate._KEPT_SECONDS = GATES_KEPT_SECONDS  # type: ignore[misc]
+    upkeep._BUDGET_SECONDS = BUDGETS_KEPT_SECONDS  # type: ignore[misc]
     write_at_signals(Path(sys.argv.pop(1)))
     sys.exit(main())

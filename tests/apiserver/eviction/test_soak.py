@@ -20,7 +20,7 @@ import pytest
 
 from tests.apiserver.evicting import EvictProcess
 from tests.apiserver.eviction.bench import now
-from tests.apiserver.eviction.churn import PODS_MOST, POOLS_MOST, Churn
+from tests.apiserver.eviction.churn import POOLS_MOST, Churn
 from tests.apiserver.eviction.play import OUR_USER
 from tests.apiserver.eviction.ranks import GATES, SERVED
 from tests.apiserver.eviction.sized import ASKS
@@ -62,8 +62,8 @@ BOUNDED: Final[Mapping[str, int]] = {
     r".*\._shared": 1024,
     r".*\._targets": 1024,
     r"\._budgets\._labels(\[\])?": 10_000,
-    r"\._controller\.queue\._later": 256,
-    r"\._controller\.plans\._known": PODS_MOST,  # pods that stand, and were planned once
+    r"\._controller\._core\.rules\._later": 256,
+    r"\._controller\._core\.room\._(rates|timed)": 1024,
     r"\._cache\.inventory\.pools\._changed": POOLS_MOST,
     r"\._cache\.inventory\.pools\._pools\[\]\._(devices|evicting|closed)": POOLS_MOST * DEVICES,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -9,27 +10,29 @@ import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW
+from tests.unit.eviction.hurried import LoopClock, at_work, hurry
 from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import FREE, NO_BREAKER, World
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, PodGroup
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import BreakerLimit
+from webhook.eviction.pod_plan import StepReason, Wait
 from webhook.policy.model import BreakerSettings, Share
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from tests.unit.eviction.world import Clock
     from webhook.api.taints import DeviceTaint
 
 FIFTH = BreakerSettings()
 DEVICES = 10
 
 
-def cluster(breaker: BreakerSettings = FIFTH, *, tainted: int = 0) -> World:
+def cluster(breaker: BreakerSettings = FIFTH, *, tainted: int = 0, clock: Clock | None = None) -> World:
     """Ten devices, each used by one pod."""
-    world = World(Mode.REPLACEMENT, FREE, breaker=breaker)
+    world = World(Mode.REPLACEMENT, FREE, breaker=breaker, clock=clock)
     for number in range(DEVICES):
         world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
     world.add(slice_of({f"gpu-{number}": () for number in range(DEVICES)}))
@@ -174,11 +177,18 @@ def test_taint_of_the_future_counts_from_now_on() -> None:
 
 def test_driver_blocks_only_its_own_devices() -> None:
     world = cluster(tainted=10)
-    plans = world.worker.plans.scheduled.values()
+    world.add(claim("nic", devices=("nic-0",), pool="nics"), pod("nic"))
+    fine = slice_of({f"nic-{number}": (taint(),) if number == 0 else () for number in range(DEVICES)}, name="nics")
+    world.add(structs.replace(fine, driver="nic.example.com", pool="nics"))
+    nic = world.inventory.claims["ml/nic-claim"]
+    assert nic.allocation is not None
+    by_other = structs.replace(nic.allocation[0], driver="nic.example.com")
+    world.change(nic, structs.replace(nic, allocation=(by_other,)))
     world.settle()
-    breaker = world.worker._core.breaker
-    assert {breaker.blocked_by(plan) for plan in plans} == {BreakerLimit(DRIVER)}
-    assert breaker.tripped == {DRIVER}
+    assert world.evicted == ["nic"]
+    core = world.worker._core
+    assert core.breaker.tripped == {DRIVER}
+    assert set(core.plan.waits.values()) == {Wait(StepReason.BREAKER, because=DRIVER)}
     assert world.sample("pods_waiting", why="breaker") == 10
 
 
@@ -190,9 +200,43 @@ def test_breaker_resets_once_the_driver_was_calm_for_the_whole_time(seconds: flo
     world = cluster(tainted=3)
     world.settle()
     world.clock.elapsed += seconds
-    breaker = world.worker._core.breaker
-    assert breaker.reset_if_calm(DRIVER) == left
-    assert breaker.tripped == ({DRIVER} if left else frozenset())
+    for _ in range(2):  # a look at when changes nothing
+        assert world.worker.planner.wait_seconds == left
+        assert world.worker._core.breaker.tripped == {DRIVER}
+    world.settle()
+    assert world.worker._core.breaker.tripped == ({DRIVER} if left else frozenset())
+    assert len(world.evicted) == (0 if left else 3)
+
+
+def test_worker_wakes_when_the_driver_was_calm_for_the_whole_time() -> None:
+    """It counts from the last taint, though the breaker has tripped later."""
+
+    async def test() -> None:
+        world = cluster(tainted=2, clock=LoopClock())
+        async with at_work(world):
+            await asyncio.sleep(10)
+            taint_devices(world, 5)
+            await asyncio.sleep(599)
+            assert len(world.evicted) == 2
+            await asyncio.sleep(1.1)
+            assert len(world.evicted) == 5
+
+    hurry(test())
+
+
+@pytest.mark.parametrize("milliseconds", range(0, 60, 20))
+def test_calm_that_is_over_just_after_a_plan_is_noticed(milliseconds: int) -> None:
+    """The worker does not make another one at once."""
+
+    async def test() -> None:
+        world = cluster(tainted=3, clock=LoopClock())
+        async with at_work(world):
+            await asyncio.sleep(600 - milliseconds / 1000)
+            world.worker.requeue_waiting()
+            await asyncio.sleep(1)
+            assert len(world.evicted) == 3
+
+    hurry(test())
 
 
 def test_calm_at_the_start_counts_from_the_time_of_the_taints() -> None:
@@ -207,25 +251,14 @@ def test_driver_that_has_not_tripped_needs_no_calm() -> None:
     """Nor does one that was acknowledged, when the time for its calm is over."""
     world = cluster(tainted=3)
     world.advance(30)
-    breaker = world.worker._core.breaker
-    assert breaker.reset_if_calm("other.example.com") == 0.0
     acknowledge(world, world.clock.wall)
-    assert breaker.reset_if_calm(DRIVER) == 0.0
+    world.settle()
+    assert len(world.evicted) == 3
     world.advance(700)
     taint_devices(world, 4)
-    assert breaker.tripped == frozenset()
-    assert breaker.reset_if_calm(DRIVER) == 0.0
-
-
-def test_breaker_says_how_long_the_driver_has_to_be_calm() -> None:
-    world, said = cluster(tainted=2), list[tuple[str, float]]()
-    breaker = world.worker._core.breaker
-    breaker._on_trip = lambda driver, seconds: said.append((driver, seconds))
-    world.clock.elapsed += 10.0
-    taint_devices(world, 5)
-    world.clock.elapsed += 40.0
-    assert breaker.tripped == {DRIVER}
-    assert said == [(DRIVER, 560.0)]
+    world.settle()
+    assert world.worker._core.breaker.tripped == frozenset()
+    assert len(world.evicted) == 4
 
 
 def test_driver_is_forgotten_once_no_taint_is_within_the_window_unless_it_tripped() -> None:
@@ -301,7 +334,7 @@ def test_limit_that_the_policy_lowers_holds_for_devices_that_are_tainted_already
 
 
 def test_driver_is_judged_once_for_each_change() -> None:
-    """Pods ask for each eviction, and a driver may have tainted many devices."""
+    """Each eviction asks, and a driver may have tainted many devices."""
     world, asked = cluster(tainted=1), list[int]()
     breaker = world.worker._core.breaker
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
-from unittest.mock import Mock
 
 import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER
+from tests.unit.eviction.hurried import LoopClock, at_work, hurry
 from tests.unit.eviction.objects import claim, pod, rule
 from tests.unit.eviction.patched import (
     PATCH,
@@ -31,12 +31,12 @@ from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import COUNTED_PODS, EVICTED_PODS, DeviceSelector, RuleOrigin
 from webhook.api.taints import DeviceTaint
 from webhook.eviction.controller import Controller
-from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.modes import InTree, Mode
+from webhook.eviction.planner import Planner
 from webhook.eviction.ports import Ceiling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from webhook.api.patches import ResourceSlicePatch
 
@@ -152,9 +152,9 @@ def test_policy_that_changes_nothing_is_one_look_at_a_stopped_patch() -> None:
     world.advance(20)
     world.worker.replan_all()
     world.settle()
-    revision = world.worker.plans.revision
+    planned = world.worker._core.planned
     world.advance(20)
-    assert world.worker.plans.revision == revision
+    assert world.worker._core.planned == planned
     assert stopped(world, name_of(0))
 
 
@@ -169,19 +169,24 @@ def test_count_of_a_rule_that_is_gone_is_written_to_another_one_at_once() -> Non
     assert world.condition(name_of(1), COUNTED_PODS)[2] == "2"
 
 
-def test_changes_of_many_rules_of_a_stopped_patch_are_one_look_at_its_pods() -> None:
-    world = limited(3)
+def test_changes_of_many_rules_of_a_stopped_patch_are_few_looks_at_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, looks, steps = limited(3), list[float](), Planner.steps
     fill(world, *range(20))
     world.add(*[part(number) for number in range(20)])
     world.advance(20)
-    revision = world.worker.plans.revision
+
+    def counted_steps(worker: Planner) -> Iterator[None]:
+        looks.append(world.clock.elapsed)
+        return steps(worker)
+
+    monkeypatch.setattr(Planner, "steps", counted_steps)
     for number in range(20):
         known = world.inventory.rules[name_of(number)]
         meta = structs.replace(known.meta, annotations={"devicetaint.io/description": "changed"})
         world.change(known, structs.replace(known, meta=meta))
     world.advance(5)
     assert world.evicted == []
-    assert world.worker.plans.revision - revision <= 2 * 40, "each pod planned and dropped once"
+    assert len(looks) == 2, "one at once, and one when the stop is lifted"
     assert all(stopped(world, name_of(number)) for number in range(20))
 
 
@@ -313,25 +318,54 @@ def test_rule_that_is_gone_meanwhile_counts_what_it_has_written_and_joins_nothin
     ceilings.forget(gone)
 
 
-def lifted_by_time(world: World) -> None:
-    world.patches["firmware"] = patch(text="one")
-    asyncio.run(world.worker.handle(WorkItem(ItemKind.CEILING, "uid-firmware")))
+@pytest.mark.parametrize("confirmed", [True, False], ids=["by a text", "by time, as it is narrower"])
+def test_worker_is_woken_when_a_stop_ends(*, confirmed: bool) -> None:
+    async def test() -> None:
+        world = limited(3, {"one": 9}, clock=LoopClock())
+        fill(world, 0, 1)
+        world.add(part(0), part(1))
+        async with at_work(world):
+            await asyncio.sleep(20)
+            assert stopped(world, name_of(0))
+            if confirmed:
+                world.set_patch(patch(text="one"))
+            else:
+                drop(world, name_of(1))
+            await asyncio.sleep(0.1 if confirmed else 2.1)
+            assert len(world.evicted) == (4 if confirmed else 2)
+
+    hurry(test())
 
 
-def confirmed(world: World) -> None:
-    world.set_patch(patch(text="one"))
+@pytest.mark.parametrize("confirmed", [True, False], ids=["by a text", "by time, as it is narrower"])
+def test_rule_without_pods_says_too_that_its_patch_is_stopped_and_when_that_ends(*, confirmed: bool) -> None:
+    world = limited(3, {"one": 9})
+    world.set_patch(patch())
+    fill(world, 0, 1)
+    for number in range(2):
+        world.add(part(number))
+        world.advance(20)
+    assert stopped(world, name_of(0)).startswith(f"{TOGETHER} 4 pods, the limit is 3")
+    if confirmed:
+        world.set_patch(patch(text="one"))
+    else:
+        drop(world, name_of(1))
+    world.advance(20)
+    assert world.condition(name_of(0)) == ("False", "Completed", "2 pods evicted")
 
 
-@pytest.mark.parametrize("lifts", [lifted_by_time, confirmed])
-def test_worker_is_woken_when_a_stop_ends(lifts: Callable[[World], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    world, wake = limited(3, {"one": 9}), Mock()
+def test_condition_of_a_rule_whose_stop_ends_waits_for_the_next_plan() -> None:
+    """By the one before it nothing would be left to do."""
+    world = limited(3, {"one": 9})
+    world.set_patch(patch())
     fill(world, 0, 1)
     world.add(part(0), part(1))
     world.advance(20)
-    monkeypatch.setattr(world.worker._room, "_wake", wake)
-    lifts(world)
-    assert len(world.worker.ready) == 4
-    assert wake.called
+    world.set_patch(patch(text="one"))
+    asyncio.run(world.worker.sync(name_of(0)))
+    assert stopped(world, name_of(0))
+    world.advance(20)
+    assert world.condition(name_of(0)) == ("False", "Completed", "2 pods evicted")
 
 
 def test_stopped_patch_of_one_rule_goes_on_at_once_when_that_is_narrowed() -> None:
@@ -362,15 +396,14 @@ def test_patch_that_changes_while_it_has_no_rules_does_not_start_from_zero() -> 
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
-def test_rule_of_a_stopped_patch_that_is_not_there_does_not_go_on(*, again: bool) -> None:
-    """The worker has not heard of that yet."""
+def test_stop_is_logged_for_a_rule_that_is_there(caplog: pytest.LogCaptureFixture, *, again: bool) -> None:
+    """The worker has not heard yet that the first one is gone."""
     world = limited(3)
     fill(world, 0, 1)
     world.add(part(0), part(1))
-    world.advance(20)
     known = world.inventory.rules[name_of(0)]
     world.inventory.apply(known, None)
     if again:
         world.inventory.apply(None, structs.replace(known, meta=structs.replace(known.meta, uid="another")))
-    lifted = world.worker._core.ceilings.lift("uid-firmware")
-    assert [each.meta.uid for each in lifted] == [f"uid-{name_of(1)}"]
+    world.settle()
+    assert [vars(each)["rule"] for each in caplog.records if each.message == "eviction stopped"] == [name_of(1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,9 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.test_manners import crowd
 from tests.unit.eviction.world import FREE, World
+from webhook.api.claims import Consumer
 from webhook.api.rules import CONFIRM_IMPACT, EVICTED_PODS, Condition, DeviceSelector
-from webhook.eviction import planner
+from webhook.eviction import affected, controller, planner
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling
 
@@ -140,19 +142,37 @@ def test_limit_that_the_policy_raises_or_lowers_holds_at_once() -> None:
 
 
 def test_rule_that_is_narrowed_is_not_stopped_for_what_it_hit_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever part of its pods was looked at first."""
+    """Whatever part of its pods was looked at first, and whoever is in line by then."""
     world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda rule: Ceiling(pods=1) if rule.generation > 1 else None)
     crowd(world, 6)
     before = rule()
     world.add(before)
-    monkeypatch.setattr(planner, "_AT_ONCE_MOST", -1)
-    monkeypatch.setattr(planner, "_BATCH_SIZE", 1)
-    world.clock.step = 0.004
-    world.change(before, rule(selector=DeviceSelector(device="pod-003"), generation=2))
     world.catch_up()
-    world.clock.step = 0.0
+    monkeypatch.setattr(controller, "AT_ONCE_MOST", 0)
+    monkeypatch.setattr(affected, "_STEP", 1)
+    world.change(before, rule(selector=DeviceSelector(device="pod-003"), generation=2))
+    for _ in world.worker.planner.steps():
+        taken = world.worker.take()
+        if taken is not None:
+            asyncio.run(world.worker.evict(taken))
     world.advance(1)
     assert world.evicted == ["pod-003"]
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_pod_that_goes_while_a_plan_is_made_counts_once(step: int) -> None:
+    """Evictions go on by the plan before it."""
+    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(pods=3))
+    crowd(world, 3)
+    world.add(rule())
+    world.catch_up()
+    world.worker.requeue_waiting()
+    for number, _ in enumerate(world.worker.planner.steps()):
+        taken = world.worker.take() if number == step else None
+        if taken is not None:
+            asyncio.run(world.worker.evict(taken))
+    world.advance(30)
+    assert (len(world.evicted), world.condition("rule")[1]) == (3, "Completed")
 
 
 def test_namespaces_are_limited_as_well() -> None:
@@ -187,6 +207,26 @@ def more(world: World, number: int) -> None:
         name = f"later-{len(world.evicted)}-{len(world.inventory.pods)}"
         world.add(claim(name), pod(name))
         world.advance(30)
+
+
+@pytest.mark.parametrize("part", [True, False], ids=["a part is planned again", "all are"])
+@pytest.mark.parametrize("names", ["abcde", "aaaaa"], ids=["other names", "the same name"])
+def test_pods_that_come_one_by_one_count_also_once_they_have_gone(
+    monkeypatch: pytest.MonkeyPatch, names: str, *, part: bool
+) -> None:
+    if part:
+        monkeypatch.setattr(planner, "WHOLE_MOST", -1)
+    world = confirming({}, limit=3)
+    world.add(rule())
+    for number, name in enumerate(names):
+        uid = f"uid-{number}"
+        world.add(claim(name, consumers=(Consumer("", "pods", name, uid),), owner=uid), pod(name, uid=uid))
+        world.advance(30)
+        if f"ml/{name}" in world.inventory.pods:
+            break
+        world.remove(world.inventory.claims[f"ml/{name}-claim"])
+    assert len(world.evicted) == 3
+    assert world.condition("rule")[2] == "hits 4 pods, the limit is 3 and nothing was confirmed; 3 pods evicted"
 
 
 def test_texts_that_take_turns_allow_no_more_than_the_largest_of_them() -> None:

@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.builders import NOW
-from tests.unit.eviction.objects import pod, rule
-from tests.unit.eviction.world import FREE
+from tests.unit.eviction.objects import rule, taint
 from webhook.api.rules import EVICTED_PODS, Condition, evicted_pods
 from webhook.eviction.conditions import (
     EVICTION,
@@ -29,15 +28,13 @@ from webhook.eviction.conditions import (
 )
 from webhook.eviction.events import PodEventKind, disruption_of, pod_event, rule_event
 from webhook.eviction.modes import InTree, Mode, advice, refusal, scope_of
-from webhook.eviction.pod_plan import PodPlan
 from webhook.eviction.ports import Disruption, PodRef
-from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import Eviction, EvictionReason
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
 
 EVICTED = Eviction(NOW, (EvictionReason(rule().taint, "rule", "uid-rule"),))
-PLAN = PodPlan("ml/pod", "uid-pod", pod("pod"), EVICTED, Profile(0, FREE))
+POD = PodRef("ml", "pod", "uid-pod")
 END = "This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
 
 
@@ -287,28 +284,38 @@ def test_every_state_has_an_event(state: ConditionReason) -> None:
 )
 def test_events_of_replacement_are_those_that_scripts_know(kind: PodEventKind, text: str) -> None:
     """E-34."""
-    note = pod_event(Mode.REPLACEMENT, kind, PLAN)
-    assert (note.about, note.reason, note.text, note.warning) == (
-        PodRef("ml", "pod", "uid-pod"),
-        "DeviceTaintManagerEviction",
-        text,
-        False,
-    )
+    note = pod_event(Mode.REPLACEMENT, kind, POD, EVICTED)
+    assert (note.about, note.reason, note.text, note.warning) == (POD, "DeviceTaintManagerEviction", text, False)
 
 
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("kind", PodEventKind)
 def test_other_events_say_why(mode: Mode, kind: PodEventKind) -> None:
-    note = pod_event(mode, kind, PLAN, "a word of somebody else")
+    note = pod_event(mode, kind, POD, EVICTED, "a word of somebody else")
     if mode is Mode.REPLACEMENT and kind in (PodEventKind.EVICTED, PodEventKind.CANCELLED):
         return
     assert note.reason == kind.value
     assert ("DeviceTaintRule rule" in note.text) is (kind is not PodEventKind.CANCELLED)
     quoting = (PodEventKind.HELD, PodEventKind.BLOCKED, PodEventKind.SCHEDULED)
     assert ("a word of somebody else" in note.text) is (kind in quoting)
-    at_due_time = pod_event(mode, PodEventKind.SCHEDULED, PLAN).text
+    at_due_time = pod_event(mode, PodEventKind.SCHEDULED, POD, EVICTED).text
     assert "to be evicted at 2026-" in at_due_time or "would be evicted at 2026-" in at_due_time
     assert note.warning is (kind is PodEventKind.BLOCKED)
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        (1, "DeviceTaintRule r0"),
+        (3, "DeviceTaintRule r0, DeviceTaintRule r1, DeviceTaintRule r2"),
+        (4, "DeviceTaintRule r0, DeviceTaintRule r1, DeviceTaintRule r2 and 1 more"),
+        (5, "DeviceTaintRule r0, DeviceTaintRule r1, DeviceTaintRule r2 and 2 more"),
+    ],
+)
+def test_event_names_the_first_three_reasons(rules: int, words: str) -> None:
+    reasons = tuple([EvictionReason(taint(), f"r{number}", f"uid-{number}") for number in range(rules)])
+    note = pod_event(Mode.DELEGATED, PodEventKind.EVICTED, POD, Eviction(NOW, reasons))
+    assert note.text == f"evicted because of {words}"
 
 
 def test_deletion_is_explained_in_the_words_of_whoever_deletes() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +13,15 @@ from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.test_progress import progress
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.rules import DeviceSelector
+from webhook.eviction.ledger import Failure
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef
-from webhook.eviction.progress import ProgressCount
-from webhook.eviction.step import Evict, NoAction, StepWait, unit_wait, wait_for_unit
-from webhook.policy.model import EvictionProfile, EvictionWindow, Pause
+from webhook.policy.model import EvictionProfile, EvictionWindow, LabelMatch, Pause
 
 if TYPE_CHECKING:
     from webhook.api.pods import Pod
-    from webhook.eviction.step import Step
+    from webhook.eviction.pod_plan import Wait
 
 FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
 HOUR = 3600.0
@@ -131,7 +129,7 @@ def test_rule_counts_its_own_pod_that_waits_for_one_of_another_rule() -> None:
         world.add(rule("rule" if name == "b" else f"rule-{name}", selector=selector))
     found = progress(world)
     assert (found.pending, found.due, found.held, found.held_back, found.next_due) == (1, 1, 0, 1, None)
-    found = asyncio.run(ProgressCount(world.worker._core).count("uid-rule-d"))
+    found = progress(world, "rule-d")
     assert (found.pending, found.due, found.held_back) == (1, 0, 0)
     assert found.next_due == NOW + timedelta(seconds=50)
 
@@ -181,41 +179,54 @@ def test_pod_that_is_due_last_is_named_whatever_else_the_others_wait_for() -> No
     assert "1 waiting for ml/b, which is not due yet" in said(world)[1]
 
 
+def wait_of(world: World, name: str) -> Wait | None:
+    """What a pod waits for by a plan of this moment."""
+    world.catch_up()
+    return world.worker._core.plan.waits.get(f"uid-{name}")
+
+
+def held(minutes: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of a profile and of a pod that is on hold for so long."""
+    return {"max_hold_seconds": 60.0 * minutes}, {"hold": "x"}
+
+
+def completing(minutes: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    return {"wait_for_completion_seconds": 60.0 * minutes}, {"completes": True}
+
+
+def windowed(minutes: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    return {"windows": (EvictionWindow(f"{minutes} 12 * * *", HOUR),)}, {}
+
+
 @pytest.mark.parametrize(
-    ("steps", "expected"),
+    ("b", "c", "expected"),
     [
-        (
-            {"b": StepWait(5, StepReason.HELD), "c": StepWait(9, StepReason.COMPLETING)},
-            (9, "GANG", "ml/c", "COMPLETING"),
-        ),
-        ({"b": StepWait(9, StepReason.HELD), "c": StepWait(5, StepReason.COMPLETING)}, (9, "GANG", "ml/b", "HELD")),
-        ({"b": StepWait(9, StepReason.HELD), "c": StepWait(5, StepReason.WINDOW)}, (9, "WINDOW", "ml/c", "WINDOW")),
-        ({"b": StepWait(7, StepReason.WINDOW), "c": StepWait(8, StepReason.WINDOW)}, (8, "WINDOW", "ml/c", "WINDOW")),
-        ({"b": StepWait(7, StepReason.HELD), "c": Evict()}, (7, "GANG", "ml/b", "HELD")),
-        ({"b": NoAction(StepReason.DONE), "c": Evict()}, None),
+        (held(5), completing(9), (9, "GANG", "ml/c", "COMPLETING")),
+        (held(9), completing(5), (9, "GANG", "ml/b", "HELD")),
+        (held(9), windowed(5), (9, "WINDOW", "ml/c", "WINDOW")),
+        (windowed(7), windowed(8), (8, "WINDOW", "ml/c", "WINDOW")),
+        (held(7), ({}, {}), (7, "GANG", "ml/b", "HELD")),
     ],
 )
 def test_longest_wait_counts_and_windows_come_first(
-    steps: dict[str, Step], expected: tuple[float, str, str, str] | None
+    b: tuple[dict[str, Any], dict[str, Any]],
+    c: tuple[dict[str, Any], dict[str, Any]],
+    expected: tuple[float, str, str, str],
 ) -> None:
-    world = world_of(profile=structs.replace(FREE, wait_for_completion_seconds=600.0))
+    of_b, of_c = (LabelMatch((("name", name),)) for name in "bc")
+    profiles = structs.replace(FREE, pod_labels=of_b, **b[0]), structs.replace(FREE, pod_labels=of_c, **c[0])
+    world = World(Mode.REPLACEMENT, *profiles, FREE)
     world.pause = Pause(NOW + timedelta(hours=1))
     gang(world, "a")
-    gang(world, "b", hold="x")
-    gang(world, "c", completes=True)
+    for name, (_, fields) in (("b", b), ("c", c)):
+        gang(world, name, labels=(("name", name),), **fields)
     world.add(rule())
-    plans = world.worker.plans
-    plan = plans.scheduled["uid-a"]
-    unit = plans.units.of(plan)
-    assert unit is not None
-    found = unit_wait(unit, plan, NOW, lambda other: steps[other.pod.meta.name])
-    if expected is None:
-        assert found is None
-    else:
-        assert found is not None
-        assert found.other is not None
-        assert found.cause is not None
-        assert (found.seconds, found.reason.name, found.other.key, found.cause.name) == expected
+    found = wait_of(world, "a")
+    assert found is not None
+    assert found.until is not None
+    assert found.cause is not None
+    minutes = (found.until - NOW).total_seconds() / 60
+    assert (minutes, found.reason.name, found.other, found.cause.name) == expected
 
 
 def test_grace_of_the_profile_counts_in_the_event() -> None:
@@ -372,13 +383,15 @@ def test_members_that_fail_after_others_went_wait_for_each_other() -> None:
     assert len({at for _, _, at in world.cluster.calls[1:]}) == 1
 
 
-def test_first_of_the_pods_that_failed_at_the_same_time_is_named() -> None:
+def test_members_that_failed_at_the_same_time_wait_for_their_own_retry() -> None:
     world = world_of()
     gang(world, "a", "b", "c")
     world.cluster.answers.extend([EvictionOutcome(EvictionResult.EVICTED), FAILED, FAILED])
     world.add(rule())
     world.settle()
-    assert [each.pod for each in progress(world).waiting_for] == ["ml/b"]
+    found = progress(world)
+    assert (found.due, found.waiting_for) == (2, ())
+    assert causes(world) == {"failed": 2}
 
 
 @pytest.mark.parametrize(("seconds", "waits"), [(-0.001, True), (0.0, False)])
@@ -387,11 +400,8 @@ def test_unit_goes_at_the_very_time_of_its_retry(seconds: float, *, waits: bool)
     gang(world, "a", "b")
     world.add(rule())
     world.advance(30)
-    core, plan = world.worker._core, world.worker.plans.scheduled["uid-b"]
-    unit = core.plans.units.of(plan)
-    assert unit is not None
-    world.clock.elapsed = unit.retry_at + seconds
-    assert (wait_for_unit(core, plan, world.clock.now()) is not None) is waits
+    world._move(world.worker._core.ledger.failures["uid-a"].retry_at + seconds - world.clock.elapsed)
+    assert (wait_of(world, "b") is not None) is waits
 
 
 def test_hold_counts_although_the_time_to_try_the_unit_again_has_come() -> None:
@@ -399,12 +409,10 @@ def test_hold_counts_although_the_time_to_try_the_unit_again_has_come() -> None:
     gang(world, "a", hold="x")
     gang(world, "b")
     world.add(rule())
-    core, plans = world.worker._core, world.worker.plans.scheduled
-    held, plan = plans["uid-a"], plans["uid-b"]
-    core.plans.units.retry_later(held, world.clock.seconds() - 1.0)
-    found = wait_for_unit(core, plan, world.clock.now())
+    world.worker._core.ledger.failures["uid-a"] = Failure(1, retry_at=world.clock.seconds() - 1.0)
+    found = wait_of(world, "b")
     assert found is not None
-    assert (found.reason, found.other, found.cause) == (StepReason.GANG, held, StepReason.HELD)
+    assert (found.reason, found.other, found.cause) == (StepReason.GANG, "ml/a", StepReason.HELD)
 
 
 def test_first_of_the_pods_that_are_due_last_is_named() -> None:

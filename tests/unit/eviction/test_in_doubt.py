@@ -15,7 +15,8 @@ from tests.unit.eviction.slow import UNSURE, SlowAnswers, slow
 from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
-from webhook.eviction import evictor
+from webhook.api.rules import DeviceSelector
+from webhook.eviction import controller
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.policy.model import EvictionProfile, Pause
@@ -23,10 +24,19 @@ from webhook.policy.model import EvictionProfile, Pause
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from webhook.eviction.pod_plan import Unit
     from webhook.eviction.ports import PodRef
 
 REFUSED = EvictionOutcome(EvictionResult.FAILED, "POST /api/v1/...: 403: not now")
 NAMESAKE = structs.replace(pod("one"), meta=structs.replace(pod("one").meta, uid="uid-namesake"))
+
+
+def take(world: World) -> Unit:
+    """The next unit in line, once all is planned."""
+    world.catch_up()
+    taken = world.worker.take()
+    assert taken is not None
+    return taken
 
 
 def taint_goes(world: World) -> None:
@@ -53,7 +63,7 @@ def test_what_happens_while_an_eviction_waits_for_its_turn_is_heeded(change: Cal
     world.add(rule("rule"))
     world.advance(60)
     assert world.evicted == []
-    assert len(world.worker.plans.under_way) == 0
+    assert world.sample("pods_under_way") == 0
 
 
 def test_taint_that_comes_back_while_an_eviction_waits_begins_anew() -> None:
@@ -73,8 +83,7 @@ def test_taint_that_comes_back_while_an_eviction_waits_begins_anew() -> None:
 def test_nobody_goes_by_what_is_in_doubt_by_the_time_of_the_turn() -> None:
     world = World()
     world.add(claim("one"), pod("one"), rule("rule"))
-    taken = world.worker.ready.pop(world.clock.seconds())
-    assert taken == "uid-one"
+    taken = take(world)
     world.cluster.meanwhile.append(lambda: setattr(world, "trusted", False))
     asyncio.run(world.worker.evict(taken))
     assert world.evicted == []
@@ -83,28 +92,30 @@ def test_nobody_goes_by_what_is_in_doubt_by_the_time_of_the_turn() -> None:
     assert world.evicted == ["one"]
 
 
-@pytest.mark.parametrize("why", ["in doubt", "paused", "stopping"])
+@pytest.mark.parametrize("why", ["in doubt", "paused", "stopping", "behind"])
 def test_no_pod_is_taken_while_the_worker_may_not_act(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is taken uses up its rate and its place in the limits."""
-    monkeypatch.setattr(evictor, "_UNTRUSTED_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(controller, "_UNTRUSTED_POLL_SECONDS", 0.0)
     world = World()
     world.add(claim("one"), pod("one"), rule("rule"))
-    taking = world.worker._evictor
+    world.catch_up()
     world.trusted = why != "in doubt"
     if why == "paused":
         world.pause = Pause(NOW + timedelta(hours=1))
     if why == "stopping":
-        taking.stop()
+        world.worker._sender.stop()
+    if why == "behind":
+        world.worker._core.affected.mark(["ml/other"])
 
-    async def taken() -> str | None:
+    async def taken() -> Unit | None:
         try:
             async with asyncio.timeout(0.1):
-                return await taking.next_turn()
+                return await world.worker._next_unit()
         except TimeoutError:
             return None
 
     assert asyncio.run(taken()) is None
-    assert world.worker.ready.pop(world.clock.seconds()) == "uid-one"
+    assert take(world).members[0].uid == "uid-one"
 
 
 @pytest.mark.parametrize(
@@ -142,12 +153,11 @@ def test_pod_whose_eviction_is_in_flight_does_not_come_to_its_turn_again_when_it
     """Two requests at a time for one pod would end the process with the answer to the second."""
     world = World(Mode.REPLACEMENT, EvictionProfile())
     world.add(claim(), owned("pod"), rule())
-    worker = world.worker
-    assert worker.ready.pop(world.clock.seconds()) == "uid-pod"
+    take(world)
     world.change(world.pod("pod"), owned("pod", labels=(("app", "web"),)))
     world.add(rule("second", key="example.com/second"))
     world.advance(0.1)
-    assert "uid-pod" not in worker.ready
+    assert "uid-pod" not in world.worker._core.line
     assert world.cluster.requests == []
 
 
@@ -155,14 +165,13 @@ def test_pod_whose_eviction_is_in_flight_does_not_come_to_its_turn_again_when_it
 def test_pod_that_must_not_be_evicted_any_more_at_its_turn_stays(why: str) -> None:
     world = World()
     world.add(claim("one"), pod("one"), rule("rule"))
-    taken = world.worker.ready.pop(world.clock.seconds())
-    assert taken == "uid-one"
+    taken = take(world)
 
     def meanwhile() -> None:
         if why == "paused":
             world.pause = Pause(NOW + timedelta(hours=1))
         else:
-            world.worker.backlog.pods.add(["ml/one"])
+            world.worker._core.affected.mark(["ml/one"])
 
     world.cluster.meanwhile.append(meanwhile)
     asyncio.run(world.worker.evict(taken))
@@ -186,11 +195,9 @@ def test_request_that_is_not_sent_after_others_of_its_unit_counts_for_nothing() 
     consumers = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "ab"])
     world.add(claim("shared", owner="", consumers=consumers))
     world.add(*[pod(name, claims=(PodClaim("shared-claim"),)) for name in "ab"], rule())
-    taken = world.worker.ready.pop(world.clock.seconds())
-    assert isinstance(taken, str)
-    asyncio.run(world.worker.evict(taken))
+    asyncio.run(world.worker.evict(take(world)))
     assert len(world.cluster.requests) == 1
-    assert not world.worker._core.returns._rounds, "no round of evictions has begun"
+    assert not world.worker._core.ledger.rounds, "no round of evictions has begun"
 
 
 def test_pod_that_took_the_name_of_an_evicted_one_before_the_response_is_not_taken_for_it() -> None:
@@ -199,4 +206,34 @@ def test_pod_that_took_the_name_of_an_evicted_one_before_the_response_is_not_tak
     world.add(claim("one"), owned("one"), rule())
     world.settle()
     assert world.evicted == ["one"]
-    assert (world.worker.plans.evicted, len(world.worker.plans.under_way)) == (set(), 0)
+    assert (world.worker._core.ledger.granted, world.sample("pods_under_way")) == (set(), 0)
+
+
+def test_no_doubt_is_left_once_another_look_finds_the_pod_gone() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.cluster.answers.append(UNSURE)
+    world.cluster.done_all_the_same = True
+    world.add(rule(), claim("a"), pod("a"))
+    world.advance(3)
+    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))
+    world.remove(world.pod("a"))
+    world.advance(700)
+    assert not world.worker._core.ledger.doubts
+
+
+def test_pod_that_turns_out_to_have_gone_takes_a_place_although_no_taint_hits_it() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
+    world.cluster.lingering = True
+    world.cluster.answers.append(UNSURE)
+    world.add(claim("a"), pod("a"), claim("b", devices=("gpu-1",)), pod("b"))
+    world.add(rule("first", selector=DeviceSelector(device="gpu-0")))
+    world.settle()
+    world.remove(world.inventory.rules["first"])
+    world.settle()
+    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))
+    world.add(rule("second", uid="uid-second", selector=DeviceSelector(device="gpu-1")))
+    world.advance(60)
+    assert world.evicted == []
+    world.remove(world.pod("a"))
+    world.advance(60)
+    assert world.evicted == ["b"]

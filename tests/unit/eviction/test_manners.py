@@ -155,7 +155,7 @@ def test_no_more_under_way_than_allowed_in_all_and_in_a_namespace() -> None:
             name = f"{namespace}-{number}"
             world.add(claim(name, namespace=namespace), pod(name, namespace=namespace))
     world.add(rule())
-    while world.worker.plans.scheduled:
+    while world.planned:
         world.advance(1)
         leaving = [each for each in world.inventory.pods.values() if each.deleting]
         assert len(leaving) <= 3
@@ -301,11 +301,18 @@ def another_namespace_is_held(world: World) -> None:
     world.worker.requeue_waiting("web")
 
 
-def window_opens(world: World) -> None:
-    world.worker.planner.follow_windows(0)
+def policy_is_loaded_again(world: World) -> None:
+    world.worker.replan_all()
 
 
-@pytest.mark.parametrize("news", [its_status_changes, another_namespace_is_held, window_opens])
+def budgets_of_the_namespace_change(world: World) -> None:
+    world.worker.observe_budgets("ml")
+
+
+NEWS = [its_status_changes, another_namespace_is_held, policy_is_loaded_again, budgets_of_the_namespace_change]
+
+
+@pytest.mark.parametrize("news", NEWS)
 def test_pod_that_failed_is_not_tried_sooner_because_of(news: Callable[[World], None]) -> None:
     world = World(Mode.REPLACEMENT, FREE)
     world.cluster.answers.extend([FAILED] * 1000)

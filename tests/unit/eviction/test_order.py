@@ -264,9 +264,11 @@ def test_plans_do_not_depend_on_order(case: Case) -> None:
     for events in permutations(case.events):
         world = World(case.mode)
         world.add(*case.before)
+        world.catch_up()
         for changes in events:
             for old, new in changes:
                 world.change(old, new)
+            world.catch_up()
         assert world.planned == case.planned
         cancelled = [note for note in world.worker._core.recorder._buffer.waiting if note.text == "Cancelling deletion"]
         assert [note.about.name for note in cancelled] == list(case.cancelled)  # type: ignore[union-attr]

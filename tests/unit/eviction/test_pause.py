@@ -58,6 +58,7 @@ def test_pause_ends(ends: str) -> None:
             assert world.evicted == []
             if ends == "removed":
                 world.pause = None
+                world.worker.replan_all()
             await asyncio.sleep(2)
         assert len(world.evicted) == 3
 

@@ -1,4 +1,4 @@
-"""How many pods of a rule are counted, and as what."""
+"""How many pods of a rule are counted and as what, and the gauges of pods that are due and wait."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import SINGLE, PodGroup
 from webhook.api.pods import PodClaim
 from webhook.eviction.conditions import HeldByPodGroup, ReturningPods
+from webhook.eviction.ledger import Failure
 from webhook.eviction.modes import Mode
-from webhook.eviction.progress import ProgressCount
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.progress import WaitCause, WaitingPods, progress_of
+from webhook.policy.model import EvictionWindow, Pause
 
 if TYPE_CHECKING:
     from webhook.eviction.conditions import Progress
@@ -26,8 +29,11 @@ if TYPE_CHECKING:
 COUNTED = ("pending", "namespaces", "due", "blocked", "held", "skipped", "next_due")
 
 
-def progress(world: World) -> Progress:
-    return asyncio.run(ProgressCount(world.worker._core).count("uid-rule"))
+def progress(world: World, rule_name: str = "rule") -> Progress:
+    """Of a rule, by a plan of what is known now."""
+    if world.is_due:
+        world.catch_up()
+    return asyncio.run(progress_of(world.worker._core, f"uid-{rule_name}"))
 
 
 def figures(world: World) -> dict[str, object]:
@@ -56,11 +62,10 @@ def test_pod_is_blocked_if_its_budget_refused_it_or_it_waits_for_that_budget() -
         world.add(claim(f"pod-{number}"), pod(f"pod-{number}"))
     world.add(rule())
     assert figures(world) == {"pending": 3, "due": 3, "namespaces": 1}
-    plans = list(world.worker.plans.scheduled.values())
-    plans[0].blocked = True
-    assert figures(world)["blocked"] == 1
-    plans[1].blocked = True
-    assert figures(world)["blocked"] == 2
+    failures = world.worker._core.ledger.failures
+    for number in range(2):
+        failures[f"uid-pod-{number}"] = Failure(blocked=True)
+        assert figures(world)["blocked"] == number + 1
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -85,8 +90,7 @@ def test_pods_behind_a_limit_of_the_profile_are_counted_by_it_and_three_are_name
     assert (found.pending, found.due, found.blocked) == (5, 5, 0)
     [limited] = found.limited
     assert limited[:2] == ("overall", 5)
-    assert len(limited[2]) == 3
-    assert list(limited[2]) == sorted(plan.key for plan in world.worker.plans.scheduled.values())[:3]
+    assert limited[2] == ("ml/pod-1", "ml/pod-2", "ml/pod-3")
 
 
 def test_pods_that_a_pod_group_keeps_are_counted_by_it() -> None:
@@ -100,16 +104,22 @@ def test_pods_that_a_pod_group_keeps_are_counted_by_it() -> None:
     assert (found.pending, found.held_by) == (0, (HeldByPodGroup("ml/ring", 2),))
 
 
+def reserve(world: World, *names: str) -> None:
+    known = world.inventory.claims["ml/shared-claim"]
+    consumers = tuple([Consumer("", "pods", name, f"uid-{name}") for name in names])
+    world.change(known, structs.replace(known, reserved_for=consumers))
+
+
 def test_pods_that_come_back_to_a_device_are_counted_by_their_claim_and_owner() -> None:
     world = World(Mode.REPLACEMENT, FREE)
     world.add(claim("shared", owner="", consumers=()), rule())
-    using, returns = (PodClaim("shared-claim"),), world.worker._core.returns
+    using = (PodClaim("shared-claim"),)
     for name in ("first", "second"):
-        returns.begin(pod(name, claims=using))
-        returns.end(pod(name, claims=using), evicted=True)
-    known = world.inventory.claims["ml/shared-claim"]
-    consumers = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "abc"])
-    world.change(known, structs.replace(known, reserved_for=consumers))
+        reserve(world, name)
+        world.add(pod(name, claims=using))
+        world.settle()
+    assert world.evicted == ["first", "second"]
+    reserve(world, *"abc")
     world.add(pod("a", claims=using), owned("b", claims=using), owned("c", claims=using))
     found = progress(world)
     owner_less, of_owner = (
@@ -126,3 +136,107 @@ def test_pods_that_stay_in_terminating_are_named() -> None:
     world.add(rule())
     world.advance(FREE.stuck_after_seconds + 10)
     assert progress(world).stuck == ("ml/a", "ml/b")
+
+
+# --- gauges -------------------------------------------------------------------------------------
+
+
+def paused(count: int) -> World:
+    """Pods that are due, and wait for the end of a pause."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.pause = Pause(NOW + timedelta(hours=1))
+    for number in range(count):
+        add(world, number)
+    world.add(rule())
+    world.catch_up()
+    return world
+
+
+def add(world: World, number: int) -> None:
+    world.add(claim(f"pod-{number}"), pod(f"pod-{number}"))
+    world.catch_up()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counted"),
+    [(0.0, 2), (0.4, 2), (0.5, 3), (1.0, 3), (-0.1, 3)],
+    ids=["at once", "within one scrape", "after it", "later", "a clock that was set back"],
+)
+def test_counts_are_kept_for_half_a_second(seconds: float, counted: int) -> None:
+    world = paused(2)
+    waiting = WaitingPods(world.worker._core)
+    assert waiting.count(WaitCause.PAUSE) == 2
+    add(world, 2)
+    world.clock.elapsed += seconds
+    assert waiting.count(WaitCause.PAUSE) == counted
+
+
+def test_half_a_second_begins_again_with_each_count() -> None:
+    world = paused(1)
+    waiting = WaitingPods(world.worker._core)
+    for number in range(1, 4):
+        assert waiting.count(WaitCause.PAUSE) == number
+        add(world, number)
+        world.clock.elapsed += 0.4
+        assert waiting.count(WaitCause.PAUSE) == number
+        world.clock.elapsed += 0.1
+
+
+def test_first_count_needs_no_time_to_pass() -> None:
+    world = paused(3)
+    world.clock.elapsed = 0.0
+    assert WaitingPods(world.worker._core).count(WaitCause.PAUSE) == 3
+
+
+def test_without_pods_that_are_due_the_oldest_has_no_age() -> None:
+    waiting = WaitingPods(World().worker._core)
+    assert waiting.oldest_due_seconds() == 0.0
+    assert [waiting.count(cause) for cause in WaitCause] == [0] * len(WaitCause)
+
+
+def test_pod_behind_a_limit_counts_for_its_window_once_that_has_closed() -> None:
+    window = EvictionWindow(f"0 {NOW.hour} * * *", 600.0)
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1, stuck_after_seconds=3600.0, windows=(window,)))
+    world.cluster.lingering = True
+    for number in range(2):
+        add(world, number)
+    world.add(rule())
+    world.advance(590)
+    waiting = WaitingPods(world.worker._core)
+    assert (waiting.count(WaitCause.OVERALL), waiting.count(WaitCause.WINDOW)) == (1, 0)
+    world.advance(20)
+    assert (waiting.count(WaitCause.OVERALL), waiting.count(WaitCause.WINDOW)) == (0, 1)
+
+
+def test_age_of_a_pod_that_fails_counts_from_the_end_of_its_grace() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, grace_seconds=100.0))
+    world.cluster.answers.extend([EvictionOutcome(EvictionResult.FAILED, "500")] * 100)
+    add(world, 0)
+    world.add(rule())
+    world.advance(130)
+    assert WaitingPods(world.worker._core).oldest_due_seconds() == pytest.approx(30, abs=0.01)
+
+
+def test_pod_that_became_due_by_a_clock_that_was_set_back_has_no_age() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
+    world.cluster.lingering = True
+    for number in range(2):
+        add(world, number)
+    world.add(rule())
+    world.settle()
+    world.clock.wall -= timedelta(hours=1)
+    waiting = WaitingPods(world.worker._core)
+    assert (waiting.count(WaitCause.OVERALL), waiting.oldest_due_seconds()) == (1, 0.0)
+
+
+def test_pod_that_failed_and_is_in_line_again_counts_for_what_it_waits_for_now() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
+    world.cluster.lingering = True
+    world.cluster.answers.append(EvictionOutcome(EvictionResult.FAILED, "500"))
+    for number in range(2):
+        add(world, number)
+    world.add(rule())
+    world.advance(1)
+    assert world.evicted == ["pod-1"]
+    waiting = WaitingPods(world.worker._core)
+    assert {cause: waiting.count(cause) for cause in WaitCause if waiting.count(cause)} == {WaitCause.OVERALL: 1}

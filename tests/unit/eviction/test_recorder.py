@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
-from tests.unit.eviction.objects import claim, pod, rule
+from tests.builders import NOW
+from tests.unit.eviction.objects import rule
 from tests.unit.eviction.world import FREE, World
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import SINGLE, PodGroup
 from webhook.eviction.events import EvictionRecorder, PodEventKind
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionEvent, PodRef
+from webhook.inventory.evictions import Eviction, EvictionReason
 
-if TYPE_CHECKING:
-    from webhook.eviction.pod_plan import PodPlan
-
+POD: Final = PodRef("ml", "pod", "uid-pod")
+BECAUSE: Final = Eviction(NOW, (EvictionReason(rule().taint, "rule", "uid-rule"),))
 DROPPED: Final = "device_taint_webhook_eviction_events_dropped_total"
 
 
@@ -103,33 +104,27 @@ def test_events_beyond_the_most_are_dropped_and_counted() -> None:
     assert dropped(world) == 3
 
 
-def planned(world: World) -> PodPlan:
-    world.add(claim(), pod(), rule())
-    [plan] = world.worker.plans.scheduled.values()
-    return plan
-
-
 @pytest.mark.parametrize(("seconds", "count"), [(3599.0, 1), (3600.0, 2)])
 def test_event_about_a_state_that_lasts_is_queued_again_after_an_hour(seconds: float, count: int) -> None:
     world = World(Mode.REPLACEMENT, FREE)
-    recorder, plan = EvictionRecorder(world.deps), planned(world)
-    recorder.record_pod_event(PodEventKind.HELD, plan)
+    recorder = EvictionRecorder(world.deps)
+    recorder.record_pod_event(PodEventKind.HELD, POD, BECAUSE)
     world.clock.elapsed += seconds
-    recorder.record_pod_event(PodEventKind.HELD, plan)
+    recorder.record_pod_event(PodEventKind.HELD, POD, BECAUSE)
     assert len(recorder._buffer.waiting) == count
 
 
 @pytest.mark.parametrize(("seconds", "count"), [(3599.0, 1), (3600.0, 2)])
 def test_event_about_a_pod_group_is_queued_again_after_an_hour_and_then_forgotten(seconds: float, count: int) -> None:
     world = World(Mode.REPLACEMENT, FREE)
-    recorder, plan = EvictionRecorder(world.deps), planned(world)
+    recorder = EvictionRecorder(world.deps)
     one, other = (
         PodGroup(ObjectMeta(name=name, namespace="ml", uid=f"uid-{name}"), SINGLE) for name in ("one", "other")
     )
-    recorder.record_group_event(one, plan)
+    recorder.record_group_event(one, str(POD), BECAUSE)
     world.clock.elapsed += seconds
-    recorder.record_group_event(one, plan)
+    recorder.record_group_event(one, str(POD), BECAUSE)
     assert len(recorder._buffer.waiting) == count
     world.clock.elapsed += 3600.0
-    recorder.record_group_event(other, plan)
+    recorder.record_group_event(other, str(POD), BECAUSE)
     assert list(recorder._groups) == ["uid-other"]

@@ -171,9 +171,10 @@ def test_change_of_a_claim_that_means_nothing_wakes_no_rule() -> None:
     world.advance(20)
     world.change(claim("a"), structs.replace(claim("a"), controller_uid="another"))
     world.change(None, claim("elsewhere", devices=("gpu-1",)))
-    world.worker.queue._promote()
-    assert len(world.worker.queue) == 0
-    assert not world.worker.queue._ready_at.keys() & {("rule", "rule")}
+    rules = world.worker._core.rules
+    rules._promote()
+    assert len(rules) == 0
+    assert "rule" not in rules._ready_at
 
 
 def test_other_rules_are_not_looked_at() -> None:
@@ -187,8 +188,9 @@ def test_other_rules_are_not_looked_at() -> None:
     )
     world.advance(20)
     world.change(None, claim("a", devices=("gpu-1",)))
-    world.worker.queue._promote()
-    assert {item.name for item in world.worker.queue._ready} == {"rule-1", "pool", "device", "driver"}  # type: ignore[union-attr]
+    rules = world.worker._core.rules
+    rules._promote()
+    assert set(rules._ready) == {"rule-1", "pool", "device", "driver"}
 
 
 def test_change_costs_the_same_whatever_the_number_of_other_rules_and_claims() -> None:

@@ -1,171 +1,178 @@
-"""How rounds of evictions of a claim's pods are counted."""
+"""How rounds of evictions of a claim's pods are counted: after two, the next pods of the claim are left alone."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec import structs
 
-from tests.unit.eviction.objects import claim, pod
+from tests.unit.eviction.objects import claim, pod, rule
+from tests.unit.eviction.world import FREE, World
 from webhook.api.claims import Consumer
-from webhook.api.pods import Pod, PodClaim
-from webhook.eviction.returns import Returns
-from webhook.inventory.state import Inventory
+from webhook.api.pods import PodClaim
+from webhook.eviction.modes import Mode
+from webhook.eviction.pod_plan import StepReason
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
 
 SHARED = "ml/shared-claim"
+USING = (PodClaim("shared-claim"),)
+EVICTED = EvictionOutcome(EvictionResult.EVICTED)
+FAILED = EvictionOutcome(EvictionResult.FAILED, "internal error")
 
 
-def user(name: str, *, generated: bool = False) -> Pod:
-    return pod(name, claims=(PodClaim("shared-claim", generated=generated),))
+class Rounds(World):
+    """A claim that was not made for a pod, on a device with a taint; evicted pods are gone at once."""
+
+    def __init__(self) -> None:
+        super().__init__(Mode.REPLACEMENT, FREE)
+        self.add(claim("shared", owner="", consumers=()), rule())
+
+    def come(self, *names: str, hold: str | None = None) -> None:
+        """Pods of the claim are there, and what can be done now is done."""
+        for name in names:
+            self.reserve(name)
+        self.add(*[pod(name, claims=USING, hold=hold) for name in names])
+        self.settle()
+
+    def reserve(self, name: str) -> None:
+        known = self.inventory.claims[SHARED]
+        consumers = (*(known.reserved_for or ()), Consumer("", "pods", name, f"uid-{name}"))
+        self.change(known, structs.replace(known, reserved_for=consumers))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The rounds of each claim."""
+        return {key: each.count for key, each in self.worker._core.ledger.rounds.items()}
+
+    def left_alone(self, name: str) -> bool:
+        wait = self.worker._core.plan.waits.get(f"uid-{name}")
+        return wait is not None and wait.reason is StepReason.RETURNS and wait.because == SHARED
 
 
-def world(*pods: Pod) -> tuple[Inventory, Returns]:
-    inventory = Inventory()
-    consumers = tuple(Consumer("", "pods", each.meta.name, each.meta.uid) for each in pods)
-    inventory.apply(None, claim("shared", consumers=consumers))
-    for each in pods:
-        inventory.apply(None, each)
-
-    def evicts_users_of(key: str) -> bool:
-        claim = inventory.claims.get(key)
-        return claim is not None and bool(claim.allocation)
-
-    return inventory, Returns(inventory, evicts_users_of)
-
-
-def evict(returns: Returns, *pods: Pod, evicted: bool = True) -> None:
-    for each in pods:
-        returns.begin(each)
-    for each in pods:
-        returns.end(each, evicted=evicted)
+def test_pods_that_come_after_two_rounds_are_left_alone() -> None:
+    world = Rounds()
+    for name in "abcd":
+        world.come(name)
+    assert world.evicted == ["a", "b"]
+    assert (world.left_alone("c"), world.left_alone("d")) == (True, True)
 
 
 def test_pods_that_are_there_when_a_round_begins_belong_to_it() -> None:
-    a, b, c, d = map(user, "abcd")
-    inventory, returns = world(a, b)
-    evict(returns, a)
-    evict(returns, b)
-    inventory.apply(None, c)
-    assert returns.claim_of(c) == ""
-    evict(returns, c)
-    assert returns.claim_of(c) == ""
-    inventory.apply(None, d)
-    assert returns.claim_of(d) == SHARED
-
-
-def test_round_counts_from_its_first_request_on() -> None:
-    a, b, c = map(user, "abc")
-    inventory, returns = world(a)
-    returns.begin(a)
-    inventory.apply(None, b)
-    returns.begin(b)
-    inventory.apply(None, c)
-    assert returns.claim_of(c) == SHARED
-    returns.end(a, evicted=True)
-    returns.end(b, evicted=True)
-    assert returns.claim_of(c) == SHARED
+    world = Rounds()
+    world.cluster.answers += [EVICTED, FAILED]
+    world.come("a", "b")
+    assert (world.evicted, world.counts) == (["a"], {SHARED: 1})
+    world.advance(1)
+    assert (world.evicted, world.counts) == (["a", "b"], {SHARED: 1})
+    world.come("c")
+    assert world.evicted == ["a", "b", "c"]
+    world.come("d")
+    assert world.left_alone("d")
 
 
 def test_round_that_evicts_no_pod_is_taken_back() -> None:
-    a, b, c = map(user, "abc")
-    inventory, returns = world(a)
-    evict(returns, a)
-    inventory.apply(None, b)
-    for _ in range(5):
-        evict(returns, b, evicted=False)
-    inventory.apply(None, c)
-    assert returns.claim_of(c) == ""
-    evict(returns, b)
-    assert returns.claim_of(c) == ""  # it was there when that round began
-    assert len(returns._rounds) == 1
+    world = Rounds()
+    world.come("a")
+    world.cluster.answers += [FAILED] * 5
+    world.come("b")
+    for _ in range(4):
+        assert world.counts == {SHARED: 1}
+        world.advance(world.worker.upkeep.retry_seconds("uid-b") + 0.001)
+    assert (world.evicted, world.counts) == (["a"], {SHARED: 1})
+    world.come("c")
+    world.advance(10)
+    assert world.evicted == ["a", "b", "c"], "it was there when that round began"
+    world.come("d")
+    assert world.left_alone("d")
 
 
 def test_first_round_that_evicts_no_pod_leaves_nothing() -> None:
-    a = user("a")
-    _, returns = world(a)
-    evict(returns, a, evicted=False)
-    assert len(returns._rounds) == 0
+    world = Rounds()
+    world.cluster.answers.append(FAILED)
+    world.come("a")
+    assert len(world.cluster.requests) == 1
+    assert world.counts == {}
 
 
-@pytest.mark.parametrize("evicted", [(True, False), (False, True)])
-def test_round_that_evicts_one_of_its_pods_counts(evicted: tuple[bool, bool]) -> None:
-    a, b = map(user, "ab")
-    inventory, returns = world(a, b)
-    returns.begin(a)
-    returns.begin(b)
-    returns.end(a, evicted=evicted[0])
-    assert len(returns._rounds) == 1
-    returns.end(b, evicted=evicted[1])
-    c, d = map(user, "cd")
-    inventory.apply(None, c)
-    evict(returns, c)
-    inventory.apply(None, d)
-    assert returns.claim_of(d) == SHARED
+@pytest.mark.parametrize("answers", [(EVICTED, FAILED), (FAILED, EVICTED)])
+def test_round_that_evicts_one_of_its_pods_counts(answers: tuple[EvictionOutcome, EvictionOutcome]) -> None:
+    world = Rounds()
+    world.cluster.answers += answers
+    world.come("a", "b")
+    assert (len(world.evicted), world.counts) == (1, {SHARED: 1})
+    world.remove(*world.inventory.pods.values())
+    world.come("c")
+    world.come("d")
+    assert world.evicted[1:] == ["c"]
+    assert world.left_alone("d")
 
 
 def test_claims_made_for_their_pod_are_not_counted() -> None:
-    a, b, c = [user(name, generated=True) for name in "abc"]
-    inventory, returns = world(a)
-    for each in (a, b):
-        evict(returns, each)
-    inventory.apply(None, c)
-    assert returns.claim_of(c) == ""
-    assert len(returns._rounds) == 0
+    world = Rounds()
+    world.add(claim("own"), pod("own"))
+    world.settle()
+    assert (world.evicted, world.counts) == (["own"], {})
 
 
 def test_claim_that_is_not_allocated_is_not_counted() -> None:
-    a = user("a")
-    inventory, returns = world(a)
-    known = inventory.claims[SHARED]
-    inventory.apply(known, structs.replace(known, allocation=()))
-    evict(returns, a)
-    assert len(returns._rounds) == 0
+    world = Rounds()
+    known = world.inventory.claims[SHARED]
+    world.change(known, structs.replace(known, allocation=None))
+    world.add(claim("own"), pod("own", claims=(PodClaim("shared-claim"), PodClaim("own-claim", generated=True))))
+    world.settle()
+    assert (world.evicted, world.counts) == (["own"], {})
 
 
 def test_claim_that_is_deallocated_starts_over() -> None:
-    a, b, c = map(user, "abc")
-    inventory, returns = world(a)
-    evict(returns, a)
-    inventory.apply(None, b)
-    known = inventory.claims[SHARED]
-    assert not returns.observe(SHARED, known)
-    assert not returns.observe(SHARED, structs.replace(known, allocation=()))
-    evict(returns, b)
-    inventory.apply(None, c)
-    assert returns.claim_of(c) == ""
-    evict(returns, c)
-    assert returns.observe(SHARED, None)
-    assert len(returns._rounds) == 0
+    world = Rounds()
+    world.come("a")
+    known = world.inventory.claims[SHARED]
+    world.change(known, structs.replace(known, reserved_for=()))
+    assert world.counts == {SHARED: 1}
+    known = world.inventory.claims[SHARED]
+    world.change(known, structs.replace(known, allocation=None))
+    assert world.counts == {}
+    world.change(world.inventory.claims[SHARED], known)
+    world.come("b")
+    assert world.counts == {SHARED: 1}
+    world.remove(world.inventory.claims[SHARED])
+    assert world.counts == {}
 
 
 def test_claim_made_anew_under_the_same_name_starts_over() -> None:
-    a, b, c = map(user, "abc")
-    inventory, returns = world(a)
-    evict(returns, a)
-    known = inventory.claims[SHARED]
-    inventory.apply(known, None)
-    inventory.apply(None, structs.replace(known, meta=structs.replace(known.meta, uid="another")))
-    inventory.apply(None, b)
-    evict(returns, b)
-    inventory.apply(None, c)
-    assert returns.claim_of(c) == ""
+    world = Rounds()
+    world.come("a")
+    known = world.inventory.claims[SHARED]
+    world.change(known, structs.replace(known, meta=structs.replace(known.meta, uid="another")))
+    for name in "bcd":
+        world.come(name)
+    assert world.evicted == ["a", "b", "c"]
+    assert world.left_alone("d")
 
 
 def test_pods_that_no_taint_evicts_any_longer_start_over() -> None:
-    a, b = map(user, "ab")
-    inventory, returns = world(a)
-    evict(returns, a)
-    inventory.apply(None, b)
-    evict(returns, b)
-    returns.forget([b])
-    assert len(returns._rounds) == 0
+    world = Rounds()
+    world.come("a")
+    world.come("b", hold="later")
+    assert world.counts == {SHARED: 1}
+    world.remove(world.inventory.rules["rule"])
+    world.settle()
+    assert world.counts == {}
 
 
 def test_claim_that_is_gone_by_the_time_of_the_response_leaves_the_rounds_of_others_as_they_are() -> None:
-    a = pod("a", claims=(PodClaim("shared-claim"), PodClaim("other-claim")))
-    inventory, returns = world(a)
-    inventory.apply(None, claim("other", consumers=(Consumer("", "pods", "a", "uid-a"),)))
-    returns.begin(a)
-    assert len(returns._rounds) == 2
-    returns.observe(SHARED, None)
-    returns.end(a, evicted=False)
-    assert len(returns._rounds) == 0
+    world = Rounds()
+    seen = list[dict[str, int]]()
+
+    def go() -> None:
+        seen.append(world.counts)
+        world.remove(world.inventory.claims[SHARED])
+        seen.append(world.counts)
+
+    world.reserve("a")
+    world.add(claim("other", owner="", consumers=(Consumer("", "pods", "a", "uid-a"),)))
+    world.cluster.while_connecting.append(go)
+    world.cluster.answers.append(FAILED)
+    world.add(pod("a", claims=(PodClaim("shared-claim"), PodClaim("other-claim"))))
+    world.settle()
+    assert seen == [{SHARED: 1, "ml/other-claim": 1}, {"ml/other-claim": 1}]
+    assert (len(world.cluster.requests), world.counts) == (1, {})

@@ -14,8 +14,8 @@ from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT, Condition
+from webhook.eviction import planner
 from webhook.eviction.conditions import EVICTION
-from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.expiry import CONTESTED
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, WriteFailure
@@ -231,6 +231,11 @@ def warnings(caplog: pytest.LogCaptureFixture, message: str) -> list[int]:
     return [record.__dict__["attempt"] for record in caplog.records if record.message == message]
 
 
+def failures(world: World) -> int:
+    """How often in a row the rule could not be written."""
+    return world.worker._core.rules._failures.get("rule", 0)
+
+
 def refusing() -> tuple[World, Refusing]:
     world = World(Mode.DELEGATED, FREE, cluster=Refusing)
     assert isinstance(world.cluster, Refusing)
@@ -246,12 +251,12 @@ def test_expired_rule_that_may_not_be_changed_is_retried_with_backoff(caplog: py
     said = warnings(caplog, "expired rule not taken back")
     assert len(said) == 2
     assert said[0] == 1
-    assert world.worker.queue._failures.get(WorkItem(ItemKind.RULE, "rule"), 0) == server.attempts
+    assert failures(world) == server.attempts
     server.downgrades = False
     world.advance(10)
     assert world.inventory.rules["rule"].taint.effect == "None"
     world.advance(1)
-    assert world.worker.queue._failures.get(WorkItem(ItemKind.RULE, "rule"), 0) == 0
+    assert failures(world) == 0
 
 
 def test_conditions_that_are_refused_are_logged_when_that_begins_and_each_five_minutes(
@@ -266,7 +271,7 @@ def test_conditions_that_are_refused_are_logged_when_that_begins_and_each_five_m
     assert len(warnings(caplog, "conditions not written")) == 2
     server.conditions = False
     world.advance(10)
-    assert world.worker.queue._failures.get(WorkItem(ItemKind.RULE, "rule"), 0) == 0
+    assert failures(world) == 0
     server.conditions = True
     status_changed(world, ())
     world.advance(20)
@@ -280,7 +285,7 @@ def test_failures_of_a_rule_are_forgotten_with_it() -> None:
     world.advance(30)
     world.remove(world.inventory.rules["rule"])
     world.advance(11)
-    assert world.worker.queue._failures.get(WorkItem(ItemKind.RULE, "rule"), 0) == 0
+    assert failures(world) == 0
 
 
 def test_changes_of_the_status_do_not_hasten_a_retry() -> None:
@@ -344,6 +349,21 @@ def test_events_about_a_held_pod_and_its_rule_are_renewed_each_hour() -> None:
     assert sorted(world.told("EvictionHeld")) == ["pod", "rule"]
     world.advance(30)
     assert sorted(world.told("EvictionHeld")) == ["pod", "pod", "rule", "rule"]
+
+
+@pytest.mark.parametrize("other", [{"hold": "debugging"}, {"hold": None}], ids=["held", "free"])
+@pytest.mark.parametrize("part", [True, False], ids=["a part is planned again", "all are"])
+def test_event_about_a_held_pod_is_renewed_though_another_pod_comes(
+    monkeypatch: pytest.MonkeyPatch, other: dict[str, Any], *, part: bool
+) -> None:
+    if part:
+        monkeypatch.setattr(planner, "WHOLE_MOST", -1)
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, max_hold_seconds=86400))
+    world.add(claim("pod"), pod("pod", hold="debugging"), rule())
+    world.advance(3000)
+    world.add(claim("other"), pod("other", **other))
+    world.advance(700)
+    assert world.told("EvictionHeld").count("pod") == 2
 
 
 def test_hold_that_ends_within_the_hour_ends_in_time() -> None:

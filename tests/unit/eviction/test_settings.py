@@ -18,7 +18,6 @@ EXPECTED = {
     "replacement_seconds": 5.0,
     "gang_replacement_seconds": 60.0,
     "undeleted_seconds": 60.0,
-    "sweep_seconds": 30.0,
     "announce_after_seconds": 5.0,
     "events_most": 1000,
     "stop_seconds": 10.0,

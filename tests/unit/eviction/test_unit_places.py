@@ -12,7 +12,6 @@ from tests.unit.eviction.world import FREE, World
 from webhook.api.claims import Consumer
 from webhook.api.pods import PodClaim
 from webhook.eviction.modes import Mode
-from webhook.eviction.plans import UnderWay
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.policy.model import NamespaceMatch, Share
 
@@ -47,23 +46,33 @@ def alone(world: World, name: str, gang: str = "", owner: str = "") -> None:
 
 def taken(world: World) -> tuple[int, int]:
     """The places that are taken, in all and in the namespace."""
-    under_way = world.worker.plans.under_way
-    return under_way.places, under_way.count("ml")
+    room = world.worker._core.room
+    return len(room.everywhere), len(room.namespaces.get("ml", ()))
 
 
-def test_pods_under_way_are_counted_by_namespace_beside_their_places() -> None:
-    under_way = UnderWay()
-    assert (under_way.count("ml"), under_way.pod_count("ml")) == (0, 0)
-    under_way.add("a", "ml", "one gang")
-    under_way.add("b", "ml", "one gang")
-    under_way.add("c", "web", "a pod")
-    assert (under_way.count("ml"), under_way.pod_count("ml")) == (1, 2)
-    assert (under_way.count("web"), under_way.pod_count("web")) == (1, 1)
-    assert under_way.discard("a")
-    assert (under_way.count("ml"), under_way.pod_count("ml")) == (1, 1)
-    assert under_way.discard("b")
-    assert not under_way.discard("b")
-    assert (under_way.count("ml"), under_way.pod_count("ml")) == (0, 0)
+def places(world: World, owner: str) -> tuple[int, int]:
+    """The places of an owner, and those of them that are unavailable."""
+    every, missing = world.worker._core.room.owner(owner)
+    return len(every), len(missing)
+
+
+def test_places_and_pods_are_counted_in_all_and_by_namespace() -> None:
+    world = world_of()
+    for name, namespace, gang in (("a", "ml", "one"), ("b", "ml", "one"), ("c", "web", "")):
+        world.add(claim(name, namespace=namespace), pod(name, namespace=namespace, gang=gang))
+    world.add(rule())
+    world.settle()
+    room, seen = world.worker._core.room, []
+    for name, namespace in (("", ""), ("a", "ml"), ("c", "web"), ("b", "ml")):
+        world.remove(*[each for key, each in world.inventory.pods.items() if key == f"{namespace}/{name}"])
+        found = {key: (len(held), held.pods) for key, held in room.namespaces.items()}
+        seen.append((len(room.everywhere), world.sample("pods_under_way"), found))
+    assert seen == [
+        (2, 3, {"ml": (1, 2), "web": (1, 1)}),
+        (2, 2, {"ml": (1, 1), "web": (1, 1)}),
+        (1, 1, {"ml": (1, 1)}),
+        (0, 0, {}),
+    ]
 
 
 @LIMITS
@@ -210,9 +219,8 @@ def test_gangs_of_one_unit_count_as_gangs_for_their_owner() -> None:
     alone(world, "c", "three", "job")
     world.add(rule())
     world.settle()
-    owners = world.worker.plans.owners
     assert sorted(world.evicted) == ["a", "b"]
-    assert owners.unavailable("ml/uid-job") == 2
+    assert places(world, "ml/uid-job") == (3, 2)
     assert taken(world) == (1, 1)
 
 
@@ -223,7 +231,7 @@ def test_pods_without_a_gang_take_one_place_of_their_owner_with_what_they_go_wit
     world.add(rule())
     world.settle()
     assert sorted(world.evicted) == ["a", "b"]
-    assert world.worker.plans.owners.unavailable("ml/uid-job") == 1
+    assert places(world, "ml/uid-job") == (3, 1)
 
 
 def test_pod_that_was_refused_takes_the_place_of_its_owner_that_others_of_its_unit_still_take() -> None:
@@ -265,11 +273,11 @@ def test_gangs_that_labels_of_the_namespace_make_take_one_place_each_of_their_ow
             fields: dict[str, Any] = {"namespace": namespace, "uid": f"{namespace}-{name}", "ready": number > 5}
             world.add(claim(name, namespace=namespace), owned(name, by=f"rs-{namespace}", labels=labels, **fields))
     world.settle()
+    owners = ("ml/uid-rs-ml", "ml-2/uid-rs-ml-2")
     if not labels_first:
+        assert [places(world, owner) for owner in owners] == [(16, 6), (16, 6)]
         world.relabel("ml", kind="train")
-    owners = world.worker.plans.owners
-    assert {owner: owners.place_count(owner) for owner in owners._pods} == {"ml/uid-rs-ml": 8, "ml-2/uid-rs-ml-2": 16}
-    assert (owners.unavailable("ml/uid-rs-ml"), owners.unavailable("ml-2/uid-rs-ml-2")) == (3, 6)
+    assert [places(world, owner) for owner in owners] == [(8, 3), (16, 6)]
 
 
 @pytest.mark.parametrize("labels_first", [True, False])
@@ -283,7 +291,9 @@ def test_gangs_that_a_changed_policy_makes_take_one_place_each_of_their_owner(*,
         name, labels = f"rank-{number:02}", (("example.com/ring", f"ring-{number // 2}"),)
         world.add(claim(name, devices=(f"gpu-{name}",)), owned(name, labels=labels))
     if not labels_first:
+        assert places(world, "ml/uid-rs") == (16, 0)
         world.change_policy(rings)
+    assert places(world, "ml/uid-rs") == (8, 0)
     world.add(rule())
     world.advance(30)
     assert len(world.evicted) == 4

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER
+from tests.costs import calls_of
 from tests.unit.eviction.objects import POOL, claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.claims import Consumer
@@ -21,10 +23,10 @@ from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.policy.model import EvictionProfile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from webhook.api.pods import Pod
-    from webhook.eviction.pod_plan import PodPlan
     from webhook.eviction.ports import PodRef
-    from webhook.eviction.units import FormedUnit
 
 GENTLE = EvictionProfile(rate=10_000, burst=100_000)
 """One unavailable pod or gang of each owner."""
@@ -46,6 +48,12 @@ def gang(world: World, *names: str, of: str = "train", seconds: dict[str, int] |
 
 def group(mode: str = ALL, name: str = "ring") -> PodGroup:
     return PodGroup(ObjectMeta(name=name, namespace="ml", uid=f"uid-{name}"), mode, None)
+
+
+def going(world: World) -> dict[str, float]:
+    """Seconds from now until pods are due, by name, of all that go, now or later: also those that go along."""
+    plan = world.worker._core.plan
+    return {each.pod.meta.name: (each.due - world.clock.wall).total_seconds() for each in plan.going.values()}
 
 
 def at(world: World) -> dict[str, float]:
@@ -201,31 +209,6 @@ def test_gang_all_of_whose_pods_are_kept_goes_with_the_last_of_them(
     assert at(world) == {"a": 130, "b": 130}
 
 
-def test_pods_that_decide_for_a_large_gang_are_few() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    names = [f"rank-{number:03}" for number in range(300)]
-    gang(world, *names, seconds={"rank-007": 20, "rank-100": 40})
-    for name in names[100:]:
-        world.change(world.pod(name), structs.replace(world.pod(name), hold=f"checkpoint {name}"))
-    world.add(rule())
-    world.advance(1)
-    unit = world.worker.plans.units.of(world.worker.plans.scheduled["uid-rank-000"])
-    assert unit is not None
-    assert sorted(plan.pod.meta.name for plan in unit.deciding) == ["rank-007", "rank-100"]
-
-
-def test_pod_without_others_of_its_gang_goes_alone() -> None:
-    world = World(Mode.REPLACEMENT, GENTLE)
-    gang(world, "a", seconds={"a": 20})
-    world.add(rule())
-    world.advance(1)
-    units, plan = world.worker.plans.units, world.worker.plans.scheduled["uid-a"]
-    assert units.of(plan) is None
-    gang(world, "b", seconds={"b": 20})
-    world.advance(1)
-    assert units.of(plan) is units.of(world.worker.plans.scheduled["uid-b"]) is not None
-
-
 def test_pod_that_joins_a_gang_later_is_waited_for() -> None:
     world = World(Mode.REPLACEMENT, GENTLE)
     gang(world, "a", seconds={"a": 20})
@@ -238,23 +221,13 @@ def test_pod_that_joins_a_gang_later_is_waited_for() -> None:
     assert at(world) == {"a": 40, "b": 40}
 
 
-def test_waves_of_a_gang_go_one_after_the_other_and_are_formed_once() -> None:
+def test_waves_of_a_gang_go_one_after_the_other() -> None:
     world = World(Mode.REPLACEMENT, structs.replace(GENTLE, per_owner_unavailable=None))
     names = [f"rank-{number:03}" for number in range(120)]
     gang(world, *names, seconds={name: 100 * (number // 2) for number, name in enumerate(names) if number > 1})
-    units, formed = world.worker.plans.units, list[int]()
-    register = units._register
-
-    def counted(members: tuple[PodPlan, ...], links: list[str]) -> FormedUnit:
-        formed.append(len(members))
-        return register(members, links)
-
-    units._register = counted  # type: ignore[method-assign]
     world.add(rule())
     world.advance(100 * 60)
     assert at(world) == {name: 100 * (number // 2) for number, name in enumerate(names)}
-    assert set(formed) <= {1, 2}
-    assert len(formed) <= 4 * 60
 
 
 def test_gang_of_pods_that_no_taint_hits_stays() -> None:
@@ -333,10 +306,10 @@ def test_group_of_mode_all_stays_once_the_taint_is_gone() -> None:
     tainted = rule()
     world.add(tainted)
     world.advance(1)
-    assert world.planned == {"a": 59.0, "b": 59.0}
+    assert going(world) == {"a": 59.0, "b": 59.0}
     world.remove(tainted)
     world.settle()
-    assert world.planned == {}
+    assert going(world) == {}
 
 
 def test_replacements_do_not_go_along_with_pods_that_are_on_their_way_out() -> None:
@@ -392,10 +365,105 @@ def test_group_that_turns_up_later_takes_its_other_pods_along() -> None:
     world = World(Mode.REPLACEMENT, GENTLE)
     world.add(claim("a", tolerates(60)), pod("a", pod_group="ring"), pod("b", pod_group="ring", claims=()), rule())
     world.settle()
-    assert world.planned == {"a": 60.0}
+    assert going(world) == {"a": 60.0}
     world.add(group())
     world.settle()
-    assert world.planned == {"a": 60.0, "b": 60.0}
+    assert going(world) == {"a": 60.0, "b": 60.0}
+
+
+def ring(*hit: str) -> World:
+    """A PodGroup of mode `all`: pods that tolerate the taint for ever, and z, which uses no device."""
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(group(), pod("z", pod_group="ring", claims=()), rule())
+    for name in hit:
+        world.add(claim(name, tolerates()), pod(name, pod_group="ring"))
+    world.settle()
+    assert going(world) == {}
+    return world
+
+
+def tolerate(world: World, name: str, seconds: int | None) -> None:
+    """From now on a pod tolerates the taint for so long; None: for ever."""
+    known = world.inventory.claims[f"ml/{name}-claim"]
+    world.change(known, claim(name, tolerates(seconds)))
+    world.settle()
+
+
+def test_others_of_a_group_go_because_of_the_first_that_is_due_whatever_changes() -> None:
+    world = ring(*"abc")
+    for name, seconds, first in [
+        ("b", 20, 20),
+        ("a", 10, 10),
+        ("c", 30, 10),
+        ("a", 40, 20),
+        ("b", 20, 20),
+        ("b", None, 30),
+        ("c", 50, 40),
+        ("c", 5, 5),
+        ("c", None, 40),
+        ("a", None, None),
+    ]:
+        tolerate(world, name, seconds)
+        assert going(world).get("z") == first, (name, seconds)
+
+
+def test_pod_that_is_gone_takes_no_other_along_and_neither_does_the_next_of_its_name() -> None:
+    world = ring(*"ab")
+    tolerate(world, "a", 10)
+    tolerate(world, "b", 20)
+    world.remove(world.pod("a"))
+    world.settle()
+    assert going(world) == {"b": 20, "z": 20}
+    tolerate(world, "b", None)
+    world.add(pod("a", uid="uid-again", pod_group="ring", claims=()))
+    world.settle()
+    assert going(world) == {}
+
+
+def test_pod_that_is_hit_when_all_others_are_leaving_takes_companions_along() -> None:
+    world = ring(*"ab")
+    tolerate(world, "a", 10)
+    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))
+    world.settle()
+    assert going(world) == {}
+    tolerate(world, "b", 20)
+    assert going(world) == {"b": 20, "z": 20}
+
+
+def test_of_pods_due_at_the_same_time_the_first_by_name_is_why_others_go() -> None:
+    world = World(Mode.REPLACEMENT, GENTLE)
+    world.add(group(), pod("z", pod_group="ring", claims=()))
+    for name in "ba":
+        world.add(rule(f"rule-{name}", selector=DeviceSelector(DRIVER, None, f"gpu-{name}")))
+        world.add(claim(name, tolerates(10), devices=(f"gpu-{name}",)), pod(name, pod_group="ring"))
+    world.settle()
+    assert world.worker._core.plan.going["uid-z"].eviction.rules == (("uid-rule-a", "rule-a"),)
+
+
+def large_ring(size: int, due: Callable[[int], int] = lambda _: 1000) -> World:
+    """A taint hits so many members of a group of twice that size; nothing is planned yet."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(group())
+    for number in range(size):
+        name = f"hit-{number:03}"
+        world.add(claim(name, tolerates(due(number)), devices=(f"gpu-{name}",)), pod(name, pod_group="ring"))
+        world.add(pod(f"other-{number:03}", pod_group="ring", claims=()))
+    world.add(rule())
+    return world
+
+
+@pytest.mark.parametrize("due", [lambda _: 1000, lambda at: 1000 + at, lambda at: 9000 - at])
+def test_large_group_goes_whatever_the_order_of_its_due_times(due: Callable[[int], int]) -> None:
+    world = large_ring(300, due)
+    world.catch_up()
+    found = going(world)
+    assert len(found) == 600
+    assert {found[f"other-{number:03}"] for number in range(300)} == {min(map(due, range(300)))}
+
+
+def test_cost_of_a_group_grows_with_its_size_and_not_with_the_square() -> None:
+    few, many = (calls_of(World.catch_up, partial(large_ring, size)) for size in (50, 200))
+    assert many < 5 * few
 
 
 def test_group_that_keeps_claims_reserved_gets_one_event() -> None:

@@ -1,57 +1,68 @@
-"""A limit that has room wakes the pods that wait for it, at once and not with the sweep half a minute later."""
+"""A limit that has room wakes the pods that wait for it: at once, in the worker's own tasks, whatever made room."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING
-from unittest.mock import Mock
 
 import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW
+from tests.unit.eviction.hurried import LoopClock, at_work, hurry
 from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
 from tests.unit.eviction.world import FREE, NO_BREAKER, Budget, World
 from webhook.api.rules import EVICTED_PODS, DeviceSelector
 from webhook.eviction.conditions import IN_TREE
+from webhook.eviction.ledger import Failure
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import BudgetLimit, EvictionOutcome, EvictionResult, LimitKind
-from webhook.eviction.ready_queue import Idle
-from webhook.policy.model import BreakerSettings, Pause
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.profiles import Profiles
+from webhook.policy.model import BreakerSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from webhook.policy.model import EvictionProfile
 
 OF_OTHERS = structs.replace(FREE, priority_at_most=-1)
 """A profile for pods of a priority that no pod of most tests has."""
 OWNER = structs.replace(FREE, per_owner_unavailable=1)
+SOON = 0.2
+"""Seconds in which the worker has made a plan, and acted by it."""
 
 
-def without_sweep(*profiles: EvictionProfile) -> World:
-    """Nothing but news wakes a pod."""
-    world = World(Mode.REPLACEMENT, *profiles, breaker=NO_BREAKER)
-    world.worker.ready.sweep = lambda: None  # type: ignore[method-assign]
-    world.cluster.lingering = True
-    return world
+def beside(test: Callable[[World], Awaitable[None]], *profiles: EvictionProfile) -> None:
+    """Runs a test beside the tasks of a worker: nothing but news and the clock wakes them."""
+
+    async def run() -> None:
+        world = World(Mode.REPLACEMENT, *profiles, breaker=NO_BREAKER, clock=LoopClock())
+        world.cluster.lingering = True
+        async with at_work(world):
+            await test(world)
+
+    hurry(run())
 
 
-def gone(world: World) -> None:
+async def soon() -> None:
+    await asyncio.sleep(SOON)
+
+
+async def gone(world: World) -> None:
     world.remove(world.pod("pod-0"))
 
 
-def stuck(world: World) -> None:
-    world.advance(FREE.stuck_after_seconds + 1)
+async def stuck(_: World) -> None:
+    await asyncio.sleep(FREE.stuck_after_seconds)
 
 
-def not_evicted(world: World) -> None:
+async def not_evicted(world: World) -> None:
     """Its undoing is that of the pod that the API server never deleted."""
     terminating = world.pod("pod-0")
     world.change(terminating, structs.replace(terminating, deleting=False))
     world.remove(world.inventory.rules["first"])
-    world.advance(world.deps.settings.undeleted_seconds + 1)
+    await asyncio.sleep(world.deps.settings.undeleted_seconds)
 
 
 PROFILES = {
@@ -60,168 +71,238 @@ PROFILES = {
 }
 
 
+def one_rule_each(world: World) -> None:
+    """Rules `first` and `second` hit the pods of the first and of the second device."""
+    for number, name in enumerate(("first", "second")):
+        world.add(rule(name, selector=DeviceSelector(device=f"gpu-{number}")))
+
+
 @pytest.mark.parametrize("limit", PROFILES)
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("frees", [gone, stuck, not_evicted])
 def test_end_of_an_eviction_wakes_the_next_of_each_profile(
-    limit: str, position: int, frees: Callable[[World], None]
+    limit: str, position: int, frees: Callable[[World], Awaitable[None]]
 ) -> None:
-    profiles = [OF_OTHERS] * position + [PROFILES[limit]]
-    world = without_sweep(*profiles)
-    world.add(claim("pod-0"), pod("pod-0"), claim("pod-1", devices=("gpu-1",)), pod("pod-1"))
-    world.add(
-        rule("first", selector=DeviceSelector(device="gpu-0")), rule("second", selector=DeviceSelector(device="gpu-1"))
-    )
-    world.settle()
-    assert world.evicted == ["pod-0"]
-    frees(world)
-    world.settle()
-    assert world.evicted == ["pod-0", "pod-1"]
+    async def test(world: World) -> None:
+        world.add(claim("pod-0"), pod("pod-0"), claim("pod-1", devices=("gpu-1",)), pod("pod-1"))
+        one_rule_each(world)
+        await soon()
+        assert world.evicted == ["pod-0"]
+        await frees(world)
+        await soon()
+        assert world.evicted == ["pod-0", "pod-1"]
+
+    beside(test, *[OF_OTHERS] * position, PROFILES[limit])
 
 
 @pytest.mark.parametrize("limit", PROFILES)
 def test_end_of_an_eviction_wakes_a_pod_of_every_profile_that_counts_it(limit: str) -> None:
     """Profiles count all evictions, so what one pod leaves makes room in both."""
-    narrow = structs.replace(PROFILES[limit], priority_at_most=0)
-    world = without_sweep(narrow, PROFILES[limit])
-    for name, priority in (("pod-0", -1), ("low", 0), ("high", 100)):
-        world.add(claim(name, devices=(f"gpu-{name}",)), pod(name, priority=priority))
-    world.add(rule())
-    world.settle()
-    assert world.evicted == ["pod-0"]
-    low = world.pod("low")
-    world.remove(low)  # the only one that waits for the narrow profile's limit
-    world.remove(world.pod("pod-0"))
-    world.settle()
-    assert world.evicted == ["pod-0", "high"]
+
+    async def test(world: World) -> None:
+        for name, priority in (("pod-0", -1), ("low", 0), ("high", 100)):
+            world.add(claim(name, devices=(f"gpu-{name}",)), pod(name, priority=priority))
+        world.add(rule())
+        await soon()
+        assert world.evicted == ["pod-0"]
+        world.remove(world.pod("low"))  # the only one that waits for the narrow profile's limit
+        world.remove(world.pod("pod-0"))
+        await soon()
+        assert world.evicted == ["pod-0", "high"]
+
+    beside(test, structs.replace(PROFILES[limit], priority_at_most=0), PROFILES[limit])
 
 
 def test_end_of_an_eviction_in_another_namespace_wakes_no_pod_of_this_one() -> None:
-    world = without_sweep(PROFILES["per_namespace"])
-    for namespace in ("ml", "web"):
-        for number in range(2):
-            name = f"{namespace}-{number}"
-            world.add(claim(name, namespace=namespace), pod(name, namespace=namespace))
-    world.add(rule())
-    world.settle()
-    assert world.evicted == ["ml-0", "web-0"]
-    world.remove(world.inventory.pods["web/web-0"])
-    world.settle()
-    assert world.evicted == ["ml-0", "web-0", "web-1"]
+    async def test(world: World) -> None:
+        for namespace in ("ml", "web"):
+            for number in range(2):
+                name = f"{namespace}-{number}"
+                world.add(claim(name, namespace=namespace), pod(name, namespace=namespace))
+        world.add(rule())
+        await soon()
+        assert world.evicted == ["ml-0", "web-0"]
+        world.remove(world.inventory.pods["web/web-0"])
+        await soon()
+        assert world.evicted == ["ml-0", "web-0", "web-1"]
+
+    beside(test, PROFILES["per_namespace"])
+
+
+def replicas(world: World) -> None:
+    """Two pods of one owner, on a device each."""
+    for number in range(2):
+        world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), owned(f"pod-{number}"))
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_replaced_pod_wakes_the_next_of_its_owner(position: int) -> None:
-    world = without_sweep(*[OF_OTHERS] * position, OWNER)
-    world.add(*[each for number in range(2) for each in (claim(f"pod-{number}"), owned(f"pod-{number}"))], rule())
-    world.settle()
-    assert world.evicted == ["pod-0"]
-    world.remove(world.pod("pod-0"))
-    world.settle()
-    assert world.evicted == ["pod-0"]
-    world.add(claim("new", devices=("clean",)), owned("new", ready=True, claims=()))
-    world.advance(world.deps.settings.replacement_seconds + 1)
-    assert world.evicted == ["pod-0", "pod-1"]
+    async def test(world: World) -> None:
+        replicas(world)
+        one_rule_each(world)
+        await soon()
+        world.remove(world.pod("pod-0"))
+        await asyncio.sleep(1)
+        assert world.evicted == ["pod-0"]
+        world.add(claim("new", devices=("clean",)), owned("new", ready=True))
+        await soon()
+        assert world.evicted == ["pod-0", "pod-1"]
+
+    beside(test, *[OF_OTHERS] * position, OWNER)
 
 
 def test_replacement_that_becomes_ready_wakes_the_next_of_its_owner() -> None:
-    world = without_sweep(OWNER)
-    world.add(*[each for number in range(2) for each in (claim(f"pod-{number}"), owned(f"pod-{number}"))])
-    world.add(rule(selector=DeviceSelector(device="gpu-0")))
-    world.settle()
-    world.remove(world.pod("pod-0"))
-    replacement = owned("new", ready=False)
-    world.add(claim("new", devices=("clean",)), replacement)
-    world.settle()
-    assert world.evicted == ["pod-0"]
-    world.change(replacement, structs.replace(replacement, ready=True))
-    world.settle()
-    assert world.evicted == ["pod-0", "pod-1"]
+    async def test(world: World) -> None:
+        replicas(world)
+        one_rule_each(world)
+        await soon()
+        world.remove(world.pod("pod-0"))
+        replacement = owned("new", ready=False)
+        world.add(claim("new", devices=("clean",)), replacement)
+        await asyncio.sleep(60)
+        assert world.evicted == ["pod-0"]
+        world.change(replacement, structs.replace(replacement, ready=True))
+        await soon()
+        assert world.evicted == ["pod-0", "pod-1"]
+
+    beside(test, OWNER)
+
+
+@pytest.mark.parametrize("hit", [True, False])
+def test_owner_waits_for_a_replacement_for_five_seconds(*, hit: bool) -> None:
+    """Also if no taint hits the pod any more by the time that it is gone."""
+
+    async def test(world: World) -> None:
+        replicas(world)
+        one_rule_each(world)
+        await soon()
+        assert world.evicted == ["pod-0"]
+        if not hit:
+            world.remove(world.inventory.rules["first"])
+        await asyncio.sleep(20)
+        world.remove(world.pod("pod-0"))
+        await asyncio.sleep(world.deps.settings.replacement_seconds - SOON)
+        assert world.evicted == ["pod-0"]
+        await asyncio.sleep(2 * SOON)
+        assert world.evicted == ["pod-0", "pod-1"]
+
+    beside(test, OWNER)
+
+
+def test_pod_that_stays_in_terminating_without_a_taint_is_given_up_in_time() -> None:
+    """A user has deleted it; its owner misses it until then."""
+
+    async def test(world: World) -> None:
+        replicas(world)
+        world.add(claim("pod-2", devices=("gpu-2",)), owned("pod-2", ready=False))
+        world.add(rule(selector=DeviceSelector(device="gpu-1")))
+        await soon()
+        world.change(world.pod("pod-0"), structs.replace(world.pod("pod-0"), deleting=True))
+        world.change(world.pod("pod-2"), structs.replace(world.pod("pod-2"), ready=True))
+        await asyncio.sleep(FREE.stuck_after_seconds - SOON)
+        assert world.evicted == []
+        await asyncio.sleep(2 * SOON)
+        assert world.evicted == ["pod-1"]
+
+    beside(test, OWNER)
 
 
 def test_pod_that_fails_by_itself_is_missing_already_and_goes_at_once() -> None:
-    world = without_sweep(OWNER)
-    world.add(*[each for number in range(2) for each in (claim(f"pod-{number}"), owned(f"pod-{number}"))], rule())
-    world.settle()
-    waiting = world.pod("pod-1")
-    world.change(waiting, structs.replace(waiting, ready=False))
-    world.settle()
-    assert world.evicted == ["pod-0", "pod-1"]
+    async def test(world: World) -> None:
+        replicas(world)
+        world.add(rule())
+        await soon()
+        waiting = world.pod("pod-1")
+        world.change(waiting, structs.replace(waiting, ready=False))
+        await soon()
+        assert world.evicted == ["pod-0", "pod-1"]
+
+    beside(test, OWNER)
 
 
 @pytest.mark.parametrize("result", [EvictionResult.GONE, EvictionResult.FAILED])
 def test_token_that_was_not_used_wakes_the_next_of_its_rate(result: EvictionResult) -> None:
-    world = without_sweep(structs.replace(FREE, rate=0.001, burst=1))
-    world.add(*[each for number in range(2) for each in (claim(f"pod-{number}"), pod(f"pod-{number}"))], rule())
-    world.cluster.answers.append(EvictionOutcome(result, "no"))
-    [first] = [world.worker.ready.pop(world.clock.seconds())]
-    assert first == "uid-pod-0"
-    assert isinstance(world.worker.ready.pop(world.clock.seconds()), Idle)  # no token is left
-    asyncio.run(world.worker.evict(first))
-    assert world.worker.ready.pop(world.clock.seconds()) == "uid-pod-1"
+    async def test(world: World) -> None:
+        world.cluster.answers.append(EvictionOutcome(result, "no"))
+        for number in range(3):
+            world.add(claim(f"pod-{number}"), pod(f"pod-{number}"))
+        world.add(rule())
+        await soon()
+        assert [name for _, name, _ in world.cluster.requests] == ["ml/pod-0", "ml/pod-1"]
+        assert world.evicted == ["pod-1"]
+
+    beside(test, structs.replace(FREE, rate=0.001, burst=1))
 
 
 def test_order_of_a_pod_is_made_of_priority_refusals_due_time_and_name() -> None:
     world = World(Mode.REPLACEMENT, FREE)
-    world.pause = Pause(NOW + timedelta(hours=1))
     world.add(claim("pod", tolerates(5)), pod("pod", priority=7), rule())
-    [plan] = world.worker.plans.scheduled.values()
-    plan.refusals = 3
-    order = world.worker._core.limiter.ready_pod(plan).order
-    assert order == (7, 3, (NOW + timedelta(seconds=5)).timestamp(), "ml/pod")
+    world.worker._core.ledger.failures["uid-pod"] = Failure(refusals=3)
+    world.clock.wall += timedelta(seconds=60)
+    world.catch_up()
+    [(_, unit)] = world.worker._core.line._at.values()
+    assert unit.order == (7, 3, NOW + timedelta(seconds=5), "ml/pod")
 
 
 def test_status_of_a_budget_wakes_one_that_waits_for_it() -> None:
-    world = without_sweep(FREE)
-    budget = Budget(allows_at=3600.0, status=0)
-    world.budgets.append(budget)
-    world.add(claim("pod-0"), pod("pod-0"), rule())
-    world.advance(1)
-    [limit] = set(world.worker.ready.parked())
-    assert isinstance(limit, BudgetLimit)
-    budget.allows_at, budget.status = 0.0, 1
-    world.worker.observe_budget("ml", "0")
-    world.settle()
-    assert world.evicted == ["pod-0"]
+    async def test(world: World) -> None:
+        budget = Budget(allows_at=3600.0, status=0)
+        world.add_budget(budget)
+        world.add(claim("pod-0"), pod("pod-0"), rule())
+        await asyncio.sleep(1)
+        assert world.evicted == []
+        budget.allows_at, budget.status = 0.0, 1
+        world.worker.observe_budget("ml", "0")
+        await soon()
+        assert world.evicted == ["pod-0"]
 
-
-@pytest.mark.parametrize(("seconds", "tried"), [(0.0, True), (0.5, False)])
-def test_pod_that_waits_for_a_budget_is_tried_once_there_is_nothing_to_wait_for(
-    seconds: float, monkeypatch: pytest.MonkeyPatch, *, tried: bool
-) -> None:
-    world, wake = without_sweep(FREE), Mock()
-    world.budgets.append(Budget())
-    world.add(claim("pod-0"), pod("pod-0"), rule())
-    world.advance(1)
-    [limit] = set(world.worker.ready.parked())
-    assert isinstance(limit, BudgetLimit)
-    monkeypatch.setattr(world.worker._room, "_wake", wake)
-    world.worker._room.retry_after(limit, seconds)
-    assert (len(world.worker.ready.parked()), wake.call_count) == ((0, 1) if tried else (1, 0))
+    beside(test, FREE)
 
 
 def test_budget_that_refused_is_asked_again_after_five_seconds() -> None:
-    world = without_sweep(FREE)
-    world.budgets.append(Budget(allows_at=4.0))
-    world.add(claim("pod-0"), pod("pod-0"), rule())
-    world.advance(4.9)
-    assert world.evicted == []
-    world.advance(0.2)
-    assert world.evicted == ["pod-0"]
+    async def test(world: World) -> None:
+        world.budgets.append(Budget(allows_at=4.0))
+        world.add(claim("pod-0"), pod("pod-0"), rule())
+        await asyncio.sleep(4.9)
+        assert world.evicted == []
+        await asyncio.sleep(0.2)
+        assert world.evicted == ["pod-0"]
+
+    beside(test, FREE)
 
 
 @pytest.mark.parametrize("position", [0, 1])
 def test_breaker_that_resets_wakes_all_pods_of_its_driver(position: int) -> None:
-    world = without_sweep(*[OF_OTHERS] * position, FREE)
-    world.breaker = BreakerSettings(devices=1, calm_seconds=20.0)
-    for number in range(3):
-        world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
-    world.add(slice_of({f"gpu-{number}": (taint(),) for number in range(3)}))
-    world.advance(19)
-    assert {limit.kind for limit in world.worker.ready.parked()} == {LimitKind.BREAKER}
-    assert world.evicted == []
-    world.advance(1.1)
-    assert world.evicted == ["pod-0", "pod-1", "pod-2"]
+    async def test(world: World) -> None:
+        world.breaker = BreakerSettings(devices=1, calm_seconds=20.0)
+        for number in range(3):
+            world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
+        world.add(slice_of({f"gpu-{number}": (taint(),) for number in range(3)}))
+        await asyncio.sleep(19)
+        assert world.sample("pods_waiting", why="breaker") == 3
+        assert world.evicted == []
+        await asyncio.sleep(1.1)
+        assert world.evicted == ["pod-0", "pod-1", "pod-2"]
+
+    beside(test, *[OF_OTHERS] * position, FREE)
+
+
+@pytest.mark.parametrize("limit", ["overall", "per_namespace", "per_owner_unavailable", "max_per_minute", "rate"])
+def test_policy_wakes_all_pods_that_wait(limit: str) -> None:
+    """One profile less than before: what waited for the second waits for nothing."""
+
+    async def test(world: World) -> None:
+        replicas(world)
+        world.add(rule())
+        await soon()
+        assert world.evicted == ["pod-0"]
+        world.profiles = Profiles((FREE,))
+        world.worker.replan_all()
+        await soon()
+        assert world.evicted == ["pod-0", "pod-1"]
+
+    strict = structs.replace(FREE, rate=0.001, burst=1) if limit == "rate" else structs.replace(FREE, **{limit: 1})
+    beside(test, OF_OTHERS, strict)
 
 
 # --- the earliest of several times --------------------------------------------------------------
@@ -298,10 +379,10 @@ def test_no_last_condition_without_the_lease_or_by_a_doubtful_inventory(
     world.advance(6)
     before = list(world.cluster.writes)
     world.leads, world.trusted = leads, trusted
-    world.worker.backlog.pods.add(("ml/pod",))
+    world.worker._core.affected.mark(("ml/pod",))
     at_the_end(world)
     assert world.cluster.writes == before
-    assert world.worker.backlog.pod_count == 1  # nor is it planned what would be written
+    assert world.worker._core.affected.pending == 1, "nor is anything planned"
 
 
 def test_last_condition_counts_what_was_not_planned_yet() -> None:
@@ -312,6 +393,6 @@ def test_last_condition_counts_what_was_not_planned_yet() -> None:
     for number in range(3):
         world.inventory.apply(None, claim(f"pod-{number}"))
         world.inventory.apply(None, pod(f"pod-{number}"))
-    world.worker.backlog.pods.add(world.inventory.pods)
+    world.worker._core.affected.mark(world.inventory.pods)
     at_the_end(world)
     assert world.condition("rule")[2] == "0 pods evicted; 3 pods would be evicted in 1 namespace"

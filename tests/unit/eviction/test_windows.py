@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 import pytest
 from msgspec import structs
@@ -16,13 +16,7 @@ from webhook.api.pods import PodClaim
 from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
-from webhook.eviction.step import Evict, Facts, NoAction, StepWait, next_step
-from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile, EvictionWindow, LabelMatch
-from webhook.policy.windows import WindowState
-
-if TYPE_CHECKING:
-    from webhook.eviction.step import Step
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -31,9 +25,6 @@ NIGHTLY = EvictionWindow("0 22 * * *", HOUR, BERLIN)
 """From 20:00 to 21:00 UTC, so eight hours from now."""
 AT_NIGHT = structs.replace(FREE, windows=(NIGHTLY,))
 OPENS = 8 * HOUR
-
-
-DUE = Eviction(NOW, ())
 RARELY = 600.0
 """How often conditions are written, in tests over days that are not about them."""
 
@@ -48,96 +39,107 @@ def times(world: World) -> list[float]:
     return [seconds for _, _, seconds in world.cluster.calls]
 
 
-# --- the next step ------------------------------------------------------------------------------
+# --- what a pod waits for ------------------------------------------------------------------------
 
 
-def step(profile: EvictionProfile, hours: float, *, hold: str | None = None, completes: bool = False) -> Step:
-    """What is to be done with a pod that is due now, after some hours."""
-    facts = Facts(pod(completes=completes), DUE, profile, hold)
-    return next_step(facts, NOW + timedelta(hours=hours))
+Found: TypeAlias = tuple[float | None, StepReason] | None
+"""How many seconds from then, and for what; None for a pod that may go."""
+
+
+def wait(profile: EvictionProfile, hours: float, **fields: Any) -> Found:
+    """What a pod waits for that is due now, after some hours."""
+    world = World(Mode.REPLACEMENT, profile)
+    world.add(claim(), pod(**fields), rule())
+    world.clock.wall += timedelta(hours=hours)
+    world.catch_up()
+    found = world.worker._core.plan.waits.get("uid-pod")
+    if found is None:
+        assert "uid-pod" in world.worker._core.line
+        return None
+    seconds = None if found.until is None else (found.until - world.clock.wall).total_seconds()
+    return seconds, found.reason
 
 
 @pytest.mark.parametrize(
     ("profile", "hours", "expected"),
     [
-        pytest.param(AT_NIGHT, 0, StepWait(OPENS, StepReason.WINDOW), id="before the window"),
-        pytest.param(AT_NIGHT, 8, Evict(), id="the window opens"),
-        pytest.param(AT_NIGHT, 9, StepWait(23 * HOUR, StepReason.WINDOW), id="the window is over"),
-        pytest.param(FREE, 0, Evict(), id="without windows"),
+        pytest.param(AT_NIGHT, 0, (OPENS, StepReason.WINDOW), id="before the window"),
+        pytest.param(AT_NIGHT, 8, None, id="the window opens"),
+        pytest.param(AT_NIGHT, 9, (23 * HOUR, StepReason.WINDOW), id="the window is over"),
+        pytest.param(FREE, 0, None, id="without windows"),
         pytest.param(
-            structs.replace(AT_NIGHT, skips=True), 8, NoAction(StepReason.SKIPPED), id="skipped, whatever the time"
+            structs.replace(AT_NIGHT, skips=True), 8, (None, StepReason.SKIPPED), id="skipped, whatever the time"
         ),
         pytest.param(
-            structs.replace(AT_NIGHT, grace_seconds=8.5 * HOUR), 8, StepWait(HOUR / 2, StepReason.EARLY), id="not due"
+            structs.replace(AT_NIGHT, grace_seconds=8.5 * HOUR), 8, (HOUR / 2, StepReason.EARLY), id="not due"
         ),
-        pytest.param(structs.replace(FREE, wait_for_completion_seconds=HOUR), 0, Evict(), id="it would never complete"),
-        pytest.param(structs.replace(FREE, delete_after_deadline=True), 0, Evict(), id="before its deadline"),
+        pytest.param(structs.replace(FREE, wait_for_completion_seconds=HOUR), 0, None, id="it would never complete"),
+        pytest.param(structs.replace(FREE, delete_after_deadline=True), 0, None, id="before its deadline"),
     ],
 )
-def test_next_step(profile: EvictionProfile, hours: float, expected: Step) -> None:
-    assert step(profile, hours) == expected
+def test_pod_waits_for_its_due_time_and_then_for_its_window(
+    profile: EvictionProfile, hours: float, expected: Found
+) -> None:
+    assert wait(profile, hours) == expected
 
 
+@pytest.mark.parametrize("mode", [Mode.REPLACEMENT, Mode.OBSERVE])
 @pytest.mark.parametrize(
-    ("facts", "reason"),
+    ("fields", "reason"),
     [
-        pytest.param(Facts(None, DUE, FREE), StepReason.GONE, id="it is gone"),
-        pytest.param(Facts(pod(deleting=True), DUE, FREE), StepReason.GONE, id="it is being deleted"),
-        pytest.param(Facts(pod(phase="Failed"), DUE, FREE), StepReason.GONE, id="it has finished"),
-        pytest.param(Facts(pod(), None, FREE), StepReason.SAFE, id="no taint evicts it"),
-        pytest.param(Facts(pod(), DUE, FREE, evicted=True), StepReason.DONE, id="it was evicted"),
-        pytest.param(Facts(pod(), DUE, FREE, held_by="crew"), StepReason.GROUP, id="its PodGroup keeps its claims"),
-        pytest.param(Facts(pod(), DUE, FREE, returns="ml/x"), StepReason.RETURNS, id="it comes back"),
-        pytest.param(Facts(pod(), DUE, FREE, acts=False), StepReason.OBSERVED, id="mode observe"),
-        pytest.param(Facts(pod(mirror=True), DUE, FREE, acts=False), StepReason.MIRROR, id="it cannot be evicted"),
+        pytest.param({"deleting": True}, None, id="it is being deleted"),
+        pytest.param({"phase": "Failed"}, None, id="it has finished"),
+        pytest.param({"mirror": True}, StepReason.MIRROR, id="it cannot be evicted"),
     ],
 )
-def test_pod_is_left_alone_until_something_changes(facts: Facts, reason: StepReason) -> None:
-    assert next_step(facts, NOW) == NoAction(reason)
-
-
-def test_windows_are_looked_at_again_in_a_day_if_none_is_seen_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.eviction.step.state_of", lambda *_: WindowState(open=False))
-    assert step(AT_NIGHT, 0) == StepWait(DAY, StepReason.WINDOW)
+def test_pod_is_left_alone_whatever_its_window(mode: Mode, fields: dict[str, Any], reason: StepReason | None) -> None:
+    world = World(mode, AT_NIGHT)
+    world.add(claim(), pod(**fields), rule())
+    for hours in (0, 8):
+        world.clock.wall = NOW + timedelta(hours=hours)
+        world.catch_up()
+        made = world.worker._core.plan
+        assert made.going == {}
+        assert [each.reason for each in made.waits.values()] == ([] if reason is None else [reason])
 
 
 def test_hold_comes_before_the_window() -> None:
     held = structs.replace(AT_NIGHT, max_hold_seconds=HOUR)
-    assert step(held, 0, hold="x") == StepWait(HOUR, StepReason.HELD)
-    assert step(held, 1, hold="x") == StepWait(OPENS - HOUR, StepReason.WINDOW)
+    assert wait(held, 0, hold="x") == (HOUR, StepReason.HELD)
+    assert wait(held, 1, hold="x") == (OPENS - HOUR, StepReason.WINDOW)
 
 
 def test_pod_that_completes_is_left_to_it_from_when_it_is_due() -> None:
     patient = structs.replace(AT_NIGHT, wait_for_completion_seconds=DAY, grace_seconds=HOUR)
-    assert step(patient, 2, completes=True) == StepWait(23 * HOUR, StepReason.COMPLETING)
-    assert step(patient, 24.75, completes=True) == StepWait(900.0, StepReason.COMPLETING)
-    assert step(patient, 25, completes=True) == StepWait(7 * HOUR, StepReason.WINDOW)
-    assert step(patient, 32, completes=True) == Evict()
-    assert step(patient, 8, completes=False) == Evict()
+    assert wait(patient, 2, completes=True) == (23 * HOUR, StepReason.COMPLETING)
+    assert wait(patient, 24.75, completes=True) == (900.0, StepReason.COMPLETING)
+    assert wait(patient, 25, completes=True) == (7 * HOUR, StepReason.WINDOW)
+    assert wait(patient, 32, completes=True) is None
+    assert wait(patient, 8, completes=False) is None
 
 
 # --- windows ------------------------------------------------------------------------------------
 
 
 def test_pods_go_while_a_window_is_open_and_the_others_in_the_next_one() -> None:
-    """Plans survive until then, and nothing is asked of the API server meanwhile."""
+    """Nothing is asked of the API server meanwhile."""
     short = structs.replace(AT_NIGHT, windows=(structs.replace(NIGHTLY, duration_seconds=60.0),), rate=1, burst=1)
     world = World(Mode.REPLACEMENT, short, condition_seconds=RARELY)
     crowd(world, 100)
     world.add(rule())
     world.advance(OPENS - 1)
     assert world.evicted == []
-    assert len(world.worker.plans.scheduled) == 100
+    assert len(world.planned) == 100
     world.advance(DAY)
     assert times(world) == pytest.approx([OPENS + number for number in range(60)], abs=0.01)
-    assert len(world.worker.plans.scheduled) == 40
+    assert len(world.planned) == 40
     world.advance(DAY)
     assert times(world)[60:] == pytest.approx([OPENS + DAY + number for number in range(40)], abs=0.01)
     assert len(world.cluster.requests) == 100
 
 
 def test_pod_that_becomes_due_while_a_window_is_open_goes_then() -> None:
-    """When it was planned, the window was closed."""
+    """When its rule came, the window was closed."""
     world = World(Mode.REPLACEMENT, AT_NIGHT, condition_seconds=RARELY)
     world.add(claim("pod", tolerates(int(OPENS + HOUR / 2))), pod(), rule())
     world.advance(DAY)
@@ -311,11 +313,14 @@ def test_pods_that_go_meanwhile_are_forgotten() -> None:
     crowd(world, 2)
     world.add(rule())
     world.advance(60)
-    assert world.worker.plans.put_off == dict.fromkeys(["uid-pod-000", "uid-pod-001"], StepReason.WINDOW)
+    waits = world.worker._core.plan.waits
+    assert {uid: each.reason for uid, each in waits.items()} == dict.fromkeys(
+        ["uid-pod-000", "uid-pod-001"], StepReason.WINDOW
+    )
     world.remove(world.pod("pod-000"))
     world.remove(world.inventory.rules["rule"])
     world.settle()
-    assert world.worker.plans.put_off == {}
+    assert world.worker._core.plan.waits == {}
     world.advance(2 * DAY)
     assert world.evicted == []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import math
 import time
 from collections import deque
@@ -22,8 +21,8 @@ from webhook.eviction.dependencies import Dependencies, WorkerSettings
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
 from webhook.eviction.profiles import Profiles
-from webhook.eviction.ready_queue import Idle
 from webhook.flowcontrol import clock as flowcontrol
+from webhook.inventory.pod_groups import is_leaving
 from webhook.inventory.state import Inventory, key_of
 from webhook.policy.model import BreakerSettings, EvictionProfile, Pause
 from webhook.policy.ports import NamespaceFacts
@@ -248,10 +247,8 @@ class World:
         clock: Clock | None = None,
         breaker: BreakerSettings = BreakerSettings(),  # noqa: B008 -- frozen
         cluster: type[FakeCluster] = FakeCluster,
-        sweep_seconds: float = NEVER,
         **settings: Any,
     ) -> None:
-        """Without `sweep_seconds` nothing makes up for a wake-up that is missing."""
         self.inventory = Inventory()
         self.patches: dict[str, ResourceSlicePatch] = {}
         self.clock = clock or Clock()
@@ -290,7 +287,7 @@ class World:
             patches=lambda: self.patches,
             breaker=lambda: self.breaker,
             pause=lambda: self.pause,
-            settings=WorkerSettings(mode=mode, sweep_seconds=sweep_seconds, **settings),
+            settings=WorkerSettings(mode=mode, **settings),
         )
         self.worker = Controller(self.deps, in_tree)
         self.worker.watch_metrics()
@@ -359,8 +356,8 @@ class World:
 
     def catch_up(self) -> None:
         """All that is undecided is decided."""
-        while self.worker.backlog.behind:
-            self.worker.catch_up()
+        for _ in self.worker.planner.steps():
+            pass
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -369,19 +366,19 @@ class World:
         _run(self._settle())
 
     async def _settle(self) -> None:
-        worker = self.worker
+        worker, rules = self.worker, self.worker._core.rules
         while not self._late:
-            if worker.backlog.pod_count:
-                worker.catch_up()
+            if self.is_due:
+                self.catch_up()
                 continue
-            worker.queue._promote()
-            if len(worker.queue):
-                item = await worker.queue.get()
-                await worker.handle(item)
-                worker.queue.done(item)
+            rules._promote()
+            if len(rules):
+                name = await rules.get()
+                await worker.sync(name)
+                rules.done(name)
                 continue
-            taken = Idle(0.0) if self._stopped else worker.ready.pop(self.clock.seconds())
-            if isinstance(taken, Idle):
+            taken = worker.take() if worker.may_take else None
+            if taken is None:
                 break
             await worker.evict(taken)
         while worker._core.recorder._buffer.waiting:
@@ -407,17 +404,19 @@ class World:
         return self.cluster.request_seconds > 0 and self.clock.elapsed > self._end
 
     @property
-    def _stopped(self) -> bool:
-        """Whether the worker pops no pod."""
-        return not self.trusted or self.deps.paused() is not None
+    def is_due(self) -> bool:
+        """Whether there is something to plan."""
+        return self.worker.started and self.worker.planner.wait_seconds <= 0
 
     def _next_wait(self) -> float:
-        queue = self.worker.queue
+        worker, queue = self.worker, self.worker._core.rules
         waits = [at - self.clock.elapsed for at, _, item in queue._later if queue._ready_at.get(item) == at]
-        taken = Idle(0.2) if self._stopped else self.worker.ready.pop(self.clock.seconds())
-        assert isinstance(taken, Idle)
+        waits += [
+            worker.planner.wait_seconds if worker.started else math.inf,
+            worker.take_seconds if worker.may_take else 0.2,
+        ]
         # a hair more than asked for, so that rounding makes no endless row of empty waits
-        return max(heapq.nsmallest(1, [*waits, taken.seconds])[0], 0.0) + 1e-6
+        return max(min(waits), 0.0) + 1e-6
 
     def _move(self, seconds: float) -> None:
         self.clock.elapsed += seconds
@@ -433,8 +432,10 @@ class World:
     @property
     def planned(self) -> dict[str, float]:
         """Seconds from now until pods are due, by name."""
-        plans = self.worker.plans.scheduled.values()
-        return {plan.ref.name: (plan.eviction.due - self.clock.wall).total_seconds() for plan in plans}
+        core, pods = self.worker._core, self.inventory.pods
+        hit = {key: eviction for key, eviction in core.affected.hit.items() if not is_leaving(pods[key])}
+        due = {key: each.due for key, each in hit.items() if pods[key].meta.uid not in core.ledger.granted}
+        return {key.partition("/")[2]: (time - self.clock.wall).total_seconds() for key, time in due.items()}
 
     def told(self, reason: str) -> list[str]:
         """Names of what Events with that reason are about."""

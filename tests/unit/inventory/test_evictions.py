@@ -244,14 +244,6 @@ def test_claim_touches_the_pods_that_name_it() -> None:
     assert watched.change(None, claim()) == {"ml/pod", "ml/more"}
 
 
-def test_suspended_rule_makes_nobody_go_until_it_is_resumed() -> None:
-    watched = Watched(claim(), pod(), rule())
-    assert watched.users(watched.evictions.suspend(rule())) == {"ml/pod"}
-    assert watched.of() is None
-    assert watched.users(watched.evictions.resume(rule())) == {"ml/pod"}
-    assert watched.of() is not None
-
-
 # --- scope --------------------------------------------------------------------------------------
 
 
@@ -340,15 +332,6 @@ def test_taint_would_evict_no_pod_of_which_a_group_keeps_all_that_is_hit() -> No
     assert [would(watched, names=each) for each in (first, second, ANYWHERE)] == [False, True, True]
     watched.change(group, None)
     assert would(watched, names=first)
-
-
-def test_rule_of_a_name_that_was_suspended_evicts_once_that_is_forgotten() -> None:
-    watched = Watched(claim(), pod(), rule())
-    watched.evictions.suspend(rule())
-    watched.evictions.forget(rule())
-    assert watched.of() is None
-    assert watched.users(watched.evictions.refresh("rule", "no such rule")) == {"ml/pod"}
-    assert watched.of() is not None
 
 
 def test_after_a_new_start_rules_evict_as_before() -> None:

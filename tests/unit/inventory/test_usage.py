@@ -21,6 +21,13 @@ CLAIMS = (
 )
 
 
+def test_device_in_use_is_counted_once_however_many_claims_use_it() -> None:
+    inventory = inventory_of()
+    for number in range(3):
+        inventory.apply(None, claim(f"c-{number}", on("gpu-0")))
+    assert (inventory.usage.count_on(None), inventory.usage.count_on(NIC)) == (1, 0)
+
+
 @pytest.mark.parametrize(
     ("consumer", "pod"),
     [

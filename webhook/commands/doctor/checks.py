@@ -279,7 +279,7 @@ def deployment_check(name: str, deployment: Mapping[str, Any] | None, namespace:
     if deployment is None:
         if not needed:
             return None
-        advice = "apply the manifests; if it runs in another namespace, name that with -n"
+        advice = "apply the manifests, or name its namespace with -n; outside of the cluster it needs none"
         return Check("deployment", Status.WARN, f"no Deployment {name} in namespace {namespace}", advice)
     wanted = (deployment.get("spec") or {}).get("replicas", 1)
     status = deployment.get("status") or {}

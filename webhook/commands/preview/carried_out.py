@@ -13,7 +13,7 @@ from webhook.eviction.followed_pods import EXEMPTIONS
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import StepReason, later
-from webhook.eviction.units import Grouping
+from webhook.eviction.profiles import Grouping
 from webhook.inventory.evictions import NOTHING, Eviction, EvictionReason, Evictions, Without
 from webhook.inventory.matching import Evictor
 from webhook.inventory.pod_groups import keeps_all
@@ -100,7 +100,7 @@ def _plan_of(
         gang_of=Grouping(inventory, pods.profile_of).gang_of,
         hold_of=lambda _: None,
         group_of=str,
-        exceeded=lambda _rule, _pods, _namespaces: "",
+        exceeded=lambda *_: "",
     )
     return plan(view, Ledger(), None, Moment(now, 0.0))
 

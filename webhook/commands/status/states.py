@@ -10,9 +10,9 @@ import msgspec
 from webhook.api.counts import counted
 from webhook.api.meta import format_time
 from webhook.eviction.gates import GATES
+from webhook.eviction.pod_plan import together_with
 from webhook.eviction.ports import NamespaceLimit, OverallLimit, OwnerLimit
 from webhook.eviction.profiles import max_unavailable
-from webhook.eviction.step import together_with
 from webhook.inventory.gangs import root_owner
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from webhook.api.budgets import DisruptionBudget
     from webhook.api.pods import Pod
-    from webhook.eviction.gates import Room
-    from webhook.eviction.plans import Places
+    from webhook.eviction.gates import Places, Room
     from webhook.eviction.pod_plan import Going, Unit, Wait
     from webhook.eviction.ports import BudgetLimit
     from webhook.inventory.evictions import Eviction
@@ -165,7 +164,7 @@ def _of_places(room: Room, limit: NamespaceLimit | OverallLimit) -> WaitsFor:
 def _of_owner(room: Room, limit: OwnerLimit) -> WaitsFor:
     places, missing = room.owner(limit.owner)
     pods = room.view.inventory.pods
-    keys = tuple(sorted([key for key in room.owned(limit.owner) if pods[key].meta.uid in missing]))
+    keys = tuple(sorted([key for key in room.owned[limit.owner] if pods[key].meta.uid in missing]))
     most = max_unavailable(room.settings(limit.profile).per_owner_unavailable, len(places))
     shown = ", ".join([key.rpartition("/")[2] for key in keys[:_SIBLINGS_SHOWN]])
     rest = f" and {len(keys) - _SIBLINGS_SHOWN} more" if len(keys) > _SIBLINGS_SHOWN else ""

@@ -29,9 +29,8 @@ from webhook.eviction.gates import Room
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.modes import InTree, Mode, scope_of
 from webhook.eviction.plan import plan
-from webhook.eviction.pod_plan import PUT_OFF, StepReason, is_stuck, later
-from webhook.eviction.step import opening_text, state_text, together_with
-from webhook.eviction.units import Grouping, owner_of
+from webhook.eviction.pod_plan import StepReason, is_stuck, later, opening_text, state_text, together_with
+from webhook.eviction.profiles import Grouping, owner_of
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from webhook.inventory.evictions import Eviction
     from webhook.policy.model import EvictionProfile, Policy
 
+_PUT_OFF: Final = frozenset({StepReason.HELD, StepReason.COMPLETING, StepReason.WINDOW, StepReason.GANG})
 _OBSERVED: Final = WaitsFor(WaitKind.OBSERVE, "nothing: the worker evicts no pod in mode observe")
 _NO_WORKER: Final = WaitsFor(WaitKind.OBSERVE, "nothing: no eviction worker is known")
 _THEIRS: Final = WaitsFor(WaitKind.IN_TREE, "the in-tree controller")
@@ -128,12 +128,10 @@ class WorkerView:
         self._ready = {each.uid: unit for unit in self._plan.eligible for each in unit.members}
         self._closed: dict[int, Closed] = {}
         """What keeps units, by id()."""
-        owned: dict[str, list[str]] = {}
+        self._room = Room(view, ledger, moment, budgets=objects, profiles=self._pods.profiles)
+        self._room.occupy(self._plan.terminating)
         for key, pod in objects.inventory.pods.items():
-            owned.setdefault(owner_of(pod), []).append(key)
-        self._room = Room(
-            view, ledger, self._plan, moment, budgets=objects, profiles=self._pods.profiles, owned=owned.__getitem__
-        )
+            self._room.own(owner_of(pod), key, there=True)
 
     def _view(self) -> View:
         inventory, now = self._inventory, self._settings.now
@@ -148,7 +146,7 @@ class WorkerView:
             gang_of=Grouping(inventory, self._pods.profile_of).gang_of,
             hold_of=self._objects.hold_of,
             group_of=str,
-            exceeded=lambda rule, _pods, _namespaces: self._stops[rule].message if rule in self._stops else "",
+            exceeded=lambda rule, *_: self._stops[rule].message if rule in self._stops else "",
         )
 
     def statuses(self) -> Iterator[PodStatus]:
@@ -188,7 +186,7 @@ class WorkerView:
 
     def _due(self, pod: Pod, wait: Wait | None) -> DueState:
         """The state of a pod whose due time is over."""
-        if wait is not None and wait.reason in PUT_OFF:
+        if wait is not None and wait.reason in _PUT_OFF:
             return self._put_off(pod, wait)
         if not self.acts:
             return DueState(PodState.DUE, _OBSERVED if self._settings.worker else _NO_WORKER)

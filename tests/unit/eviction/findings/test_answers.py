@@ -125,7 +125,7 @@ def test_pod_that_stays_as_it_is_after_its_eviction_is_evicted_again() -> None:
     world.add(claim("pod"), pod("pod"), rule())
     world.advance(300)
     assert [round(at) for _, _, at in world.cluster.requests] == [0, 60, 120, 180, 240]
-    assert world.worker.plans.evicted == {"uid-pod"}
+    assert world.worker._core.ledger.granted == {"uid-pod"}
 
 
 def test_pod_that_is_there_although_an_answer_said_that_it_is_gone_is_evicted_again() -> None:
@@ -144,7 +144,8 @@ def test_pod_that_is_being_deleted_is_not_evicted_again(caplog: pytest.LogCaptur
     world.add(claim("pod"), pod("pod"), rule())
     world.advance(290)
     assert len(world.cluster.requests) == 1
-    assert (len(world.worker.plans.under_way), world.worker.plans.evicted) == (1, {"uid-pod"})
+    assert world.sample("pods_under_way") == 1
+    assert world.worker._core.ledger.granted == {"uid-pod"}
     assert warnings_in(caplog) == []
 
 
@@ -154,7 +155,7 @@ def test_pod_whose_deletion_may_not_have_been_seen_is_not_evicted_again() -> Non
     world.settle()
     world.trusted = False
     world.advance(150)
-    assert world.worker.plans.evicted == {"uid-pod"}
+    assert world.worker._core.ledger.granted == {"uid-pod"}
     world.trusted = True
     world.advance(60)
     assert [round(at) for _, _, at in world.cluster.requests] == [0, 180]

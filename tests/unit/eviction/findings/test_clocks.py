@@ -122,7 +122,7 @@ def test_second_by_which_a_clock_is_off_is_noticed_within_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     again: list[str] = []
-    monkeypatch.setattr(Controller, "_recompute_waits", lambda _: again.append("again"))
+    monkeypatch.setattr(Controller, "requeue_waiting", lambda _: again.append("again"))
 
     async def test() -> None:
         clock = WholeSeconds()
@@ -142,7 +142,7 @@ def test_wall_clock_that_was_not_set_is_not_reported(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recomputed: list[str] = []
-    monkeypatch.setattr(Controller, "_recompute_waits", lambda _: recomputed.append("again"))
+    monkeypatch.setattr(Controller, "requeue_waiting", lambda _: recomputed.append("again"))
 
     async def test() -> None:
         world = World(Mode.DELEGATED, FREE, clock=LoopClock())

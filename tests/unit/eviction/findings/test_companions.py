@@ -13,8 +13,9 @@ from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.api.pods import PodClaim
+from webhook.eviction import planner
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
 from webhook.policy.model import EvictionProfile
 
 if TYPE_CHECKING:
@@ -154,17 +155,22 @@ def test_companion_is_not_sent_once_the_rule_is_gone_although_its_unit_has_begun
     assert world.evicted == ["a"]
 
 
-def test_replacement_of_a_companion_stays_while_the_pod_that_it_goes_with_is_asked_for() -> None:
-    """The companion was evicted and replaced, before the first answer about the other one."""
+@pytest.mark.parametrize("hit", ["a", "z"], ids=["first", "last"])
+def test_replacement_of_a_pod_that_was_evicted_stays_while_the_other_one_is_asked_for(hit: str) -> None:
+    """A member is evicted and gone before the other one is asked for, and another pod has joined the group."""
     world = ring()
-
-    def replaced() -> None:
-        world.add(companion("z1"))
-
-    world.add(claim("a"), pod("a", pod_group="ring"), companion("z0"), rule())
-    world.cluster.while_connecting += [replaced]
+    world.add(claim(hit), pod(hit, pod_group="ring"), companion("y0"), rule())
+    world.cluster.while_connecting += [lambda: None, lambda: world.add(companion("y1"))]
     world.advance(60)
-    assert sorted(world.evicted) == ["a", "z0"]
+    assert world.evicted == sorted([hit, "y0"])
+
+
+def test_pod_that_joins_a_group_before_one_of_it_was_asked_for_goes_with_it() -> None:
+    world = ring()
+    world.add(claim("a"), pod("a", pod_group="ring"), companion("z0"), rule())
+    world.cluster.while_connecting += [lambda: world.add(companion("z1"))]
+    world.advance(60)
+    assert world.evicted == ["a", "z0", "z1"]
 
 
 def test_member_whose_pool_is_not_published_in_full_goes_along_with_one_that_a_rule_hits() -> None:
@@ -191,3 +197,15 @@ def test_pods_wait_for_the_last_of_their_group_although_the_group_is_seen_after_
     assert world.evicted == []
     world.advance(60)
     assert world.evicted == ["x", "y"]
+
+
+@pytest.mark.parametrize("whole_most", [1000, 0], ids=["whole", "part"])
+def test_companions_that_come_later_count_against_the_ceiling(whole_most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "WHOLE_MOST", whole_most)
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, rate=0.1, burst=1), ceiling_of=lambda _: Ceiling(4))
+    world.add(GROUP, claim("y"), pod("y", pod_group="ring"), *[claim(name) for name in "abc"])
+    world.add(*[pod(name) for name in "abc"], rule())
+    world.advance(1)
+    world.add(*[companion(f"z{number}") for number in range(20)])
+    world.advance(600)
+    assert len(world.evicted) == 1

@@ -14,11 +14,15 @@ from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.patched import POOL_0, TOGETHER, counted, drop, fill, limited, name_of, part, stopped
 from tests.unit.eviction.slow import UNSURE, SlowAnswers, slow
 from tests.unit.eviction.world import FREE, World
+from webhook.api.claims import Consumer
+from webhook.api.meta import ObjectMeta
+from webhook.api.pod_groups import SINGLE, PodGroup
 from webhook.api.rules import COUNTED_PODS, EVICTED_PODS
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult, PodRef
 
 if TYPE_CHECKING:
+    from webhook.eviction.pod_plan import Unit
     from webhook.policy.model import EvictionProfile
 
 
@@ -63,7 +67,7 @@ def test_rule_that_takes_the_place_of_another_before_the_answer_takes_over_its_c
     world.advance(30)
     assert world.evicted == ["pod-0-0"]
     assert world.condition(name_of(1), COUNTED_PODS)[2] == "1"
-    assert not world.worker._core.ceilings._leaving
+    assert not world.worker._core.ledger.taken
 
 
 def test_patch_without_rules_keeps_the_count_of_what_was_in_flight_when_it_lost_them() -> None:
@@ -86,6 +90,41 @@ def test_pod_that_comes_before_the_answer_is_too_much() -> None:
     assert world.condition("rule")[2] == "hits 2 pods, the limit is 1 and nothing was confirmed; 1 pod evicted"
 
 
+GROUP = PodGroup(ObjectMeta("crew", namespace="ml", uid="uid-crew"), SINGLE)
+
+
+def of_group(world: World) -> None:
+    """A pod whose claim is reserved for its PodGroup, which keeps it reserved for as long as it exists."""
+    consumers = (Consumer("scheduling.k8s.io", "podgroups", "crew", "uid-crew"),)
+    world.add(claim("one", consumers=consumers, owner="uid-crew", group="crew"), pod("one", pod_group="crew"))
+
+
+def test_pod_that_its_group_holds_counts_for_no_ceiling() -> None:
+    world = limited_to(1)
+    of_group(world)
+    world.add(GROUP, claim("more"), pod("more"), rule())
+    world.advance(30)
+    assert world.evicted == ["more"]
+
+
+def test_pod_that_its_group_holds_from_now_on_counts_until_its_request_is_answered() -> None:
+    world = limited_to(1)
+    of_group(world)
+    found: list[Unit | None] = []
+
+    def meanwhile() -> None:
+        world.add(GROUP, claim("more"), pod("more"))
+        world.catch_up()
+        found.append(world.worker.take())
+
+    slow(world).before_answer = meanwhile
+    world.cluster.answers.append(EvictionOutcome(EvictionResult.FAILED, "500"))
+    world.add(rule())
+    world.advance(30)
+    assert found == [None]
+    assert stopped(world, "rule").startswith("hits 2 pods, the limit is 1")
+
+
 def test_request_that_evicts_no_pod_counts_no_longer() -> None:
     world = limited_to(1)
     world.cluster.answers.append(EvictionOutcome(EvictionResult.FAILED, "500"))
@@ -96,9 +135,8 @@ def test_request_that_evicts_no_pod_counts_no_longer() -> None:
     world.add(claim("more"), pod("more"))
     world.advance(30)
     assert world.evicted == ["more"]
-    ceilings, hits = world.worker._core.ceilings, world.worker.plans.hits
-    assert (ceilings._requests, dict(ceilings._in_flight), ceilings._leaving) == ({}, {}, set())
-    assert (hits._of_rule, hits._joint) == ({}, {})
+    core = world.worker._core
+    assert (core.ledger.taken, core.plan.rules) == ({}, {})
 
 
 def test_rule_that_is_known_again_before_the_answer_is_not_forgotten_with_it() -> None:
@@ -175,7 +213,7 @@ def test_limits_count_a_pod_that_was_evicted_without_an_answer(*, lingering: boo
     [first] = world.evicted
     if lingering:
         world.remove(world.pod(first))
-    assert world.worker.plans.owners.unavailable("ml/uid-rs") == 1
+    assert len(world.worker._core.room.owner("ml/uid-rs").missing) == 1
     world.advance(58)
     assert world.evicted == [first]
 
@@ -193,7 +231,7 @@ def test_doubt_outlives_the_plan_and_other_rules() -> None:
     world.settle()
     assert said_evicted(world) == ["pod-0-0"]
     assert world.worker._core.ceilings.tally_of(world.inventory.rules[name_of(0)]).counting == 1
-    assert not world.worker.plans._doubtful
+    assert not world.worker._core.ledger.doubts
 
 
 @pytest.mark.parametrize("in_flight", [False, True], ids=["after the answer was due", "in flight"])
@@ -282,7 +320,7 @@ def test_plan_that_is_made_again_knows_of_the_doubt() -> None:
     world.add(rule("other"))
     world.advance(1)
     assert (world.cluster.looked_at, world.evicted) == (["one"], ["one"])
-    assert not world.worker.plans._doubtful
+    assert not world.worker._core.ledger.doubts
 
 
 def test_rule_that_comes_while_a_request_waits_for_its_turn_counts_the_pod() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from datetime import timedelta
+from typing import Any, Final
 
 import pytest
 from msgspec import structs
@@ -14,14 +16,46 @@ from tests.unit.eviction.world import BLOCKED, FREE, World
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, PodGroup
 from webhook.api.rules import EXPIRES_AT, DeviceSelector
-from webhook.eviction.core import ItemKind, WorkItem
 from webhook.eviction.modes import Mode
-from webhook.eviction.plans import UnderWay
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
 from webhook.policy.model import BreakerSettings
 
 ROUNDS = 20
 UNSURE = EvictionOutcome(EvictionResult.FAILED, "no answer", 5.0, unsure=True)
+BOUNDED: Final = {"_closed", "_rates", "_timed", "_asking", "_gate_of"}
+"""What `Room` finds out for one look, or for the pods of up to so many taints."""
+
+
+def remembered(world: World) -> dict[str, int]:
+    """How many things are in each collection of the worker and of its parts."""
+    found, seen = dict[str, int](), set[int]()
+
+    def look(at: str, part: Any) -> None:
+        if isinstance(part, dict | set | frozenset | list | deque):
+            found[at] = len(part)
+        elif type(part).__module__.startswith(("webhook.eviction.", "webhook.flowcontrol.", "webhook.inventory.e")):
+            fresh = id(part) not in seen
+            seen.add(id(part))
+            for name, value in attributes(part).items() if fresh else ():
+                if name not in ("deps", "_deps", *BOUNDED):
+                    look(f"{at}.{name}", value)
+
+    look("worker", world.worker)
+    return found
+
+
+def left_in(world: World) -> dict[str, int]:
+    """The collections in which there is more than in those of a new worker."""
+    kept, fresh = remembered(world), remembered(World(Mode.REPLACEMENT, FREE))
+    assert "worker._core.ledger.taken" in kept, "parts are looked at"
+    return {at: number for at, number in kept.items() if number > fresh.get(at, 0)}
+
+
+def attributes(part: Any) -> dict[str, Any]:
+    names = [*getattr(part, "__dict__", ())]
+    for base in type(part).__mro__:
+        names += getattr(base, "__slots__", ())
+    return {name: getattr(part, name) for name in names if hasattr(part, name)}
 
 
 def test_pod_whose_eviction_was_not_answered_is_forgotten_once_it_is_gone() -> None:
@@ -35,7 +69,8 @@ def test_pod_whose_eviction_was_not_answered_is_forgotten_once_it_is_gone() -> N
         world.settle()
         world.remove(gone, held)
         world.advance(6)
-    assert world.worker.plans.scheduled == {}
+    core = world.worker._core
+    assert (world.planned, core.ledger.taken, core.ledger.doubts) == ({}, {}, {})
 
 
 def test_failures_of_a_pod_are_forgotten_once_it_is_gone() -> None:
@@ -53,7 +88,19 @@ def test_failures_of_a_pod_are_forgotten_once_it_is_gone() -> None:
         for name in (blocked, other):
             world.remove(world.pod(name), world.inventory.claims[f"ml/{name}-claim"])
         world.settle()
-    assert len(world.worker.queue._failures) == 0
+    assert world.worker._core.ledger.failures == {}
+
+
+def test_failures_of_a_pod_are_forgotten_once_no_taint_evicts_it() -> None:
+    """So a taint that comes back begins anew."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.cluster.answers = deque([BLOCKED] * 3)
+    world.add(claim("pod"), pod("pod"), rule())
+    world.advance(11)
+    assert world.worker._core.ledger.failures["uid-pod"].refusals == 3
+    world.remove(world.inventory.rules["rule"])
+    world.settle()
+    assert world.worker._core.ledger.failures == {}
 
 
 def test_rule_that_was_stopped_is_forgotten_once_it_is_deleted() -> None:
@@ -66,7 +113,7 @@ def test_rule_that_was_stopped_is_forgotten_once_it_is_deleted() -> None:
         world.advance(1)
         world.remove(world.inventory.rules[stopped.meta.name])
         world.settle()
-    assert len(world.worker._core.evictions._suspended) == 0
+    assert left_in(world) == {}
 
 
 def test_cache_of_verdicts_by_tolerations_is_bounded() -> None:
@@ -80,27 +127,29 @@ def test_cache_of_verdicts_by_tolerations_is_bounded() -> None:
     assert len(world.worker._core.evictions._alike) <= 1024
 
 
+def test_memo_of_rates_is_bounded() -> None:
+    """Pods under different taints or tolerations that wait for the same limit; it is made anew once it is full."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=0))
+    world.clock.wall += timedelta(hours=2)
+    for seconds in range(1100):
+        world.add(claim(f"pod-{seconds}", tolerates(seconds)), pod(f"pod-{seconds}"))
+    world.add(rule())
+    world.settle()
+    room = world.worker._core.room
+    assert len(world.worker._core.line) == 1100
+    assert max(len(room._rates), len(room._timed)) <= 1024
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_nothing_is_remembered_of_a_cluster_that_is_empty(seed: int) -> None:
-    """L2: whatever happened to pods, rules and budgets, all indexes are empty once these are gone."""
+    """L2: once all pods, rules and claims are gone, the worker remembers as much as a new one."""
     turmoil = Turmoil(seed, shares=True, readiness=True, budgets=True, together=seed % 2 > 0)
     assert turmoil.stalled() == ""
-    world, worker = turmoil.world, turmoil.world.worker
-    inventory, core = world.inventory, worker._core
+    world, inventory = turmoil.world, turmoil.world.inventory
     world.remove(*inventory.rules.values(), *inventory.pods.values(), *inventory.claims.values())
     world.advance(700)
-    core.limiter.forget_idle(world.clock.seconds())
-    parts = (worker.plans, worker.plans.owners, worker.plans.units, worker.plans.companions)
-    kept = {name: len(held) for part in parts for name, held in vars(part).items() if _sized(held)}
-    kept |= {name: len(held) for name, held in vars(worker.ready).items() if _sized(held)}
-    kept |= {"failures": len(worker.queue._failures), "gates": len(core.gate._gates), "units": len(core.gate._units)}
-    kept |= {"reserved": len(core.limiter._reserved)}
-    kept |= {"rules": len(worker.rules._states), "announced": len(core.announcements._known)}
-    assert {name: count for name, count in kept.items() if count} == {}
-
-
-def _sized(held: object) -> bool:
-    return isinstance(held, dict | set | list | UnderWay)
+    world.worker.forget_idle()
+    assert left_in(world) == {}
 
 
 def test_evictions_count_for_a_minute_and_not_longer_also_without_a_limit_per_minute() -> None:
@@ -112,14 +161,15 @@ def test_evictions_count_for_a_minute_and_not_longer_also_without_a_limit_per_mi
         world.add(held, gone)
         world.advance(10)
         world.remove(held)
-    limiter, now = world.worker._core.limiter, world.clock.seconds()
-    [minute] = limiter._minutes.values()
-    limiter.forget_idle(now)
-    assert len(minute._done) == 5  # the last one was 10 s ago
-    limiter.forget_idle(now + 49)
-    assert list(limiter._minutes.values()) == [minute]
-    limiter.forget_idle(now + 50)
-    assert not limiter._minutes
+    departures = world.worker._core.ledger.departures
+    world.worker.forget_idle()
+    assert len(departures[FREE]) == 5  # the last one was 10 s ago
+    world.advance(49)
+    world.worker.forget_idle()
+    assert len(departures[FREE]) == 1
+    world.advance(1)
+    world.worker.forget_idle()
+    assert departures == {}
 
 
 def test_driver_that_taints_no_device_any_more_is_forgotten() -> None:
@@ -129,9 +179,11 @@ def test_driver_that_taints_no_device_any_more_is_forgotten() -> None:
         tainted = slice_of({"gpu": (taint(added=world.clock.wall),)}, name=f"slice-{number}")
         world.add(structs.replace(tainted, driver=f"driver-{number}"))
         world.advance(10)
-    breaker, limiter = world.worker._core.breaker, world.worker._core.limiter
-    limiter.forget_idle(world.clock.seconds())
-    assert sorted(breaker._drivers) == [f"driver-{ROUNDS - 2}", f"driver-{ROUNDS - 1}"]  # 20 s and 10 s ago, not 30
+    world.worker.forget_idle()
+    assert sorted(world.worker._core.breaker._drivers) == [
+        f"driver-{ROUNDS - 2}",
+        f"driver-{ROUNDS - 1}",
+    ]  # 20 s and 10 s ago, not 30
 
 
 def test_driver_whose_breaker_tripped_is_not_forgotten() -> None:
@@ -140,7 +192,7 @@ def test_driver_whose_breaker_tripped_is_not_forgotten() -> None:
     world.add(slice_of({name: (taint(added=world.clock.wall),) for name in ("a", "b")}))
     assert len(world.worker._core.breaker.tripped) == 1
     world.advance(60)
-    world.worker._core.limiter.forget_idle(world.clock.seconds())
+    world.worker.forget_idle()
     assert len(world.worker._core.breaker.tripped) == 1
 
 
@@ -156,7 +208,8 @@ def test_wait_of_a_pod_ends_once_the_pod_is_gone_or_spared() -> None:
         world.settle()
         world.remove(pods[0], held, tolerant)  # the other one has no devices any more
     world.settle()
-    assert waiting(world, ItemKind.POD) == []
+    made = world.worker._core.plan
+    assert (made.waits, made.going, made.wake_at) == ({}, {}, None)
 
 
 def test_wait_for_the_expiry_of_a_rule_ends_once_the_rule_is_deleted() -> None:
@@ -170,16 +223,11 @@ def test_wait_for_the_expiry_of_a_rule_ends_once_the_rule_is_deleted() -> None:
         world.settle()
     world.add(rule("stays", annotations={EXPIRES_AT: "2099-01-01T00:00:00Z"}))
     world.advance(30)
-    assert [item.name for item in waiting(world, ItemKind.RULE)] == ["stays"]
-
-
-def waiting(world: World, kind: ItemKind) -> list[WorkItem]:
-    """What waits for a time in the work queue."""
-    return [item for item in world.worker.queue._ready_at if isinstance(item, WorkItem) and item.kind is kind]
+    assert list(world.worker._core.rules._ready_at) == ["stays"]
 
 
 @pytest.mark.parametrize("released", ["hold", "taint time"])
-def test_nothing_is_queued_for_pods_that_waited_for_each_other_and_are_gone(released: str) -> None:
+def test_plan_does_not_wake_for_pods_that_waited_for_each_other_and_are_gone(released: str) -> None:
     """L2: the watch may be faster than the response to an eviction; what a pod waited for is an hour away."""
     world = World(Mode.REPLACEMENT, FREE)
     late = [tolerates(3000)] if released == "taint time" else []
@@ -196,5 +244,4 @@ def test_nothing_is_queued_for_pods_that_waited_for_each_other_and_are_gone(rele
         world.change(held, structs.replace(held, hold=None))
     world.settle()
     assert sorted(world.evicted) == ["a", "b"]
-    kept = [item for item in world.worker.queue._ready_at if isinstance(item, WorkItem) and item.kind is ItemKind.POD]
-    assert kept == []
+    assert world.worker._core.plan.wake_at is None

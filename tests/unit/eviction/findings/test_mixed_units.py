@@ -13,6 +13,7 @@ from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
 from tests.unit.eviction.world import FREE, World
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
 from webhook.eviction.modes import Mode
+from webhook.eviction.pod_plan import Unit
 from webhook.policy.model import EvictionWindow
 
 LOW = -5
@@ -25,15 +26,15 @@ def mixed(world: World, gang: str, **fields: Any) -> None:
         world.add(claim(name, devices=devices), pod(name, gang=gang, priority=priority, **fields))
 
 
-def give_up_if_it_spins(world: World) -> list[str]:
-    """Fails a test whose worker tries pods without end; returns the uids that it tries, as they come."""
-    tried = list[str]()
+def give_up_if_it_spins(world: World) -> list[Unit]:
+    """Fails a test whose worker tries pods without end; returns the units that it tries, as they come."""
+    tried = list[Unit]()
     evict = world.worker.evict
 
-    async def counted(uid: str) -> None:
-        tried.append(uid)
+    async def counted(unit: Unit) -> None:
+        tried.append(unit)
         assert len(tried) < 5, "tried again and again"
-        await evict(uid)
+        await evict(unit)
 
     world.worker.evict = counted  # type: ignore[method-assign]
     return tried

@@ -6,9 +6,13 @@ import pytest
 from msgspec import structs
 
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.test_units import JOB_SET
+from tests.unit.eviction.world import FREE, Budget, World
 from webhook.api.decode import Reader
+from webhook.api.meta import ObjectMeta
 from webhook.api.owners import decode_owner
+from webhook.api.pod_groups import ALL, SINGLE, PodGroup
+from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
 
 
@@ -61,3 +65,39 @@ def test_only_the_controller_of_a_daemon_set_of_apps_exempts(changes: dict[str, 
     world.add(claim("agent"), pod("agent", owner=owner), rule())
     world.advance(20)
     assert len(world.evicted) == evicted
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "evicted"), [(SINGLE, ALL, ["c"]), (ALL, SINGLE, []), (SINGLE, SINGLE, []), (ALL, ALL, ["c"])]
+)
+def test_places_follow_the_mode_of_a_group(before: str, after: str, evicted: list[str]) -> None:
+    """Two pods of a group that are not ready take one place of their owner, or two: two may be unavailable."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, per_owner_unavailable=2))
+    world.cluster.lingering = True
+    group = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), before, None)
+    world.add(group, claim("c"), owned("c"))
+    for name in "ab":
+        world.add(claim(name, devices=("gpu-9",)), owned(name, pod_group="ring", phase="Pending"))
+    world.advance(30)
+    world.worker._core.room.owner("ml/uid-rs")  # they are counted, as by a look at any pod of this owner
+    world.change(group, structs.replace(group, disruption_mode=after))
+    world.add(rule(selector=DeviceSelector(device="gpu-0")))
+    world.advance(3600)
+    assert world.evicted == evicted
+
+
+@pytest.mark.parametrize("labels", [(), ((JOB_SET, "js"),)], ids=["by uid", "by name"])
+def test_pod_goes_once_its_budget_opens_although_it_waits_for_its_owner(labels: tuple[tuple[str, str], ...]) -> None:
+    """After the deadline its DELETE, which passes the budget by, waits for the limit of the owner."""
+    profile = structs.replace(FREE, per_owner_unavailable=1, deadline_seconds=20.0, delete_after_deadline=True)
+    world = World(Mode.REPLACEMENT, profile)
+    world.add_budget(Budget("a", status=0))
+    world.add(claim("a"), owned("a", gang="one", labels=labels))
+    world.add(claim("d", devices=("gpu-9",)), owned("d", gang="two", ready=False, labels=labels))
+    world.add(rule(selector=DeviceSelector(device="gpu-0")))
+    world.advance(100)
+    assert world.evicted == []
+    world.budgets[0].allows_at, world.budgets[0].status = 0.0, 1
+    world.worker.observe_budget("ml", "0")
+    world.advance(3600)
+    assert world.evicted == ["a"]

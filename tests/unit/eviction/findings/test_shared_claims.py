@@ -150,20 +150,21 @@ def test_pod_is_left_alone_for_a_claim_only_as_long_as_that_is_allocated() -> No
     """Another claim of the pod is hit by the same taint all the time, so its plan does not change."""
     world = World(Mode.REPLACEMENT, FREE)
     world.add(shared(), rule())
-    returns = world.worker._core.returns
     for number in range(2):
-        returns.begin(replica(number))
-        returns.end(replica(number), evicted=True)
+        reserve(world, replica(number))
+        world.add(replica(number))
+        world.settle()
+    assert world.evicted == ["web-0", "web-1"]
     fresh = owned("web-2", by="trainer", claims=(PodClaim(SHARED), PodClaim("web-2-claim", generated=True)))
     reserve(world, fresh)
     world.add(claim("web-2", devices=("gpu-1",)), fresh)
     world.advance(20)
-    assert world.evicted == []
+    assert world.evicted == ["web-0", "web-1"]
     assert world.condition("rule")[1] == "ReturnsToDevice"
     known = world.inventory.claims[f"ml/{SHARED}"]
     world.change(known, structs.replace(known, allocation=None, reserved_for=()))
     world.settle()
-    assert world.evicted == ["web-2"]
+    assert world.evicted == ["web-0", "web-1", "web-2"]
 
 
 # --- claims of PodGroups ------------------------------------------------------------------------

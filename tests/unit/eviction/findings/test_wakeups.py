@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 
@@ -11,7 +13,7 @@ from tests.unit.eviction.objects import POOL, claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, Budget, World
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
-from webhook.policy.model import EvictionProfile, NamespaceMatch, Share
+from webhook.policy.model import EvictionProfile, LabelMatch, NamespaceMatch, Share
 
 ONE_OF_OWNER = structs.replace(FREE, per_owner_unavailable=1)
 
@@ -59,6 +61,53 @@ def test_namespace_that_is_relabelled_gets_another_profile_for_planned_pods() ->
     world.relabel("ml", tier="production")
     world.advance(600)
     assert world.evicted == ["pod-0"]
+
+
+LIMITS: list[dict[str, Any]] = [
+    {"overall": 2},
+    {"per_namespace": 2},
+    {"max_per_minute": 2},
+    {"rate": 0.001, "burst": 2},
+]
+
+
+def six_of_which_two_went(*profiles: EvictionProfile, tier: str = "") -> World:
+    world = World(Mode.REPLACEMENT, *profiles)
+    world.cluster.lingering = True
+    world.relabel("ml", tier=tier)
+    for number in range(6):
+        world.add(claim(f"pod-{number}", devices=(f"gpu-{number}",)), pod(f"pod-{number}"))
+    world.add(rule())
+    world.advance(30)
+    assert len(world.evicted) == 2
+    return world
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=str)
+def test_pods_that_wait_get_another_profile_with_other_labels_of_their_namespace(limit: dict[str, Any]) -> None:
+    production = NamespaceMatch(labels=(("tier", "production"),))
+    world = six_of_which_two_went(structs.replace(FREE, namespaces=production, **limit), FREE, tier="production")
+    world.relabel("ml", tier="batch")
+    world.advance(1)
+    assert len(world.evicted) == 6
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=str)
+def test_pods_that_wait_get_another_profile_with_other_labels_of_their_own(limit: dict[str, Any]) -> None:
+    urgent = structs.replace(FREE, pod_labels=LabelMatch((("urgent", "yes"),)))
+    world = six_of_which_two_went(urgent, structs.replace(FREE, **limit))
+    for each in [each for each in world.inventory.pods.values() if not each.deleting]:
+        world.change(each, structs.replace(each, labels=(("urgent", "yes"),)))
+    world.advance(1)
+    assert len(world.evicted) == 6
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=str)
+def test_pods_that_wait_go_by_the_only_profile_that_is_left(limit: dict[str, Any]) -> None:
+    world = six_of_which_two_went(structs.replace(FREE, priority_at_most=-1), structs.replace(FREE, **limit))
+    world.change_policy(FREE)
+    world.advance(1)
+    assert len(world.evicted) == 6
 
 
 @pytest.mark.parametrize("limit", ["overall", "per_namespace"])
@@ -116,26 +165,6 @@ def test_budget_that_is_created_takes_the_place_of_the_limit_of_the_owner() -> N
     world.add_budget(Budget("web", every_seconds=0.0, allows_at=0.0))
     world.advance(60)
     assert world.evicted == ["web-1"]
-
-
-def test_room_that_went_unnoticed_is_found_within_half_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """H5: a slow sweep tries the first pod of each limit, should a wake-up ever be missing."""
-    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1), sweep_seconds=30.0)
-    world.cluster.lingering = True
-    for name in ("one", "two", "zero"):
-        world.add(claim(name, devices=(name,)), pod(name))
-    world.add(rule())
-    world.advance(10)
-    assert world.evicted == ["one"]
-    monkeypatch.setattr(world.worker._room, "_follow", lambda _: None)  # the wake-up that is missing
-    world.remove(world.pod("one"))
-    world.advance(15)
-    assert world.evicted == ["one"]
-    world.advance(10)
-    assert world.evicted == ["one", "two"]
-    world.remove(world.pod("two"))
-    world.advance(31)
-    assert world.evicted == ["one", "two", "zero"]
 
 
 # --- anything -----------------------------------------------------------------------------------

@@ -13,13 +13,17 @@ from msgspec import structs
 
 from tests.builders import DRIVER
 from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.plan.taking import room_of
 from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.api.pods import PodClaim
 from webhook.api.rules import EVICTIONS_PER_SECOND, DeviceSelector
+from webhook.eviction.gates import GATES
 from webhook.eviction.modes import Mode
+from webhook.eviction.plan import plan
+from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.policy.model import EvictionProfile, Share
 
@@ -73,8 +77,9 @@ class Turmoil:
                 world.change(each, structs.replace(each, ready=True))
             world.advance(QUIET_SECONDS)
             world.remove(*[each for each in world.inventory.pods.values() if each.deleting])
-        returns = worker._core.returns
-        return sorted(plan.key for plan in worker.plans.scheduled.values() if not returns.claim_of(plan.pod))
+        made, pods = worker._core.plan, world.inventory.pods
+        waits = {key: made.waits.get(pods[key].meta.uid) for key in made.hit if not pods[key].deleting}
+        return sorted(key for key, wait in waits.items() if wait is None or wait.reason is not StepReason.RETURNS)
 
     def stalled(self) -> str:
         """The pod that may be evicted and is not, in ten minutes in which nothing else happens; empty for none."""
@@ -90,14 +95,14 @@ class Turmoil:
         return ""
 
     def _free_to_go(self) -> list[str]:
-        """Pods in line that nothing holds back, although everything is done that can be done now."""
-        worker, now = self.world.worker, self.world.clock.seconds()
-        return [
-            uid
-            for uid, item in worker.ready._items.items()
-            if worker._core.limiter.wait_seconds(item.group, now) <= 0
-            and worker._core.limiter.blocked_by(item, now) is None
-        ]
+        """Pods that may go, and that find room by counts made anew, although all is done that can be done now."""
+        core, profiles = self.world.worker._core, self.world.profiles.all
+        made = plan(core.view, core.ledger, self.world.pause, core.moment)
+        room = room_of(core.view, core.ledger, core.moment, made.terminating, budgets=self.world, profiles=profiles)
+        for uid, key in core.room.given_up.items():
+            room.given_up[uid] = key
+            room.vacate(uid, key.partition("/")[0])
+        return [unit.members[0].uid for unit in made.eligible if room.closed(unit, GATES) is None]
 
     def _profile(self, *, shares: bool) -> EvictionProfile:
         draw = self._draw

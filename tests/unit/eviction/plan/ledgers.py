@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from webhook.eviction.ledger import BudgetAnswers, Failure, Ledger, Moment, Round, Taken, View
 from webhook.eviction.ports import BudgetLimit, PodBudgets
-from webhook.eviction.profiles import Profile
-from webhook.eviction.units import owner_of
+from webhook.eviction.profiles import Profile, owner_of
 from webhook.flowcontrol.token_bucket import Rate, TokenBucket
 from webhook.inventory.state import claim_keys
 from webhook.policy.model import EvictionProfile
+
+_WHOLE, _UNITS = 1, (2, 3)
+"""Numbers of units that were taken."""
 
 if TYPE_CHECKING:
     from tests.unit.eviction.plan.inventories import Dice, Mood
@@ -24,7 +26,7 @@ def random_ledger(
 ) -> Ledger:
     """What the worker remembers of pods, owners, budgets, rates and drivers of this world."""
     drivers = ("gpu.example.com", "nic.example.com")
-    return Ledger(
+    ledger = Ledger(
         taken=_taken(dice, view),
         failures=_failures(dice, view, moment),
         rounds=_rounds(dice, view),
@@ -34,6 +36,11 @@ def random_ledger(
         departures=_departures(dice, profiles, moment),
         tripped=frozenset(drivers) if dice.often(0.06) else frozenset([each for each in drivers if dice.often(0.08)]),
     )
+    for taken in ledger.taken.values():
+        pod = view.inventory.pods.get(taken.key)
+        if pod is None or pod.deleting:
+            ledger.begun.add(taken.unit)  # the watch was faster than the answer
+    return ledger
 
 
 def _pods(view: View) -> list[Pod]:
@@ -61,11 +68,15 @@ def _taken(dice: Dice, view: View) -> dict[str, Taken]:
         key, namespace = f"{pod.meta.namespace}/{pod.meta.name}", pod.meta.namespace
         owner = owner_of(pod)
         rules = view.hit[key].rules if key in view.hit else ()
-        found[pod.meta.uid] = Taken(key, namespace, place, owner, gang or place, rules, dice.often(0.6))
+        unit = _WHOLE if of_whole else dice.choice(_UNITS)
+        found[pod.meta.uid] = Taken(key, namespace, place, unit, owner, gang or place, rules, granted=dice.often(0.6))
+    rules = dice.choice([eviction.rules for _, eviction in sorted(view.hit.items())] or [()])
     if dice.often(0.15):  # its pod is gone
-        found["uid-gone"] = Taken("ml/gone", "ml", "uid-gone", "ml/uid-db", "uid-gone", (), granted=True)
+        place, granted = "uid-gone", dice.often(0.5)
+        found[place] = Taken("ml/gone", "ml", place, 0, "ml/uid-db", place, rules, granted=granted)
     if dice.often(0.15):  # so is this one, which was in a gang
-        found["uid-left"] = Taken("ml/left", "ml", "gang ml/x ", "", "gang ml/x ", (), granted=True)
+        place, granted = "gang ml/x ", dice.often(0.7)
+        found["uid-left"] = Taken("ml/left", "ml", place, _WHOLE, "", place, rules, granted=granted)
     return found
 
 
@@ -79,7 +90,9 @@ def _failures(dice: Dice, view: View, moment: Moment) -> dict[str, Failure]:
                 retry_at=moment.seconds + dice.choice((-5.0, 0.0, 0.0, 0.0, 3.25)),
                 outdated=dice.choice(("", "", "", "1")),
                 blocked=dice.often(0.4),
-                place=dice.choice(("", *_links(view, pod))),
+                place=dice.choice(("", *_links(view, pod), *_links(view, pod))),
+                unit=dice.choice((_WHOLE, _WHOLE, *_UNITS)),
+                undeleted=dice.often(0.05),
             )
     return found
 

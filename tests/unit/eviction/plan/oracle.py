@@ -113,12 +113,16 @@ def _sorted_out(
             continue
         if pod.deleting:
             terminating[uid] = _going(world, key, after.get(key, before[key]))
-        elif uid in world.ledger.taken:
-            waits[uid] = Wait(StepReason.TAKEN)
-        elif key not in after:
+            continue
+        reason = None
+        if key not in after:
             reason = _taken_out(world, [before[key].eviction, own], stopped)
-            if reason is not None:
-                waits[uid] = _stay(world, pod, own or before[key].eviction, without) or reason
+            if reason is None:
+                continue  # it would only have gone along
+        if uid in world.ledger.taken:
+            waits[uid] = Wait(StepReason.TAKEN)
+        elif reason is not None:
+            waits[uid] = _stay(world, pod, own or before[key].eviction, without) or reason
         elif (stay := _stay(world, pod, after[key].eviction, without)) is not None:
             waits[uid] = stay
         else:
@@ -160,10 +164,10 @@ def _fates(world: World, without: Without) -> dict[str, Fate]:
             continue
         members = {key: pod for key, pod in sorted(inventory.pods.items()) if _group_key(pod) == group}
         causes = [key for key, pod in members.items() if key in own and _stay(world, pod, own[key], without) is None]
-        live = [key for key in causes if not _left(world, members[key])]
+        live = [key for key in causes if not _begun(world, members[key])]
         for key, pod in members.items():
             hit_itself = key in own and not own[key].waits
-            asked_for = bool(_place_of(world, pod.meta.uid))
+            asked_for = pod.meta.uid in world.ledger.taken or bool(_place_of(world, pod.meta.uid))
             if causes and pod.node_name and not pod.finished and not hit_itself and (live or asked_for):
                 first = min(live or causes, key=lambda key: (own[key].due, key))
                 found[key] = Fate(own[first], along=True)
@@ -174,16 +178,15 @@ def _group_key(pod: Pod) -> str:
     return f"{pod.meta.namespace}/{pod.pod_group}" if pod.pod_group else ""
 
 
-def _left(world: World, pod: Pod) -> bool:
-    """Whether it is on its way out, or was evicted."""
-    return leaves(pod) or pod.meta.uid in world.ledger.granted
+def _begun(world: World, pod: Pod) -> bool:
+    """Whether it is on its way out, or was taken: who goes along with it is settled then."""
+    return leaves(pod) or pod.meta.uid in world.ledger.taken
 
 
 def _place_of(world: World, uid: str) -> str:
-    """The place at which the pod was asked for once, if a pod was granted there."""
+    """The place at which the pod was asked for once, if others of its unit were evicted without it."""
     failure = world.ledger.failures.get(uid)
-    granted = [taken.place for taken in world.ledger.taken.values() if taken.granted]
-    return failure.place if failure is not None and failure.place in granted else ""
+    return failure.place if failure is not None and failure.unit in world.ledger.begun else ""
 
 
 def _figures(world: World, fates: Mapping[str, Fate], without: Without) -> dict[str, RuleFigures]:
@@ -193,12 +196,25 @@ def _figures(world: World, fates: Mapping[str, Fate], without: Without) -> dict[
     by_group: dict[str, set[str]] = {}
     for key, fate in fates.items():
         pod = view.inventory.pods[key]
-        counts = not (leaves(pod) or pod.meta.uid in world.ledger.granted or view.evictions.holding_group(pod, without))
+        failure = world.ledger.failures.get(pod.meta.uid)
+        evicted = pod.meta.uid in world.ledger.granted or (failure is not None and failure.undeleted)
+        counts = not (leaves(pod) or evicted or view.evictions.holding_group(pod, without))
         for uid, _ in fate.eviction.rules:
             by_rule.setdefault(uid, set()).update([key] if counts else [])
             by_group.setdefault(view.group_of(uid), set()).update([key] if counts else [])
+    there = {
+        pod.meta.uid
+        for pod in view.inventory.pods.values()
+        if not leaves(pod) and not view.evictions.holding_group(pod, NOTHING)
+    }
+    for uid, taken in world.ledger.taken.items():
+        for rule, _ in () if taken.granted or uid in there else taken.rules:
+            by_rule.setdefault(rule, set()).add(f"{taken.namespace}/{uid}")
+            by_group.setdefault(view.group_of(rule), set()).add(f"{taken.namespace}/{uid}")
+    hitting = frozenset([uid for uid, keys in by_rule.items() if keys])
     stopped = {
-        group: view.exceeded(group, len(keys), _namespaces(keys)) if keys else "" for group, keys in by_group.items()
+        group: view.exceeded(group, len(keys), _namespaces(keys), hitting) if keys else ""
+        for group, keys in by_group.items()
     }
     return {
         uid: RuleFigures(len(keys), len(_namespaces(keys)), stopped[view.group_of(uid)])
@@ -270,7 +286,10 @@ def _units(world: World, going: list[Going], without: Without) -> list[Together]
         claims = set[str]().union(*[_claims_of(world, each, without) for each in connected])
         tied = bool(claims) or any(_in_whole_group(world, each.pod) for each in connected)
         gangs = {each.gang for each in connected if each.gang}
-        found += [_unit(world, wave, gangs, claims) for wave in ([connected] if tied else _cut(connected))]
+        left_behind = [[each] for each in connected if _place_of(world, each.uid)]
+        others = [each for each in connected if not _place_of(world, each.uid)]
+        waves = [others] if tied and others else _cut(others)
+        found += [_unit(world, wave, gangs, claims) for wave in [*left_behind, *waves]]
     return found
 
 

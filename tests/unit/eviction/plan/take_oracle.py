@@ -1,4 +1,4 @@
-"""`take` once more, naive: every gate counts everything again for each unit. See `oracle.py`."""
+"""Who finds room once more, naive: every gate counts everything again for each unit. See `oracle.py`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from webhook.api.rules import OWN_RATE_BURST, own_rate
 from webhook.eviction.ledger import BudgetAnswers, Ledger
 from webhook.eviction.pod_plan import Going, StepReason, Wait, later
 from webhook.eviction.ports import BudgetLimit, Limit, MinuteLimit, NamespaceLimit, OverallLimit, OwnerLimit, RateLimit
-from webhook.eviction.profiles import deletes_at_once, max_unavailable
-from webhook.eviction.units import owner_of
+from webhook.eviction.profiles import deletes_at_once, max_unavailable, owner_of
 from webhook.flowcontrol.token_bucket import Rate, TokenBucket
 from webhook.inventory.evictions import EvictionReason
 
@@ -38,10 +37,10 @@ class Closed(NamedTuple):
 
 @dataclass(frozen=True)
 class Took:
-    """What `take` should say: units in order, and what the pods of the others wait for, by uid."""
+    """Units that go, in order, and all that has kept the pods of the others, by uid: any of it may be named."""
 
     units: list[Together] = field(default_factory=list)
-    waits: dict[str, Wait] = field(default_factory=dict)
+    waits: dict[str, dict[Limit, Wait]] = field(default_factory=dict)
 
 
 @dataclass
@@ -56,28 +55,34 @@ class Room:
 
 
 def take_of(world: World, plan: Planned) -> Took:
-    """The units that find room, one after the other."""
+    """The units that find room: always the first that does."""
     room = Room(world, plan, deepcopy(world.ledger))
-    took, known = Took(), dict[Limit, Wait]()
-    for unit in plan.eligible:
-        wait = _first_closed(room, unit, known)
-        if wait is None:
-            _count(room, unit)
-            took.units.append(unit)
-        else:
-            took.waits.update({each.uid: wait for each in unit.members})
+    took, left, found = Took(), [*plan.eligible], True
+    while found:
+        found = False
+        for unit in left:
+            closed = _closed(room, unit)
+            for each in unit.members:
+                took.waits.setdefault(each.uid, {}).update(closed)
+            if not closed:
+                _count(room, unit)
+                took.units.append(unit)
+                left.remove(unit)
+                found = True
+                break
+    for uid in [each.uid for unit in took.units for each in unit.members]:
+        del took.waits[uid]
     return took
 
 
-def _first_closed(room: Room, unit: Together, known: dict[Limit, Wait]) -> Wait | None:
-    """What a unit waits for; `known`: limits that were found closed before."""
-    for limit, closed in _limits(room, unit):
-        if limit not in known and closed is not None:
-            end = None if closed.seconds is None else later(room.world.moment.now, closed.seconds)
-            known[limit] = Wait(StepReason.LIMITED, end, limit=limit)
-        if limit in known:
-            return known[limit]
-    return None
+def _closed(room: Room, unit: Together) -> dict[Limit, Wait]:
+    """The limits that keep a unit at this point."""
+    now = room.world.moment.now
+    return {
+        limit: Wait(StepReason.LIMITED, None if closed.seconds is None else later(now, closed.seconds), limit=limit)
+        for limit, closed in _limits(room, unit)
+        if closed is not None
+    }
 
 
 def _limits(room: Room, unit: Together) -> Iterator[tuple[Limit, Closed | None]]:
@@ -116,8 +121,9 @@ def _count(room: Room, unit: Together) -> None:
         highest = max([rate.per_second for _, rate in limit.buckets])
         for name, rate in limit.buckets:
             _bucket(room, name, rate).take(seconds, owing=number > 0 and rate.per_second == highest)
+    of_owners = {each.uid: _place_of_owner(room, each, unit) for each in unit.members}
     for each in unit.members:
-        room.places[each.uid] = unit.key, each.gang or unit.key
+        room.places[each.uid] = unit.key, of_owners[each.uid]
 
 
 def _is_stuck(room: Room, pod: Pod) -> bool:
@@ -159,11 +165,19 @@ def _owners(room: Room, unit: Together) -> Iterator[tuple[Limit, Closed | None]]
         if not owner or each.uid in guarded:
             continue
         places, missing = _places_of(room, owner)
-        if _is_missing(room, each.pod) or (each.gang or unit.key) in missing:
+        if _is_missing(room, each.pod) or _place_of_owner(room, each, unit) in missing:
             continue
         most = max_unavailable(each.profile.settings.per_owner_unavailable, len(places))
         if most is not None:
             yield OwnerLimit(owner, each.profile.position), Closed() if len(missing) >= most else None
+
+
+def _place_of_owner(room: Room, each: Going, unit: Together) -> str:
+    """Its gang, or the place that others left it with, or that of its unit."""
+    failure = room.ledger.failures.get(each.uid)
+    missing = _places_of(room, owner_of(each.pod))[1] if owner_of(each.pod) else set[str]()
+    left = failure.place if failure is not None and failure.place in missing else ""
+    return each.gang or left or unit.key
 
 
 def _is_missing(room: Room, pod: Pod) -> bool:
@@ -186,7 +200,7 @@ def _places_of(room: Room, owner: str) -> tuple[set[str], set[str]]:
         if uid in room.places:
             place = room.places[uid][1]
         elif uid in room.ledger.taken:
-            place = room.ledger.taken[uid].of_owner
+            place = room.ledger.taken[uid].of_owner or gang_of(room.world, pod) or uid
         if _is_missing(room, pod):
             missing.add(place)
     left_open = set(room.ledger.unreplaced.get(owner, {}).values())

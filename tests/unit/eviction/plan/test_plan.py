@@ -43,7 +43,7 @@ def planned(here: Here, ledger: Ledger | None = None, seconds: float = 0.0, **st
 def view_of(here: Here, stops: dict[str, int]) -> Any:
     view = here.view()
     fields = {name: getattr(view, name) for name in type(view).__slots__}
-    fields["exceeded"] = lambda group, pods, _: "too many" if pods > stops.get(group, 1000) else ""
+    fields["exceeded"] = lambda group, pods, *_: "too many" if pods > stops.get(group, 1000) else ""
     return type(view)(**fields)
 
 
@@ -74,8 +74,8 @@ def test_pod_that_joins_a_group_of_which_another_pod_was_evicted_stays() -> None
     gone = pod("a", pod_group="ring", deleting=True)
     here = Here(RING, claim("a"), gone, member("late"), member("asked"))
     ledger = Ledger(
-        taken={"uid-a": Taken("ml/a", "ml", "PodGroup ml/ring ", granted=True)},
-        failures={"uid-asked": Failure(1, place="PodGroup ml/ring ")},
+        taken={"uid-a": Taken("ml/a", "ml", "PodGroup ml/ring ", 1, granted=True)},
+        failures={"uid-asked": Failure(1, place="PodGroup ml/ring ", unit=1)},
     )
     made = planned(here, ledger)
     assert [each.key for each in made.going.values()] == ["ml/asked"]
@@ -117,3 +117,15 @@ def test_rounds_of_an_earlier_claim_of_that_name_do_not_count() -> None:
 def test_hold_that_would_end_after_the_calendar_does_not_end_before() -> None:
     here = Here(claim("a"), pod("a", hold="for ever"), max_hold_seconds=1e15)
     assert planned(here, seconds=1e6).waits["uid-a"].reason is StepReason.HELD
+
+
+def test_request_under_way_stays_in_the_plan_after_another_pod_of_its_group_was_evicted() -> None:
+    here = Here(RING, claim("a"), pod("a", pod_group="ring", deleting=True), member("asked"), member("late"))
+    place = "PodGroup ml/ring "
+    taken = {
+        "uid-a": Taken("ml/a", "ml", place, 1, granted=True),
+        "uid-asked": Taken("ml/asked", "ml", place, 1),
+    }
+    made = planned(here, Ledger(taken=taken))
+    assert reasons(made) == {"asked": "TAKEN"}
+    assert made.rules["uid-rule"].pods == 1

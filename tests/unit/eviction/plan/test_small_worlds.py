@@ -13,7 +13,6 @@ The pass has no memory, so worlds that are alike are looked at once, however the
 
 from __future__ import annotations
 
-from copy import deepcopy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,17 +23,16 @@ from tests.builders import NOW
 from tests.unit.eviction.objects import claim, owned, rule, slice_of, taint, tolerates
 from tests.unit.eviction.plan.oracle import plan_of
 from tests.unit.eviction.plan.take_oracle import take_of
-from tests.unit.eviction.plan.test_oracle import plan_by_product, plan_text, take_text
+from tests.unit.eviction.plan.taking import line_in, planned_in
+from tests.unit.eviction.plan.test_oracle import plan_text, take_texts
 from tests.unit.eviction.plan.worlds import Budgets, World
 from webhook.api.budgets import DisruptionBudget
 from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import PodClaim
 from webhook.api.rules import DeviceSelector
-from webhook.eviction.gates import Room, take
 from webhook.eviction.ledger import Failure, Ledger, Moment, Taken, View
-from webhook.eviction.profiles import Profile
-from webhook.eviction.units import Grouping
+from webhook.eviction.profiles import Grouping, Profile
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
@@ -44,8 +42,6 @@ from webhook.policy.model import EvictionProfile, Pause
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from webhook.eviction.gates import Taking
-    from webhook.eviction.plan import EvictionPlan
     from webhook.eviction.pod_plan import Unit
 
 _SETTINGS: Final = EvictionProfile(rate=1.0, burst=3, per_owner_unavailable=2, overall=2, max_hold_seconds=600.0)
@@ -96,7 +92,7 @@ def world_of(state: State) -> World:
         gang_of=Grouping(inventory, lambda _: profile).gang_of,
         hold_of=lambda _: "release week" if state.quiet else None,
         group_of=str,
-        exceeded=lambda _group, pods, _names: "it hits more than two pods" if pods > len(_PODS) - 1 else "",
+        exceeded=lambda _group, pods, *_: "it hits more than two pods" if pods > len(_PODS) - 1 else "",
     )
     budget = DisruptionBudget(ObjectMeta(name="web", namespace="ml"), None, state.allowed, 2, 2)
     over = {} if state.allowed is None else {f"uid-{name}": (budget,) for name in _PODS[:2]}
@@ -143,8 +139,14 @@ def _inventory(state: State) -> Inventory:
 
 def _sent(state: State) -> State:
     """All that finds room is taken."""
-    _, room, _ = taken_in(world_of(state))
-    return state._replace(taken=tuple(sorted(room.ledger.taken.items())))
+    world = world_of(state)
+    line = line_in(world, planned_in(world))
+    line.take()
+    taken = {
+        uid: structs.replace(each, settings=None, tokens=(), budget=None)
+        for uid, each in line.room.ledger.taken.items()
+    }
+    return state._replace(taken=tuple(sorted(taken.items())))
 
 
 def _granted(state: State) -> State:
@@ -205,40 +207,28 @@ def reached(depth: int) -> Iterator[State]:
 # --- what holds ---------------------------------------------------------------------------------
 
 
-def taken_in(world: World) -> tuple[EvictionPlan, Room, Taking]:
-    """What the product plans and takes; the world stays as it is."""
-    made = plan_by_product(world)
-    room = Room(
-        world.view,
-        deepcopy(world.ledger),
-        made,
-        world.moment,
-        budgets=world.budgets,
-        profiles=world.profiles,
-        owned=world.owned,
-    )
-    return made, room, take(made.eligible, room)
-
-
 def faults(state: State) -> Iterator[str]:
     """Whatever does not hold in a world."""
     world = world_of(state)
-    made, room, taking = taken_in(world)
-    expected = plan_of(world)
+    expected, made = plan_of(world), planned_in(world)
+    line = line_in(world, made)
+    taking = line.take()
     if plan_text(made) != plan_text(expected):
         yield f"the plan: {plan_text(made)}\nis not {plan_text(expected)}"
-    elif take_text(taking) != take_text(took := take_of(world, expected)):
-        yield f"what goes: {take_text(taking)}\nis not {take_text(took)}"
+    else:
+        wanted, given = take_texts(take_of(world, expected), taking)
+        if wanted != given:
+            yield f"what goes: {given}\nis not {wanted}"
     for unit in taking.units:
         yield from _faults_of(unit, state, world)
         if {each.uid for each in made.units.get(unit.members[0].uid, unit).members} != {
             each.uid for each in unit.members
         }:
             yield f"{unit.key} goes in parts"
-    asked = [each.in_flight for each in room.ledger.budgets.values() if each.in_flight]
+    asked = [each.in_flight for each in line.room.ledger.budgets.values() if each.in_flight]
     if sum(asked) > (state.allowed or 0) and len(asked) > 1:
         yield f"{asked} disruptions are asked for"
-    yield from [f"{uid} waits for nothing" for uid, wait in taking.waits.items() if wait.limit is None]
+    yield from [f"{uid} waits for nothing" for uid, wait in taking.waits.items() if wait is None]
 
 
 def _faults_of(unit: Unit, state: State, world: World) -> Iterator[str]:

@@ -18,8 +18,7 @@ from webhook.api.budgets import DisruptionBudget
 from webhook.api.meta import ObjectMeta
 from webhook.api.pods import Pod
 from webhook.eviction.ledger import Ledger, Moment, View
-from webhook.eviction.profiles import Profile
-from webhook.eviction.units import Grouping, owner_of
+from webhook.eviction.profiles import Grouping, Profile
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
@@ -52,7 +51,7 @@ class Ceilings:
     pods: Mapping[str, int]
     protected: frozenset[str]
 
-    def exceeded(self, group: str, pods: int, namespaces: AbstractSet[str]) -> str:
+    def exceeded(self, group: str, pods: int, namespaces: AbstractSet[str], hitting: AbstractSet[str]) -> str:  # noqa: ARG002
         if pods > self.pods.get(group, 1000):
             return f"{group} hits {pods} pods"
         hit = sorted(self.protected & namespaces)
@@ -70,10 +69,6 @@ class World:
     profiles: tuple[Profile, ...]
     pause: Pause | None
     moment: Moment
-
-    def owned(self, owner: str) -> list[str]:
-        """The pods of an owner, by `namespace/name`."""
-        return [key for key, pod in sorted(self.view.inventory.pods.items()) if owner_of(pod) == owner]
 
 
 def random_world(seed: int) -> World:

@@ -1,15 +1,16 @@
-"""The count of evicted pods that a ceiling uses: what resets it, and what a new leader reads back."""
+"""The count of evicted pods that a ceiling uses: what resets it, who takes it over, what a new leader reads back."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW
 from tests.unit.eviction.objects import claim, pod, rule
-from tests.unit.eviction.world import FREE, World
+from tests.unit.eviction.slow import UNSURE
+from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.rules import (
     COUNTED_PODS,
     EVICTED_PODS,
@@ -20,7 +21,10 @@ from webhook.api.rules import (
 )
 from webhook.eviction.ceilings import CeilingGroup, Tally, rule_rejudged
 from webhook.eviction.modes import Mode
-from webhook.eviction.ports import Ceiling
+from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
+
+if TYPE_CHECKING:
+    from webhook.eviction.ports import PodRef
 
 WIDE = rule(selector=DeviceSelector(driver=DRIVER))
 
@@ -99,6 +103,57 @@ def test_rule_that_is_narrowed_again_and_again_stays_under_its_ceiling() -> None
     assert world.condition("rule") == ("False", "Stopped", told)
 
 
+# --- several rules --------------------------------------------------------------------------------
+
+
+def before(number: int) -> Tally:
+    """Of a rule for which pods were evicted by an earlier leader."""
+    return Tally(rule(conditions=(evicted(number),)))
+
+
+def group_of(**numbers: int) -> CeilingGroup:
+    group = CeilingGroup()
+    for name, number in numbers.items():
+        group.add(name, before(number))
+    return group
+
+
+def counting_of(group: CeilingGroup) -> list[int]:
+    return [each.counting for each in group.tallies.values()]
+
+
+def test_counts_are_added_up_and_stay_when_a_rule_is_gone() -> None:
+    group = group_of(a=3, b=2, c=0)
+    assert group.counting == 5
+    assert group.remove("a") == "c"
+    assert (group.counting, counting_of(group)) == (5, [2, 3])
+    group.add("none", before(0))
+    assert group.remove("none") == "", "there is nothing to take over"
+    assert group.remove("b") == "c"
+    assert group.remove("c") == ""
+    assert (group.counting, group.tallies) == (5, {})
+    group.add("d", new := before(1))
+    group.add("e", before(0))
+    assert (group.counting, new.counting, new.total) == (6, 6, 1)
+
+
+def test_new_judgement_starts_the_count_over_also_in_a_group_without_rules() -> None:
+    group = group_of(a=3, b=2)
+    group.restart()
+    assert (group.counting, counting_of(group)) == (0, [0, 0])
+    empty = group_of(a=2)
+    empty.remove("a")
+    empty.restart()
+    assert empty.counting == 0
+
+
+def test_pod_that_another_rule_counts_is_evicted_for_both() -> None:
+    group = group_of(a=0, b=0)
+    group.tallies["a"].count()
+    group.tallies["b"].count(elsewhere=True)
+    assert (group.counting, counting_of(group), group.tallies["b"].total) == (1, [1, 0], 1)
+
+
 # --- over a change of leader ----------------------------------------------------------------------
 
 
@@ -147,3 +202,42 @@ def test_change_that_no_leader_saw_does_not_reset_the_count() -> None:
     """It may have been a narrower selector."""
     tally = Tally(rule(conditions=(evicted(7), counted(2)), generation=5))
     assert tally.counting == 2
+
+
+class Untrue(FakeCluster):
+    """Says that it evicts pods, and does not."""
+
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG002
+        self.requests.append(("evict", str(pod), self.world.clock.passed()))
+        return EvictionOutcome(EvictionResult.EVICTED)
+
+
+def test_pod_that_stands_undeleted_counts_once_however_often_it_is_evicted() -> None:
+    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(2), cluster=Untrue)
+    world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
+    world.advance(400)
+    assert len(world.cluster.requests) > 4
+    assert world.condition("rule")[2] == "2 pods evicted"
+
+
+class Unanswered(Untrue):
+    """Says once that it evicts a pod, and does not; the next request works, and gets no answer."""
+
+    async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
+        if pod.name != "a":
+            return self._remove("evict", pod)
+        said = await super().evict(pod, grace_period_seconds)
+        return said if len(self.requests) == 1 else UNSURE
+
+
+def test_pod_that_stands_undeleted_counts_once_although_its_second_eviction_gets_no_answer() -> None:
+    world = World(Mode.REPLACEMENT, FREE, ceiling_of=lambda _: Ceiling(2), cluster=Unanswered)
+    world.add(claim("a"), pod("a"), claim("b"), pod("b", hold="checkpoint"), rule())
+    world.advance(61)
+    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))
+    world.remove(world.pod("a"))
+    world.advance(5)
+    world.change(world.pod("b"), structs.replace(world.pod("b"), hold=None))
+    world.advance(60)
+    assert world.evicted == ["b"]
+    assert world.condition("rule")[2] == "2 pods evicted"

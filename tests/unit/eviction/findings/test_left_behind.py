@@ -1,0 +1,332 @@
+"""Pods that are left of a unit: once the worker has evicted one of it, each of the others follows by itself.
+
+That ends once the evicted pods are gone: then the others are judged like any other pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec import structs
+
+from tests.unit.eviction.objects import claim, owned, pod, rule, slice_of, taint, tolerates
+from tests.unit.eviction.slow import UNSURE
+from tests.unit.eviction.test_units import group
+from tests.unit.eviction.world import FREE, NO_BREAKER, Budget, FakeCluster, World
+from webhook.api.claims import Consumer
+from webhook.api.pods import PodClaim
+from webhook.api.rules import NOT_BEFORE, DeviceSelector
+from webhook.eviction.modes import Mode
+from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
+from webhook.policy.model import EvictionProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from webhook.eviction.ports import PodRef
+
+EVICTED = EvictionOutcome(EvictionResult.EVICTED)
+FAILED = EvictionOutcome(EvictionResult.FAILED, "500")
+DUE_IN_A_LIFETIME = "2099-01-31T22:00:00Z"
+
+
+def lingering(profile: EvictionProfile = FREE, **settings: Any) -> World:
+    world = World(Mode.REPLACEMENT, profile, **settings)
+    world.cluster.lingering = True
+    return world
+
+
+def ring(world: World) -> World:
+    """A PodGroup that is disrupted as a whole: a taint evicts one of its pods, the other one goes along."""
+    world.add(group(), claim("a"), pod("a", pod_group="ring"), pod("z", pod_group="ring", claims=()))
+    return world
+
+
+def train(world: World, **seconds: int) -> World:
+    """A gang, with the seconds that each of its pods tolerates the taint."""
+    for name, after in seconds.items():
+        world.add(claim(name, tolerates(after), devices=(f"gpu-{name}",)), pod(name, gang="train"))
+    return world
+
+
+def again(world: World, name: str) -> None:
+    """The owner of a pod has made another one of that name."""
+    uid, device = f"uid-{name}-2", f"gpu-{name}"
+    world.remove(world.pod(name), world.inventory.claims[f"ml/{name}-claim"])
+    consumers = (Consumer("", "pods", name, uid),)
+    world.add(claim(name, devices=(device,), consumers=consumers, owner=uid), pod(name, gang="train", uid=uid))
+
+
+def send(world: World, *answers: EvictionOutcome) -> None:
+    """The first unit goes, with these answers, and no other one after it."""
+    world.cluster.answers.extend(answers)
+    world.catch_up()
+    unit = world.worker.take()
+    assert unit is not None
+    asyncio.run(world.worker.evict(unit))
+
+
+def hold(world: World, name: str) -> None:
+    world.change(world.pod(name), structs.replace(world.pod(name), hold="checkpoint"))
+
+
+# --- they follow ---------------------------------------------------------------------------------
+
+
+def test_companion_follows_the_tainted_pod() -> None:
+    world = ring(lingering())
+    world.cluster.answers.extend([EVICTED, FAILED])
+    world.add(rule())
+    world.advance(120)
+    assert world.evicted == ["a", "z"]
+    assert not world.worker._core.ledger.failures
+
+
+def test_companion_follows_if_the_tainted_pod_turns_out_to_have_gone() -> None:
+    world = ring(lingering())
+    world.add(rule())
+    send(world, UNSURE, FAILED)
+    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))  # it had worked
+    world.advance(120)
+    assert world.evicted[-1] == "z"
+
+
+def test_failed_pod_of_a_gang_does_not_wait_for_a_later_wave() -> None:
+    world = train(lingering(), a=0, b=50, c=100)
+    world.cluster.answers.extend([EVICTED, FAILED])
+    world.add(rule())
+    world.advance(200)
+    assert {name: at < 60 for _, name, at in world.cluster.calls} == {"ml/a": True, "ml/b": True, "ml/c": False}
+
+
+def test_pods_that_are_left_do_not_wait_for_each_other() -> None:
+    world = train(lingering(), a=0, b=0, c=0)
+    world.add(rule())
+    send(world, EVICTED, FAILED, FAILED)
+    hold(world, "c")
+    world.advance(60)
+    assert world.evicted == ["a", "b"]
+
+
+def test_user_of_a_shared_claim_that_is_new_does_not_keep_one_that_is_left() -> None:
+    world = lingering()
+    users = tuple([Consumer("", "pods", name, f"uid-{name}") for name in ("a", "b", "late")])
+    pods = {name: pod(name, claims=(PodClaim("both-claim"),)) for name in ("a", "b", "late")}
+    world.add(claim("both", consumers=users, owner=""), pods["a"], pods["b"], rule())
+    send(world, EVICTED, FAILED)
+    world.add(structs.replace(pods["late"], hold="checkpoint"))
+    world.advance(60)
+    assert world.evicted == ["a", "b"]
+
+
+def test_failed_user_of_a_shared_claim_has_the_place_of_one_that_turns_out_to_have_gone() -> None:
+    world = lingering(EvictionProfile(rate=10_000, burst=100_000))
+    users = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "ab"])
+    world.add(claim("both", consumers=users, owner=""))
+    world.add(*[owned(name, claims=(PodClaim("both-claim"),)) for name in "ab"], rule())
+    send(world, UNSURE, FAILED)
+    leaving = structs.replace(world.pod("a"), deleting=True, gone_by=world.clock.wall + timedelta(seconds=300))
+    world.change(world.pod("a"), leaving)
+    world.advance(200)
+    assert world.evicted == ["b"]
+
+
+# --- not against anything that keeps other pods --------------------------------------------------
+
+
+def test_companion_waits_for_its_hold() -> None:
+    world = ring(lingering())
+    world.add(rule())
+    send(world, EVICTED, FAILED)
+    hold(world, "z")
+    world.advance(120)
+    assert world.evicted == ["a"]
+    world.change(world.pod("z"), structs.replace(world.pod("z"), hold=None))
+    world.advance(10)
+    assert world.evicted == ["a", "z"]
+
+
+def test_budget_of_a_pod_that_is_left_is_asked() -> None:
+    world = train(lingering(), a=0, b=0)
+    world.add(rule())
+    send(world, EVICTED, FAILED)
+    world.add_budget(Budget("b", status=0, allows_at=300))
+    world.advance(200)
+    assert world.evicted == ["a"]
+    world.advance(200)
+    assert world.evicted == ["a", "b"]
+
+
+def test_pod_that_joins_the_group_later_stays() -> None:
+    world = ring(lingering())
+    world.add(rule())
+    send(world, EVICTED, FAILED)
+    world.add(pod("late", pod_group="ring", claims=()))
+    world.advance(120)
+    assert world.evicted == ["a", "z"]
+
+
+STAYS: dict[str, Callable[[World], None]] = {
+    "rule is gone": lambda world: world.remove(world.inventory.rules["rule"]),
+    "rule is put off": lambda world: world.change(
+        world.inventory.rules["rule"],
+        rule(annotations={NOT_BEFORE: DUE_IN_A_LIFETIME}),
+    ),
+}
+
+
+@pytest.mark.parametrize("change", STAYS.values(), ids=STAYS.keys())
+@pytest.mark.parametrize("stands", [True, False], ids=["while it stands", "when it is gone"])
+def test_companion_stays_once_the_tainted_pod_would(change: Callable[[World], None], *, stands: bool) -> None:
+    world = ring(lingering())
+    world.add(rule())
+    send(world, EVICTED, FAILED)
+    if not stands:
+        world.remove(world.pod("a"))
+    change(world)
+    world.advance(120)
+    assert world.evicted == ["a"]
+
+
+@pytest.mark.parametrize("tainted", [False, True])
+def test_companion_stays_while_the_pool_is_published_again(*, tainted: bool) -> None:
+    world = ring(lingering(breaker=NO_BREAKER))
+    if tainted:
+        world.add(claim("z"))
+        world.change(world.pod("z"), structs.replace(world.pod("z"), claims=pod("z").claims))
+    before = slice_of({"gpu-0": (taint(),)})
+    world.add(before)
+    send(world, EVICTED, FAILED)
+    world.change(before, structs.replace(before, pool_generation=2, slice_count=2))
+    world.advance(120)
+    assert world.evicted == ["a"]
+
+
+# --- who has begun -------------------------------------------------------------------------------
+
+
+def test_second_wave_is_checked_as_a_whole() -> None:
+    """It shares the place of the first one, and is a unit of its own all the same."""
+    world = train(lingering(), a=0, b=100, c=100)
+    world.add(rule())
+    world.advance(50)
+    assert world.evicted == ["a"]
+    world.cluster.while_connecting.append(lambda: hold(world, "c"))
+    world.advance(60)
+    assert world.evicted == ["a"]
+
+
+def test_unit_of_the_same_pods_under_another_rule_is_checked_as_a_whole() -> None:
+    world = train(lingering(), a=0, b=0)
+    world.add(rule())
+    send(world, FAILED, EVICTED)
+    world.remove(world.inventory.rules["rule"])
+    world.settle()
+    world._move(5)
+    world.add(claim("c", devices=("gpu-c",)), pod("c", gang="train"), rule("again", uid="uid-again"))
+    world.cluster.while_connecting.append(lambda: hold(world, "c"))
+    world.advance(30)
+    assert world.evicted == ["b"]
+
+
+class Deleted(FakeCluster):
+    """A user deletes a pod while its unit is asked for in a dry run."""
+
+    done = False
+
+    async def may_evict(self, pod: PodRef) -> EvictionOutcome:
+        if not self.done:
+            self.done = True
+            first = self.world.pod("a")
+            self.world.change(first, structs.replace(first, deleting=True))
+            self.world.remove(self.world.pod("a"))
+            if "ml/b" in self.world.inventory.pods:
+                hold(self.world, "b")
+        return await super().may_evict(pod)
+
+
+@pytest.mark.parametrize(("build", "last"), [(ring, "z"), (lambda world: train(world, a=0, b=0, c=0), "c")])
+def test_unit_has_not_begun_because_a_user_deletes_a_pod_of_it(build: Callable[[World], World], last: str) -> None:
+    world = build(World(Mode.REPLACEMENT, FREE, cluster=Deleted))
+    world.add_budget(Budget(last, allows_at=100))
+    world.add(rule())
+    world.advance(300)
+    assert world.evicted == []
+
+
+def test_request_that_had_worked_begins_nothing_once_its_rule_is_gone() -> None:
+    world = train(lingering(), a=0, b=0, c=0)
+    world.add(rule())
+    send(world, UNSURE, FAILED, FAILED)
+    world.remove(world.inventory.rules["rule"])
+    world.advance(5)
+    world.change(world.pod("a"), structs.replace(world.pod("a"), deleting=True))
+    again(world, "a")
+    world.advance(600)
+    hold(world, "b")
+    world.add(rule("later", uid="uid-later"))
+    world.advance(60)
+    assert world.evicted == []
+
+
+def test_pod_that_is_left_is_of_the_gang_again_once_the_others_are_replaced() -> None:
+    world = train(lingering(), a=0, b=0)
+    world.add(rule())
+    send(world, EVICTED, FAILED)
+    hold(world, "b")
+    world.advance(600)
+    again(world, "a")
+    world.advance(600)
+    assert world.evicted == ["a"]
+
+
+def test_pod_that_is_left_is_not_deleted_for_refusals_that_are_old_by_then() -> None:
+    world = train(lingering(structs.replace(FREE, deadline_seconds=20.0, delete_after_deadline=True)), a=0, b=0)
+    world.add(rule())
+    send(world, FAILED, EVICTED)
+    world.add_budget(Budget("a"))
+    while world.clock.passed() < 100:
+        world.catch_up()
+        unit = world.worker.take()
+        if unit is not None and not world.worker._core.room.asked_by(unit):
+            world.cluster.while_connecting.append(lambda: world._move(300))
+            asyncio.run(world.worker.evict(unit))
+            break
+        if unit is not None:
+            asyncio.run(world.worker.evict(unit))
+        world._move(max(world._next_wait(), 0))
+    else:
+        pytest.fail("the deadline is not over")
+    assert "delete" not in [verb for verb, _, _ in world.cluster.requests]
+
+
+def test_pod_that_goes_along_for_one_rule_while_its_own_is_stopped_is_asked_once() -> None:
+    world = lingering(ceiling_of=lambda rule: Ceiling(0) if rule.meta.name == "over" else None)
+    world.add(group(), claim("a"), pod("a", pod_group="ring"))
+    world.add(claim("d", devices=("gpu-1",)), pod("d", pod_group="ring"))
+    world.add(rule("over", selector=DeviceSelector(device="gpu-0")))
+    world.settle()
+    world.add(rule("other", uid="uid-other", selector=DeviceSelector(device="gpu-1")))
+    send(world, FAILED, EVICTED)
+    world.advance(40)
+    assert world.evicted == ["d", "a"]
+    assert len(world.cluster.requests) == 3
+
+
+def test_pods_that_a_claim_ties_no_longer_do_not_wait_for_each_other() -> None:
+    world = lingering()
+    users = tuple([Consumer("", "pods", name, f"uid-{name}") for name in "ab"])
+    both = claim("both", consumers=users, owner="", devices=("gpu-0",))
+    world.add(both)
+    for name in "ab":
+        entries = (PodClaim("both-claim"), *pod(name).claims)
+        world.add(claim(name), pod(name, claims=entries, hold="checkpoint" if name == "b" else None))
+    world.add(rule())
+    world.advance(60)
+    assert world.evicted == []
+    world.change(both, structs.replace(both, allocation=None))
+    world.advance(60)
+    assert world.evicted == ["a"]

@@ -1,0 +1,136 @@
+"""Who is looked at next, and how often: units behind limits that are closed, and those that another one lets go."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from tests.builders import NOW
+from tests.unit.eviction.objects import claim, owned, pod, rule
+from tests.unit.eviction.plan.taking import InLine, room_of
+from tests.unit.eviction.plan.test_gates import FREE, Here, crowd
+from tests.unit.eviction.world import Budget, World
+from webhook.api.budgets import DisruptionBudget
+from webhook.api.meta import ObjectMeta
+from webhook.api.rules import DeviceSelector
+from webhook.eviction.gates import GATES, Room
+from webhook.eviction.ledger import Ledger, Moment
+from webhook.eviction.line import Line
+from webhook.eviction.modes import Mode
+from webhook.eviction.plan import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from webhook.eviction.pod_plan import Unit, Wait
+
+BLOCKED = DisruptionBudget(ObjectMeta(name="web", namespace="ml"), None, 0, 1, 2)
+
+
+class Looks:
+    """The budgets' gate; counts the units that are looked at."""
+
+    def __init__(self) -> None:
+        self.units = 0
+
+    def limits(self, unit: Unit, room: Room) -> Iterable[Any]:
+        self.units += 1
+        return GATES[0].limits(unit, room)
+
+    def closed(self, limit: Any, room: Room) -> Wait | None:
+        return GATES[0].closed(limit, room)
+
+    def take(self, unit: Unit, room: Room) -> None:
+        GATES[0].take(unit, room)
+
+
+def standing(here: Here) -> tuple[tuple[Unit, ...], Room]:
+    """Who may go, and the room that there is."""
+    view, moment = here.view(), Moment(NOW, 1000.0)
+    made = plan(view, Ledger(), None, moment)
+    room = room_of(view, Ledger(), moment, made.terminating, budgets=here, profiles=(here.profile,))
+    return tuple(made.eligible), room
+
+
+def test_units_behind_a_limit_that_is_still_closed_are_not_looked_at_again() -> None:
+    here, looks = Here(*crowd(300)), Looks()
+    here.budget = BLOCKED
+    line = InLine(*standing(here), (looks,))
+    assert len(line.take().units) == 1  # it asks the budget
+    looks.units = 0
+    assert not line.take().units
+    assert not looks.units
+
+
+def test_one_call_looks_at_some_of_many_units() -> None:
+    """Nothing else runs meanwhile."""
+    here, looks, line = Here(*crowd(300)), Looks(), Line()
+    here.budget = BLOCKED
+    units, room = standing(here)
+    for unit in units:
+        line.push(unit, room)
+    assert line.take(room, 1, (looks,)).units
+    looks.units = 0
+    assert line.take(room, 1, (looks,)) == ([], True)
+    assert looks.units < 200
+
+
+def test_new_plan_looks_at_nobody_whose_limit_is_still_closed() -> None:
+    here, looks = Here(*crowd(300)), Looks()
+    here.budget = BLOCKED
+    units, room = standing(here)
+    before = InLine(units, room, (looks,))
+    before.take()
+    line = filled(before.line, [unit for unit in units if unit.members[0].uid in before.line], room)
+    assert len(line) == 299
+    looks.units = 0
+    assert line.take(room, 1, (looks,)) == ([], False)
+    assert not looks.units
+
+
+def filled(line: Line, units: Iterable[Unit], room: Room) -> Line:
+    """Who is in line after another plan."""
+    steps = line.filled(units, room)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            made: Line = done.value
+            return made
+
+
+# --- limits that concern a unit no longer -------------------------------------------------------
+
+
+def test_later_wave_of_a_gang_shares_the_place_of_the_first() -> None:
+    """It found no room before the first one did."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1, gang_window_seconds=0.0))
+    world.cluster.lingering = True
+    devices = {"other": "gpu-0", "first": "gpu-1", "second": "gpu-2"}
+    for number, (name, device) in enumerate(devices.items()):
+        world.add(claim(name, devices=(device,)), pod(name, gang="" if name == "other" else "ring"))
+        added = NOW - timedelta(seconds=300 - number)
+        world.add(rule(name, selector=DeviceSelector(device=device), added=added))
+    world.advance(5)
+    assert world.evicted == ["other"]
+    world.remove(world.pod("other"))
+    world.advance(5)
+    assert world.evicted == ["other", "first", "second"]
+
+
+def test_budget_that_allows_a_pod_lets_it_go_although_its_owner_misses_others() -> None:
+    """Past its deadline it was to be deleted, for which the limit of owners counts."""
+    deleting = structs.replace(FREE, per_owner_unavailable=1, deadline_seconds=20.0, delete_after_deadline=True)
+    world = World(Mode.REPLACEMENT, deleting)
+    world.add(claim("a"), owned("a"), claim("z", devices=("gpu-1",)), owned("z", ready=False))
+    world.add_budget(Budget("a", status=0))
+    world.add(rule(selector=DeviceSelector(device="gpu-0")))
+    world.advance(60)
+    assert not world.evicted
+    world.budgets[0].status, world.budgets[0].allows_at = 1, 0.0
+    world.worker.observe_budget("ml", "0")
+    world.settle()
+    assert world.evicted == ["a"]

@@ -1,0 +1,75 @@
+"""A long plan is kept up to date pod by pod. It says what a plan of all pods would say at that moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.eviction.findings.turmoil import Turmoil
+from webhook.eviction import planner
+from webhook.eviction.plan import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from webhook.eviction.core import Core
+    from webhook.eviction.plan import EvictionPlan
+    from webhook.eviction.planner import Planner
+
+
+def said(made: EvictionPlan, in_line: Iterable[str]) -> dict[str, object]:
+    """Everything of a plan that does not depend on when it was made."""
+    return {
+        "waits": {uid: (each.reason, each.other, each.cause, each.because) for uid, each in made.waits.items()},
+        "going": {uid: (each.key, each.due, each.gang, each.along) for uid, each in made.going.items()},
+        "units": {uid: [each.key for each in unit.members] for uid, unit in made.units.items()},
+        "hit": made.hit,
+        "line": sorted(in_line),
+    }
+
+
+class Compared:
+    """Compares the plan with one of all pods whenever a part of it was made again."""
+
+    def __init__(self) -> None:
+        self.parts = 0
+
+    def look(self, core: Core) -> None:
+        if core.affected.whole or core.affected.changed or core.affected.pending:
+            return  # another one follows at once
+        self.parts += 1
+        whole = plan(core.view, core.ledger, core.deps.pause(), core.moment)
+        in_line = [each.uid for unit in whole.eligible for each in unit.members]
+        assert said(core.plan, [uid for uid, _ in core.line.pods()]) == said(whole, in_line)
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> Compared:
+    """Plans in parts, however few pods are hit."""
+    made, plan_part = Compared(), planner.Planner._plan_part
+
+    def planned(worker: Planner, changed: Mapping[str, Iterable[str]]) -> Iterator[None]:
+        yield from plan_part(worker, changed)
+        made.look(worker._core)
+
+    monkeypatch.setattr(planner, "WHOLE_MOST", -1)
+    monkeypatch.setattr(planner.Planner, "_plan_part", planned)
+    return made
+
+
+@pytest.mark.usefixtures("compared")
+@pytest.mark.parametrize("seed", range(40))
+def test_parts_say_what_the_whole_says(seed: int) -> None:
+    turmoil = Turmoil(seed, shares=True, readiness=True, budgets=seed % 2 > 0, together=seed % 3 > 0)
+    assert turmoil.stalled() == ""
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+@pytest.mark.parametrize("first", range(1000, 2000, 100))
+def test_parts_say_what_the_whole_says_in_many_more_histories(first: int, compared: Compared) -> None:
+    for seed in range(first, first + 100):
+        turmoil = Turmoil(seed, shares=True, readiness=True, budgets=seed % 2 > 0, together=seed % 3 > 0)
+        assert (seed, turmoil.stalled()) == (seed, "")
+    assert compared.parts > 100

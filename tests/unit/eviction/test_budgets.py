@@ -1,0 +1,395 @@
+"""When pods under a disruption budget may ask it, and for how long it counts as refusing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec import structs
+
+from tests.unit.eviction.objects import claim, owned, pod, rule, tolerates
+from tests.unit.eviction.world import BLOCKED, FREE, Budget, World
+from webhook.eviction.modes import Mode
+from webhook.eviction.pod_plan import Unit
+from webhook.eviction.ports import EvictionOutcome, EvictionResult
+from webhook.eviction.upkeep import Attempt
+
+if TYPE_CHECKING:
+    from webhook.eviction.pod_plan import Going
+
+EVICTED = EvictionOutcome(EvictionResult.EVICTED)
+FAILED = EvictionOutcome(EvictionResult.FAILED)
+PENDING = BLOCKED._replace(budget_pending=True)
+SHORT = BLOCKED._replace(short=True)
+WEB = (("app", "web"),)
+
+
+class Bench:
+    """Pods under one budget. A test takes units that may ask it now, and answers for the API server."""
+
+    def __init__(self, pods: int = 9, *, status: int | None = None, gang: int = 0) -> None:
+        """`gang`: so many more go together, and come after the single ones."""
+        self.world = World(Mode.REPLACEMENT, structs.replace(FREE, delete_after_deadline=True))
+        self.budget = Budget("web", status=status)
+        self.world.add_budget(self.budget)
+        for number in range(pods):
+            self._add(f"web-{number}", "")
+        for number in range(gang):
+            self._add(f"web-of-gang-{number}", "ring")
+        self.world.add(rule())
+        self.world.catch_up()
+        self._going = dict(self.world.worker._core.plan.going)
+
+    def _add(self, name: str, gang: str) -> None:
+        self.world.add(claim(name), pod(name, gang=gang, priority=100 if gang else 0))
+
+    def at(self, seconds: float) -> None:
+        self.world.clock.elapsed = 1000.0 + seconds
+
+    def take(self, seconds: float = 0.0) -> Unit | None:
+        """The next unit that may go then."""
+        self.at(seconds)
+        if self.world.is_due:
+            self.world.catch_up()
+        return self.world.worker.take()
+
+    def must_take(self, seconds: float = 0.0) -> Unit:
+        unit = self.take(seconds)
+        assert unit is not None
+        return unit
+
+    def answer(self, unit: Unit, outcome: EvictionOutcome | None, seconds: float = 0.0) -> None:
+        """Of a unit the first pod gets this answer, and the others are not asked for."""
+        self.at(seconds)
+        needed = len(unit.members)
+        for number, each in enumerate(unit.members):
+            answered = None if number else outcome
+            attempt = Attempt(each, answered, needed=needed, sent=answered is not None)
+            self.world.worker.upkeep.answered(attempt)
+
+    def ask(self, outcome: EvictionOutcome | None, seconds: float) -> None:
+        """The next unit is taken, and answered at once."""
+        self.answer(self.must_take(seconds), outcome, seconds)
+
+    def set_status(self, status: int | None) -> None:
+        self.budget.status = status
+        self.world.worker.observe_budget("ml", "0")
+
+    def overdue(self, deadline: float, seconds: float) -> bool:
+        """Whether pods of such a deadline would be deleted past the budget then: the gang, or else all of them."""
+        self.at(seconds)
+        core = self.world.worker._core
+        core.room.begin(core.moment)
+        members = [each for each in self._going.values() if each.gang] or list(self._going.values())[:1]
+        unit = self._unit([_with_deadline(each, deadline) for each in members])
+        return not core.room.asked_by(unit)
+
+    def _unit(self, members: list[Going]) -> Unit:
+        first = members[0]
+        return Unit(tuple(members), first.gang or first.uid, first.due, (0, 0, first.due, first.key))
+
+
+def _with_deadline(each: Going, seconds: float) -> Going:
+    settings = structs.replace(each.profile.settings, deadline_seconds=seconds)
+    return structs.replace(each, profile=each.profile._replace(settings=settings))
+
+
+# --- who may ask now -----------------------------------------------------------------------------
+
+
+def test_budget_without_status_gets_one_request_at_a_time() -> None:
+    bench = Bench()
+    first = bench.must_take()
+    assert bench.take() is None
+    bench.answer(first, EVICTED, 0.1)
+    assert bench.take(0.1) is not None
+
+
+def test_budget_that_refused_is_asked_again_after_five_seconds() -> None:
+    bench = Bench()
+    bench.ask(BLOCKED, 0.0)
+    assert bench.take(1.0) is None
+    assert bench.world.worker.take_seconds == 4.0
+    assert bench.take(4.9) is None
+    assert bench.take(5.0) is not None
+
+
+def test_server_that_asks_to_wait_longer_is_obeyed() -> None:
+    bench = Bench()
+    bench.ask(BLOCKED._replace(retry_after_seconds=10.0), 0.0)
+    assert bench.take(9.9) is None
+    assert bench.take(10.0) is not None
+
+
+def test_status_says_how_many_requests_may_be_in_flight() -> None:
+    bench = Bench(status=2)
+    first, second = bench.must_take(), bench.must_take()
+    assert bench.take() is None
+    bench.answer(first, EVICTED, 0.1)
+    assert bench.take(0.1) is None, "the status does not show this eviction yet"
+    bench.answer(second, FAILED, 0.1)
+    assert bench.take(0.1) is not None
+
+
+def test_wide_budget_gets_four_requests_at_a_time() -> None:
+    bench = Bench(status=100)
+    assert [bench.take() is not None for _ in range(6)] == [True] * 4 + [False] * 2
+
+
+def test_status_that_allows_none_is_doubted_every_five_seconds() -> None:
+    bench = Bench(status=0)
+    bench.ask(EVICTED, 0.0)
+    assert [bench.take(seconds) is not None for seconds in (0.0, 4.9, 5.0)] == [False, False, True]
+
+
+def test_new_status_lets_the_next_pod_ask_at_once() -> None:
+    bench = Bench(status=0)
+    bench.ask(BLOCKED, 0.0)
+    bench.set_status(0)
+    assert bench.take(1.0) is None
+    bench.set_status(1)
+    assert bench.take(1.0) is not None
+
+
+def test_request_that_was_not_made_delays_none() -> None:
+    bench = Bench(status=0)
+    bench.ask(None, 100.0)
+    assert bench.take(100.0) is not None
+
+
+def test_pod_without_a_budget_waits_only_after_it_was_refused_and_keeps_no_other() -> None:
+    bench = Bench(2)
+    bench.budget.selects = "other"
+    first = bench.must_take()
+    bench.answer(first, BLOCKED)
+    assert bench.must_take(1.0).members != first.members
+    assert bench.take(4.9) is None
+    assert bench.must_take(5.0).members == first.members
+
+
+def test_answers_of_two_budgets_say_nothing_of_one_of_them() -> None:
+    bench = Bench()
+    both = Budget("web")
+    bench.world.add_budget(both)
+    bench.ask(BLOCKED, 0.0)
+    both.selects = "other"
+    bench.world.worker.observe_budgets("ml")
+    assert bench.take(0.1) is not None
+
+
+# --- deadline ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answers", "overdue"),
+    [
+        ([BLOCKED] * 5, True),
+        ([BLOCKED] * 4, False),
+        ([BLOCKED] * 4 + [PENDING], False),
+        ([BLOCKED, BLOCKED, EVICTED, BLOCKED, BLOCKED], False),
+    ],
+    ids=["long enough", "too short", "still being processed", "progress"],
+)
+def test_deadline_counts_refusals_without_progress(answers: list[EvictionOutcome], *, overdue: bool) -> None:
+    bench = Bench()
+    for number, answer in enumerate(answers):
+        bench.ask(answer, number * 5.0)
+    assert bench.overdue(20.0, 20.0) is overdue
+
+
+def test_deadline_is_over_when_it_has_passed_and_not_before() -> None:
+    bench = Bench()
+    for number in range(4):
+        bench.ask(BLOCKED, number * 5.0)
+    assert [bench.overdue(seconds, 15.0) for seconds in (15.0, 15.1)] == [True, False]
+
+
+def test_time_in_which_the_budget_was_not_asked_does_not_count() -> None:
+    bench = Bench()
+    bench.ask(BLOCKED, 0.0)
+    bench.ask(BLOCKED, 7200.0)
+    assert not bench.overdue(600.0, 7200.0)
+    bench.ask(BLOCKED, 7210.0)
+    assert bench.overdue(10.0, 7210.0)
+
+
+@pytest.mark.parametrize(("seconds", "counts"), [(10.1, True), (15.0, True), (15.1, False)])
+def test_time_between_two_refusals_counts_up_to_three_questions_apart(seconds: float, *, counts: bool) -> None:
+    bench = Bench()
+    bench.ask(BLOCKED, 0.0)
+    bench.ask(BLOCKED, seconds)
+    assert bench.overdue(10.0, seconds) is counts
+
+
+def test_refusal_must_be_fresh() -> None:
+    bench = Bench()
+    for number in range(5):
+        bench.ask(BLOCKED, number * 5.0)
+    assert [bench.overdue(20.0, seconds) for seconds in (30.0, 30.1)] == [True, False]
+
+
+def test_status_that_allows_evictions_is_progress() -> None:
+    bench = Bench()
+    for number in range(5):
+        bench.ask(BLOCKED, number * 5.0)
+    bench.set_status(1)
+    assert not bench.overdue(20.0, 20.0)
+
+
+@pytest.mark.parametrize(("allowed", "overdue"), [(1, True), (2, False)])
+def test_status_is_progress_for_a_unit_if_it_allows_all_of_it(allowed: int, *, overdue: bool) -> None:
+    bench = Bench(0, gang=2)
+    for number in range(5):
+        bench.ask(SHORT, number * 5.0)
+    assert bench.overdue(20.0, 20.0)
+    bench.set_status(allowed)
+    assert bench.overdue(20.0, 20.0) is overdue
+
+
+def test_progress_starts_the_time_of_refusals_from_nothing() -> None:
+    bench = Bench()
+    bench.ask(EVICTED, 0.0)
+    for number in range(5):
+        bench.ask(BLOCKED, 5.0 + number * 5.0)
+    assert [bench.overdue(seconds, 25.0) for seconds in (20.0, 20.1)] == [True, False]
+
+
+@pytest.mark.parametrize("answer", [None, EVICTED, BLOCKED, SHORT])
+@pytest.mark.parametrize("gang", [0, 3])
+def test_budget_is_forgotten_ten_minutes_after_the_last_request(answer: EvictionOutcome | None, gang: int) -> None:
+    bench = Bench(0 if gang else 2, gang=gang)
+    known = bench.world.worker._core.ledger.budgets
+    unit = bench.must_take(100.0)
+    for seconds in (100.0, 5000.0):
+        bench.at(seconds)
+        bench.world.worker.forget_idle()
+        assert known, "it is being asked"
+    bench.answer(unit, answer, 5000.0)
+    bench.at(5600.0)
+    bench.world.worker.forget_idle()
+    assert bool(known) is (answer in (BLOCKED, SHORT))
+    bench.at(5600.1)
+    bench.world.worker.forget_idle()
+    assert not known
+
+
+# --- units ---------------------------------------------------------------------------------------
+
+
+def test_unit_waits_after_the_refusal_of_a_single_pod() -> None:
+    bench = Bench(1, status=2, gang=2)
+    bench.ask(BLOCKED, 0.0)
+    assert bench.take(4.9) is None
+    taken = [bench.take(5.0), bench.take(5.0)]
+    assert [len(unit.members) for unit in taken if unit is not None] == [1]
+    bench = Bench(1, status=3, gang=2)
+    bench.ask(BLOCKED, 0.0)
+    taken = [bench.take(5.0), bench.take(5.0)]
+    assert [len(unit.members) for unit in taken if unit is not None] == [1, 2]
+
+
+def test_unit_that_its_budget_was_short_for_waits_for_five_seconds_and_single_pods_do_not() -> None:
+    bench = Bench(0, status=2, gang=2)
+    bench.ask(SHORT, 0.0)
+    bench.world.add(claim("web-late"), pod("web-late", priority=200))
+    assert len(bench.must_take(0.1).members) == 1
+    bench = Bench(0, status=2, gang=2)
+    bench.ask(SHORT, 0.0)
+    assert [bench.take(seconds) is not None for seconds in (4.9, 5.0)] == [False, True]
+
+
+def test_status_that_allows_all_of_a_unit_lets_it_go_at_once_that_was_not_refused_itself() -> None:
+    bench = Bench(1, status=1, gang=2)
+    bench.ask(BLOCKED, 0.0)
+    assert bench.take(1.0) is None
+    bench.world.remove(bench.world.pod("web-0"))
+    bench.set_status(2)
+    assert len(bench.must_take(1.0).members) == 2
+
+
+def test_unit_that_its_budget_allows_as_a_whole_goes_beside_four_requests() -> None:
+    bench = Bench(5, status=100, gang=2)
+    taken = [bench.take() for _ in range(6)]
+    assert [len(unit.members) for unit in taken if unit is not None] == [1, 1, 1, 1, 2]
+
+
+@pytest.mark.parametrize(("status", "allowed"), [(None, None), (0, 0), (1, 1), (2, None), (3, None)])
+def test_budget_that_allows_fewer_than_belong_together_is_named(status: int | None, allowed: int | None) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add_budget(Budget("web", every_seconds=0.0, allows_at=0.0, status=status))
+    for name in ("other", "web-0", "web-1"):
+        world.add(claim(name), pod(name, gang="ring"))
+    world.add(rule())
+    world.advance(20)
+    words = f"budget 0 allows {allowed} of 2 evictions that belong together"
+    assert len([event for event in world.cluster.events if words in event.text]) == (0 if allowed is None else 3)
+    assert len(world.evicted) == (3 if allowed is None else 0)
+
+
+# --- what goes and when -----------------------------------------------------------------------------
+
+
+def test_status_of_the_budget_lets_the_next_pod_go_at_once() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    web = Budget("web", every_seconds=2.0, allows_at=0.0, status=1)
+    world.add_budget(web)
+    for number in range(5):
+        world.add(claim(f"web-{number}", devices=(f"gpu-{number}",)), owned(f"web-{number}"))
+    world.add(rule())
+    for _ in range(5):
+        world.settle()
+        web.status = 0
+        world.worker.observe_budget("ml", "0")
+        world.advance(2.0)
+        web.status = 1
+        world.worker.observe_budget("ml", "0")
+    assert [seconds for _, _, seconds in world.cluster.requests] == pytest.approx([0, 2, 4, 6, 8], abs=0.01)
+    assert len(world.evicted) == 5
+
+
+@pytest.mark.parametrize(("app", "evicted"), [("api", ["web"]), ("web", [])], ids=["none", "the same"])
+def test_pod_that_leaves_its_budget_goes_at_once(app: str, evicted: list[str]) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add_budget(Budget(labels=WEB, status=0))
+    before = owned("web", labels=WEB)
+    world.add(claim("web"), before, rule())
+    world.settle()
+    assert world.evicted == []
+    # The budget is not asked for five seconds, so what happens before that is due to the labels.
+    world.change(before, structs.replace(before, labels=(("app", app), ("more", ""))))
+    world.settle()
+    assert world.evicted == evicted
+
+
+@pytest.mark.parametrize(("app", "evicted"), [("api", ["web"]), ("web", [])], ids=["none", "one"])
+def test_pod_is_evicted_under_the_budgets_that_its_newest_labels_have(app: str, evicted: list[str]) -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add_budget(Budget(labels=WEB))
+    before = owned("web", labels=(("app", "api"),))
+    world.add(claim("web", tolerates(10)), before, rule())
+    world.change(before, structs.replace(before, labels=(("app", app),)))
+    world.advance(12)
+    assert world.evicted == evicted
+
+
+def test_refused_pods_take_turns() -> None:
+    """Whether a budget allows an eviction may depend on the pod: one that is not ready may go where others may not."""
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add_budget(Budget("web"))
+    for number in range(3):
+        world.add(claim(f"web-{number}", devices=(f"gpu-{number}",)), pod(f"web-{number}"))
+    world.add(rule())
+    world.advance(17)
+    assert [name for _, name, _ in world.cluster.requests] == ["ml/web-0", "ml/web-1", "ml/web-2", "ml/web-0"]
+
+
+def test_pods_past_their_deadline_are_deleted_without_waiting_for_each_other() -> None:
+    """That one of them is gone is no progress of the budget."""
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, deadline_seconds=20.0, delete_after_deadline=True))
+    world.add_budget(Budget("web"))
+    for number in range(3):
+        world.add(claim(f"web-{number}", devices=(f"gpu-{number}",)), pod(f"web-{number}"))
+    world.add(rule())
+    world.advance(60)
+    assert [verb for verb, _, _ in world.cluster.calls] == ["delete"] * 3
+    assert len({round(seconds) for _, _, seconds in world.cluster.calls}) == 1
