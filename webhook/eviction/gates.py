@@ -137,7 +137,7 @@ class Room:
         """Pods, by uid, that were found to be stuck; their `namespace/name`."""
         self._owners: dict[str, OwnerPlaces] = {}
         self._closed: dict[Limit, Wait] = {}
-        self._gate_of: dict[type, Gate] = {MinuteLimit: _MINUTES, RateLimit: _RATES}
+        self._gate_of: dict[type, Gate] = dict(zip(_LIMITS, GATES, strict=True))
         self._rates: dict[tuple[int, int], tuple[Eviction, RateLimit]] = {}
         self._timed: dict[tuple[int, int], tuple[Eviction, tuple[Limit, ...]]] = {}
         self._asking: tuple[Unit, tuple[Counter[BudgetLimit], bool]] | None = None
@@ -519,3 +519,5 @@ def _bucket(key: Hashable, rate: Rate, room: Room) -> TokenBucket:
 _MINUTES, _RATES = _Minutes(), _Rates()
 GATES: Final[tuple[Gate, ...]] = (_Budgets(), _Owners(), _Namespaces(), _Overall(), _MINUTES, _RATES)
 """In the order in which they are asked."""
+_LIMITS: Final = (BudgetLimit, OwnerLimit, NamespaceLimit, OverallLimit, MinuteLimit, RateLimit)
+"""What each of them names."""

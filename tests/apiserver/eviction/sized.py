@@ -1,6 +1,7 @@
 """`device-taint-webhook` that writes the lengths of everything the worker keeps to a file, at each signal `ASKS`.
 
-Run as `python -m tests.apiserver.eviction.sized <file> evict ...`. What is kept of idle budgets for ten minutes is kept
+It also writes a line for each look at a pod as its request is written. Run as
+`python -m tests.apiserver.eviction.sized <folder> evict ...`. What is kept of idle budgets for ten minutes is kept
 for seconds only, so that a test need not wait for the end of that.
 """
 
@@ -21,11 +22,15 @@ import msgspec
 from webhook.cli import main
 from webhook.daemons import evict
 from webhook.eviction import upkeep
+from webhook.eviction.planner import Planner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
+    from webhook.eviction.pod_plan import Going, Unit
+
+SIZES, LOOKS = "sizes.json", "looks.jsonl"
 ASKS: Final = signal.SIGRTMIN
 """SIGUSR1 and SIGUSR2 have a meaning already."""
 BUDGETS_KEPT_SECONDS: Final = 20.0
@@ -84,7 +89,28 @@ def write_at_signals(file: Path) -> None:
     signal.signal(ASKS, write)
 
 
+def write_looks(file: Path) -> None:
+    """From here on: when, the uids of the pods, and whether they go."""
+    goes, goes_alone = Planner.goes, Planner.goes_alone
+
+    def note(planner: Planner, pods: list[str], *, go: bool) -> bool:
+        at = planner._deps.clock.now().isoformat()
+        with file.open("a") as lines:
+            lines.write(json.dumps({"at": at, "pods": pods, "go": go}) + "\n")
+        return go
+
+    def unit(self: Planner, unit: Unit) -> bool:
+        return note(self, [each.uid for each in unit.members], go=goes(self, unit))
+
+    def alone(self: Planner, each: Going) -> bool:
+        return note(self, [each.uid], go=goes_alone(self, each))
+
+    Planner.goes, Planner.goes_alone = unit, alone  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
     upkeep._BUDGET_SECONDS = BUDGETS_KEPT_SECONDS  # type: ignore[misc]
-    write_at_signals(Path(sys.argv.pop(1)))
+    folder = Path(sys.argv.pop(1))
+    write_at_signals(folder / SIZES)
+    write_looks(folder / LOOKS)
     sys.exit(main())

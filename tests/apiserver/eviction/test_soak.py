@@ -2,6 +2,10 @@
 
 Everything that evictions depend on comes, changes and goes, and the API server is restarted twice. SOAK_MINUTES says
 for how long; SOAK_SEED repeats a sequence. Which pods went comes from the audit log, what the worker keeps from itself.
+
+The invariants: no pod goes twice; none goes that no taint hits, or that is held; each is looked at as its request is
+written, and goes by that look; whatever is due has gone in the end; memory and indexes are those of a fresh process.
+The story of each eviction is in a file, whose name is printed; a failure prints its own.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import re
 import secrets
 import time
 from collections import Counter
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,7 +27,7 @@ from tests.apiserver.eviction.bench import now
 from tests.apiserver.eviction.churn import POOLS_MOST, Churn
 from tests.apiserver.eviction.play import OUR_USER
 from tests.apiserver.eviction.ranks import GATES, SERVED
-from tests.apiserver.eviction.sized import ASKS
+from tests.apiserver.eviction.sized import ASKS, LOOKS, SIZES
 from tests.apiserver.eviction.soak_model import DEVICES, LENIENT, STUCK_SECONDS
 from tests.apiserver.eviction.witness import AUDIT_POLICY, Witness
 from tests.apiserver.policy.stage import RestartablePlane
@@ -50,6 +54,8 @@ LATE_SECONDS: Final = 20.0
 """After this a pod that is due should have gone: retries wait for up to 10 s."""
 SETTLED_SECONDS: Final = 75.0
 """Until no minute, no wait for a stuck pod and no condition is open any more."""
+LOOK_SECONDS: Final = 5.0
+"""The oldest look by which a request may arrive, on a busy machine."""
 FRESH_SECONDS: Final = 30.0
 MEMORY_LIMIT_MIB: Final = 512
 """manifests/components/evict/deployment.yaml."""
@@ -68,6 +74,13 @@ BOUNDED: Final[Mapping[str, int]] = {
     r"\._cache\.inventory\.pools\._pools\[\]\._(devices|evicting|closed)": POOLS_MOST * DEVICES,
 }
 """What may be kept of things that are gone, or is computed when it is asked for: a pattern of the path, and a bound."""
+
+
+class Look(NamedTuple):
+    """A look at a pod, and whether it may go."""
+
+    at: datetime
+    goes: bool
 
 
 class Sizes(NamedTuple):
@@ -89,11 +102,20 @@ class Sized(EvictProcess):
 
     def _program(self) -> list[str]:
         program, *_ = super()._program()
-        return [program, "-m", "tests.apiserver.eviction.sized", str(self._file)]
+        return [program, "-m", "tests.apiserver.eviction.sized", str(self.folder)]
 
     @property
     def _file(self) -> Path:
-        return self.folder / "sizes.json"
+        return self.folder / SIZES
+
+    def looks(self) -> dict[str, list[Look]]:
+        """The looks at each pod, by uid, as its request was written."""
+        found: dict[str, list[Look]] = {}
+        for line in (self.folder / LOOKS).read_text().splitlines():
+            said = json.loads(line)
+            for uid in said["pods"]:
+                found.setdefault(uid, []).append(Look(datetime.fromisoformat(said["at"]), said["go"]))
+        return found
 
     def write_policy(self, policy: Json) -> None:
         """Returns once it is in use, however busy the machine is."""
@@ -126,6 +148,15 @@ class Soak(NamedTuple):
     errors: list[str]
     logged: list[Json]
     """What the worker said of each eviction."""
+    looks: Mapping[str, list[Look]]
+
+    def granted(self) -> list[Deletion]:
+        """Those that the API server has carried out, in order."""
+        return [each for each in self.deletions if each.code < 300]
+
+    def last_look(self, deletion: Deletion) -> Look | None:
+        """The last one before the API server had the request."""
+        return max([each for each in self.looks.get(deletion.uid, ()) if each.at <= deletion.at], default=None)
 
 
 def _mib(status: str, name: str) -> float:
@@ -155,12 +186,16 @@ def soak(assets: Assets, tmp_path_factory: pytest.TempPathFactory) -> Soak:
             time.sleep(SETTLED_SECONDS)
             soaked = process.sizes()
             errors = [line["error"] for line in process.lines("stopped by an error")]
-            logged = process.lines("pod evicted")
+            logged, looks = process.lines("pod evicted"), process.looks()
         with Sized(plane) as process:
             process.wait_working()
             time.sleep(FRESH_SECONDS)
             fresh = process.sizes()
-        return Soak(churn, steps, witness.deletions(), overdue, soaked, fresh, errors, logged)
+        found = Soak(churn, steps, witness.deletions(), overdue, soaked, fresh, errors, logged, looks)
+    file = tmp_path_factory.mktemp("soak") / "story.txt"
+    file.write_text("\n".join(line for each in found.granted() for line in _story(found, each)))
+    print(f"the story of each eviction: {file}")
+    return found
 
 
 def _churn(plane: RestartablePlane, churn: Churn) -> Counter[str]:
@@ -196,7 +231,7 @@ def _come_to_rest(churn: Churn) -> list[str]:
 
 
 def test_soak_does_something(soak: Soak) -> None:
-    granted = [each for each in soak.deletions if each.code < 300]
+    granted = soak.granted()
     print(f"created {soak.churn.created}, steps {dict(soak.steps)}")
     print(f"{len(granted)} of {len(soak.deletions)} evictions granted, {RESTARTS} restarts")
     assert len(granted) > 5 * MINUTES
@@ -204,22 +239,39 @@ def test_soak_does_something(soak: Soak) -> None:
 
 
 def test_no_pod_is_evicted_twice(soak: Soak) -> None:
-    granted = Counter(each.uid for each in soak.deletions if each.code < 300)
-    assert [uid for uid, count in granted.items() if count > 1] == []
+    counts = Counter(each.uid for each in soak.granted())
+    assert not (twice := [each for each in soak.granted() if counts[each.uid] > 1]), _stories(soak, twice)
+
+
+def test_each_pod_is_looked_at_as_its_request_is_written(soak: Soak) -> None:
+    looks = {each.uid: soak.last_look(each) for each in soak.granted()}
+    ages = sorted(
+        (each.at - look.at).total_seconds() for each in soak.granted() if (look := looks[each.uid]) is not None
+    )
+    print(f"age of the last look: median {ages[len(ages) // 2]:.3f} s, most {ages[-1]:.3f} s")
+    unseen = [each for each in soak.granted() if (look := looks[each.uid]) is None or not look.goes]
+    assert not unseen, _stories(soak, unseen)
+    assert ages[-1] < LOOK_SECONDS
 
 
 def test_no_pod_is_evicted_that_no_taint_hits_or_that_is_held(soak: Soak) -> None:
     slack = timedelta(seconds=NOTICED_SECONDS)
-    granted = [each for each in soak.deletions if each.code < 300]
     pods = soak.churn.all_pods
-    wrong = [each for each in granted if not pods[each.uid].could_go(each.at, slack)]
-    assert not wrong, "\n".join(line for each in wrong for line in _story(soak, each))
+    wrong = [each for each in soak.granted() if not pods[each.uid].could_go(each.at, slack)]
+    assert not wrong, _stories(soak, wrong)
+
+
+def _stories(soak: Soak, deletions: list[Deletion]) -> str:
+    return "\n".join(line for each in deletions for line in _story(soak, each))
 
 
 def _story(soak: Soak, deletion: Deletion) -> Iterator[str]:
     """Why a pod was evicted, what was done shortly before, and which pods of its namespace were evicted then."""
     pods, around = soak.churn.all_pods, timedelta(seconds=15)
     yield f"seed {soak.churn.seed}: at {deletion.at} {pods[deletion.uid]}"
+    for look in soak.looks.get(deletion.uid, ()):
+        age = (deletion.at - look.at).total_seconds()
+        yield f"  {look.at} {'goes' if look.goes else 'stays'} by the look {age:.3f} s before its request"
     yield from (f"  {line['ts']} {line['reasons']}" for line in soak.logged if line["podUID"] == deletion.uid)
     for start, end, name in soak.churn.changes:
         if start - around < deletion.at < end + around:
@@ -230,7 +282,8 @@ def _story(soak: Soak, deletion: Deletion) -> Iterator[str]:
 
 
 def test_nothing_due_is_left(soak: Soak) -> None:
-    assert soak.overdue == [], f"seed {soak.churn.seed}"
+    asked = [each for each in soak.deletions if str(soak.churn.all_pods[each.uid]) in soak.overdue]
+    assert soak.overdue == [], f"seed {soak.churn.seed}: {soak.overdue}\n{_stories(soak, asked)}"
 
 
 def test_worker_keeps_no_more_than_a_fresh_one(soak: Soak) -> None:
