@@ -36,9 +36,9 @@ class Affected:
         """The pods that a taint hits, and why."""
         self.revision = 0
         """Grows with each change of these pods, and of what else a plan is made from."""
-        self._grown: dict[str, set[tuple[str, str]]] = {}
+        self._grown: dict[str, dict[tuple[str, str], None]] = {}
         """By the uid of each rule: pods that it has come to hit since the last plan was begun."""
-        self._settling: dict[str, set[tuple[str, str]]] = {}
+        self._settling: dict[str, dict[tuple[str, str], None]] = {}
         """The same, from the plan before to the beginning of the one that is being made."""
         self.planning = False
         """Whether a plan of all pods is being made."""
@@ -51,12 +51,13 @@ class Affected:
         self._gangs: dict[str, dict[str, None]] = {}
         self._claims: dict[str, None] = {}
         self._pods: dict[str, None] = {}
+        self._all: list[str] = []
         """What is still to be followed; what was added last is taken first, as it is often close in memory."""
 
     @property
     def pending(self) -> int:
         """The number of claims and pods that are still to be followed."""
-        return len(self._claims) + len(self._pods)
+        return len(self._claims) + len(self._pods) + len(self._all)
 
     def mark_claims(self, claims: AbstractSet[str]) -> None:
         """The pods of these claims may be hit by others from now on.
@@ -64,16 +65,17 @@ class Affected:
         If these are most of the claims, all pods are looked at, which is faster than looking up the pods of each claim.
         """
         if len(claims) >= AT_ONCE_MOST and 2 * len(claims) > len(self._inventory.claims):
-            self.mark(self._inventory.pods)
+            self.mark_all()
         else:
             self._claims.update(dict.fromkeys(claims))
 
     def mark(self, pods: Iterable[str]) -> None:
         """These pods have changed, or their gangs have."""
-        if self._pods:
-            self._pods.update(dict.fromkeys(pods))
-        else:
-            self._pods = dict.fromkeys(pods)
+        self._pods.update(dict.fromkeys(pods))
+
+    def mark_all(self) -> None:
+        """Any pod may have changed."""
+        self._all = list(self._inventory.pods)
 
     def touch(self, key: str, *uids: str) -> None:
         """Another plan may follow from what is known of a pod now."""
@@ -90,9 +92,13 @@ class Affected:
         if self._claims:
             claims = [self._claims.popitem()[0] for _ in range(min(_STEP, len(self._claims)))]
             self.mark(self._inventory.pods_using(claims))
-        else:
+        elif self._pods:
             for _ in range(min(_STEP, len(self._pods))):
                 self._follow(self._pods.popitem()[0])
+        else:
+            for key in self._all[-_STEP:]:
+                self._follow(key)
+            del self._all[-_STEP:]
 
     def _follow(self, key: str) -> None:
         pod, before, known = self._inventory.pods.get(key), self.hit.get(key), self._known.get(key)
@@ -120,21 +126,25 @@ class Affected:
     def grow(self, key: str, uid: str, rules: Iterable[RuleRef]) -> None:
         """Rules have come to hit a pod, itself or as one that goes along."""
         for rule, _ in rules:
-            grown = self._grown.setdefault(rule, set())
-            grown.add((key, uid))
+            grown = self._grown.setdefault(rule, {})
+            grown[key, uid] = None
             if len(grown) > _GROWN_MOST:
                 self.touch_all()
 
     def begin(self) -> None:
         """A plan of all pods is begun."""
         self.changed, self.whole, self.planning = {}, False, True
-        for uid, pods in self._grown.items():
-            self._settling.setdefault(uid, set()).update(pods)
-        self._grown = {}
+        grown, self._grown = self._grown, {}
+        if not self._settling:
+            self._settling = grown
+        else:
+            for uid, pods in grown.items():
+                self._settling.setdefault(uid, {}).update(pods)
 
-    def settle(self) -> None:
-        """The plan is made."""
-        self._settling, self.planning = {}, False
+    def settle(self) -> list[dict[tuple[str, str], None]]:
+        """The plan is made. Returns what is to be dropped in steps."""
+        settled, self._settling, self.planning = list(self._settling.values()), {}, False
+        return settled
 
     def grown_by(self, rule_uid: str) -> frozenset[str]:
         """Returns the pods that a rule has come to hit since the last plan of all, and those of their PodGroups.

@@ -216,7 +216,7 @@ class Controller:
         core.room.profiles = profiles
         self.planner.old_lines.append(core.line)
         core.line = Line()  # its limits name profiles by their position
-        core.affected.mark(self._deps.inventory.pods)
+        core.affected.mark_all()
         core.room.forget_owners()
         self._changed()
         self.planner.rules_seen = core.affected.revision

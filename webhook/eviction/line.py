@@ -45,7 +45,7 @@ class _Lane:
         return None if self.wait is None else self.wait.limit
 
 
-def dropped(known: dict[str, Any]) -> Iterator[None]:
+def dropped(known: dict[Any, Any]) -> Iterator[None]:
     """Empties a dict in steps."""
     while known:
         for _ in range(min(_STEP, len(known))):

@@ -171,15 +171,14 @@ class _Pass:
 
     def _look(self) -> Steps[dict[str, Eviction]]:
         """The pods that a taint hits, and that are there."""
-        hit, known = dict(self.view.hit), self.view.inventory.pods
+        hit, known = dict[str, Eviction](), self.view.inventory.pods
         self.granted, self.asked = frozenset(self.ledger.granted), self._in_flight()
-        for number, key in enumerate(tuple(hit)):
+        for number, key in enumerate(list(self.view.hit)):
             if not number % _STEP:
                 yield
-            if (pod := known.get(key)) is not None:
-                self.pods[key] = pod
-            else:
-                del hit[key]
+            pod, eviction = known.get(key), self.view.hit.get(key)
+            if pod is not None and eviction is not None:
+                self.pods[key], hit[key] = pod, eviction
         return hit
 
     def _in_flight(self) -> dict[str, _Asked]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from webhook.eviction.core import Core
 from webhook.eviction.ledger import View, departures_of
@@ -128,13 +128,14 @@ class Planner:
             line.retry(uid, core.room)
         self._occupy(made, line)
         core.adopt(made, line, revision)
-        core.affected.settle()
+        settled = core.affected.settle()
         core.ledger.departed = None
         core.ceilings.settle({core.ceilings.group_of(uid) for uid in made.rules})
         self._queue_rules(before.rules, made.rules)
         yield from self._telling.differences(before, made)
-        for known in (before.units, before.waits, before.going, before.hit):
-            yield from dropped(known)
+        known: list[dict[Any, Any]] = [before.units, before.waits, before.going, before.hit, *settled]
+        for each in known:
+            yield from dropped(each)
         while made.chunks:
             made.chunks.pop()
             yield
