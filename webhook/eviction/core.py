@@ -16,7 +16,7 @@ from webhook.eviction.gates import Room
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.line import Line
 from webhook.eviction.modes import InTree, scope_of
-from webhook.eviction.plan import EvictionPlan
+from webhook.eviction.pod_plan import EvictionPlan
 from webhook.eviction.profiles import Grouping
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue

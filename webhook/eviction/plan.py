@@ -17,18 +17,30 @@ The same view, ledger, policy and moment give the same plan. In this order:
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter, defaultdict
-from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from webhook.api.pods import Pod
 from webhook.eviction.ledger import ROUNDS_MOST, Failure, Ledger, Moment, View, lasting_claims
-from webhook.eviction.pod_plan import LAST, Going, StepReason, Unit, Wait, exemption, later, stuck_at
+from webhook.eviction.pod_plan import (
+    EvictionPlan,
+    Going,
+    RuleFigures,
+    StepReason,
+    Unit,
+    Wait,
+    exemption,
+    later,
+    stuck_at,
+    wait_of_others,
+    wait_without,
+    waves_of,
+)
 from webhook.eviction.profiles import Profile
 from webhook.inventory.evictions import NOTHING, Eviction, RuleRef, Without
 from webhook.inventory.pod_groups import goes_with_all, group_key, is_leaving, may_go_along
@@ -42,7 +54,6 @@ _ORDER, _KEY, _DUE = attrgetter("order"), attrgetter("key"), attrgetter("due")
 _CHUNK: Final = 2048
 """Units that are sorted in one piece; the pieces are merged as they are read."""
 
-
 _T = TypeVar("_T")
 Steps: TypeAlias = Generator[None, None, _T]
 """Work that may be interrupted at each step."""
@@ -50,40 +61,6 @@ _Counts: TypeAlias = "Counter[str]"
 """Pods by namespace."""
 _Asked: TypeAlias = tuple[str, tuple[RuleRef, ...]]
 """A pod that was asked for, by `namespace/name`, and the rules that hit it then."""
-
-
-class RuleFigures(NamedTuple):
-    """What a rule hits: pods, and their namespaces, without those that a PodGroup holds. `stopped`: why none goes."""
-
-    pods: int
-    namespaces: int
-    stopped: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class EvictionPlan:
-    """The result of a pass. Every pod of the view's `hit` that does not leave is in `going` or in `waits`, or both."""
-
-    chunks: list[tuple[Unit, ...]]
-    """Units that may go now, in sorted pieces; the line has them from then on."""
-    units: dict[str, Unit]
-    """The unit of each pod that goes, now or later, by uid; without those that go alone."""
-    waits: dict[str, Wait]
-    """What pods wait for, by uid."""
-    going: dict[str, Going]
-    """All pods that go, now or later, and that were not taken yet, by uid."""
-    terminating: tuple[Going, ...]
-    """Pods that a taint evicts and that are terminating."""
-    hit: dict[str, Eviction]
-    """Why each pod is in the plan, by `namespace/name`; also by reasons that were taken out."""
-    rules: dict[str, RuleFigures]
-    wake_at: datetime | None
-    """When the plan changes by itself."""
-
-    @property
-    def eligible(self) -> Iterator[Unit]:
-        """Yields the units that may go now, the first first."""
-        return heapq.merge(*self.chunks, key=_ORDER)
 
 
 def plan(view: View, ledger: Ledger, pause: Pause | None, moment: Moment) -> EvictionPlan:
@@ -107,8 +84,7 @@ def planning(view: View, ledger: Ledger, pause: Pause | None, moment: Moment) ->
 
 def still_goes(view: View, ledger: Ledger, pause: Pause | None, moment: Moment, pods: AbstractSet[str]) -> bool:
     """Tells whether just these pods, by uid, would go now, although they were taken. `view`: what is linked to them."""
-    steps = _Pass(view, ledger, pause, moment, again=pods).run()
-    made = _result_of(steps)
+    made = _result_of(_Pass(view, ledger, pause, moment, again=pods).run())
     return any(pods == {each.uid for each in unit.members} for chunk in made.chunks for unit in chunk)
 
 
@@ -241,7 +217,7 @@ class _Pass:
             judged = eviction if own is None else own
             for each in (eviction, judged):
                 if id(each) not in taken_out:
-                    taken_out[id(each)] = _taken_out(each, without, rules)
+                    taken_out[id(each)] = wait_without(each, without, rules)
             wait, uid = taken_out[id(eviction)] or taken_out[id(judged)], pods[key].meta.uid
             if own is not None and taken_out[id(own)] is not None:
                 own = self.view.evictions.eviction_of(pods[key], without)
@@ -266,7 +242,8 @@ class _Pass:
                 groups.setdefault(group_key(pod), []).append(key)
         for group, keys in groups.items():
             yield
-            causes = [key for key in keys if self._takes_along(self.pods[key], hit[key])]
+            stays = {key: self._stay(self.pods[key], hit[key], self.view.profile_of(self.pods[key])) for key in keys}
+            causes = [key for key in keys if stays[key] is None]
             live = [key for key in causes if not self._has_gone(self.pods[key])]
             first = min(live or causes, key=lambda key: (hit[key].due, key), default="")
             for key in inventory.members_of(group) if first else ():
@@ -276,9 +253,6 @@ class _Pass:
                 if live or self._is_taken(pod.meta.uid) or self._place_of(pod.meta.uid):
                     along[key] = hit[first]  # a pod that is new stays once its unit was taken
         return along
-
-    def _takes_along(self, pod: Pod, eviction: Eviction) -> bool:
-        return self._stay(pod, eviction, self.view.profile_of(pod)) is None
 
     def _leaves(self, pod: Pod) -> bool:
         return is_leaving(pod) or pod.meta.uid in self.granted
@@ -415,7 +389,7 @@ class _Pass:
         tied = by_claim or any(goes_with_all(self.view.inventory, each.pod) for each in found)
         waves = [[each] for each in found if self._place_of(each.uid)]  # the others have gone: each follows by itself
         rest = [each for each in found if not self._place_of(each.uid)] if waves else found
-        for wave in (*waves, *([rest] if tied and rest else _waves(rest))):
+        for wave in (*waves, *([rest] if tied and rest else waves_of(rest))):
             members = tuple(sorted(wave, key=_KEY))
             yield self._unit(members, key if len(members) > 1 else members[0].gang or members[0].uid)
 
@@ -442,7 +416,7 @@ class _Pass:
             last = max(unit.members, key=_DUE)
             rest = Wait(StepReason.GANG, unit.due, last.key, StepReason.EARLY)
         elif waits:
-            rest = _of_others([(waits[each.uid], each.key) for each in unit.members if each.uid in waits])
+            rest = wait_of_others([(waits[each.uid], each.key) for each in unit.members if each.uid in waits])
         else:
             rest = Wait(StepReason.PAUSED, self.pause.until if self.pause is not None else None)
         for each in unit.members:
@@ -474,33 +448,3 @@ class _Pass:
             return Wait(StepReason.FAILED)
         seconds = failure.retry_at - self.moment.seconds
         return Wait(StepReason.FAILED, self.moment.now + timedelta(seconds=seconds)) if seconds > 0 else None
-
-
-def _taken_out(eviction: Eviction, without: Without, rules: Mapping[str, RuleFigures]) -> Wait | None:
-    """Why reasons of an eviction are taken out, None if none is: a breaker, before a rule that is stopped."""
-    tripped = [each.driver for each in eviction.reasons if not each.rule and each.driver in without.drivers]
-    if tripped:
-        return Wait(StepReason.BREAKER, because=tripped[0])
-    stopped = [each.rule_uid for each in eviction.reasons if each.rule_uid in without.rules]
-    return Wait(StepReason.STOPPED, because=rules[stopped[0]].stopped) if stopped else None
-
-
-def _of_others(waits: Sequence[tuple[Wait, str]]) -> Wait:
-    """What a pod waits for that could go by itself: all of these, named by the longest; closed windows come first."""
-    closed = [each for each in waits if each[0].reason is StepReason.WINDOW]
-    wait, other = max(closed or waits, key=lambda each: each[0].until or LAST)
-    ends = [each.until for each, _ in waits]
-    until = None if None in ends else max([end for end in ends if end is not None])
-    return Wait(StepReason.WINDOW if closed else StepReason.GANG, until, other, wait.reason)
-
-
-def _waves(members: Iterable[Going]) -> Iterator[list[Going]]:
-    """The members of a gang by what waits for each other, by the window of the first that is due."""
-    wave: list[Going] = []
-    for each in sorted(members, key=lambda each: (each.due, each.key)):
-        if wave and each.due - wave[0].due > timedelta(seconds=wave[0].profile.settings.gang_window_seconds):
-            yield wave
-            wave = []
-        wave.append(each)
-    if wave:
-        yield wave

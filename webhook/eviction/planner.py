@@ -14,8 +14,8 @@ from typing import Any, Final
 from webhook.eviction.core import Core
 from webhook.eviction.ledger import View, departures_of
 from webhook.eviction.line import Line, dropped
-from webhook.eviction.plan import EvictionPlan, RuleFigures, plan, planning, still_goes
-from webhook.eviction.pod_plan import Going, Unit
+from webhook.eviction.plan import plan, planning, still_goes
+from webhook.eviction.pod_plan import EvictionPlan, Going, RuleFigures, Unit
 from webhook.eviction.telling import Telling
 from webhook.eviction.upkeep import Upkeep
 from webhook.inventory.evictions import Eviction, Without

@@ -1,21 +1,25 @@
-"""What a plan says of a pod: with whom it goes and when, why not now, and what exempts it for good. Pure."""
+"""What a plan says of pods and rules: who goes with whom and when, why not now, and what exempts a pod. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 import msgspec
 
 from webhook.api.pods import DAEMON_SET, Pod
 from webhook.eviction.ports import Limit, PodRef
 from webhook.eviction.profiles import Profile
-from webhook.inventory.evictions import Eviction
+from webhook.inventory.evictions import Eviction, Without
 from webhook.policy.model import EvictionProfile
 from webhook.policy.windows import local_text, state_of
 
+_BY_ORDER = attrgetter("order")
 LAST: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """The end of the calendar."""
 
@@ -112,6 +116,70 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     key: str
     due: datetime
     order: tuple[int, int, datetime, str]
+
+
+class RuleFigures(NamedTuple):
+    """What a rule hits: pods, and their namespaces, without those that a PodGroup holds. `stopped`: why none goes."""
+
+    pods: int
+    namespaces: int
+    stopped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionPlan:
+    """The result of a pass. Every pod of the view's `hit` that does not leave is in `going` or in `waits`, or both."""
+
+    chunks: list[tuple[Unit, ...]]
+    """Units that may go now, in sorted pieces; the line has them from then on."""
+    units: dict[str, Unit]
+    """The unit of each pod that goes, now or later, by uid; without those that go alone."""
+    waits: dict[str, Wait]
+    """What pods wait for, by uid."""
+    going: dict[str, Going]
+    """All pods that go, now or later, and that were not taken yet, by uid."""
+    terminating: tuple[Going, ...]
+    """Pods that a taint evicts and that are terminating."""
+    hit: dict[str, Eviction]
+    """Why each pod is in the plan, by `namespace/name`; also by reasons that were taken out."""
+    rules: dict[str, RuleFigures]
+    wake_at: datetime | None
+    """When the plan changes by itself."""
+
+    @property
+    def eligible(self) -> Iterator[Unit]:
+        """Yields the units that may go now, the first first."""
+        return heapq.merge(*self.chunks, key=_BY_ORDER)
+
+
+def wait_without(eviction: Eviction, without: Without, rules: Mapping[str, RuleFigures]) -> Wait | None:
+    """Why reasons of an eviction are taken out, None if none is: a breaker, before a rule that is stopped."""
+    tripped = [each.driver for each in eviction.reasons if not each.rule and each.driver in without.drivers]
+    if tripped:
+        return Wait(StepReason.BREAKER, because=tripped[0])
+    stopped = [each.rule_uid for each in eviction.reasons if each.rule_uid in without.rules]
+    return Wait(StepReason.STOPPED, because=rules[stopped[0]].stopped) if stopped else None
+
+
+def wait_of_others(waits: Sequence[tuple[Wait, str]]) -> Wait:
+    """What a pod waits for that could go by itself: all of these, named by the longest; closed windows come first."""
+    closed = [each for each in waits if each[0].reason is StepReason.WINDOW]
+    wait, other = max(closed or waits, key=lambda each: each[0].until or LAST)
+    ends = [each.until for each, _ in waits]
+    until = None if None in ends else max([end for end in ends if end is not None])
+    return Wait(StepReason.WINDOW if closed else StepReason.GANG, until, other, wait.reason)
+
+
+def waves_of(members: Iterable[Going]) -> Iterator[list[Going]]:
+    """The members of a gang by what waits for each other, by the window of the first that is due."""
+    wave: list[Going] = []
+    for each in sorted(members, key=lambda each: (each.due, each.key)):
+        if wave and each.due - wave[0].due > timedelta(seconds=wave[0].profile.settings.gang_window_seconds):
+            yield wave
+            wave = []
+        wave.append(each)
+    if wave:
+        yield wave
 
 
 def exemption(pod: Pod, profile: EvictionProfile) -> StepReason | None:

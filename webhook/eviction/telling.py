@@ -13,8 +13,7 @@ from webhook.api.meta import format_time
 from webhook.api.pods import Pod
 from webhook.eviction.core import Core
 from webhook.eviction.events import PodEventKind
-from webhook.eviction.plan import EvictionPlan
-from webhook.eviction.pod_plan import Going, StepReason, Wait, opening_text, together_with
+from webhook.eviction.pod_plan import EvictionPlan, Going, StepReason, Wait, opening_text, together_with
 from webhook.eviction.ports import PodRef
 from webhook.inventory.pod_groups import is_leaving
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from webhook.api.pods import Pod
     from webhook.eviction.followed_pods import ProfiledPods
-    from webhook.eviction.plan import EvictionPlan
+    from webhook.eviction.pod_plan import EvictionPlan
 
 _STAYS: Final = {**EXEMPTIONS, StepReason.GROUP: OutcomeReason.HELD_BY_POD_GROUP}
 

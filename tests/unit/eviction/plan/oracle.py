@@ -14,8 +14,7 @@ from typing import Final
 from tests.unit.eviction.plan.worlds import World
 from webhook.api.pod_groups import ALL
 from webhook.api.pods import Pod
-from webhook.eviction.plan import RuleFigures
-from webhook.eviction.pod_plan import Going, StepReason, Wait, exemption, later
+from webhook.eviction.pod_plan import Going, RuleFigures, StepReason, Wait, exemption, later
 from webhook.inventory.evictions import NOTHING, Eviction, Without
 from webhook.inventory.state import claim_keys
 from webhook.policy.windows import state_of

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from webhook.eviction.gates import GATES, Room
 from webhook.eviction.ledger import Moment
 from webhook.eviction.line import Line
-from webhook.eviction.plan import EvictionPlan, plan
-from webhook.eviction.pod_plan import Unit, Wait
+from webhook.eviction.plan import plan
+from webhook.eviction.pod_plan import EvictionPlan, Unit, Wait
 from webhook.eviction.profiles import owner_of
 
 if TYPE_CHECKING:

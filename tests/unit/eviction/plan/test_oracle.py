@@ -19,8 +19,8 @@ from tests.unit.eviction.plan.taking import Taking, line_in, planned_in
 from tests.unit.eviction.plan.worlds import World, random_world
 from webhook.eviction.gates import GATES
 from webhook.eviction.ledger import Moment
-from webhook.eviction.plan import EvictionPlan, still_goes
-from webhook.eviction.pod_plan import StepReason, Unit, Wait
+from webhook.eviction.plan import still_goes
+from webhook.eviction.pod_plan import EvictionPlan, StepReason, Unit, Wait
 from webhook.eviction.ports import LimitKind
 from webhook.policy.model import Pause
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from webhook.eviction.core import Core
-    from webhook.eviction.plan import EvictionPlan
     from webhook.eviction.planner import Planner
+    from webhook.eviction.pod_plan import EvictionPlan
 
 
 def said(made: EvictionPlan, in_line: Iterable[str]) -> dict[str, object]:

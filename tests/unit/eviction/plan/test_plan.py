@@ -22,7 +22,7 @@ from webhook.policy.model import EvictionWindow
 
 if TYPE_CHECKING:
     from webhook.api.pods import Pod
-    from webhook.eviction.plan import EvictionPlan
+    from webhook.eviction.pod_plan import EvictionPlan
     from webhook.inventory.state import InventoryObject
 
 RING = PodGroup(ObjectMeta(name="ring", namespace="ml", uid="uid-ring"), ALL)
