@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Iterator
 
-    from webhook.eviction.gates import Room
     from webhook.eviction.ports import Limit
+    from webhook.eviction.room import Room
     from webhook.inventory.state import InventoryObject
 
 

@@ -12,12 +12,13 @@ from webhook.eviction.ceilings import CeilingGroups
 from webhook.eviction.conditions import Announcements
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.events import EvictionRecorder
-from webhook.eviction.gates import Room
+from webhook.eviction.gates import GATE_OF
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.line import Line
 from webhook.eviction.modes import InTree, scope_of
 from webhook.eviction.pod_plan import EvictionPlan
 from webhook.eviction.profiles import Grouping
+from webhook.eviction.room import Room
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
 from webhook.inventory.evictions import Evictions
@@ -81,7 +82,7 @@ class Core:
             affected=affected,
             ledger=ledger,
             view=view,
-            room=Room(view, ledger, moment, budgets=deps.budgets, profiles=deps.profiles().all),
+            room=Room(view, ledger, moment, budgets=deps.budgets, profiles=deps.profiles().all, gates=GATE_OF),
             ceilings=ceilings,
             breaker=Breaker(deps.inventory, evictions, deps.clock, deps.breaker),
             rules=WorkQueue(clock=seconds, random=deps.random, most_seconds=RETRY_MOST_SECONDS),

@@ -1,6 +1,6 @@
 """Who finds room: one function takes places and tokens, for whole units, in the order of the plan.
 
-A limit is one class in `GATES`. It names what concerns a unit (`limits`), says whether one of these is closed, and
+A limit is one class in `GATE_OF`. It names what concerns a unit (`limits`), says whether one of these is closed, and
 counts what a unit takes. A limit that was found closed stays so until the function returns, so the next units behind it
 cost no second look. All profiles of a unit's pods are asked.
 
@@ -18,18 +18,13 @@ Source: policy profiles; `semantics.md` N-13 to N-18; ADR 16.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Final
 
 from msgspec import structs
 
-from webhook.api.budgets import needs_disruption
-from webhook.api.pods import Pod
-from webhook.api.rules import OWN_RATE_BURST, own_rate
-from webhook.eviction.ledger import MINUTE_SECONDS, BudgetAnswers, Ledger, Moment, Taken, View
-from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, is_stuck
+from webhook.eviction.ledger import MINUTE_SECONDS, BudgetAnswers
+from webhook.eviction.pod_plan import Unit, Wait
 from webhook.eviction.ports import (
     BudgetLimit,
     Limit,
@@ -37,337 +32,16 @@ from webhook.eviction.ports import (
     NamespaceLimit,
     OverallLimit,
     OwnerLimit,
-    PodBudgets,
     RateLimit,
 )
-from webhook.eviction.profiles import Profile, deletes_at_once, max_unavailable, owner_of
+from webhook.eviction.profiles import max_unavailable, owner_of
+from webhook.eviction.room import PROBE_SECONDS, Gate, Room, allowed_by
 from webhook.flowcontrol.token_bucket import Rate, TokenBucket
-from webhook.inventory.evictions import Eviction, EvictionReason
-from webhook.policy.model import EvictionProfile
 
-PROBE_SECONDS: Final = 5.0
-"""Time between two requests that a budget may refuse, as `kubectl drain` waits."""
 AT_ONCE_MOST: Final = 4
 """Requests in flight for one budget: the API server serializes them, by conflicts on the budget's status."""
-FRESH_SECONDS: Final = 2 * PROBE_SECONDS
-"""A pod is deleted past its budget only if the budget has refused within this time."""
-_REMEMBERED_MOST: Final = 1024
 _ASK_AGAIN_SECONDS: Final = 0.1
 """How often to look while the requests in flight use up a minute."""
-
-
-class Gate(Protocol):
-    """One kind of limit."""
-
-    def limits(self, unit: Unit, room: Room) -> Iterable[Limit]:
-        """Names what could keep the unit; nothing for a place that it has already."""
-
-    def closed(self, limit: Limit, room: Room) -> Wait | None:
-        """Tells what a unit waits for that this limit concerns; None if it may go."""
-
-    def take(self, unit: Unit, room: Room) -> None:
-        """Counts a unit that goes."""
-
-
-class Places:
-    """Pods, by uid, and the place that each takes; several pods may share one."""
-
-    __slots__ = ("_place_of", "_shared")
-
-    def __init__(self) -> None:
-        self._place_of: dict[str, str] = {}
-        self._shared: dict[str, int] = {}
-        """How many pods share each place."""
-
-    def __len__(self) -> int:
-        """Number of places taken."""
-        return len(self._shared)
-
-    @property
-    def pods(self) -> int:
-        """Number of pods that take them."""
-        return len(self._place_of)
-
-    def __contains__(self, uid: object) -> bool:
-        return uid in self._place_of
-
-    def has(self, place: str) -> bool:
-        """Tells whether any pod takes this place."""
-        return place in self._shared
-
-    def add(self, uid: str, place: str) -> None:
-        """A pod takes a place, unless it has one already."""
-        if uid not in self._place_of:
-            self._place_of[uid] = place
-            self._shared[place] = self._shared.get(place, 0) + 1
-
-    def discard(self, uid: str) -> bool:
-        """A pod takes no place any longer; returns whether it had one."""
-        place = self._place_of.pop(uid, None)
-        if place is None:
-            return False
-        self._shared[place] -= 1
-        if not self._shared[place]:
-            del self._shared[place]
-        return True
-
-
-class OwnerPlaces(NamedTuple):
-    """The places of an owner, and those of them with a pod that is unavailable."""
-
-    all: Places
-    missing: Places
-
-
-class Room:
-    """Running counts: places, and through the ledger tokens and what budgets have answered."""
-
-    def __init__(
-        self, view: View, ledger: Ledger, moment: Moment, *, budgets: PodBudgets, profiles: Sequence[Profile]
-    ) -> None:
-        """`profiles`: by their position in the policy."""
-        self.view, self.ledger, self.moment, self.budgets, self.profiles = view, ledger, moment, budgets, profiles
-        self.everywhere = Places()
-        self.namespaces: dict[str, Places] = {}
-        self.owned: dict[str, dict[str, None]] = {}
-        """The pods, by `namespace/name`, of each owner as `owner_of` names it."""
-        self.freed: set[tuple[str, str]] = set()
-        """Owners and namespaces that may have room again, and ("", "") for all; the line empties it."""
-        self.given_up: dict[str, str] = {}
-        """Pods, by uid, that were found to be stuck; their `namespace/name`."""
-        self._owners: dict[str, OwnerPlaces] = {}
-        self._closed: dict[Limit, Wait] = {}
-        self._gate_of: dict[type, Gate] = dict(zip(_LIMITS, GATES, strict=True))
-        self._rates: dict[tuple[int, int], tuple[Eviction, RateLimit]] = {}
-        self._timed: dict[tuple[int, int], tuple[Eviction, tuple[Limit, ...]]] = {}
-        self._asking: tuple[Unit, tuple[Counter[BudgetLimit], bool]] | None = None
-        for uid, taken in ledger.taken.items():
-            pod = view.inventory.pods.get(taken.key)
-            if pod is None or not self.stuck(pod):
-                self.place(uid, taken.namespace, taken.place)
-
-    # --- what changes ----------------------------------------------------------------------------
-
-    def begin(self, moment: Moment) -> None:
-        """All that follows is about this moment, until the next one."""
-        self.moment, self._asking = moment, None
-        self._closed.clear()
-
-    def forget_rates(self) -> None:
-        """Rules, or profiles, may have other rates."""
-        self._rates.clear()
-        self._timed.clear()
-
-    def forget_owners(self) -> None:
-        """All owners are to be counted again, before any unit is looked at: their gangs may be others."""
-        self._owners.clear()
-
-    def own(self, owner: str, key: str, *, there: bool) -> None:
-        """An owner has this pod, or has it no longer; or it has changed."""
-        self.touch(owner)
-        pods = self.owned.setdefault(owner, {})
-        if there:
-            pods[key] = None
-        else:
-            pods.pop(key, None)
-        if not pods:
-            del self.owned[owner]
-
-    def touch(self, owner: str) -> None:
-        """The places of an owner are to be counted again."""
-        self._owners.pop(owner, None)
-        self.freed.add(("owner", owner))
-
-    def occupy(self, terminating: Iterable[Going]) -> None:
-        """Pods that are terminating take places, until they are stuck. Those that have gone meanwhile take none."""
-        for each in terminating:
-            pod = self.view.inventory.pods.get(each.key)
-            if pod is not None and pod.meta.uid == each.uid and not self.stuck(pod):
-                self.place(each.uid, each.pod.meta.namespace, each.gang or each.uid)
-
-    def vacate(self, uid: str, namespace: str) -> None:
-        """A pod takes no place any longer."""
-        self.everywhere.discard(uid)
-        places = self.namespaces.get(namespace)
-        if places is not None and places.discard(uid) and not places:
-            del self.namespaces[namespace]
-        self.freed.update([("namespace", namespace), ("", "")])
-
-    def place(self, uid: str, namespace: str, place: str) -> None:
-        """A pod takes this place."""
-        self.everywhere.add(uid, place)
-        self.namespaces.setdefault(namespace, Places()).add(uid, place)
-
-    def admit(self, unit: Unit, gates: Iterable[Gate]) -> None:
-        """Counts a unit that goes."""
-        self.ledger.units += 1  # waves of a gang share its place, and are units of their own
-        for each in unit.members:
-            place = self.place_of_owner(each, unit)
-            self.ledger.take(
-                each.uid,
-                Taken(
-                    each.key,
-                    each.pod.meta.namespace,
-                    unit.key,
-                    self.ledger.units,
-                    owner_of(each.pod),
-                    "" if each.gang else place,
-                    each.eviction.rules,
-                    settings=each.profile.settings,
-                ),
-            )
-        for gate in gates:
-            gate.take(unit, self)
-        for each in unit.members:
-            self.place(each.uid, each.pod.meta.namespace, unit.key)
-
-    # --- which limit keeps a unit ----------------------------------------------------------------
-
-    def closed(self, unit: Unit, gates: Iterable[Gate]) -> Wait | None:
-        """Tells which limit keeps a unit, the first of them in the order of the gates; None if it may go."""
-        for gate in gates:
-            for limit in gate.limits(unit, self):
-                self._gate_of[type(limit)] = gate
-                wait = self.closed_by(limit)
-                if wait is not None:
-                    return wait
-        return None
-
-    def closed_by(self, limit: Limit) -> Wait | None:
-        """Tells what pods wait for that a limit concerns which a unit has; None if they may go."""
-        wait = self._closed.get(limit) or self._gate_of[type(limit)].closed(limit, self)
-        if wait is not None:
-            self._closed[limit] = wait
-        return wait
-
-    @property
-    def opens_at(self) -> datetime | None:
-        """The first moment at which time opens a limit that was found closed."""
-        return min([wait.until for wait in self._closed.values() if wait.until is not None], default=None)
-
-    def timed(self, unit: Unit) -> tuple[Limit, ...]:
-        """Returns the limits of a unit that time alone opens."""
-        first = unit.members[0]
-        key = id(first.eviction), first.profile.position
-        known = self._timed.get(key) if len(unit.members) == 1 else None
-        if known is not None and known[0] is first.eviction:
-            return known[1]
-        limits = tuple([limit for gate in (_MINUTES, _RATES) for limit in gate.limits(unit, self)])
-        if len(unit.members) == 1:
-            self._timed[key] = first.eviction, limits
-        return limits
-
-    # --- questions -------------------------------------------------------------------------------
-
-    def settings(self, position: int) -> EvictionProfile:
-        """Returns the profile at this position in the policy."""
-        return self.profiles[min(position, len(self.profiles) - 1)].settings  # a policy may have lost one just now
-
-    def until(self, seconds: float, limit: Limit) -> Wait:
-        """Returns the wait of a pod that a limit keeps for this time; infinite if it takes a change."""
-        end = None if math.isinf(seconds) else self.moment.now + timedelta(seconds=seconds)
-        return Wait(StepReason.LIMITED, end, limit=limit)
-
-    def stuck(self, pod: Pod) -> bool:
-        """Tells whether no limit counts a pod any more, because it is terminating for too long."""
-        return pod.meta.uid in self.given_up or is_stuck(pod, self.view.profile_of(pod).settings, self.moment.now)
-
-    def owner(self, name: str) -> OwnerPlaces:
-        """Counts the places of an owner, when they are asked for first."""
-        known = self._owners.get(name)
-        if known is not None:
-            return known
-        known = self._owners[name] = OwnerPlaces(Places(), Places())
-        for key in self.owned.get(name, ()):
-            pod = self.view.inventory.pods.get(key)
-            if pod is None:
-                continue
-            uid, taken = pod.meta.uid, self.ledger.taken.get(pod.meta.uid)
-            place = self.view.gang_of(pod, self.view.profile_of(pod)) or uid
-            known.all.add(uid, place)
-            missing = pod.deleting or not (pod.ready or pod.finished) or taken is not None
-            if missing and not self.stuck(pod):
-                known.missing.add(uid, place if taken is None else taken.of_owner or place)
-        for uid, place in self.ledger.unreplaced.get(name, {}).items():
-            known.all.add(uid, place)
-            known.missing.add(uid, place)
-        return known
-
-    def place_of_owner(self, each: Going, unit: Unit) -> str:
-        """Returns the place of its owner that a pod takes: of its gang, one that its unit has left, or its unit's."""
-        failure, owner = self.ledger.failures.get(each.uid), owner_of(each.pod)
-        left = "" if failure is None or not owner or not self.owner(owner).missing.has(failure.place) else failure.place
-        return each.gang or left or unit.key
-
-    def needs(self, each: Going) -> BudgetLimit | None:
-        """Returns the budgets that a pod needs a disruption of; None if it needs none and was never refused."""
-        pod = self.view.inventory.pods.get(each.key, each.pod)  # whether it is ready may have changed
-        namespace, budgets = pod.meta.namespace, self.budgets.select(pod)
-        if needs_disruption(pod, budgets):
-            return BudgetLimit(namespace, tuple([budget.meta.name for budget in budgets]))
-        failure = self.ledger.failures.get(each.uid)
-        return BudgetLimit(namespace, (), each.uid) if failure is not None and failure.blocked else None
-
-    def asking(self, unit: Unit) -> tuple[Counter[BudgetLimit], bool]:
-        """Counts the disruptions that a unit asks its budgets for, and tells whether any pod is deleted past them."""
-        if self._asking is not None and self._asking[0] is unit:
-            return self._asking[1]  # two gates ask, one after the other
-        asked = self.asked_by(unit)
-        counts = Counter([limit for limit in asked.values() if limit is not None])
-        self._asking = unit, (counts, len(asked) < len(unit.members))
-        return self._asking[1]
-
-    def asked_by(self, unit: Unit) -> dict[str, BudgetLimit | None]:
-        """Returns the budgets that each pod of a unit asks, by uid; without those that are deleted past them."""
-        limits = [self.needs(each) for each in unit.members]
-        needed = Counter(limits)
-        every = zip(unit.members, limits, strict=True)
-        return {each.uid: limit for each, limit in every if not self._deletes(each, limit, needed[limit])}
-
-    def short(self, unit: Unit) -> BudgetLimit | None:
-        """Returns the first budget whose status does not let all of a unit go, whether it may be asked now or not."""
-        for limit, needed in self.asking(unit)[0].items():
-            allowed = allowed_by(limit, self)
-            if allowed is None or allowed < needed:
-                return limit.needing(needed)
-        return None
-
-    def _deletes(self, each: Going, limit: BudgetLimit | None, needed: int) -> bool:
-        settings = each.profile.settings
-        if not settings.delete_after_deadline or deletes_at_once(settings) or limit is None:
-            return deletes_at_once(settings)
-        asked = [self.ledger.budgets.get(known) for known in {limit, limit.needing(needed)}]
-        return any(
-            self.moment.seconds - known.refused_at <= FRESH_SECONDS
-            and known.refused_seconds >= settings.deadline_seconds
-            for known in asked
-            if known is not None
-        )
-
-    def rate_of(self, each: Going) -> RateLimit:
-        """Returns the buckets of a pod; those with equal taints and tolerations share one Eviction, and this answer."""
-        key = id(each.eviction), each.profile.position
-        known = self._rates.get(key)
-        if known is None or known[0] is not each.eviction:
-            buckets = {self._bucket_of(reason, each.profile) for reason in each.eviction.reasons}
-            if len(self._rates) >= _REMEMBERED_MOST:
-                self.forget_rates()
-            known = self._rates[key] = each.eviction, RateLimit(tuple(sorted(buckets, key=repr)))
-        return known[1]
-
-    def _bucket_of(self, reason: EvictionReason, profile: Profile) -> tuple[Hashable, Rate]:
-        """A bucket for each rule, one for the rules of a patch that are alike, and one for each driver and key."""
-        taint, of_profile = reason.taint, Rate(profile.settings.rate, profile.settings.burst)
-        name: Hashable = (reason.driver, taint.key)
-        own = float(taint.extras.evictions_per_second or 0) if taint.extras is not None else 0.0
-        if reason.rule:
-            rule, group = self.view.inventory.rules.get(reason.rule), self.view.group_of(reason.rule_uid)
-            own = (own_rate(rule) if rule is not None else None) or 0.0
-            of_patch = rule is not None and rule.origin.patch and group != reason.rule_uid
-            name = (group, taint.key, taint.effect) if of_patch else group
-        if own:  # one bucket, whatever the profiles of its pods
-            return (name, -1), Rate(own, OWN_RATE_BURST)
-        return (name, profile.position), of_profile
 
 
 class _Budgets:
@@ -398,12 +72,6 @@ class _Budgets:
             )
         for uid, budget in room.asked_by(unit).items() if room.asking(unit)[0] else ():
             room.ledger.taken[uid] = structs.replace(room.ledger.taken[uid], budget=budget)
-
-
-def allowed_by(limit: BudgetLimit, room: Room) -> int | None:
-    """Returns how many disruptions the status allows; None if it does not say."""
-    budget = room.budgets.find(limit.namespace, limit.budgets[0]) if len(limit.budgets) == 1 else None
-    return None if budget is None else budget.allowed
 
 
 class _Owners:
@@ -516,8 +184,13 @@ def _bucket(key: Hashable, rate: Rate, room: Room) -> TokenBucket:
     return bucket
 
 
-_MINUTES, _RATES = _Minutes(), _Rates()
-GATES: Final[tuple[Gate, ...]] = (_Budgets(), _Owners(), _Namespaces(), _Overall(), _MINUTES, _RATES)
-"""In the order in which they are asked."""
-_LIMITS: Final = (BudgetLimit, OwnerLimit, NamespaceLimit, OverallLimit, MinuteLimit, RateLimit)
-"""What each of them names."""
+GATE_OF: Final[Mapping[type[Limit], Gate]] = {
+    BudgetLimit: _Budgets(),
+    OwnerLimit: _Owners(),
+    NamespaceLimit: _Namespaces(),
+    OverallLimit: _Overall(),
+    MinuteLimit: _Minutes(),
+    RateLimit: _Rates(),
+}
+"""By what each of them names, in the order in which they are asked."""
+GATES: Final = tuple(GATE_OF.values())

@@ -15,7 +15,6 @@ from webhook.api.claims import ResourceClaim
 from webhook.api.pods import Pod
 from webhook.eviction.core import RETRY_MOST_SECONDS
 from webhook.eviction.dependencies import Dependencies
-from webhook.eviction.gates import PROBE_SECONDS, Room, allowed_by
 from webhook.eviction.ledger import (
     MINUTE_SECONDS,
     BudgetAnswers,
@@ -30,6 +29,7 @@ from webhook.eviction.ledger import (
 from webhook.eviction.pod_plan import Going, stuck_at
 from webhook.eviction.ports import BudgetLimit, EvictionOutcome
 from webhook.eviction.profiles import Profile, owner_of
+from webhook.eviction.room import PROBE_SECONDS, Room, allowed_by
 from webhook.flowcontrol.backoff import exponential_seconds
 from webhook.inventory.evictions import Eviction, RuleRef
 

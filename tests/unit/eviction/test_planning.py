@@ -17,10 +17,10 @@ from tests.unit.eviction.world import FREE, FakeCluster, World
 from webhook.api.owners import Owner
 from webhook.api.rules import DeviceSelector
 from webhook.eviction import affected, controller, plan
-from webhook.eviction.gates import Room
 from webhook.eviction.line import Line
 from webhook.eviction.modes import Mode
 from webhook.eviction.profiles import Profiles
+from webhook.eviction.room import Room
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.pod_groups import is_leaving
 from webhook.policy.model import EvictionProfile, NamespaceMatch

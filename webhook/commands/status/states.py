@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from webhook.api.budgets import DisruptionBudget
     from webhook.api.pods import Pod
-    from webhook.eviction.gates import Places, Room
     from webhook.eviction.pod_plan import Going, Unit, Wait
     from webhook.eviction.ports import BudgetLimit
+    from webhook.eviction.room import Places, Room
     from webhook.inventory.evictions import Eviction
     from webhook.inventory.matching import Evictor
 

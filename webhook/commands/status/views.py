@@ -25,12 +25,13 @@ from webhook.commands.status.states import (
 )
 from webhook.eviction.conditions import EVICTION, ConditionReason, announced_at
 from webhook.eviction.followed_pods import ProfiledPods
-from webhook.eviction.gates import Room
+from webhook.eviction.gates import GATE_OF
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.modes import InTree, Mode, scope_of
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import StepReason, is_stuck, later, opening_text, state_text, together_with
 from webhook.eviction.profiles import Grouping, owner_of
+from webhook.eviction.room import Room
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
@@ -128,7 +129,7 @@ class WorkerView:
         self._ready = {each.uid: unit for unit in self._plan.eligible for each in unit.members}
         self._closed: dict[int, Closed] = {}
         """What keeps units, by id()."""
-        self._room = Room(view, ledger, moment, budgets=objects, profiles=self._pods.profiles)
+        self._room = Room(view, ledger, moment, budgets=objects, profiles=self._pods.profiles, gates=GATE_OF)
         self._room.occupy(self._plan.terminating)
         for key, pod in objects.inventory.pods.items():
             self._room.own(owner_of(pod), key, there=True)

@@ -6,22 +6,23 @@ from copy import deepcopy
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.eviction.gates import GATES, Room
+from webhook.eviction.gates import GATE_OF, GATES
 from webhook.eviction.ledger import Moment
 from webhook.eviction.line import Line
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import EvictionPlan, Unit, Wait
 from webhook.eviction.profiles import owner_of
+from webhook.eviction.room import Room
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from tests.unit.eviction.plan.worlds import World
-    from webhook.eviction.gates import Gate
     from webhook.eviction.ledger import Ledger, View
     from webhook.eviction.pod_plan import Going
     from webhook.eviction.ports import PodBudgets
     from webhook.eviction.profiles import Profile
+    from webhook.eviction.room import Gate
 
 
 class Taking(NamedTuple):
@@ -41,7 +42,7 @@ def room_of(
     profiles: Sequence[Profile],
 ) -> Room:
     """The room that is left by all pods that are there."""
-    room = Room(view, ledger, moment, budgets=budgets, profiles=profiles)
+    room = Room(view, ledger, moment, budgets=budgets, profiles=profiles, gates=GATE_OF)
     room.occupy(terminating)
     for key, pod in view.inventory.pods.items():
         if owner := owner_of(pod):

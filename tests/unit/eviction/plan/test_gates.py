@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from tests.unit.eviction.plan.taking import Taking
     from webhook.api.pods import Pod
-    from webhook.eviction.gates import Gate, Room
     from webhook.eviction.pod_plan import Unit
+    from webhook.eviction.room import Gate, Room
 
 FREE = EvictionProfile(rate=10_000, burst=100_000, per_owner_unavailable=None)
 

@@ -15,11 +15,12 @@ from tests.unit.eviction.world import Budget, World
 from webhook.api.budgets import DisruptionBudget
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector
-from webhook.eviction.gates import GATES, Room
+from webhook.eviction.gates import GATES
 from webhook.eviction.ledger import Ledger, Moment
 from webhook.eviction.line import Line
 from webhook.eviction.modes import Mode
 from webhook.eviction.plan import plan
+from webhook.eviction.room import Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
