@@ -526,8 +526,12 @@ class Controller:
 
     def forget_idle(self) -> None:
         """Drops what is not needed any longer, to save memory."""
+        core, known = self._core, (self._core.plan.going, self._core.plan.waits, self._core.ledger.taken)
+        if core.current:  # a request may have failed after its pod was planned no longer
+            for uid in [uid for uid in core.ledger.failures if not any(uid in each for each in known)]:
+                del core.ledger.failures[uid]
         self.upkeep.forget_idle()
-        self._core.breaker.forget_idle()
+        core.breaker.forget_idle()
 
 
 def _fields(pod: PodRef, key: str, eviction: Eviction) -> dict[str, object]:

@@ -330,3 +330,22 @@ def test_pods_that_a_claim_ties_no_longer_do_not_wait_for_each_other() -> None:
     world.change(both, structs.replace(both, allocation=None))
     world.advance(60)
     assert world.evicted == ["a"]
+
+
+@pytest.mark.parametrize("gone", ["rule", "mate"])
+def test_failure_is_forgotten_of_a_companion_that_was_not_planned_any_more_when_it_was_answered(gone: str) -> None:
+    class Late(FakeCluster):
+        async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
+            if pod.name != "z":
+                return await super().evict(pod, grace_period_seconds)
+            self.world.remove(self.world.inventory.rules["rule"] if gone == "rule" else self.world.pod("a"))
+            self.world.catch_up()
+            return FAILED
+
+    world = ring(lingering(cluster=Late))
+    world.add(rule())
+    send(world)
+    world.advance(60)
+    world.worker.forget_idle()
+    assert world.evicted == ["a"]
+    assert not world.worker._core.ledger.failures
