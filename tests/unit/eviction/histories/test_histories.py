@@ -1,0 +1,75 @@
+"""Random histories of a cluster and its worker, with passes and requests under way: what they break is in `Checks`.
+
+HISTORIES: how many the long test plays.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.unit.eviction.histories.events import AllSettles, PodComes, RuleChanges, ServerWillReply
+from tests.unit.eviction.histories.history import History, drawn, played, report, shrunk
+from tests.unit.eviction.histories.played import Reply, Setting
+from webhook.eviction.sender import Sender
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SEEDS: Final = 300
+CHUNK: Final = 10
+MANY: Final = int(os.environ.get("HISTORIES", "5000"))
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The worker logs each eviction."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_no_history_breaks_anything(first: int) -> None:
+    broken = [report(seed) for seed in range(first, first + CHUNK)]
+    assert not any(broken), "\n".join(filter(None, broken))
+
+
+@pytest.mark.slow
+@pytest.mark.whole
+def test_no_history_of_many_breaks_anything() -> None:
+    """Those after the seeds above; the first ten that break something are shown."""
+    began, broken = time.process_time(), list[str]()
+    for seed in range(SEEDS, SEEDS + MANY):
+        broken += filter(None, [report(seed)])
+        assert len(broken) < 10, "\n".join(broken)
+    milliseconds = (time.process_time() - began) * 1000 / max(MANY, 1)
+    print(f"{MANY} histories, {milliseconds:.1f} ms each")
+    assert not broken, "\n".join(broken)
+
+
+def test_a_seed_says_what_happens() -> None:
+    assert str(drawn(7)) == str(drawn(7))
+    assert str(drawn(7)) != str(drawn(8))
+
+
+def test_a_history_that_breaks_something_is_shrunk_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that writes requests without a last look sends them for pods that are held meanwhile."""
+    monkeypatch.setattr(Sender, "_wanted", lambda *_: True)
+    seed = next(seed for seed in range(SEEDS) if "request" in played(drawn(seed)))
+    history = drawn(seed)
+    shorter, said = shrunk(history, played(history))
+    assert said.startswith("request")
+    assert len(shorter.events) <= 8, shorter
+    assert any(isinstance(event, PodComes) for event in shorter.events)
+    assert report(seed).startswith(f"seed {seed}: request")
+
+
+def test_answers_that_are_lost_are_no_fault() -> None:
+    events = PodComes("a"), RuleChanges(), ServerWillReply((Reply.LATE, Reply.LOST)), AllSettles()
+    assert played(History(Setting(), events)) == ""
