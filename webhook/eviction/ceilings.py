@@ -230,6 +230,8 @@ class CeilingGroups:
         """The groups of deleted rules, the oldest first. A request may turn out to count for one."""
         self._seen: dict[str, _Seen] = {}
         """What groups hit by the last plan."""
+        self._counted: dict[str, _Seen] = {}
+        """What they hit by the plan that is being made, before anything is taken out of it."""
         self._begun: dict[str, int] = {}
         """The count of each group when that was begun."""
         self.counted_anew: set[str] = set()
@@ -359,10 +361,12 @@ class CeilingGroups:
 
     # --- ceilings --------------------------------------------------------------------------------
 
-    def stop(self, key: str, why: str) -> None:
-        """A group was found to hit too much. It stays stopped until its rules, or limits, change."""
-        group = self._groups.get(key)
-        if group is not None and not group.stopped:
+    def stop(self, key: str) -> None:
+        """A group was found to hit too much. If it does by its limits of now, it stays stopped until they change."""
+        group, seen = self._groups.get(key), self._counted.get(key)
+        if group is None or group.stopped or seen is None:
+            return
+        if why := self._over(key, group, seen):
             self._set(group, why)
             first = next(iter(self._rules_of(group)), None)
             log.error("eviction stopped", extra={"rule": first.meta.name if first else key, "error": why})
@@ -375,12 +379,14 @@ class CeilingGroups:
         group = self._groups.get(key)
         if group is None or group.stopped:
             return "" if group is None else group.stopped
-        seen = self._seen[key] = _Seen(pods + self._begun.get(key, group.counting), frozenset(names), hitting)
+        seen = _Seen(pods + self._begun.get(key, group.counting), frozenset(names), hitting)
+        if key not in self._counted or self._counted[key].pods < seen.pods:
+            self._counted[key] = seen
         return self._over(key, group, seen)
 
     def begin(self) -> None:
         """A plan is begun: it counts pods as they are at this moment, and those that were evicted before it."""
-        self._begun = {key: group.counting for key, group in self._groups.items()}
+        self._begun, self._counted = {key: group.counting for key, group in self._groups.items()}, {}
 
     def stopped_by(self, key: str, grown_by: Callable[[str], AbstractSet[str]]) -> str:
         """The same, by the last plan. `grown_by`: the pods, by `namespace/name`, that a rule has come to hit since."""
@@ -400,7 +406,7 @@ class CeilingGroups:
 
     def settle(self, groups: AbstractSet[str]) -> None:
         """A plan is made: only these groups hit pods."""
-        self._seen = {key: seen for key, seen in self._seen.items() if key in groups}
+        self._seen = {key: seen for key, seen in (self._seen | self._counted).items() if key in groups}
         self._begun.clear()
 
     def _ceilings(self, key: str, group: CeilingGroup, hitting: AbstractSet[str]) -> Iterator[Ceiling]:

@@ -38,7 +38,7 @@ from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.inventory.evictions import Eviction, RuleRef
 from webhook.inventory.pod_groups import goes_with_all, group_key
 from webhook.inventory.scope import is_ours
-from webhook.inventory.state import InventoryObject, key_of
+from webhook.inventory.state import InventoryObject, claim_keys, key_of
 from webhook.telemetry.repeats import LastingFault
 
 log = logging.getLogger(__name__)
@@ -144,6 +144,8 @@ class Controller:
         self.upkeep.observe(old, new)
         if old is not None and (new is None or new.meta.uid != old.meta.uid):
             self._forget_gone(key, old.meta.uid)
+            for claim in claim_keys(old):
+                self._touch_users(claim)  # it may have tied them
         grouped = [each for each in (old, new) if each is not None and each.pod_group]
         if grouped and (old is None or new is None or not alike(old, new)):
             core.affected.touch(key, *[each.meta.uid for each in grouped])  # it may go along, although no taint hits it
@@ -163,11 +165,14 @@ class Controller:
         """A PodGroup may keep a claim reserved now, or a claim may tie its pods, or give them another profile."""
         claims = [each for each in (old, new) if isinstance(each, ResourceClaim)]
         if len({(each.reserved_for, each.allocation) for each in claims}) == len(claims):
-            for key in self._deps.inventory.pods_of(key_of(claims[0].meta)):
-                pod = self._deps.inventory.pods[key]
-                self._core.room.touch(owner_of(pod))
-                if key in self._core.affected.hit:
-                    self._core.affected.touch(key, pod.meta.uid)
+            self._touch_users(key_of(claims[0].meta))
+
+    def _touch_users(self, claim: str) -> None:
+        for key in self._deps.inventory.pods_of(claim):
+            pod = self._deps.inventory.pods[key]
+            self._core.room.touch(owner_of(pod))
+            if key in self._core.affected.hit:
+                self._core.affected.touch(key, pod.meta.uid)
 
     def _observe_rule(self, old: InventoryObject | None, new: InventoryObject | None) -> None:
         """A rule was created, changed or removed. Changes of its status alone are the worker's own, or are undone."""

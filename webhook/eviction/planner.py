@@ -117,7 +117,7 @@ class Planner:
             return
         for uid, figures in made.rules.items():
             if figures.stopped:
-                core.ceilings.stop(core.ceilings.group_of(uid), figures.stopped)
+                core.ceilings.stop(core.ceilings.group_of(uid))
         self.follow_ceilings()
         line = yield from core.line.filled(made.eligible if core.acts else (), core.room)
         if epoch != self.epoch:
@@ -130,7 +130,7 @@ class Planner:
         core.adopt(made, line, revision)
         settled = core.affected.settle()
         core.ledger.departed = None
-        core.ceilings.settle({core.ceilings.group_of(uid) for uid in made.rules})
+        core.ceilings.settle({core.ceilings.group_of(uid) for uid, figures in made.rules.items() if figures.pods})
         self._queue_rules(before.rules, made.rules)
         yield from self._telling.differences(before, made)
         known: list[dict[Any, Any]] = [before.units, before.waits, before.going, before.hit, *settled]

@@ -146,10 +146,15 @@ class Sender:
         return not any(self._shortage(limit, number) for limit, number in needed.items())
 
     def _wanted(self, sending: _Sending, each: Going) -> bool:
-        """Whether the pod is to go, asked as its request is written."""
+        """Whether the pod is to go, asked as its request is written: for the rules that hit it then."""
         if sending.number in self._ledger.begun:
-            return self._goes_its_way(sending, [each]) and self._goes_alone(each)
-        return self._goes(sending)
+            goes = self._goes_its_way(sending, [each]) and self._goes_alone(each)
+        else:
+            goes = self._goes(sending)
+        if goes:
+            taken, rules = self._ledger.taken[each.uid], self._eviction_of(each).rules
+            self._ledger.taken[each.uid] = structs.replace(taken, rules=rules, asked=True)
+        return goes
 
     def _shortage(self, limit: BudgetLimit | None, needed: int) -> str:
         """Why the status of a budget does not allow all pods of a unit to go, in words; empty if it does."""
@@ -203,10 +208,9 @@ class Sender:
             pod = self._seen(sending, each)
             if each.uid in sending.read:
                 pod.version, pod.live = "", True  # a conflict would come after the budget has granted the disruption
-            version, rules = pod.version, self._eviction_of(each).rules
+            version = pod.version
             if not pod.wanted():
                 return Attempt(each)
-            self._ledger.taken[each.uid] = structs.replace(self._ledger.taken[each.uid], rules=rules, asked=True)
             outcome = await self._write(pod, each, delete=delete)
         if outcome.withdrawn:
             return Attempt(each)
@@ -217,6 +221,7 @@ class Sender:
             known = self._ledger.failures.get(each.uid, Failure())
             self._ledger.failures[each.uid] = structs.replace(known, outdated=version)
         self._deps.metrics.count_request("delete" if delete else "evict", outcome.result.value)
+        rules = self._ledger.taken[each.uid].rules
         attempt = Attempt(each, outcome, rules=rules, version=version, sent=True)
         return self._evicted_before(attempt) if outcome.result is EvictionResult.GONE else attempt
 

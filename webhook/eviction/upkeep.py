@@ -319,6 +319,8 @@ class Upkeep:
             self._ledger.take(uid, found)
             self._ledger.grant(uid)
             self._room.place(uid, pod.meta.namespace, doubt.place)
+        elif key in self._view.hit:
+            self._room.place(uid, pod.meta.namespace, self._view.gang_of(pod, self._deps.profile_of(pod)) or uid)
 
     def _expect_end(self, key: str, pod: Pod) -> None:
         """A pod is to be gone once its grace period is over."""

@@ -299,6 +299,26 @@ def test_confirmation_of_fewer_pods_counts_at_once(whole_most: int, monkeypatch:
     assert len(world.evicted) == 1
 
 
+def test_rule_that_comes_while_a_request_waits_for_its_connection_counts_the_pod() -> None:
+    world = World(Mode.REPLACEMENT, FREE)
+    world.add(claim("a"), pod("a"), rule())
+    world.catch_up()
+    world.cluster.while_connecting.append(lambda: world.add(rule("other", uid="uid-other")))
+    evict(world, world.worker.take())
+    tallies = [world.worker._core.ceilings.tally_of(each).total for each in world.inventory.rules.values()]
+    assert tallies == [1, 1]
+
+
+def test_pod_that_something_else_deletes_takes_a_place_at_once() -> None:
+    world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=1))
+    world.add(claim("a"), pod("a"), claim("b"), pod("b"), rule())
+    world.catch_up()
+    world.change(world.pod("b"), structs.replace(world.pod("b"), deleting=True))
+    for unit in rest(world):
+        evict(world, unit)
+    assert world.cluster.requests == []
+
+
 def test_pod_whose_request_had_worked_is_not_taken_again() -> None:
     """It got no answer, so the pod is in line once more when the watch shows that it is on its way out."""
     world = World(Mode.REPLACEMENT, FREE)

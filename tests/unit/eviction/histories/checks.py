@@ -79,8 +79,6 @@ class Checks:
         """Whether what counts within a minute is not known for sure: the policy has changed, or answers were lost."""
         self.edited: set[str] = set()
         """Rules, by uid, whose count for their ceiling may have begun again."""
-        self.changed_in_pass: set[str] = set()
-        """Rules, by uid, that have changed while a pass was under way."""
         self._writing: set[str] = set()
         self._evicted: set[str] = set()
         self._units: dict[str, Unit] = {}
@@ -132,8 +130,7 @@ class Checks:
         going = self._goes(ref, begun=taken.unit in ledger.begun)
         if going is None:
             return
-        # The worker counts the rules of the moment before the request gets its connection, which one may have missed.
-        self._reasons[ref.uid] = tuple([each for each in going.eviction.rules if each in ledger.taken[ref.uid].rules])
+        self._reasons[ref.uid] = going.eviction.rules
         held_until = going.due + timedelta(seconds=settings.max_hold_seconds)
         if pod.hold is not None and world.clock.wall < held_until:
             raise BrokenError(f"request: {ref.uid} is held")
@@ -243,14 +240,14 @@ class Checks:
     ) -> tuple[_Pass, EvictionPlan]:
         """A pass of now over all pods, which leaves no trace, and its plan; `also`: hit although no taint says so."""
         core, pause = self.run.core, self.run.world.pause
-        seen, begun = dict(core.ceilings._seen), core.ceilings._begun
+        counted, begun = dict(core.ceilings._counted), core.ceilings._begun
         core.ceilings._begun = {}
         try:
             view = replace(core.view, hit={**core.evictions.hits(), **(also or {})})
             asked = _Pass(view, core.ledger, pause, core.moment, again=again)
             return asked, _result_of(asked.run())
         finally:
-            core.ceilings._seen, core.ceilings._begun = seen, begun
+            core.ceilings._counted, core.ceilings._begun = counted, begun
 
     def room(self, ledger: Ledger, made: EvictionPlan, *, without: Unit | None = None) -> Room:
         """The room that all pods leave. Where a pod that terminates has its place only the worker knows."""
@@ -291,13 +288,7 @@ class Checks:
 
     def _stopped_by_no_limit(self) -> list[str]:
         """Rules that are stopped by another ceiling than they have; they stay so if they hit less by now."""
-        core = self.run.core
-        # A pass that was begun before a rule changed stops it by what it said then, and it stays so.
-        rules = {
-            name: each
-            for name, each in self.run.world.inventory.rules.items()
-            if each.meta.uid not in self.changed_in_pass
-        }
+        core, rules = self.run.core, self.run.world.inventory.rules
         said = {name: (core.ceilings.stopped(each), core.deps.ceiling_of(each)) for name, each in rules.items()}
         return [name for name, (why, most) in said.items() if why and (most is None or f"most {most.pods} " not in why)]
 

@@ -292,7 +292,6 @@ class RuleChanges(Event):
         )
         if known is not None:
             run.checks.edited.add(uid)
-            run.checks.changed_in_pass |= set() if run.steps is None else {uid}
         run.put(known, fresh)
 
 

@@ -26,7 +26,6 @@ from webhook.eviction import affected, controller, line, plan, planner, telling
 from webhook.eviction.controller import Controller
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import Ceiling, EvictionOutcome, EvictionResult
-from webhook.inventory.state import claim_keys
 from webhook.policy.model import BreakerSettings
 
 if TYPE_CHECKING:
@@ -276,10 +275,6 @@ class Played:
     def remove(self, pod: Pod) -> None:
         """A pod is gone."""
         self.world.remove(pod)
-        # Planned in parts, pods that were tied by a claim which only they and this pod shared are not planned again.
-        for claim in claim_keys(pod) if self.setting.by_parts else ():
-            for key in self.world.inventory.pods_of(claim):
-                self.core.affected.touch(key, self.world.inventory.pods[key].meta.uid)
 
     def terminate(self, pod: Pod) -> None:
         if not pod.deleting:
@@ -323,17 +318,7 @@ class Played:
                 self.steps = None
                 worker._woken.set()
                 self._plan_at = self.now + worker.planner.wait_seconds
-                self._forget_counts()
                 return
-
-    def _forget_counts(self) -> None:
-        """Drops what a group hit by an earlier plan, once no pod of it stands.
-
-        The worker keeps it, and so lets pods that come later go over the ceiling, if they are planned in parts.
-        """
-        for uid, figures in self.core.plan.rules.items():
-            if not figures.pods:
-                self.core.ceilings._seen.pop(self.core.ceilings.group_of(uid), None)
 
     @property
     def wants_take(self) -> bool:

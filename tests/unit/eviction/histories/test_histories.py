@@ -11,10 +11,21 @@ import time
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from msgspec import structs
 
-from tests.unit.eviction.histories.events import AllSettles, PodComes, RuleChanges, ServerWillReply
+from tests.unit.eviction.histories.events import (
+    AllSettles,
+    GroupChanges,
+    PassGoesOn,
+    PodComes,
+    PodGoes,
+    PodTerminates,
+    RuleChanges,
+    ServerWillReply,
+)
 from tests.unit.eviction.histories.history import History, drawn, played, report, shrunk
 from tests.unit.eviction.histories.played import Reply, Setting
+from tests.unit.eviction.world import FREE
 from webhook.eviction.sender import Sender
 
 if TYPE_CHECKING:
@@ -51,6 +62,34 @@ def test_no_history_of_many_breaks_anything() -> None:
     milliseconds = (time.process_time() - began) * 1000 / max(MANY, 1)
     print(f"{MANY} histories, {milliseconds:.1f} ms each")
     assert not broken, "\n".join(broken)
+
+
+FOUND: Final = {
+    "count of pods that stand no longer": History(
+        Setting(by_parts=True),
+        (
+            *(PodComes("c"), RuleChanges(most="2"), AllSettles(), PodComes("f"), AllSettles(), PodGoes("f")),
+            *(GroupChanges("single"), AllSettles(), PodComes("a"), AllSettles()),
+        ),
+    ),
+    "ceiling that is raised while a pass is made": History(
+        Setting(), (PodComes("a"), PodComes("b"), RuleChanges(most="1"), PassGoesOn(8), RuleChanges(), AllSettles())
+    ),
+    "pods that a pod tied that is gone": History(
+        Setting(profiles=(structs.replace(FREE, gang_window_seconds=10.0),), by_parts=True),
+        (
+            *(PodComes("b", shared=True, seconds=100), PodComes("c", gang="train", shared=True)),
+            *(PodComes("f", gang="train", seconds=50), PodTerminates("b"), RuleChanges(), AllSettles()),
+            *(PodGoes("b"), AllSettles()),
+        ),
+    ),
+}
+"""What broke something once, as short as it gets."""
+
+
+@pytest.mark.parametrize("history", FOUND.values(), ids=FOUND.keys())
+def test_what_was_found_breaks_nothing(history: History) -> None:
+    assert played(history) == ""
 
 
 def test_a_seed_says_what_happens() -> None:
