@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 NODE_SECONDS: Final = 0.05
 """From a taint on one node until its pods are planned and the first eviction is asked for."""
 BESIDE_SECONDS: Final = 1.0
-"""Likewise, while every device is tainted."""
+"""The same while every device is tainted."""
 EVERYTHING_SECONDS: Final = 5.0
 """From a taint on every device until the first eviction is asked for."""
 GANG: Final = 8

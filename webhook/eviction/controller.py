@@ -232,9 +232,9 @@ class Controller:
         if not self.started:
             return
         prefix = "" if namespace is None else f"{namespace}/"
-        pods = [key for key in self._deps.inventory.pods if key.startswith(prefix)]
         self.upkeep.expect_ends(prefix)
         if namespace is not None:
+            pods = [key for key in self._deps.inventory.pods if key.startswith(prefix)]
             self._core.affected.mark(pods)
             for owner in {owner_of(self._deps.inventory.pods[key]) for key in pods}:
                 self._core.room.touch(owner)

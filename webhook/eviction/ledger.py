@@ -12,6 +12,7 @@
 | `buckets` | full |
 | `departures` | a minute old |
 | `tripped` | the driver is calm, or acknowledged |
+| `doubts` | the pod is gone, or the next request is answered |
 """
 
 from __future__ import annotations
@@ -108,7 +109,6 @@ class Taken(msgspec.Struct, frozen=True):
     """What it took from which buckets."""
     budget: BudgetLimit | None = None
     """The budgets that it asks."""
-    eviction: Eviction | None = None
 
 
 class Doubt(NamedTuple):

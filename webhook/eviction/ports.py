@@ -278,11 +278,6 @@ class BudgetLimit(msgspec.Struct, frozen=True):
         """Return the limit of the same budgets for units that need this many evictions; 1 for single pods."""
         return self if self.needed == needed else structs.replace(self, needed=needed)
 
-    @property
-    def key(self) -> str:
-        """Identifies it in the work queue."""
-        return f"{self.namespace}/{','.join(self.budgets)}/{self.pod}/{self.needed}"
-
 
 class MinuteLimit(msgspec.Struct, frozen=True):
     """A profile's `maxPerMinute`."""

@@ -312,7 +312,7 @@ class Upkeep:
         uid = pod.meta.uid
         taken = self._ledger.taken.get(uid)
         if taken is not None:
-            self._ledger.begun |= {taken.unit} if taken.asked else set()  # the watch may be faster than the answer
+            self._begin_unit(taken)
         elif (doubt := self._end_doubt(uid)) is not None:
             of_owner = "" if self._view.gang_of(pod, self._deps.profile_of(pod)) else doubt.place
             found = Taken(key, pod.meta.namespace, doubt.place, doubt.unit, owner_of(pod), of_owner, doubt.rules)
@@ -321,6 +321,11 @@ class Upkeep:
             self._room.place(uid, pod.meta.namespace, doubt.place)
         elif key in self._view.hit:
             self._room.place(uid, pod.meta.namespace, self._view.gang_of(pod, self._deps.profile_of(pod)) or uid)
+
+    def _begin_unit(self, taken: Taken) -> None:
+        """A pod that was taken terminates, or is gone: because of its request, if that was written."""
+        if taken.asked:  # the watch may be faster than the answer
+            self._ledger.begun.add(taken.unit)
 
     def _expect_end(self, key: str, pod: Pod) -> None:
         """A pod is to be gone once its grace period is over."""
@@ -352,7 +357,7 @@ class Upkeep:
         place = gang or uid
         if taken is not None:
             place = taken.of_owner or place
-            self._ledger.begun |= {taken.unit} if taken.asked else set()
+            self._begin_unit(taken)
             if taken.granted:
                 self._ledger.drop(uid)
         self._ledger.failures.pop(uid, None)

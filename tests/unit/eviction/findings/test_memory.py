@@ -92,7 +92,7 @@ def test_failures_of_a_pod_are_forgotten_once_it_is_gone() -> None:
 
 
 def test_failures_of_a_pod_are_forgotten_once_no_taint_evicts_it() -> None:
-    """So a taint that comes back begins anew."""
+    """So a taint that comes back starts over."""
     world = World(Mode.REPLACEMENT, FREE)
     world.cluster.answers = deque([BLOCKED] * 3)
     world.add(claim("pod"), pod("pod"), rule())
@@ -128,7 +128,7 @@ def test_cache_of_verdicts_by_tolerations_is_bounded() -> None:
 
 
 def test_memo_of_rates_is_bounded() -> None:
-    """Pods under different taints or tolerations that wait for the same limit; it is made anew once it is full."""
+    """Pods under different taints or tolerations that wait for the same limit; it is cleared once it is full."""
     world = World(Mode.REPLACEMENT, structs.replace(FREE, overall=0))
     world.clock.wall += timedelta(hours=2)
     for seconds in range(1100):
