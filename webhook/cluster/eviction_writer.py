@@ -171,8 +171,6 @@ class EvictionWriter:
             return EvictionOutcome(EvictionResult.GONE)
         if marked.held and not pod.held:
             return _HELD
-        if not pod.wanted():
-            raise NotSent("not deleted, because it is not to go any more")
         options = _delete_options(pod, grace_period_seconds, "" if pod.live else marked.metadata.resource_version)
         return _granted(await self._cluster.delete(_path_of(pod), options, reserved=True, wanted=pod.wanted))
 

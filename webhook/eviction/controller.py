@@ -312,15 +312,10 @@ class Controller:
         if deps.leads() and deps.trusted():
             await self._write_last_conditions()
 
-    @property
-    def _in_flight(self) -> bool:
-        ledger = self._core.ledger
-        return len(ledger.granted) < len(ledger.taken)
-
     async def _wait_for_requests(self) -> None:
         try:
             async with asyncio.timeout(self._deps.settings.stop_seconds):
-                while self._in_flight:  # noqa: ASYNC110 -- once, for at most as long as a request
+                while self._core.ledger.in_flight:  # noqa: ASYNC110 -- once, for at most as long as a request
                     await asyncio.sleep(_STOP_POLL_SECONDS)
         except TimeoutError:
             log.warning("evictions cut off", extra={"count": len(self._core.ledger.taken)})

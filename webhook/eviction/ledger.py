@@ -209,6 +209,8 @@ class Ledger:
     doubts: dict[str, Doubt] = field(default_factory=dict)
     granted: set[str] = field(default_factory=set, init=False)
     """The pods that the API server has evicted, of those that were taken."""
+    in_flight: set[str] = field(default_factory=set, init=False)
+    """The others that were taken."""
     begun: set[int] = field(default_factory=set, init=False)
     """The units of which a pod was evicted, for as long as one is taken."""
     departed: dict[str, tuple[str, tuple[RuleRef, ...]]] | None = field(default=None, init=False)
@@ -226,6 +228,7 @@ class Ledger:
     def take(self, uid: str, taken: Taken) -> None:
         """A pod is to be evicted."""
         self.taken[uid] = taken
+        self.in_flight.add(uid)
         self._units[taken.unit] += 1
         if taken.granted:
             self.grant(uid)
@@ -234,6 +237,7 @@ class Ledger:
         """The pod, which was taken, is evicted: its unit has begun to go."""
         taken = self.taken[uid] = structs.replace(self.taken[uid], granted=True)
         self.granted.add(uid)
+        self.in_flight.discard(uid)
         self.begun.add(taken.unit)
 
     def depart(self, uid: str, key: str, rules: tuple[RuleRef, ...]) -> None:
@@ -247,6 +251,7 @@ class Ledger:
         if taken is None:
             return None
         self.granted.discard(uid)
+        self.in_flight.discard(uid)
         self._units[taken.unit] -= 1
         if not self._units[taken.unit]:
             del self._units[taken.unit]

@@ -148,7 +148,10 @@ class _Pass:
     def _look(self) -> Steps[dict[str, Eviction]]:
         """The pods that a taint hits, and that are there."""
         hit, known = dict[str, Eviction](), self.view.inventory.pods
-        self.granted, self.asked = frozenset(self.ledger.granted), self._in_flight()
+        if self.again:
+            self.granted = self.ledger.granted  # in one piece, so nothing changes meanwhile
+        else:
+            self.granted, self.asked = frozenset(self.ledger.granted), self._in_flight()
         for number, key in enumerate(list(self.view.hit)):
             if not number % _STEP:
                 yield
@@ -158,8 +161,8 @@ class _Pass:
         return hit
 
     def _in_flight(self) -> dict[str, _Asked]:
-        taken = self.ledger.taken.items()
-        return {uid: (each.key, each.rules) for uid, each in taken if not (each.granted or uid in self.again)}
+        taken = self.ledger.taken
+        return {uid: (taken[uid].key, taken[uid].rules) for uid in self.ledger.in_flight if uid not in self.again}
 
     # --- reasons that are taken out --------------------------------------------------------------
 

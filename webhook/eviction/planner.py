@@ -1,6 +1,6 @@
 """When what is planned: all pods, or only those that a change concerns; and the same question as a request is written.
 
-A plan of more than 1,000 pods is kept up to date pod by pod, so that a taint on one node does not wait for a look at
+A plan of more than 256 pods is kept up to date pod by pod, so that a taint on one node does not wait for a look at
 all. All pods are planned again if a rule may be stopped, the policy has changed, or time has come; the next such pass
 then waits for twice the time that it took. Both kinds run in steps.
 """
@@ -21,7 +21,7 @@ from webhook.eviction.upkeep import Upkeep
 from webhook.inventory.evictions import Eviction, Without
 from webhook.inventory.pod_groups import goes_with_all
 
-WHOLE_MOST = 1000
+WHOLE_MOST = 256
 """Up to this many pods are always planned as a whole; of more, only those that have changed."""
 PART_MOST: Final = 1000
 """If more pods than this have changed, the whole is planned."""

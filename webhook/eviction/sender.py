@@ -103,12 +103,13 @@ class Sender:
         sending = _Sending(
             unit, taken.unit, frozenset([each.uid for each in unit.members if each.uid not in asked]), set()
         )
-        refused = await self._refused(sending) if len(unit.members) > 1 else None
-        if refused is not None:
-            because = _because(refused)
-            return [refused if each is refused.each else Attempt(each, because=because) for each in unit.members]
-        if not self._goes(sending):
-            return nothing
+        if len(unit.members) > 1:
+            refused = await self._refused(sending)
+            if refused is not None:
+                because = _because(refused)
+                return [refused if each is refused.each else Attempt(each, because=because) for each in unit.members]
+            if not self._goes(sending):
+                return nothing
         try:
             prepared = await asyncio.gather(*[self._prepare(sending, each) for each in unit.members])
         except TimeoutError:
@@ -209,8 +210,6 @@ class Sender:
             if each.uid in sending.read:
                 pod.version, pod.live = "", True  # a conflict would come after the budget has granted the disruption
             version = pod.version
-            if not pod.wanted():
-                return Attempt(each)
             outcome = await self._write(pod, each, delete=delete)
         if outcome.withdrawn:
             return Attempt(each)

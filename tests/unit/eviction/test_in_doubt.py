@@ -185,6 +185,8 @@ class Doubting(FakeCluster):
     """Every eviction fails, and brings the inventory into doubt."""
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:  # noqa: ARG002 -- any
+        if not pod.wanted():
+            return EvictionOutcome(EvictionResult.FAILED, withdrawn=True)
         self.world.trusted = False
         self.requests.append(("evict", str(pod), self.world.clock.passed()))
         return REFUSED

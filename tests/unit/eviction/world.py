@@ -185,8 +185,8 @@ class FakeCluster:
         now = self.world.clock.passed()
         if self.while_connecting:
             self.while_connecting.popleft()()
-            if not ref.wanted():
-                return EvictionOutcome(EvictionResult.FAILED, withdrawn=True)
+        if not ref.wanted():
+            return EvictionOutcome(EvictionResult.FAILED, withdrawn=True)
         self.requests.append((verb, str(ref), round(now, 6)))
         live = self.ahead.get(ref.name)
         if live is not None and ref.version not in ("", live.meta.resource_version):

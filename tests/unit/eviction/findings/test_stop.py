@@ -54,6 +54,8 @@ class Busy(FakeCluster):
 
     async def evict(self, pod: PodRef, grace_period_seconds: int | None) -> EvictionOutcome:
         self.evictions_begun += 1
+        if pod.wanted():
+            pod.wanted = lambda: True  # it is written
         await asyncio.sleep(self.eviction_seconds)
         return await super().evict(pod, grace_period_seconds)
 

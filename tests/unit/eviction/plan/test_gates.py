@@ -164,7 +164,7 @@ def test_one_prober_asks_a_budget_every_five_seconds() -> None:
     assert names(here.take()) == ["pod-0000"]
     assert not here.take(seconds=4.0).units
     ((limit, asked),) = here.ledger.budgets.items()
-    del here.ledger.taken["uid-pod-0000"]
+    here.ledger.drop("uid-pod-0000")
     here.ledger.budgets[limit] = structs.replace(asked, in_flight=0)
     assert not here.take(seconds=4.9).units
     assert names(here.take(seconds=5.0)) == ["pod-0000"]
