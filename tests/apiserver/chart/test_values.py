@@ -12,7 +12,7 @@ from tests.apiserver.manifests.installing import MANIFESTS
 from tests.chart.values_page import VALUES, documented
 from webhook import __version__
 from webhook.api.field import Path
-from webhook.commands.doctor.probes import COLLECTIONS
+from webhook.commands.doctor.probe import COLLECTIONS
 from webhook.config.evict import parse_evict
 from webhook.config.serve import parse_serve
 from webhook.policy.document import load

@@ -1,4 +1,4 @@
 """`doctor`: checks whether an installation is healthy, and says how to fix what is not.
 
-`probe_cluster` asks the cluster; `checks` turns its answers into checks, which `command` prints.
+`probe` asks the cluster; `checks` turns its answers into checks, and prints them.
 """

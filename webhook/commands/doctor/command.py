@@ -18,17 +18,16 @@ from webhook.config.texts import as_wait
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
 _WAIT_SECONDS: Final = 120.0
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints a line for each check. Returns 0 if all pass, 1 if one warns or fails, 2 for wrong usage or no cluster."""
-    return main_of(command_line(), arguments, body_of("webhook.commands.doctor.run"))
+    """Print a line for each check. Return 0 if all pass, 1 if one warns or fails, 2 for wrong usage or no cluster."""
+    return main_of(command_line(), arguments, body_of("webhook.commands.doctor.probe"))
 
 
 def command_line() -> CommandLine:
-    """The flags of the verb."""
+    """Return the flags of the verb."""
     parser = CommandLine(
         program("doctor"),
         "Checks whether the webhook is installed correctly in a cluster, and whether it answers.",

@@ -21,27 +21,25 @@ from webhook.api.meta import SERVED_VERSIONS, format_time
 from webhook.api.names import PATCH_ACCOUNT, PROGRAM, WORKER
 from webhook.cluster.client.errors import ClusterError
 from webhook.commands.doctor import command as doctor
-from webhook.commands.doctor import run as printing
-from webhook.commands.doctor.checks import AHEAD_CODE, PROBE_CODE, Check, Status
-from webhook.commands.doctor.probe_cluster import wait_answered
-from webhook.commands.doctor.probes import (
+from webhook.commands.doctor.checks import AHEAD_CODE, PROBE_CODE, Check, Status, as_json, as_text
+from webhook.commands.doctor.probe import (
     COLLECTIONS,
     PATCH_ENTRIES,
     RIGHTS,
     SELF_MANAGED,
     Right,
-    address_of,
     forged_template,
     policy_probe,
     probe,
-    with_time,
+    wait_answered,
+    webhook_entry_of,
 )
 from webhook.config.namespace import policy_config_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from webhook.commands.doctor.probe_cluster import Doctor
+    from webhook.commands.doctor.probe import Doctor
 
 MANIFESTS: Final = Path(__file__).parents[4] / "manifests"
 CERTS: Final = Path(__file__).parents[4] / "certs"
@@ -53,14 +51,14 @@ CHECKS: Final = [
 
 
 def test_text_has_a_line_for_each_check_and_one_for_what_to_do() -> None:
-    assert printing.as_text(CHECKS) == (
+    assert as_text(CHECKS) == (
         "ok    clock: agrees\nfail  key: none\\x1b[2J\n      apply the manifests\nwarn  policy: mild\n      be strict\n"
     )
-    assert "\x1b[1;31mfail\x1b[0m  key" in printing.as_text(CHECKS, color=True)
+    assert "\x1b[1;31mfail\x1b[0m  key" in as_text(CHECKS, color=True)
 
 
 def test_json_has_the_worst_and_all() -> None:
-    assert json.loads(printing.as_json(CHECKS[::2])) == {
+    assert json.loads(as_json(CHECKS[::2])) == {
         "version": 1,
         "status": "warn",
         "checks": [
@@ -112,7 +110,9 @@ def test_forged_template_has_no_other_fault(version: str) -> None:
 @pytest.mark.parametrize(("seconds", "ahead"), [(50, False), (70, True)])
 def test_a_time_is_told_from_the_future(seconds: int, ahead: bool) -> None:  # noqa: FBT001 -- a parameter
     time = format_time(NOW.fromtimestamp(NOW.timestamp() + seconds, NOW.tzinfo))
-    findings = _judged(with_time(probe("rules", "v1", ""), time).obj).findings
+    obj = probe("rules", "v1", "").obj
+    obj["spec"]["taint"]["timeAdded"] = time
+    findings = _judged(obj).findings
     assert (AHEAD_CODE in {finding.code for finding in findings}) is ahead
 
 
@@ -133,11 +133,16 @@ def _judged(obj: Any) -> Any:
     return validate(decode_review(json.dumps(make_review(obj)).encode()), AdmissionContext(now=NOW))
 
 
-def test_addresses() -> None:
-    service = {"name": "n", "namespace": "ns"}
-    assert address_of({"service": service}) == ("n.ns.svc", 443, "n.ns.svc")
-    assert address_of({"service": {**service, "port": 8443}}) == ("n.ns.svc", 8443, "n.ns.svc")
-    assert address_of({"url": "https://127.0.0.1:9443/validate"}) == ("127.0.0.1", 9443, "127.0.0.1")
+@pytest.mark.parametrize(
+    ("config", "address"),
+    [
+        ({"service": {"name": "n", "namespace": "ns"}}, ("n.ns.svc", 443, "n.ns.svc")),
+        ({"service": {"name": "n", "namespace": "ns", "port": 8443}}, ("n.ns.svc", 8443, "n.ns.svc")),
+        ({"url": "https://127.0.0.1:9443/validate"}, ("127.0.0.1", 9443, "127.0.0.1")),
+    ],
+)
+def test_addresses(config: Any, address: tuple[str, int, str]) -> None:
+    assert webhook_entry_of("Validating", {"name": "x", "clientConfig": config}).address == address
 
 
 class Waiting:
@@ -155,7 +160,7 @@ class Waiting:
 
 def test_waiting_tells_each_new_reason_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """M5: five silent minutes look like a program that hangs."""
-    monkeypatch.setattr("webhook.commands.doctor.probe_cluster._POLL_SECONDS", 0.0)
+    monkeypatch.setattr("webhook.commands.doctor.probe._POLL_SECONDS", 0.0)
     told: list[str] = []
     waiting = cast("Doctor", Waiting(ClusterError("no answer"), "a", "a", "b"))
     assert asyncio.run(wait_answered(waiting, 60.0, time.monotonic, told.append))
@@ -186,6 +191,20 @@ NOT_LOADED: Final = event("policy not loaded, abc stays in use: data[policy.yaml
 OLDER: Final = event("policy not loaded, builtin stays in use: data[policy.yaml]: x", "2026-06-01T11:00:00Z")
 
 
+def examined(tables: ApiServer, folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> list[str]:
+    """The messages of the checks of this name."""
+    tables.objects["/version"] = {"gitVersion": "v1.37.2"}
+    tables.verdict = 201, {"status": {"allowed": True}}
+    with serving(tables, folder):
+        doctor.run([f"--kubeconfig={folder / 'kubeconfig'}", "-o", "json"])
+    return [each["message"] for each in json.loads(capsys.readouterr().out)["checks"] if each["name"] == name]
+
+
+def test_a_worker_need_not_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = f"no Deployment {PROGRAM} in namespace {PROGRAM}"
+    assert examined(ApiServer(), tmp_path, capsys, "deployment") == [missing]
+
+
 @pytest.mark.parametrize(
     ("config_map", "found", "events", "text"),
     [
@@ -210,14 +229,11 @@ def test_policy_that_is_lost_refused_or_not_in_use_is_told(
 ) -> None:
     """H2: by the Lease of the worker, or else by what `serve` has told."""
     tables = ApiServer()
-    tables.objects = {CONFIG_MAP: config_map, LEASE_PATH: found, EVENTS: 403, "/version": {"gitVersion": "v1.37.2"}}
-    tables.verdict = 201, {"status": {"allowed": True}}
+    tables.objects = {CONFIG_MAP: config_map, LEASE_PATH: found, EVENTS: 403}
     if events != 403:
         del tables.objects[EVENTS]
         tables.collections[EVENTS] = events
-    with serving(tables, tmp_path):
-        doctor.run([f"--kubeconfig={tmp_path / 'kubeconfig'}", "-o", "json"])
-    [told] = [each["message"] for each in json.loads(capsys.readouterr().out)["checks"] if each["name"] == "policy"]
+    [told] = examined(tables, tmp_path, capsys, "policy")
     assert text in told
 
 

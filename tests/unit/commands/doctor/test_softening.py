@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.commands.doctor.checks import Check, Status, softening_check, softens
-from webhook.policy.model import ImpactLimits, ImpactSettings, Policy, Softening
+from webhook.commands.doctor.checks import Check, Status, softening_check
+from webhook.policy.model import ImpactLimits, ImpactSettings, Softening
 
 
 @pytest.mark.parametrize(
@@ -18,8 +18,7 @@ from webhook.policy.model import ImpactLimits, ImpactSettings, Policy, Softening
 )
 def test_policy_with_an_entry_that_softens_does(entries: list[Softening], expected: bool) -> None:  # noqa: FBT001
     limits = tuple(ImpactLimits(soften=each) for each in entries)
-    assert softens(Policy(impact=ImpactSettings(limits=limits))) is expected
-    assert not softens(None)
+    assert ImpactSettings(limits=limits).softens is expected
 
 
 def test_worker_that_does_not_act_is_a_warning() -> None:
