@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from webhook.api.field import Finding, Path, Severity
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
@@ -14,14 +13,14 @@ from webhook.commands.shared.flags import add_allow_empty, add_color, add_skip_o
 from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import add_reports, renderer_of, write_reports
 from webhook.commands.shared.policy_files import policy_file
-from webhook.commands.test.results import Results, Tested, as_report, as_text, as_values
-from webhook.commands.test.runner import BadCase, Runner, cluster_of
+from webhook.commands.test.results import Results, as_report, as_text, as_values
+from webhook.commands.test.runner import BadCase, Runner, beside, cluster_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace
 from webhook.config.texts import as_pattern
 from webhook.files.formats import FORMATS
 from webhook.files.read import read, shown
-from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
+from webhook.files.report import Entry, Level, Result
 from webhook.files.spots import find
 from webhook.files.stdin import STDIN
 from webhook.files.structured import STRUCTURED
@@ -34,15 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webhook.commands.shared.output import ReportTarget
-    from webhook.files.read import File, Manifest
+    from webhook.files.read import Manifest
     from webhook.policy.model import Policy
     from webhook.policy.suites import Suite
 
-_POLICY: Final = Path.root().child("policy")
-
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the result of each case. Returns 0 if all passed, 1 if not, 2 if something could not be run or read."""
+    """Print the result of each case. Return 0 if all passed, 1 if not, 2 if something could not be run or read."""
     return main_of(command_line(), arguments, _run)
 
 
@@ -59,20 +56,17 @@ def _run(options: argparse.Namespace, _: CommandLine) -> int:
 
 
 def _rendered(results: Results, options: argparse.Namespace, target: ReportTarget) -> str:
-    match target.format:
-        case "text":
-            return as_text(results, color=target.shown and use_color(options.color), verbose=options.verbose)
-        case "json" | "yaml":
-            return STRUCTURED[target.format](as_values(results))
-        case _:
-            report = as_report(results, messages=target.format == "junit")
-            return renderer_of("test").render(target.format, report)
+    if target.format == "text":
+        return as_text(results, color=target.shown and use_color(options.color), verbose=options.verbose)
+    if target.format in STRUCTURED:
+        return STRUCTURED[target.format](as_values(results))
+    return renderer_of("test").render(target.format, as_report(results, messages=target.format == "junit"))
 
 
 def _run_all(name: str, results: Results, options: argparse.Namespace, now: datetime) -> bool:
-    """Runs the suites of a file or folder. In a folder, files without a suite are ignored; a named file must have one.
+    """Run the suites of a file or folder. In a folder, files without a suite are ignored; a named file must have one.
 
-    Whether it was skipped for having none.
+    Return whether it was skipped for having none.
     """
     found = False
     skip: bool = options.skip_others
@@ -85,82 +79,57 @@ def _run_all(name: str, results: Results, options: argparse.Namespace, now: date
             results.faults.append(unreadable)
             found = True
         for manifest in suites:
-            _run_suite(file, manifest, results, options.run, now)
+            _run_suite(manifest, results, options.run, now)
     if not found and not skip:
-        results.faults.append(Row(shown(name)).failed(f"contains no {KIND}; --skip-others skips such files"))
+        missing = f"contains no {KIND}; --skip-others skips such files"
+        results.add_fault(shown(name), [Entry(Level.ERROR, missing)])
     return skip and not found
 
 
-def _run_suite(
-    file: File, manifest: Manifest, results: Results, pattern: re.Pattern[str] | None, now: datetime
-) -> None:
+def _run_suite(manifest: Manifest, results: Results, pattern: re.Pattern[str] | None, now: datetime) -> None:
     suite, errors = read_suite(manifest.value)
-    entries = [
-        *duplicate_entries(manifest),
-        *entries_of(manifest.spot, (Finding(Severity.DENY, error) for error in errors)),
-    ]
+    denials = (Finding(Severity.DENY, error) for error in errors)
+    entries = [*duplicate_entries(manifest), *entries_of(manifest.spot, denials)]
     if suite is None or entries:
-        results.faults.append(_unusable(manifest, entries))
+        results.add_fault(manifest.file, entries)
         return
-    folder = os.path.dirname("" if file.name.startswith("<") else file.name)  # noqa: PTH120 -- shown as it is put together
-    policy = _policy_of(suite, manifest, folder, results)
+    policy = _policy_of(suite, manifest, results)
     if policy is None:
         return
-    results.add_suite(
-        policy, _beside(folder, suite.policy) if isinstance(suite.policy, str) else f"{file.name} (policy)"
-    )
-    name = suite.name or file.name
+    at = beside(manifest.file, suite.policy) if isinstance(suite.policy, str) else f"{manifest.file} (policy)"
+    results.add_suite(policy, at)
     cluster = None
     if suite.inventory is not None:
-        cluster = cluster_of(suite.inventory, manifest, folder)
-        results.faults += cluster.faults
-        if cluster.faults:
+        cluster = cluster_of(suite.inventory, manifest, results)
+        if cluster is None:
             return
-    runner = Runner(suite, policy, folder, cluster, now=now)
+    runner = Runner(suite, policy, manifest, cluster, now=now)
     for case in suite.cases:
-        if pattern is not None and not pattern.search(f"{name}/{case.name}"):
+        if pattern is not None and not pattern.search(f"{suite.name or manifest.file}/{case.name}"):
             continue
-        position = find(manifest.spot, case.path)[0].position
         try:
-            results.add(Tested(file.name, name, position, runner.outcome_of(case)), policy)
+            results.add(runner.outcome_of(case), policy)
         except BadCase as error:
             path = error.path or case.path
             position = find(manifest.spot, path)[0].position
-            entry = Entry(Level.ERROR, str(error), position, str(path), UNREADABLE)
-            results.faults.append(Row(file.name, result=Result.DENIED, entries=(entry,)))
+            results.add_fault(manifest.file, [Entry(Level.ERROR, str(error), position, str(path))])
 
 
-def _policy_of(suite: Suite, manifest: Manifest, folder: str, results: Results) -> Policy | None:
-    """The suite's policy, or None; errors go into the results."""
+def _policy_of(suite: Suite, manifest: Manifest, results: Results) -> Policy | None:
+    """Return the suite's policy, or None; errors go into the results."""
     if isinstance(suite.policy, str):
-        found = policy_file(_beside(folder, suite.policy))
-        results.faults.extend(row for row in found.rows if row.count(Level.ERROR))
+        found = policy_file(beside(manifest.file, suite.policy))
+        results.faults += [row for row in found.rows if row.count(Level.ERROR)]
         return found.policy if found.usable else None
-    loaded = load(suite.policy, _POLICY, namespace=own_namespace())
-    errors = (Finding(Severity.DENY, error) for error in loaded.errors)
+    loaded = load(suite.policy, Path.root().child("policy"), namespace=own_namespace())
     if loaded.policy is None:
-        results.faults.append(_unusable(manifest, list(entries_of(manifest.spot, errors))))
+        denials = (Finding(Severity.DENY, error) for error in loaded.errors)
+        results.add_fault(manifest.file, entries_of(manifest.spot, denials))
     return loaded.policy
 
 
-def _beside(folder: str, name: str) -> str:
-    return os.path.join(folder, name)  # noqa: PTH118 -- as above
-
-
-def _unusable(manifest: Manifest, entries: Sequence[Entry]) -> Row:
-    """Errors in a suite or its policy: nothing was tested, which is worse than a failed case."""
-    return Row(
-        manifest.file,
-        manifest.document,
-        manifest.spot.position,
-        kind=KIND,
-        result=Result.DENIED,
-        entries=tuple(entries),
-    )
-
-
 def command_line() -> CommandLine:
-    """The flags of the verb."""
+    """Return the flags of the verb."""
     parser = CommandLine(
         program("test"),
         f"Runs test suites of policies: documents of kind {KIND}.",
