@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from webhook.api.names import PROGRAM
@@ -12,55 +14,46 @@ from webhook.commands.shared.output import write
 from webhook.config.command_line import CommandLine, program
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
     from webhook.cluster.client.credentials import Credentials
 
-_GROUP: Final = "admissionregistration.k8s.io"
 _RESOURCES: Final = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 _UNCONFIRMED: Final = 1
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints what it deleted. Returns 0, 1 without --yes if there is something to delete, 2 without a cluster."""
+    """Print what it deleted. Return 0, 1 without --yes if there is something to delete, 2 without a cluster."""
     return main_of(command_line(), arguments, _run)
 
 
 def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     import asyncio  # noqa: PLC0415 -- help needs none of it
 
-    method = "DELETE" if options.yes else "GET"
     with reading_cluster():
-        found = asyncio.run(_send(credentials_of(options), method))
+        found = asyncio.run(_send(credentials_of(options), "DELETE" if options.yes else "GET"))
     if not found:
         return write("nothing to delete: API servers do not call the webhook\n", 0)
-    names = "".join(f"  {each}\n" for each in found)
     if options.yes:
-        return write(f"deleted, so API servers stop calling the webhook:\n{names}", 0)
-    return write(
-        f"would be deleted, and nothing be refused any more that only the webhook refuses:\n{names}"
-        f"to delete them: {parser.prog} --yes\n",
-        _UNCONFIRMED,
-    )
+        return write(f"deleted, so API servers stop calling the webhook:\n{found}", 0)
+    effect = "would be deleted, and nothing be refused any more that only the webhook refuses"
+    return write(f"{effect}:\n{found}to delete them: {parser.prog} --yes\n", _UNCONFIRMED)
 
 
-async def _send(credentials: Credentials, method: str) -> list[str]:
-    """Sends one request for each configuration. Returns the names of those that were there. Raises ClusterError."""
+async def _send(credentials: Credentials, method: str) -> str:
+    """Send one request for each configuration. Return a line for each that was there. Raises ClusterError."""
     from webhook.cluster.client.errors import NotFound  # noqa: PLC0415 -- as all that needs a cluster
-    from webhook.cluster.client.rest import Cluster, path_of  # noqa: PLC0415 -- likewise
+    from webhook.cluster.client.rest import Cluster, path_of  # noqa: PLC0415 -- the same
 
-    found = []
+    found = ""
     async with Cluster(credentials, user_agent=f"{PROGRAM}-unregister") as cluster:
         for resource in _RESOURCES:
             with contextlib.suppress(NotFound):
-                await cluster.request(method, path_of(_GROUP, "v1", resource, name=PROGRAM))
-                found.append(f"{resource}/{PROGRAM}")
+                await cluster.request(method, path_of("admissionregistration.k8s.io", "v1", resource, name=PROGRAM))
+                found += f"  {resource}/{PROGRAM}\n"
     return found
 
 
 def command_line() -> CommandLine:
-    """The flags of the verb."""
+    """Return the flags of the verb."""
     parser = CommandLine(
         program("unregister"),
         "Deletes both webhook configurations: API servers stop calling the webhook. The chart runs it before it is "
