@@ -97,20 +97,12 @@ def command_line() -> CommandLine:
     add("--policy", metavar="F", help="the same")
     add_namespace_of_installation(parser, "where the webhook is installed; claims in it are exempt")
     add("--protect-labels", action="store_true", help="also let only users with permission set trustedNamespaceLabels")
-    add(
-        "--static",
-        type=Path,
-        metavar="DIR",
-        help="write a file for the API server's staticManifestsDir into DIR/validating",
+    text = "write a file for the API server's staticManifestsDir into DIR/validating"
+    add("--static", type=Path, metavar="DIR", help=text)
+    text = (
+        f"exit with 1 if anything is not exported in full; {_RULES}: consider only rules, not "
+        "documentedRules, impact and unknownAuthor"
     )
-    add(
-        "--strict",
-        nargs="?",
-        choices=(_ALL, _RULES),
-        const=_ALL,
-        metavar="WHAT",
-        help=f"exit with 1 if anything is not exported in full; {_RULES}: consider only rules, not "
-        "documentedRules, impact and unknownAuthor",
-    )
+    add("--strict", nargs="?", choices=(_ALL, _RULES), const=_ALL, metavar="WHAT", help=text)
     add_output(parser, _FORMATS, "yaml")
     return parser

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from webhook.admission.claim_view import REQUESTED_BY
 from webhook.api.counts import counted
+from webhook.api.meta import NamespacedName
 from webhook.api.names import WORKER
 from webhook.cluster.client.raw import NoHandshake, RawResponse, Untrusted
 from webhook.eviction.modes import LAST_POLICY_ANNOTATION, InTree
 from webhook.files.render import visible
 from webhook.files.structured import json_text
-from webhook.policy.model import BUILTIN, InTreeEvictor, PolicyMode
+from webhook.policy.document import Loaded
+from webhook.policy.model import BUILTIN, InTreeEvictor, Policy, PolicyMode
 from webhook.policy.vap.author_policy import AUTHOR_POLICY
-from webhook.policy.vap.drift import FallbackState, compare
+from webhook.policy.vap.drift import AdmissionObjectKey, FallbackState, StoredObject, compare
 from webhook.policy.vap.export import Coverage, export
 from webhook.policy.vap.objects import PolicyTopic
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from webhook.api.meta import NamespacedName
-    from webhook.policy.document import Loaded
-    from webhook.policy.model import Policy
-    from webhook.policy.vap.drift import AdmissionObjectKey, StoredObject
 
 PROBE_CODE: Final = "DT005"
 """The warning that every probe object gets, whatever the policy says: its key is in a reserved domain."""

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
-from webhook.commands.shared.flags import (
-    add_cluster,
-    add_color,
-    add_namespace_of_installation,
-    add_output,
-    add_policy_config_map,
-)
+from webhook.commands.shared import flags
 from webhook.commands.shared.main import body_of, main_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_wait
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _WAIT_SECONDS: Final = 120.0
 
@@ -32,36 +24,20 @@ def command_line() -> CommandLine:
         program("doctor"),
         "Checks whether the webhook is installed correctly in a cluster, and whether it answers.",
         "Exit codes: 0 all checks passed, 1 a check warns or fails, 2 wrong usage or no cluster.",
-        (
-            "device-taint-webhook doctor",
-            "device-taint-webhook doctor --context staging -n taints --wait 60 -o json",
-        ),
+        ("device-taint-webhook doctor", "device-taint-webhook doctor --context staging -n taints --wait 60 -o json"),
     )
     add = parser.add_argument
-    add_cluster(parser)
-    add_namespace_of_installation(parser, "where the webhook is installed")
-    add(
-        "--wait",
-        nargs="?",
-        type=as_wait,
-        const=_WAIT_SECONDS,
-        metavar="SECONDS",
-        help=f"first wait for answers to probes through the API server, at most SECONDS (default {_WAIT_SECONDS:g})",
-    )
-    add(
-        "--canary",
-        action="store_true",
-        help="detect whether the in-tree evictor runs, by a rule that is created and deleted at once",
-    )
+    flags.add_cluster(parser)
+    flags.add_namespace_of_installation(parser, "where the webhook is installed")
+    text = f"first wait for answers to probes through the API server, at most SECONDS (default {_WAIT_SECONDS:g})"
+    add("--wait", nargs="?", type=as_wait, const=_WAIT_SECONDS, metavar="SECONDS", help=text)
+    text = "detect whether the in-tree evictor runs, by a rule that is created and deleted at once"
+    add("--canary", action="store_true", help=text)
     add("--allow-warnings", action="store_true", help="exit with 0 if no check fails, even if some warn")
-    add(
-        "--probe-namespace",
-        default="default",
-        metavar="NS",
-        help="namespace of the claims that are probed, as dry runs; default: default",
-    )
-    add_policy_config_map(parser)
+    text = "namespace of the claims that are probed, as dry runs; default: default"
+    add("--probe-namespace", default="default", metavar="NS", help=text)
+    flags.add_policy_config_map(parser)
     parser.set_defaults(policy_configmap=None)  # that of --namespace
-    add_output(parser, ("json", "text"))
-    add_color(parser)
+    flags.add_output(parser, ("json", "text"))
+    flags.add_color(parser)
     return parser

@@ -6,6 +6,7 @@ the roles in the manifests, right by right. A test compares the two.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import base64
 import binascii
@@ -14,9 +15,10 @@ import re
 import secrets
 import sys
 import time
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from webhook.admission.claim_view import REQUESTED_BY
@@ -28,9 +30,10 @@ from webhook.api.owners import POD_GROUPS
 from webhook.cluster.cache.author_policy import read_admission_policies, read_author_policy
 from webhook.cluster.cache.discovery import ServedCollection, served_version
 from webhook.cluster.certificate_objects import ENTRIES, MUTATING, VALIDATING
+from webhook.cluster.client.credentials import Credentials
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused
 from webhook.cluster.client.list_pages import config_map_of, decoded
-from webhook.cluster.client.raw import NoHandshake, Untrusted, certificate_end
+from webhook.cluster.client.raw import NoHandshake, RawResponse, Untrusted, certificate_end
 from webhook.cluster.client.rest import Cluster, ThrottledCluster, path_of
 from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.cluster.leader import EvictionLease
@@ -41,23 +44,15 @@ from webhook.commands.shared.flags import credentials_of, use_color
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import read_policy
+from webhook.config.command_line import CommandLine
 from webhook.config.namespace import policy_config_map
 from webhook.eviction.modes import LAST_POLICY_ANNOTATION, POLICY_ANNOTATION, InTree, WorkerSays
 from webhook.files.render import visible
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.document import Loaded
-from webhook.policy.model import BUILTIN
+from webhook.policy.model import BUILTIN, Policy
 from webhook.policy.vap.author_policy import AUTHOR_POLICY
 from webhook.policy.vap.objects import ADMISSION_GROUP, ADMISSION_RESOURCES
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import AsyncIterator, Callable, Mapping
-
-    from webhook.cluster.client.credentials import Credentials
-    from webhook.cluster.client.raw import RawResponse
-    from webhook.config.command_line import CommandLine
-    from webhook.policy.model import Policy
 
 COLLECTIONS: Final = {"rules": RULES, "claims": CLAIMS, "templates": TEMPLATES, "slices": SLICES, "patches": PATCHES}
 _CONFIGURATIONS: Final = {"Validating": (VALIDATING, "validate"), "Mutating": (MUTATING, "mutate")}
@@ -89,27 +84,23 @@ def run(options: argparse.Namespace, _: CommandLine) -> int:
 
 async def _examination(doctor: Doctor, wait_seconds: float | None) -> list[Check]:
     if wait_seconds is not None:
-        await wait_answered(doctor, wait_seconds, time.monotonic, lambda text: sys.stderr.write(f"{visible(text)}\n"))
+        await wait_answered(doctor, wait_seconds)
     return await doctor.examine()
 
 
-async def wait_answered(
-    doctor: Doctor, seconds: float, clock: Callable[[], float], tell: Callable[[str], object]
-) -> bool:
-    """Return whether probes are answered within `seconds`, once they are. `tell` gets each new reason why not."""
-    until, last = clock() + seconds, ""
+async def wait_answered(doctor: Doctor, seconds: float) -> None:
+    """Wait until probes are answered, or the time is up; on stderr is each new reason why they are not."""
+    until, told = time.monotonic() + seconds, ""
     while True:
         try:
             why = await doctor.unanswered()
         except ClusterError as error:
             why = str(error)  # the API server may still be starting, too
-        if not why:
-            return True
-        if why != last:
-            tell(f"waiting: {why}")
-            last = why
-        if clock() + _POLL_SECONDS > until:
-            return False
+        if why and why != told:
+            sys.stderr.write(f"waiting: {visible(why)}\n")
+            told = why
+        if not why or time.monotonic() + _POLL_SECONDS > until:
+            return
         await asyncio.sleep(_POLL_SECONDS)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+import re
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from webhook.api.field import Finding, Path, Severity
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.shared.flags import add_allow_empty, add_color, add_skip_others, use_color
 from webhook.commands.shared.main import main_of
-from webhook.commands.shared.output import add_reports, renderer_of, write_reports
+from webhook.commands.shared.output import ReportTarget, add_reports, renderer_of, write_reports
 from webhook.commands.shared.policy_files import policy_file
 from webhook.commands.test.results import Results, as_report, as_text, as_values
 from webhook.commands.test.runner import BadCase, Runner, beside, cluster_of
@@ -19,23 +21,14 @@ from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace
 from webhook.config.texts import as_pattern
 from webhook.files.formats import FORMATS
-from webhook.files.read import read, shown
+from webhook.files.read import Manifest, read, shown
 from webhook.files.report import Entry, Level, Result
 from webhook.files.spots import find
 from webhook.files.stdin import STDIN
 from webhook.files.structured import STRUCTURED
 from webhook.policy.document import load
-from webhook.policy.suites import KIND, read_suite
-
-if TYPE_CHECKING:
-    import argparse
-    import re
-    from collections.abc import Sequence
-
-    from webhook.commands.shared.output import ReportTarget
-    from webhook.files.read import Manifest
-    from webhook.policy.model import Policy
-    from webhook.policy.suites import Suite
+from webhook.policy.model import Policy
+from webhook.policy.suites import KIND, Suite, read_suite
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -141,12 +134,8 @@ def command_line() -> CommandLine:
         ),
     )
     add = parser.add_argument
-    add(
-        "suites",
-        nargs="+",
-        metavar="SUITE|DIR",
-        help=f"files; folders are searched for *.yaml, *.yml and *.json; {STDIN} is standard input",
-    )
+    help_text = f"files; folders are searched for *.yaml, *.yml and *.json; {STDIN} is standard input"
+    add("suites", nargs="+", metavar="SUITE|DIR", help=help_text)
     add("--run", type=as_pattern, metavar="REGEX", help="only cases whose SUITE/NAME matches it anywhere")
     add_allow_empty(parser)
     add("--fail-uncovered", action="store_true", help="fail if a rule of the policy is hit by no case")

@@ -25,6 +25,7 @@ from webhook.commands.doctor.checks import (
     policy_check,
     probe_check,
     registration_check,
+    softening_check,
     versions_check,
     webhook_clock_check,
     worst,
@@ -32,7 +33,7 @@ from webhook.commands.doctor.checks import (
 from webhook.commands.doctor.probe import policy_in_config_map
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.modes import InTree
-from webhook.policy.model import InTreeEvictor, Policy
+from webhook.policy.model import ImpactLimits, ImpactSettings, InTreeEvictor, Policy, Softening
 from webhook.policy.vap.author_policy import AUTHOR_POLICY
 
 if TYPE_CHECKING:
@@ -313,3 +314,21 @@ def test_policies(loaded: Loaded | None, use: tuple[str, str], status: str, text
 def test_the_policy_has_to_know_who_evicts(found: InTree, said_by_policy: InTreeEvictor | None, status: str) -> None:
     policy = None if said_by_policy is None else Policy(in_tree_evictor=said_by_policy)
     assert said(evictor_check(found, policy))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([Softening.NEVER], False),
+        ([Softening.NEVER, Softening.OVER], True),
+        ([Softening.ALWAYS, Softening.NEVER], True),
+    ],
+)
+def test_policy_with_an_entry_that_softens_does(entries: list[Softening], expected: bool) -> None:  # noqa: FBT001
+    assert ImpactSettings(limits=tuple(ImpactLimits(soften=each) for each in entries)).softens is expected
+
+
+def test_worker_that_does_not_act_is_a_warning() -> None:
+    assert said(softening_check("no one evicts")) == ("warn", "the policy softens rules, but no one evicts")
+    assert softening_check("no one evicts").advice.startswith("run evict in mode delegated or replacement")
+    assert said(softening_check(""))[0] == "ok"
