@@ -157,7 +157,7 @@ class PodOutcome(StrEnum):
     EVICTED = "Evicted"
     TOLERATES = "Tolerates"
     LEFT_ALONE = "LeftAlone"
-    """The taint would evict it, but our worker does not: see `commands.preview.carried_out`."""
+    """The taint would evict it, but our worker does not: see `commands.preview.run`."""
     NO_NODE = "NoNode"
     """The taint would evict it, and nothing does before it is on a node (E-15)."""
     KEPT = "Kept"

@@ -1,4 +1,1 @@
-"""`preview`: which pods DeviceTaintRules and ResourceSlices would evict, when and why.
-
-`command` computes previews from a dump or from `from_cluster`; `report` has them as values, `text` and `notes` as text.
-"""
+"""`preview`: which pods DeviceTaintRules, ResourceSlices and ResourceSlicePatches would evict, when and why."""

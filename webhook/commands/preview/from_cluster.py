@@ -18,8 +18,7 @@ from webhook.cluster.cache.discovery import read_facts
 from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
 from webhook.cluster.client.list_pages import decoded
 from webhook.cluster.client.rest import Cluster, path_of
-from webhook.commands.preview.notes import PreviewSource
-from webhook.commands.preview.report import DryRunAnswer, DryRunResult
+from webhook.commands.preview.report import DryRunAnswer, DryRunResult, PreviewSource
 from webhook.commands.shared import cluster_reading as reading
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.tainting import TEXT

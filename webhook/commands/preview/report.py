@@ -1,42 +1,57 @@
-"""What `preview` found, as values.
+"""What `preview` found, as JSON and YAML have it, and what it works with.
 
-The structure of the JSON and YAML is stable: while `version` is 1, fields may be added, but none is removed or
-changes its meaning. docs/kubectl.md explains it.
+The structure is stable: while `version` is 1, fields may be added, but none is removed or changes its meaning.
+docs/kubectl.md explains it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import timedelta
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import msgspec
+from msgspec import UNSET, UnsetType, structs
+
+from webhook.api.device_classes import DeviceClassSelectors
+from webhook.api.field import JSON
 from webhook.api.meta import format_time
-from webhook.api.rules import DeviceTaintRule
-from webhook.api.servers import UNKNOWN
-from webhook.commands.preview.patches import patch_values
-from webhook.files.report import UNREADABLE, Level
+from webhook.api.patches import ResourceSlicePatch
+from webhook.api.rules import DeviceSelector, DeviceTaintRule
+from webhook.api.slices import ResourceSlice
+from webhook.api.taints import DeviceTaint, DeviceToleration
+from webhook.files.report import Row
+from webhook.inventory.expansion import PatchExpansion
+from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gangs import root_owner
-from webhook.inventory.preview import PodOutcome
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-
-    from webhook.api.patches import ResourceSlicePatch
-    from webhook.api.rules import DeviceSelector
-    from webhook.api.servers import ServerFacts
-    from webhook.api.slices import ResourceSlice
-    from webhook.api.taints import DeviceTaint, DeviceToleration
-    from webhook.commands.preview.patches import PatchOutcome
-    from webhook.files.report import Row
-    from webhook.inventory.fates import DeviceNames
-    from webhook.inventory.gangs import BrokenGang
-    from webhook.inventory.hardware import Sibling
-    from webhook.inventory.impact import Taint
-    from webhook.inventory.preview import Cause, GroupRow, PodRow, Preview
+from webhook.inventory.impact import Taint
+from webhook.inventory.patch_preview import PatchChange
+from webhook.inventory.patching import PatchFault
+from webhook.inventory.preview import GroupRow, OutcomeReason, PodOutcome, PodRow, Preview
+from webhook.inventory.state import Inventory
 
 VERSION: Final = 1
+
+
+class PreviewSource(NamedTuple):
+    """Where an inventory comes from. `kinds` counts the objects of a dump, by kind; None for a cluster."""
+
+    inventory: Inventory
+    pods_known: bool
+    kinds: Mapping[str, int] | None = None
+    rules_served: bool = True
+    notes: tuple[str, ...] = ()
+    patches: Mapping[str, ResourceSlicePatch] = {}
+    classes: Mapping[str, DeviceClassSelectors] = {}
+
+    def knows(self, kind: str) -> bool:
+        """Tell whether there are objects of a kind: a dump without any says nothing about what they tell."""
+        return self.kinds is None or bool(self.kinds.get(kind))
+
+
+class _Shown(msgspec.Struct, frozen=True, rename="camel"):
+    """A part of the report: its fields are those of JSON."""
 
 
 class DryRunAnswer(StrEnum):
@@ -52,239 +67,344 @@ class DryRunAnswer(StrEnum):
     NOT_ASKED = "notAsked"
 
 
-class DryRunResult(NamedTuple):
+class DryRunResult(_Shown, frozen=True):
     """An answer, the text that confirms the rule, and a message, which says why where there was no dry run."""
 
     answer: DryRunAnswer
-    text: str = ""
-    message: str = ""
+    text: str | None = None
+    message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectPreview:
-    """One rule, slice or patch. The row says what it is and, as errors, what an API server would refuse it for."""
+class ShownTaint(_Shown, frozen=True):
+    """A taint that decides."""
+
+    key: str
+    value: str
+    effect: str
+
+
+class TaintOnDevices(ShownTaint, frozen=True):
+    """A taint as written, who evicts for it, and where it is; None stands for all."""
+
+    time_added: str | None
+    evictor: str | None
+    driver: str | None
+    pool: str | None
+    device: str | None
+
+
+class ShownToleration(_Shown, frozen=True):
+    """A toleration that decides."""
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+    toleration_seconds: int | None
+
+
+class ShownFate(_Shown, frozen=True):
+    """What happens to a pod or PodGroup, and why."""
+
+    namespace: str
+    name: str
+    uid: str
+    outcome: PodOutcome
+    due_seconds: int | None
+    due_at: str | None
+    tolerates: bool
+    reason: OutcomeReason
+    taint: ShownTaint
+    toleration: ShownToleration | None
+    devices: list[dict[str, str]]
+    claims: list[str]
+
+
+class ShownPod(ShownFate, frozen=True):
+    """A pod; what is its own is None if it is not known."""
+
+    known: bool
+    owner: dict[str, str] | None
+    root_owner: dict[str, str] | None
+    priority: int | None
+    node: str | None
+    hold: str | None
+
+
+class ShownPodGroup(ShownFate, frozen=True):
+    """A PodGroup that reserved a claim, and the names of its pods."""
+
+    pods: list[str]
+
+
+class ShownGang(_Shown, frozen=True):
+    """A gang that loses pods, and how many of how many."""
+
+    kind: str
+    namespace: str
+    name: str
+    evicted: int
+    pods: int
+
+
+class ShownSibling(_Shown, frozen=True):
+    """A part of the same hardware that stays in service, and its users, by `namespace/name`."""
+
+    driver: str
+    pool: str
+    device: str
+    claims: list[str]
+    pods: list[str]
+    pod_groups: list[str]
+
+
+class ShownChange(_Shown, frozen=True):
+    """An attribute, capacity or taint of a device before and after patches, and the patch that decides."""
+
+    driver: str
+    pool: str
+    device: str
+    kind: str
+    name: str
+    effect: str | None
+    before: JSON
+    after: JSON
+    patch: str
+
+
+class PatchRule(_Shown, frozen=True):
+    """A DeviceTaintRule that a patch becomes."""
+
+    name: str
+    driver: str | None
+    pool: str | None
+    device: str | None
+    key: str
+    value: str
+    effect: str
+    annotations: dict[str, str]
+
+
+class PatchResult(_Shown, frozen=True):
+    """What becomes of a patch, beside its users. `inapplicable` says why it selects nothing, where it cannot."""
+
+    inapplicable: str | None
+    changes: list[ShownChange]
+    rules: list[PatchRule]
+    rules_needed: int
+    faults: list[dict[str, str]]
+
+
+class PreviewSummary(_Shown, frozen=True):
+    """The figures of one preview."""
+
+    devices: int
+    pools: int
+    drivers: int
+    allocated: int
+    claims: int
+    namespaces: list[str]
+    evicted: int
+    extended: int
+    companions: int
+    left_alone: int
+    waves: list[dict[str, int]]
+    tolerating: int
+    unseen: int
+    """Always 0: no field is removed from version 1."""
+    no_node: int
+    kept: int
+    leaving: int
+    pod_groups: int
+
+
+class ShownPreview(_Shown, frozen=True, kw_only=True):
+    """One rule, slice or patch. `confirmation` is None for slices and patches, which need none."""
+
+    file: str
+    document: int
+    line: int | None
+    api_version: str
+    kind: str
+    name: str
+    selector: dict[str, Any] | None
+    taints: list[TaintOnDevices]
+    simulated: bool
+    summary: PreviewSummary
+    pods: list[ShownPod]
+    pod_groups: list[ShownPodGroup]
+    gangs: list[ShownGang] = []
+    siblings: list[ShownSibling]
+    incomplete_pools: list[dict[str, str]]
+    notes: list[str]
+    findings: list[dict[str, Any]]
+    confirmation: DryRunResult | None = None
+    patch: PatchResult | UnsetType = UNSET
+
+
+class PreviewReport(_Shown, frozen=True):
+    """The results of a run. `findings` are those about files and policies."""
+
+    version: int
+    source: str
+    server: str | None
+    time: str
+    pods_known: bool
+    claims_known: bool
+    slices_known: bool
+    previews: list[ShownPreview]
+    findings: list[dict[str, Any]]
+
+
+class PreviewedObject(NamedTuple):
+    """A rule, slice or patch as it would be stored. The row has the errors for which an API server would refuse it."""
 
     row: Row
     value: DeviceTaintRule | ResourceSlice | ResourceSlicePatch
     preview: Preview
-    notes: tuple[str, ...] = ()
-    confirmation: DryRunResult | None = None
-    """None for slices and patches, which need none."""
-    gangs: tuple[BrokenGang, ...] = ()
-    outcome: PatchOutcome | None = None
-    """Of a patch."""
+    shown: ShownPreview
 
 
-@dataclass(slots=True)
-class PreviewReport:
-    """The results of a run. `rows` are files and policies with something to report."""
-
-    source: str
-    now: datetime
-    server: str | None = None
-    servers: ServerFacts = UNKNOWN
-    pods_known: bool = False
-    claims_known: bool = True
-    slices_known: bool = True
-    objects: list[ObjectPreview] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-    failed: bool = False
-    """Something that is needed could not be read."""
-
-    @property
-    def exit_code(self) -> int:
-        """0 fine, 1 something would be refused even if confirmed, 2 something could not be read."""
-        entries = [entry for row in (*self.rows, *[item.row for item in self.objects]) for entry in row.entries]
-        answers = {item.confirmation.answer for item in self.objects if item.confirmation is not None}
-        if self.failed or DryRunAnswer.FAILED in answers or any(entry.reason == UNREADABLE for entry in entries):
-            return 2
-        refused = DryRunAnswer.REFUSED in answers or any(entry.level is Level.ERROR for entry in entries)
-        return 1 if refused else 0
+# --- parts of it --------------------------------------------------------------------------------
 
 
-# --- for programs -------------------------------------------------------------------------------
-
-
-def as_values(report: PreviewReport) -> dict[str, Any]:
-    """The structure behind JSON and YAML."""
-    return {
-        "version": VERSION,
-        "source": report.source,
-        "server": report.server,
-        "time": format_time(report.now),
-        "podsKnown": report.pods_known,
-        "claimsKnown": report.claims_known,
-        "slicesKnown": report.slices_known,
-        "previews": [_preview_values(item, report.now) for item in report.objects],
-        "findings": [finding for row in report.rows for finding in row.findings],
-    }
-
-
-def _preview_values(item: ObjectPreview, now: datetime) -> dict[str, Any]:
-    row, preview, value = item.row, item.preview, item.value
-    answer = item.confirmation
-    return {
-        "file": row.file,
-        "document": row.document,
-        "line": row.position.line if row.position else None,
-        "apiVersion": row.api_version,
-        "kind": row.kind,
-        "name": row.name,
-        "selector": selector_values(value.selector) if isinstance(value, DeviceTaintRule) else None,
-        "taints": [_taint_and_device_values(names, taint) for names, taint in preview.taints],
-        "simulated": preview.simulated,
-        "summary": _summary_values(preview),
-        "pods": [_pod_values(each, now) for each in preview.pods],
-        "podGroups": [{**_fate_values(each, now), "pods": names_of(each.pods)} for each in preview.pod_groups],
-        "gangs": [_gang_values(each) for each in item.gangs],
-        "siblings": [_sibling_values(each) for each in preview.impact.siblings.devices],
-        "incompletePools": [{"driver": driver, "pool": pool} for driver, pool in preview.impact.incomplete_pools],
-        "notes": list(item.notes),
-        "findings": row.findings,
-        "confirmation": None
-        if answer is None
-        else {"answer": answer.answer.value, "text": answer.text or None, "message": answer.message or None},
-        **({} if item.outcome is None else {"patch": patch_values(item.outcome)}),
-    }
-
-
-def _summary_values(preview: Preview) -> dict[str, Any]:
-    impact = preview.impact
-    groups = sum(row.outcome is PodOutcome.EVICTED for row in preview.pod_groups)
-    return {
-        "devices": impact.devices,
-        "pools": impact.pools,
-        "drivers": impact.drivers,
-        "allocated": impact.allocated,
-        "claims": len(preview.claims),
-        "namespaces": preview.namespaces,
-        "evicted": preview.count(PodOutcome.EVICTED),
-        "extended": preview.extended,
-        "companions": preview.companions,
-        "leftAlone": preview.count(PodOutcome.LEFT_ALONE),
-        "waves": [{"seconds": seconds, "pods": pods} for seconds, pods in preview.waves.items()],
-        "tolerating": preview.count(PodOutcome.TOLERATES),
-        "unseen": 0,  # no field is removed from version 1
-        "noNode": preview.count(PodOutcome.NO_NODE),
-        "kept": preview.count(PodOutcome.KEPT),
-        "leaving": preview.count(PodOutcome.LEAVING),
-        "podGroups": groups,
-    }
-
-
-def _sibling_values(sibling: Sibling) -> dict[str, Any]:
-    """A part of the same hardware that stays in service, and its users, by `namespace/name`."""
-    return {
-        "driver": sibling.driver,
-        "pool": sibling.pool,
-        "device": sibling.device,
-        "claims": list(sibling.claims),
-        "pods": list(sibling.pods),
-        "podGroups": list(sibling.pod_groups),
-    }
+def shown_preview(
+    row: Row, value: DeviceTaintRule | ResourceSlice | ResourceSlicePatch, preview: Preview, now: datetime, **said: Any
+) -> ShownPreview:
+    """Return a preview as it is shown; `said` are its notes, and those of the last three fields that it has."""
+    return ShownPreview(
+        file=row.file,
+        document=row.document,
+        line=row.position.line if row.position else None,
+        api_version=row.api_version,
+        kind=row.kind,
+        name=row.name,
+        selector=selector_values(value.selector) if isinstance(value, DeviceTaintRule) else None,
+        taints=[_taint_on_devices(names, taint) for names, taint in preview.taints],
+        simulated=preview.simulated,
+        summary=_summary_of(preview),
+        pods=[_pod(each, now) for each in preview.pods],
+        pod_groups=[
+            ShownPodGroup(**_fate(each, now), pods=[key.rpartition("/")[2] for key in each.pods])
+            for each in preview.pod_groups
+        ],
+        siblings=[ShownSibling(*each[:3], *map(list, each[3:])) for each in preview.impact.siblings.devices],
+        incomplete_pools=[{"driver": driver, "pool": pool} for driver, pool in preview.impact.incomplete_pools],
+        findings=row.findings,
+        **said,
+    )
 
 
 def selector_values(selector: DeviceSelector | None) -> dict[str, Any] | None:
-    """What of a selector is judged; None if there is none."""
+    """Return the names of a selector, which are judged, and the fields that are not; None if there is none."""
     if selector is None:
         return None
-    return {
-        "driver": selector.driver,
-        "pool": selector.pool,
-        "device": selector.device,
-        "notJudged": sorted(not_judged(selector)),
-    }
+    names = {"driver": selector.driver, "pool": selector.pool, "device": selector.device}
+    return {**names, "notJudged": sorted(not_judged(selector))}
+
+
+def toleration_values(toleration: DeviceToleration) -> dict[str, Any]:
+    """Return its fields by their names in JSON."""
+    values: dict[str, Any] = msgspec.to_builtins(ShownToleration(*structs.astuple(toleration)))
+    return values
 
 
 def not_judged(selector: DeviceSelector) -> list[str]:
-    """The fields of a selector that cannot be evaluated here."""
+    """Return the fields of a selector that cannot be evaluated here."""
     retired = [("deviceClassName", selector.device_class_name), ("selectors", selector.selectors)]
     return [*[name for name, given in retired if given], *[name for name, _ in selector.unknown]]
 
 
-def _taint_and_device_values(names: DeviceNames, taint: Taint) -> dict[str, Any]:
-    return {
-        **_taint_values(taint.scheduling or taint.taint),
-        "timeAdded": None if taint.taint.time_added is None else format_time(taint.taint.time_added),
-        "evictor": None if taint.evictor is None else taint.evictor.value,
-        "driver": names.driver,
-        "pool": names.pool,
-        "device": names.device,
-    }
+def _taint_on_devices(names: DeviceNames, taint: Taint) -> TaintOnDevices:
+    written, evictor = taint.scheduling or taint.taint, taint.evictor
+    fields = (written.key, written.value, written.effect, _time(taint.taint.time_added))
+    return TaintOnDevices(*fields, None if evictor is None else evictor.value, *names)
 
 
-def _taint_values(taint: DeviceTaint) -> dict[str, Any]:
-    return {"key": taint.key, "value": taint.value, "effect": taint.effect}
+def _summary_of(preview: Preview) -> PreviewSummary:
+    impact, count = preview.impact, preview.count
+    return PreviewSummary(
+        impact.devices,
+        impact.pools,
+        impact.drivers,
+        impact.allocated,
+        claims=len(preview.claims),
+        namespaces=preview.namespaces,
+        evicted=count(PodOutcome.EVICTED),
+        extended=preview.extended,
+        companions=preview.companions,
+        left_alone=count(PodOutcome.LEFT_ALONE),
+        waves=[{"seconds": seconds, "pods": pods} for seconds, pods in preview.waves.items()],
+        tolerating=count(PodOutcome.TOLERATES),
+        unseen=0,
+        no_node=count(PodOutcome.NO_NODE),
+        kept=count(PodOutcome.KEPT),
+        leaving=count(PodOutcome.LEAVING),
+        pod_groups=sum(row.outcome is PodOutcome.EVICTED for row in preview.pod_groups),
+    )
 
 
-def _fate_values(row: PodRow | GroupRow, now: datetime) -> dict[str, Any]:
-    """What pods and PodGroups have in common."""
-    return {
-        "namespace": row.namespace,
-        "name": row.name,
-        "uid": row.uid,
-        "outcome": row.outcome.value,
-        "dueSeconds": row.seconds,
-        "dueAt": _due_at(row.seconds, now),
-        "tolerates": row.outcome is PodOutcome.TOLERATES,
-        **_cause_values(row.cause),
-        "devices": [each._asdict() for each in row.devices],
-        "claims": list(row.claims),
-    }
-
-
-def _cause_values(cause: Cause) -> dict[str, Any]:
-    toleration = None if cause.toleration is None else toleration_values(cause.toleration)
-    return {"reason": cause.reason.value, "taint": _taint_values(cause.taint), "toleration": toleration}
-
-
-def toleration_values(toleration: DeviceToleration) -> dict[str, Any]:
-    """Its fields."""
-    return {
-        "key": toleration.key,
-        "operator": toleration.operator,
-        "value": toleration.value,
-        "effect": toleration.effect,
-        "tolerationSeconds": toleration.toleration_seconds,
-    }
-
-
-def _due_at(seconds: int | None, now: datetime) -> str | None:
-    """The time; None where the pod is not evicted, and beyond the last year of the calendar."""
-    if seconds is None:
-        return None
-    try:
-        return format_time(now + timedelta(seconds=seconds))
-    except OverflowError:
-        return None
-
-
-def _pod_values(row: PodRow, now: datetime) -> dict[str, Any]:
+def _pod(row: PodRow, now: datetime) -> ShownPod:
     pod = row.pod
-    owner = pod.owner if pod is not None else None
-    root = root_owner(pod) if pod is not None else None
-    return {
-        **_fate_values(row, now),
-        "known": pod is not None,
-        "owner": None if owner is None else {"kind": owner.kind, "name": owner.name, "uid": owner.uid},
-        "rootOwner": None if root is None else {"kind": root.kind, "name": root.name},
-        "priority": None if pod is None else pod.priority,
-        "node": pod.node_name or None if pod is not None else None,
-        "hold": None if pod is None else pod.hold,
-    }
+    owner, root = (None, None) if pod is None else (pod.owner, root_owner(pod))
+    return ShownPod(
+        **_fate(row, now),
+        known=pod is not None,
+        owner=None if owner is None else {"kind": owner.kind, "name": owner.name, "uid": owner.uid},
+        root_owner=None if root is None else {"kind": root.kind, "name": root.name},
+        priority=None if pod is None else pod.priority,
+        node=pod.node_name or None if pod is not None else None,
+        hold=None if pod is None else pod.hold,
+    )
 
 
-def _gang_values(broken: BrokenGang) -> dict[str, Any]:
-    gang = broken.gang
-    return {
-        "kind": gang.kind,
-        "namespace": gang.namespace,
-        "name": gang.name,
-        "evicted": broken.evicted,
-        "pods": broken.pods,
-    }
+def _fate(row: PodRow | GroupRow, now: datetime) -> dict[str, Any]:
+    """Return the fields that pods and PodGroups have in common."""
+    reason, taint, toleration = row.cause
+    try:
+        due = None if row.seconds is None else format_time(now + timedelta(seconds=row.seconds))
+    except OverflowError:  # beyond the last year of the calendar
+        due = None
+    fate = ShownFate(
+        row.namespace,
+        row.name,
+        row.uid,
+        row.outcome,
+        row.seconds,
+        due,
+        row.outcome is PodOutcome.TOLERATES,
+        reason,
+        ShownTaint(taint.key, taint.value, taint.effect),
+        None if toleration is None else ShownToleration(*structs.astuple(toleration)),
+        [each._asdict() for each in row.devices],
+        list(row.claims),
+    )
+    return structs.asdict(fate)
 
 
-def names_of(keys: Iterable[str]) -> list[str]:
-    """The names in keys of one namespace."""
-    return [key.rpartition("/")[2] for key in keys]
+def patch_result(
+    changes: Iterable[PatchChange], made: PatchExpansion, faults: Iterable[PatchFault], inapplicable: str
+) -> PatchResult:
+    """Return what becomes of a patch as it is shown."""
+    shown = []
+    for change in changes:
+        kind, name, effect = change.origin
+        states = (_state(change.before), _state(change.after))
+        shown.append(ShownChange(*change.device, kind, name, effect or None, *states, change.patch))
+    rules = []
+    for rule in made.rules:
+        names, taint = rule.selector, rule.taint
+        where, what = (names.driver, names.pool, names.device), (taint.key, taint.value, taint.effect)
+        rules.append(PatchRule(rule.name, *where, *what, dict(rule.annotations)))
+    left_out = [{**each.device._asdict(), "selector": each.where, "message": each.detail} for each in faults]
+    return PatchResult(inapplicable or None, shown, rules, made.needed, left_out)
+
+
+def _state(state: JSON | tuple[DeviceTaint, ...]) -> JSON:
+    if isinstance(state, tuple):
+        return [{"value": taint.value, "timeAdded": _time(taint.time_added)} for taint in state]
+    return state
+
+
+def _time(time: datetime | None) -> str | None:
+    return None if time is None else format_time(time)

@@ -1,15 +1,22 @@
-"""One run of `preview`: what rules, slices and patches in files would do in a cluster, or a dump."""
+"""One run of `preview`: what rules, slices and patches in files would do in a cluster, or a dump.
+
+Where our worker carries a taint out, it is asked for its plan: some pods stay, and others go with those that go. The
+in-tree controller looks at each pod by itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
 import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+import msgspec
 from msgspec import structs
 
 from webhook.admission.carried_text import CarriedText
@@ -20,18 +27,26 @@ from webhook.admission.defaulting import edits_for
 from webhook.admission.lint import lint
 from webhook.admission.over_limit import LimitCheck
 from webhook.admission.review import AdmissionRequest
-from webhook.api.field import Finding, Path, Severity, not_supported
-from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, GroupVersionResource, parse_time
+from webhook.api.field import FieldError, Finding, Path, Severity, not_supported
+from webhook.api.meta import GROUP, OWN_GROUP, GroupVersionKind, GroupVersionResource, format_time, parse_time
 from webhook.api.names import PATCH_ACCOUNT
 from webhook.api.patches import ResourceSlicePatch
+from webhook.api.pods import Pod
 from webhook.api.rules import DeviceTaintRule, condition_of
 from webhook.api.schema import api_versions_of
 from webhook.api.slices import ResourceSlice
-from webhook.commands.preview.carried_out import as_our_worker
-from webhook.commands.preview.notes import PreviewSource, notes_of, window_notes
-from webhook.commands.preview.patches import PatchWorld, patch_notes
-from webhook.commands.preview.report import DryRunAnswer, DryRunResult, ObjectPreview, PreviewReport, as_values
-from webhook.commands.preview.text import as_text
+from webhook.commands.preview.report import (
+    VERSION,
+    DryRunAnswer,
+    DryRunResult,
+    PreviewedObject,
+    PreviewReport,
+    PreviewSource,
+    ShownGang,
+    patch_result,
+    shown_preview,
+)
+from webhook.commands.preview.text import TextPage, as_text, notes_of, patch_notes, window_notes
 from webhook.commands.shared.entries import duplicate_entries, entries_of, text, unreadable_row
 from webhook.commands.shared.flags import (
     NOT_SAID,
@@ -42,35 +57,49 @@ from webhook.commands.shared.flags import (
     use_color,
 )
 from webhook.commands.shared.main import reading_cluster
-from webhook.commands.shared.output import write_reports
+from webhook.commands.shared.output import ReportTarget, write_reports
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.eviction.conditions import EVICTION, ConditionReason
-from webhook.eviction.followed_pods import ProfiledPods
+from webhook.eviction.followed_pods import EXEMPTIONS, ProfiledPods
+from webhook.eviction.ledger import Ledger, Moment, View
+from webhook.eviction.plan import plan
+from webhook.eviction.pod_plan import later
+from webhook.eviction.profiles import Grouping
 from webhook.files.dump import Stock, held_in, patching_object_in
 from webhook.files.read import Manifest, read, shown
 from webhook.files.report import UNREADABLE, Level, Result, Row
 from webhook.files.structured import STRUCTURED
 from webhook.inventory.device_selectors import DeviceSelectors
-from webhook.inventory.gangs import broken_gangs, count_gangs
-from webhook.inventory.preview import PodOutcome, rule_preview, slice_preview
-from webhook.inventory.state import Sight
+from webhook.inventory.evictions import NOTHING, Eviction, EvictionReason, Evictions, Without
+from webhook.inventory.expansion import PatchExpansion, expansion
+from webhook.inventory.gangs import Gang, broken_gangs, count_gangs
+from webhook.inventory.matching import Evictor
+from webhook.inventory.patch_preview import patch_changes, patch_preview
+from webhook.inventory.patching import EffectiveDevices, effective_devices
+from webhook.inventory.pod_groups import keeps_all
+from webhook.inventory.preview import (
+    Cause,
+    GroupRow,
+    OutcomeReason,
+    PodOutcome,
+    PodRow,
+    Preview,
+    row_order,
+    rule_preview,
+    slice_preview,
+)
+from webhook.inventory.scope import EvictionScope
+from webhook.inventory.state import Inventory, Sight, key_of
 from webhook.policy.decide import Judge
-from webhook.policy.model import BUILTIN, InTreeEvictor
+from webhook.policy.model import BUILTIN, InTreeEvictor, Policy
 from webhook.validation.kinds import BY_KIND, KINDS
-from webhook.validation.releases import NEWEST, RELEASES, Release
+from webhook.validation.releases import RELEASES, Release
 
 if TYPE_CHECKING:
     import argparse
-    from collections import Counter
-    from collections.abc import Iterable, Iterator, Sequence
 
-    from webhook.api.field import FieldError
-    from webhook.commands.shared.output import ReportTarget
+    from webhook.commands.preview.from_cluster import ClusterSight
     from webhook.config.command_line import CommandLine
-    from webhook.inventory.gangs import BrokenGang, Gang
-    from webhook.inventory.preview import Preview
-    from webhook.inventory.state import Inventory
-    from webhook.policy.model import EvictionProfile, Policy
 
 _PATCH: Final = "ResourceSlicePatch"
 _KINDS: Final = {GROUP: frozenset({"DeviceTaintRule", "ResourceSlice", _PATCH}), OWN_GROUP: frozenset({_PATCH})}
@@ -78,6 +107,7 @@ _NO_SUBJECT: Final = "contains no DeviceTaintRule, no ResourceSlice and no Resou
 _FROM_DUMP: Final = "a dump does not tell who would write the rule, and so not whether it must be confirmed"
 _NOTHING_KNOWN: Final = "contains no ResourceSlices and no ResourceClaims, so it is unknown what would be hit"
 _SOME_VERSION: Final = "1"
+_Row = TypeVar("_Row", PodRow, GroupRow)
 
 
 class _Subject(NamedTuple):
@@ -88,65 +118,81 @@ class _Subject(NamedTuple):
     value: DeviceTaintRule | ResourceSlice | ResourceSlicePatch
 
 
-class _PreviewInput(NamedTuple):
-    """The inventory and policy, from files or a cluster. `confirmations` are those of the rules, in order."""
-
-    source: PreviewSource
-    policy: Policy
-    confirmations: tuple[DryRunResult, ...] = ()
-    release: Release = NEWEST
-
-
 def run(options: argparse.Namespace, parser: CommandLine) -> int:
-    """Prints what would be hit. Returns 0, 1 for a rule refused even if confirmed, 2 for bad input or no cluster."""
+    """Print what would be hit. Return 0, 1 for a rule refused even if confirmed, 2 for bad input or no cluster."""
     refuse_cluster_beside_dump(options, parser)
     refuse_stdin_twice([*options.files, *options.dump, options.policy], parser)
     now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
-    report = PreviewReport("dump" if options.dump else "cluster", now)
     version: KubernetesVersion = options.kubernetes_version or NOT_SAID
     # A cluster says itself which versions it serves.
     minors = (version.release.minor,) if options.dump or options.kubernetes_version else tuple(RELEASES)
-    subjects = list(_subjects(options.files, minors, report))
-    found = _from_files(options, report) if options.dump else _from_cluster(options, subjects, report)
-    found = found._replace(release=version.release)
+    rows: list[Row] = []
+    subjects = list(_subjects(options.files, minors, rows))
+    if options.dump:
+        (source, held), server, confirmations = _from_files(options, rows), None, iter(list[DryRunResult]())
+    else:
+        sight = _from_cluster(options, subjects)
+        source, held, server, confirmations = sight.source, sight.policy, sight.server, iter(sight.confirmations)
     if options.kubernetes_version:
-        found.source.inventory.servers = version.facts
-    if options.policy is not None:
-        given = policy_file(options.policy)
-        _add_errors(given.rows, report)
-        found = found._replace(policy=given.policy or found.policy)
-    report.servers = found.source.inventory.servers
-    report.pods_known = found.source.pods_known
-    report.claims_known, report.slices_known = found.source.knows("ResourceClaim"), found.source.knows("ResourceSlice")
-    if not report.claims_known and not report.slices_known and not report.rows:
-        report.rows.append(Row(", ".join(map(shown, options.dump))).failed(_NOTHING_KNOWN))
-    world = _patch_world(subjects, found.source, now)
-    answers, gangs = iter(found.confirmations), Gangs(found.source.inventory, found.policy.eviction)
-    for subject in subjects:
-        if isinstance(subject.value, ResourceSlicePatch):
-            report.objects.append(_patch_preview_of(subject, subject.value, world, found))
-            continue
-        answer = next(answers, None) if isinstance(subject.value, DeviceTaintRule) else None
-        report.objects.append(_preview_of(subject, answer, found, gangs, now))
-    return write_reports(options.output, partial(_rendered, report, options), report.exit_code)
+        source.inventory.servers = version.facts
+    policy, judged = _policy(options.policy, held)
+    broken = [row for row in judged if row.count(Level.ERROR)]
+    rows += broken
+    claims_known, slices_known = source.knows("ResourceClaim"), source.knows("ResourceSlice")
+    if not claims_known and not slices_known and not rows:
+        rows.append(Row(", ".join(map(shown, options.dump))).failed(_NOTHING_KNOWN))
+    previews = _Previews(source, policy, version.release, now, subjects)
+    objects = [
+        previews.of(subject, next(confirmations, None) if isinstance(subject.value, DeviceTaintRule) else None)
+        for subject in subjects
+    ]
+    report = PreviewReport(
+        VERSION,
+        "dump" if options.dump else "cluster",
+        server,
+        format_time(now),
+        source.pods_known,
+        claims_known,
+        slices_known,
+        [each.shown for each in objects],
+        [finding for row in rows for finding in row.findings],
+    )
+
+    def rendered(target: ReportTarget) -> str:
+        if target.format in STRUCTURED:
+            return STRUCTURED[target.format](msgspec.to_builtins(report))
+        width = shutil.get_terminal_size().columns if target.shown and sys.stdout.isatty() else None
+        page = TextPage(options.limit, width, target.shown and use_color(options.color))
+        return as_text(report, rows, objects, source.inventory.servers, page)
+
+    return write_reports(options.output, rendered, 2 if broken else _exit_code(rows, objects))
 
 
-# --- rules, slices and patches ------------------------------------------------------------------
+def _exit_code(rows: Sequence[Row], objects: Sequence[PreviewedObject]) -> int:
+    """Return 0 if all is fine, 1 if something would be refused even if confirmed, 2 if something could not be read."""
+    entries = [entry for row in (*rows, *[item.row for item in objects]) for entry in row.entries]
+    answers = {item.shown.confirmation.answer for item in objects if item.shown.confirmation is not None}
+    if DryRunAnswer.FAILED in answers or any(entry.reason == UNREADABLE for entry in entries):
+        return 2
+    return int(DryRunAnswer.REFUSED in answers or any(entry.level is Level.ERROR for entry in entries))
 
 
-def _subjects(names: Sequence[str], minors: tuple[int, ...], report: PreviewReport) -> Iterator[_Subject]:
-    """The rules, slices and patches in files. What cannot be read goes into the report; other kinds are ignored."""
+# --- files and the cluster ----------------------------------------------------------------------
+
+
+def _subjects(names: Sequence[str], minors: tuple[int, ...], rows: list[Row]) -> Iterator[_Subject]:
+    """Yield the rules, slices and patches in files; what cannot be read becomes a row. Other kinds are ignored."""
     for file in read(names):
         unreadable = unreadable_row(file)
         if unreadable is not None:
-            report.rows.append(unreadable)
+            rows.append(unreadable)
         concerning = [manifest for manifest in file.manifests if _is_subject(manifest.value)]
         if not concerning and unreadable is None and file.explicit:
-            report.rows.append(Row(file.name).failed(_NO_SUBJECT))
+            rows.append(Row(file.name).failed(_NO_SUBJECT))
         for manifest in concerning:
             subject = _subject(manifest, minors)
             if isinstance(subject, Row):
-                report.rows.append(subject)
+                rows.append(subject)
             else:
                 yield subject
 
@@ -159,7 +205,7 @@ def _is_subject(value: Any) -> bool:
 
 
 def _subject(manifest: Manifest, minors: tuple[int, ...]) -> _Subject | Row:
-    """The subject, or a row with the reason why it is not usable."""
+    """Return the subject, or a row with the reason why it is not usable."""
     row = row_of(manifest)
     kind = GroupVersionKind.parse(row.api_version, row.kind)
     value, errors = patching_object_in(manifest.value) if kind.kind == _PATCH else held_in(manifest.value)
@@ -177,199 +223,275 @@ def _denials(errors: Iterable[FieldError]) -> Iterator[Finding]:
     return (Finding(Severity.DENY, error) for error in errors)
 
 
-# --- inventory --------------------------------------------------------------------------------
-
-
-def _from_files(options: argparse.Namespace, report: PreviewReport) -> _PreviewInput:
-    """A dump, with its own policy unless another one is given."""
-    stock, policy = Stock(), BUILTIN
+def _from_files(options: argparse.Namespace, rows: list[Row]) -> tuple[PreviewSource, Manifest | None]:
+    """Return a dump, and its own policy unless another one is given."""
+    stock = Stock()
     holding: list[Manifest] = []
     for file in read(options.dump):
         unreadable = unreadable_row(file)
         if unreadable is not None:
-            report.rows.append(unreadable)
+            rows.append(unreadable)
         stock.add(file.manifests)
-        holding += [manifest for manifest in file.manifests if holds_policy(manifest.value)]
+        if options.policy is None:
+            holding += [manifest for manifest in file.manifests if holds_policy(manifest.value)]
     for manifest, error in stock.malformed:
-        report.rows.append(row_of(manifest).failed(f"{row_of(manifest).reference}: left out: {error}"))
-    if options.policy is None and holding:
-        if len(holding) > 1:
-            problem = f"contains {len(holding)} policies; choose one with --policy"
-            report.rows.append(Row(holding[1].file).failed(problem))
-        policy = _policy_in(holding[0], report) or policy
+        rows.append(row_of(manifest).failed(f"{row_of(manifest).reference}: left out: {error}"))
+    if len(holding) > 1:
+        rows.append(Row(holding[1].file).failed(f"contains {len(holding)} policies; choose one with --policy"))
     pods_known = bool(stock.kinds["Pod"])
     source = PreviewSource(stock.inventory, pods_known, stock.kinds, patches=stock.patches, classes=stock.classes)
-    return _PreviewInput(source, policy)
+    return source, next(iter(holding), None)
 
 
-def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject], report: PreviewReport) -> _PreviewInput:
-    """The cluster's objects, and its answers to the rules. Raises ClusterUnreachable."""
+def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject]) -> ClusterSight:
+    """Return the cluster's objects, and its answers to the rules. Raises ClusterUnreachable."""
     # Late: see commands/shared/main.py.
     from webhook.commands.preview.from_cluster import sight_of_cluster  # noqa: PLC0415
 
     rules = [subject.manifest.value for subject in subjects if isinstance(subject.value, DeviceTaintRule)]
+    patched = any(isinstance(subject.value, ResourceSlicePatch) for subject in subjects)
     config_map = None if options.policy is not None else options.policy_configmap
     with reading_cluster():
-        patched = any(isinstance(subject.value, ResourceSlicePatch) for subject in subjects)
-        sight = asyncio.run(sight_of_cluster(credentials_of(options), config_map, rules, patched=patched))
-    report.server = sight.server
-    policy = (_policy_in(sight.policy, report) if sight.policy is not None else None) or BUILTIN
-    return _PreviewInput(sight.source, policy, sight.confirmations)
+        return asyncio.run(sight_of_cluster(credentials_of(options), config_map, rules, patched=patched))
 
 
-def _policy_in(manifest: Manifest, report: PreviewReport) -> Policy | None:
-    """The policy of a document or ConfigMap; only errors that make it unusable are reported."""
-    judged = review_policy(manifest, row_of(manifest))
-    _add_errors([judged.row], report)
+def _policy(given: str | None, held: Manifest | None) -> tuple[Policy, Sequence[Row]]:
+    """Return the policy of a file, else of a document or ConfigMap, else the built-in one, and rows on it."""
+    if given is not None:
+        file = policy_file(given)
+        return file.policy or BUILTIN, file.rows
+    if held is None:
+        return BUILTIN, ()
+    judged = review_policy(held, row_of(held))
     loaded = judged.loaded.get(POLICY_KEY)
-    return None if loaded is None else loaded.policy
+    return (loaded and loaded.policy) or BUILTIN, (judged.row,)
 
 
-def _add_errors(rows: Iterable[Row], report: PreviewReport) -> None:
-    """Reports the errors of a policy: without it the effect on the cluster is unknown."""
-    broken = [row for row in rows if row.count(Level.ERROR)]
-    report.rows += broken
-    report.failed = report.failed or bool(broken)
+# --- previews -----------------------------------------------------------------------------------
 
 
-# --- one preview --------------------------------------------------------------------------------
+class _Previews:
+    """Previews under one policy. Patches of files and those of the source are taken together."""
+
+    def __init__(
+        self, source: PreviewSource, policy: Policy, release: Release, now: datetime, subjects: Iterable[_Subject]
+    ) -> None:
+        """Patches of files replace those of the same name."""
+        self._source, self._inventory = source, source.inventory
+        self._policy, self._release, self._now = policy, release, now
+        self._in_tree = policy.in_tree_evictor is InTreeEvictor.ACTIVE
+        self._pods = ProfiledPods(source.inventory, policy.eviction)
+        self._patches = {**source.patches}
+        for _, _, value in subjects:
+            if isinstance(value, ResourceSlicePatch):
+                self._patches[value.meta.name] = _as_stored_patch(value, source.patches.get(value.meta.name), now)
+
+    def of(self, subject: _Subject, answer: DryRunResult | None) -> PreviewedObject:
+        """Return the preview of a subject; `answer` is that of a cluster to a rule."""
+        value = subject.value
+        if isinstance(value, ResourceSlicePatch):
+            return self._patch(subject, value)
+        return self._rule_or_slice(subject, value, answer)
+
+    @cached_property
+    def _effects(self) -> tuple[EffectiveDevices, Mapping[str, PatchExpansion]]:
+        """What all patches do together."""
+        pools, patches = self._inventory.pools, self._patches.values()
+        effective = effective_devices(pools, patches, self._source.classes, DeviceSelectors())
+        return effective, expansion(pools, patches, effective)
+
+    def _patch(self, subject: _Subject, given: ResourceSlicePatch) -> PreviewedObject:
+        name, (effective, expansions) = given.meta.name, self._effects
+        patch, made = self._patches[name], expansions[name]
+        preview = patch_preview(
+            self._inventory, effective.selected[name], made.rules, in_tree=self._in_tree, now=self._now
+        )
+        faults = [fault for fault in effective.faults if fault.patch == name]
+        inapplicable = effective.inapplicable.get(name, "")
+        errors = self._errors(subject, given, self._source.patches.get(name))
+        row = _with_findings(subject, errors, lint(patch, None, self._now))
+        notes = [*patch_notes(inapplicable, faults, made.needed), *notes_of(patch, preview, self._source)]
+        result = patch_result(patch_changes(effective, patch), made, faults, inapplicable)
+        told = shown_preview(row, patch, preview, self._now, notes=notes, patch=result)
+        return PreviewedObject(row, patch, preview, told)
+
+    def _rule_or_slice(
+        self, subject: _Subject, value: DeviceTaintRule | ResourceSlice, answer: DryRunResult | None
+    ) -> PreviewedObject:
+        source, inventory, now = self._source, self._inventory, self._now
+        countable = source.knows("ResourceSlice") and source.knows("ResourceClaim")
+        advice: Iterable[Finding] = ()
+        if isinstance(value, DeviceTaintRule):
+            old = inventory.rules.get(value.meta.name)
+            value = _as_stored(value, old, now)
+            preview = as_our_worker(
+                inventory, rule_preview(inventory, value, in_tree=self._in_tree, now=now), self._pods, now
+            )
+            answer = answer or DryRunResult(DryRunAnswer.NOT_ASKED, message=_FROM_DUMP)
+            if countable and not answer.text and _may_need_text(answer, old):
+                answer = structs.replace(answer, text=self._confirmation_of(value, old) or None)
+            siblings = None if preview.simulated else preview.impact.siblings
+            context = AdmissionContext(now=now, sight=Sight(inventory))
+            advice = (
+                *lint(value, None, now, inventory.servers),
+                *cluster_lint(value, None, context, siblings),
+            )
+            if not countable:  # nor is it known that the selector matches nothing
+                advice = [each for each in advice if each.code != "DT201"]
+            checked = value
+            if old is not None:  # as kubectl applies it: on top of what is there
+                version = old.meta.resource_version or _SOME_VERSION
+                checked = structs.replace(value, meta=structs.replace(value.meta, resource_version=version))
+            errors = self._errors(subject, checked, old)
+        else:
+            preview = as_our_worker(
+                inventory, slice_preview(inventory, value, in_tree=self._in_tree, now=now), self._pods, now
+            )
+            errors = self._errors(subject, value, inventory.slices.get(value.meta.name))
+        row = _with_findings(subject, errors, advice)
+        notes = [*notes_of(value, preview, source), *window_notes(preview, inventory, self._policy, now)]
+        evicted = [each.pod for each in preview.pods if each.outcome is PodOutcome.EVICTED and each.pod is not None]
+        lost = count_gangs(evicted, self._pods.gang_of)
+        broken = broken_gangs(lost, self._gangs) if lost else ()
+        gangs = [ShownGang(gang.kind, gang.namespace, gang.name, gone, pods) for gang, gone, pods in broken]
+        told = shown_preview(row, value, preview, now, notes=notes, gangs=gangs, confirmation=answer)
+        return PreviewedObject(row, value, preview, told)
+
+    @cached_property
+    def _gangs(self) -> Counter[Gang]:
+        return count_gangs(self._inventory.pods.values(), self._pods.gang_of)
+
+    def _errors(self, subject: _Subject, value: Any, old: Any) -> Iterable[FieldError]:
+        """Return what an API server would refuse it for."""
+        kind = GroupVersionKind.parse(subject.row.api_version, subject.row.kind)
+        return KINDS[BY_KIND[kind]].errors(value, old, self._release)
+
+    def _confirmation_of(self, rule: DeviceTaintRule, old: DeviceTaintRule | None) -> str:
+        """Return the text that confirms what a rule hits now, or would once its effect is raised."""
+        # With an account, the rest of its hardware counts too, as where the patch controller runs.
+        context = AdmissionContext(
+            now=self._now,
+            servers=self._inventory.servers,
+            judge=Judge(self._policy),
+            sight=Sight(self._inventory),
+            patch_account=PATCH_ACCOUNT,
+        )
+        resource = GroupVersionResource(GROUP, "v1", "devicetaintrules")
+        request = AdmissionRequest(uid="", operation="CREATE", resource=resource)
+        check = LimitCheck(rule, old, request, context)
+        taint = check.taint if check.acts else check.taint.as_if_evicting(in_tree=check.in_tree)
+        hit = check.to_confirm(check.impact(self._inventory, taint))
+        return CarriedText(rule, old, request, context).text_for(hit)
 
 
-def _patch_world(subjects: Sequence[_Subject], source: PreviewSource, now: datetime) -> PatchWorld:
-    """The patches of files and of the source together, worked out if there are any in files."""
-    asked = [subject.value for subject in subjects if isinstance(subject.value, ResourceSlicePatch)]
-    world = PatchWorld(source.inventory, source.patches, asked, source.classes, now)
-    if asked:
-        world.work_out(DeviceSelectors())
-    return world
-
-
-def _patch_preview_of(
-    subject: _Subject, given: ResourceSlicePatch, world: PatchWorld, found: _PreviewInput
-) -> ObjectPreview:
-    source = found.source
-    in_tree = found.policy.in_tree_evictor is InTreeEvictor.ACTIVE
-    patch, outcome, preview = world.of(given.meta.name, in_tree=in_tree)
-    errors = KINDS[BY_KIND[GroupVersionKind.parse(subject.row.api_version, subject.row.kind)]].errors
-    findings = [
-        *_denials(errors(given, source.patches.get(given.meta.name), found.release)),
-        *lint(patch, None, world.now),
-    ]
-    row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
-    notes = (*patch_notes(outcome), *notes_of(patch, preview, source))
-    return ObjectPreview(row, patch, preview, notes, outcome=outcome)
-
-
-def _preview_of(
-    subject: _Subject, answer: DryRunResult | None, found: _PreviewInput, gangs: Gangs, now: datetime
-) -> ObjectPreview:
-    source, inventory, value = found.source, found.source.inventory, subject.value
-    assert not isinstance(value, ResourceSlicePatch)
-    in_tree = found.policy.in_tree_evictor is InTreeEvictor.ACTIVE
-    countable = source.knows("ResourceSlice") and source.knows("ResourceClaim")
-    if isinstance(value, DeviceTaintRule):
-        value = as_stored(value, inventory.rules.get(value.meta.name), now)
-        preview = rule_preview(inventory, value, in_tree=in_tree, now=now)
-        answer = answer or DryRunResult(DryRunAnswer.NOT_ASKED, message=_FROM_DUMP)
-        if countable and not answer.text and _may_need_text(answer, inventory.rules.get(value.meta.name)):
-            answer = answer._replace(text=confirmation_of(value, inventory, found.policy, now))
-    else:
-        preview = slice_preview(inventory, value, in_tree=in_tree, now=now)
-    preview = gangs.as_carried_out(preview, now)
-    advice = _advice(value, preview, inventory, now)
-    if not countable:  # nor is it known that the selector matches nothing
-        advice = (each for each in advice if each.code != "DT201")
-    findings = [*_denials(_errors(value, subject.row, inventory, found.release)), *advice]
-    row = replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
-    notes = *notes_of(value, preview, source), *window_notes(preview, inventory, found.policy, now)
-    return ObjectPreview(row, value, preview, notes, answer, gangs.broken_by(preview))
+def _with_findings(subject: _Subject, errors: Iterable[FieldError], advice: Iterable[Finding]) -> Row:
+    findings = [*_denials(errors), *advice]
+    return replace(subject.row, entries=tuple(entries_of(subject.manifest.spot, findings)))
 
 
 def _may_need_text(answer: DryRunResult, stored: DeviceTaintRule | None) -> bool:
-    """Whether a rule may have to be confirmed that the cluster did not refuse, as when the worker has stopped it."""
+    """Tell whether a rule may have to be confirmed that was not refused, as when the worker has stopped it."""
     if answer.answer in (DryRunAnswer.NOT_ASKED, DryRunAnswer.SOFTENED):
         return True
     said = None if stored is None else condition_of(stored.conditions, EVICTION)
     return answer.answer is DryRunAnswer.GRANTED and said is not None and said.reason == ConditionReason.STOPPED
 
 
-def confirmation_of(rule: DeviceTaintRule, inventory: Inventory, policy: Policy, now: datetime) -> str:
-    """Return the text that confirms what a rule hits now, or would once its effect is raised."""
-    old = inventory.rules.get(rule.meta.name)
-    # With an account, the rest of its hardware counts too, as where the patch controller runs.
-    context = AdmissionContext(
-        now=now,
-        servers=inventory.servers,
-        judge=Judge(policy),
-        sight=Sight(inventory),
-        patch_account=PATCH_ACCOUNT,
-    )
-    resource = GroupVersionResource(GROUP, "v1", "devicetaintrules")
-    request = AdmissionRequest(uid="", operation="CREATE", resource=resource)
-    check = LimitCheck(rule, old, request, context)
-    taint = check.taint if check.acts else check.taint.as_if_evicting(in_tree=check.in_tree)
-    hit = check.to_confirm(check.impact(inventory, taint))
-    return CarriedText(rule, old, request, context).text_for(hit)
-
-
-def as_stored(rule: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> DeviceTaintRule:
-    """The rule with the timeAdded that it would be stored with."""
+def _as_stored(rule: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> DeviceTaintRule:
+    """Return the rule with the timeAdded that it would be stored with."""
     for _, time in edits_for(rule, old, AdmissionContext(now=now)):
         rule = structs.replace(rule, taint=structs.replace(rule.taint, time_added=parse_time(str(time))))
     return rule
 
 
-def _errors(
-    value: DeviceTaintRule | ResourceSlice, row: Row, inventory: Inventory, release: Release
-) -> Iterator[FieldError]:
-    """What an API server would refuse it for."""
-    errors = KINDS[BY_KIND[GroupVersionKind.parse(row.api_version, row.kind)]].errors
-    if isinstance(value, ResourceSlice):
-        return errors(value, inventory.slices.get(value.meta.name), release)
-    old = inventory.rules.get(value.meta.name)
-    if old is not None:  # as kubectl applies it: on top of what is there
-        version = old.meta.resource_version or _SOME_VERSION
-        value = structs.replace(value, meta=structs.replace(value.meta, resource_version=version))
-    return errors(value, old, release)
+def _as_stored_patch(patch: ResourceSlicePatch, old: ResourceSlicePatch | None, now: datetime) -> ResourceSlicePatch:
+    """Return the patch with its times as stored; it stays as old as the one that it replaces (P-11)."""
+    taints = list(patch.taints)
+    for at, time in edits_for(patch, old, AdmissionContext(now=now)):
+        position = int(at[3])
+        taints[position] = structs.replace(taints[position], time_added=parse_time(str(time)))
+    return structs.replace(patch, taints=tuple(taints), created=old.created if old else patch.created)
 
 
-def _advice(
-    value: DeviceTaintRule | ResourceSlice, preview: Preview, inventory: Inventory, now: datetime
-) -> Iterator[Finding]:
-    """Advice on a rule, by itself and in view of the cluster's objects."""
-    if isinstance(value, DeviceTaintRule):
-        siblings = None if preview.simulated else preview.impact.siblings
-        yield from lint(value, None, now, inventory.servers)
-        yield from cluster_lint(value, None, AdmissionContext(now=now, sight=Sight(inventory)), siblings)
+# --- as our worker carries it out ---------------------------------------------------------------
 
 
-# --- flags --------------------------------------------------------------------------------------
+class _Previewed(Evictions):
+    """Evictions by the taints of a preview alone, whatever else is on the devices."""
 
-
-def _rendered(report: PreviewReport, options: argparse.Namespace, target: ReportTarget) -> str:
-    if target.format in STRUCTURED:
-        return STRUCTURED[target.format](as_values(report))
-    width = shutil.get_terminal_size().columns if target.shown and sys.stdout.isatty() else None
-    return as_text(report, limit=options.limit, width=width, color=target.shown and use_color(options.color))
-
-
-class Gangs:
-    """The gangs of an inventory, as the profiles of a policy define them; labels of namespaces are not read here."""
-
-    def __init__(self, inventory: Inventory, profiles: Iterable[EvictionProfile]) -> None:
+    def __init__(self, inventory: Inventory, rows: Mapping[str, PodRow]) -> None:
+        super().__init__(inventory, EvictionScope(), lambda _: None)
         self._inventory = inventory
-        self._pods = ProfiledPods(inventory, profiles)
+        self._rows = rows
+        self._claims = {key for row in rows.values() for key in row.claims}
 
-    def as_carried_out(self, preview: Preview, now: datetime) -> Preview:
-        """The preview with what our worker leaves alone, and evicts besides, if it is the one that evicts."""
-        return as_our_worker(self._inventory, preview, self._pods, now)
+    def holding_group(self, pod: Pod, without: Without = NOTHING) -> str:  # noqa: ARG002 -- nothing is left out
+        """Return the PodGroup that keeps all claims reserved that make the pod go; else an empty text."""
+        row = self._rows.get(key_of(pod.meta))
+        claims = [] if row is None else [self._inventory.claims[key] for key in row.claims]
+        return pod.pod_group if claims and keeps_all(self._inventory, pod, claims) else ""
 
-    def broken_by(self, preview: Preview) -> tuple[BrokenGang, ...]:
-        """The gangs of evicted pods that have several pods, those that lose most first."""
-        evicted = [row.pod for row in preview.pods if row.outcome is PodOutcome.EVICTED and row.pod is not None]
-        lost = count_gangs(evicted, self._pods.gang_of)
-        return broken_gangs(lost, self._sizes) if lost else ()
+    def evicts_users_of(self, key: str, without: Without = NOTHING) -> bool:  # noqa: ARG002
+        """Tell whether a claim makes its pods go."""
+        return key in self._claims
 
-    @cached_property
-    def _sizes(self) -> Counter[Gang]:
-        return count_gangs(self._inventory.pods.values(), self._pods.gang_of)
+
+def as_our_worker(inventory: Inventory, preview: Preview, pods: ProfiledPods, now: datetime) -> Preview:
+    """Change the preview where our worker would do otherwise than the taint alone."""
+    if all(taint.evictor is not Evictor.OURS for _, taint in preview.taints):
+        return preview
+    evicted = {
+        f"{row.namespace}/{row.name}": row
+        for row in preview.pods
+        if row.outcome is PodOutcome.EVICTED and row.pod is not None
+    }
+    hit = {
+        key: Eviction(later(now, row.seconds or 0), (EvictionReason(row.cause.taint),)) for key, row in evicted.items()
+    }
+    seconds = {id(eviction): evicted[key].seconds for key, eviction in hit.items()}
+    view = View(
+        inventory=inventory,
+        evictions=_Previewed(inventory, evicted),
+        hit=hit,
+        profile_of=pods.profile_of,
+        gang_of=Grouping(inventory, pods.profile_of).gang_of,
+        hold_of=lambda _: None,
+        group_of=str,
+        exceeded=lambda *_: "",
+    )
+    made = plan(view, Ledger(), None, Moment(now, 0.0))
+    rows = {row.uid: row for row in preview.pods}
+    for row in evicted.values():
+        wait = made.waits.get(row.uid)
+        if wait is not None and row.uid not in made.going:
+            rows[row.uid] = _left_alone(row, EXEMPTIONS.get(wait.reason, OutcomeReason.HELD_BY_POD_GROUP))
+    for each in made.going.values():
+        if each.along:
+            known, meta = rows.get(each.uid), each.pod.meta
+            cause = Cause(OutcomeReason.WITH_POD_GROUP, each.eviction.reasons[0].taint)
+            devices, due = () if known is None else known.devices, seconds[id(each.eviction)]
+            rows[each.uid] = PodRow(
+                meta.namespace, meta.name, each.uid, PodOutcome.EVICTED, due, cause, devices, (), each.pod
+            )
+    groups = [_group_row(inventory, row, pods) for row in preview.pod_groups]
+    return structs.replace(
+        preview,
+        pods=tuple(sorted(rows.values(), key=row_order)),
+        pod_groups=tuple(sorted(groups, key=row_order)),
+    )
+
+
+def _left_alone(row: _Row, reason: OutcomeReason) -> _Row:
+    cause = Cause(reason, row.cause.taint)
+    return structs.replace(row, outcome=PodOutcome.LEFT_ALONE, seconds=None, cause=cause)
+
+
+def _group_row(inventory: Inventory, row: GroupRow, pods: ProfiledPods) -> GroupRow:
+    """Return a PodGroup: while it exists it keeps its claims; else only the reservation is left."""
+    group = inventory.pod_groups.get(f"{row.namespace}/{row.name}")
+    if row.outcome is not PodOutcome.EVICTED:
+        return row
+    if group is None or group.meta.uid != row.uid:
+        left = [key for key in row.pods if pods.exemption_of(inventory.pods[key]) is None]
+        return structs.replace(row, pods=tuple(left))
+    return _left_alone(row, OutcomeReason.HELD_BY_POD_GROUP)

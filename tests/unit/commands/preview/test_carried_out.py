@@ -13,7 +13,7 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, SINGLE, PodGroup
 from webhook.api.pods import Pod
 from webhook.api.taints import DeviceToleration
-from webhook.commands.preview.carried_out import as_our_worker
+from webhook.commands.preview.run import as_our_worker
 from webhook.eviction.followed_pods import ProfiledPods
 from webhook.inventory.preview import OutcomeReason, PodOutcome, rule_preview
 from webhook.policy.model import EvictionProfile
