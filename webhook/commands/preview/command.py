@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
-from webhook.commands.shared.flags import (
-    add_cluster,
-    add_color,
-    add_kubernetes_version,
-    add_policy_config_map,
-)
+from webhook.commands.shared.flags import add_cluster, add_color, add_kubernetes_version, add_policy_config_map
 from webhook.commands.shared.main import body_of, main_of
 from webhook.commands.shared.output import add_reports
 from webhook.config.command_line import CommandLine, program
@@ -17,20 +13,17 @@ from webhook.config.texts import as_limit, as_time
 from webhook.files.stdin import STDIN
 from webhook.validation.releases import NEWEST
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 _ROWS: Final = 200
 """The default number of table rows: more are hard to read."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints what would be hit. Returns 0, 1 for a rule refused even if confirmed, 2 for bad input or no cluster."""
+    """Print what would be hit. Return 0, 1 for a rule refused even if confirmed, 2 for bad input or no cluster."""
     return main_of(command_line(), arguments, body_of("webhook.commands.preview.run"))
 
 
 def command_line() -> CommandLine:
-    """The flags of the verb."""
+    """Return the flags of the verb."""
     parser = CommandLine(
         program("preview"),
         "Shows which pods DeviceTaintRules, ResourceSlices and ResourceSlicePatches would evict, when and why, and "

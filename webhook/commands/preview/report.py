@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType, structs
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.field import JSON
 from webhook.api.meta import format_time
+from webhook.api.owners import Owner
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
@@ -124,7 +125,7 @@ class ShownPod(ShownFate, frozen=True):
     """A pod; what is its own is None if it is not known."""
 
     known: bool
-    owner: dict[str, str] | None
+    owner: Owner | None
     root_owner: dict[str, str] | None
     priority: int | None
     node: str | None
@@ -346,11 +347,11 @@ def _summary_of(preview: Preview) -> PreviewSummary:
 
 def _pod(row: PodRow, now: datetime) -> ShownPod:
     pod = row.pod
-    owner, root = (None, None) if pod is None else (pod.owner, root_owner(pod))
+    root = None if pod is None else root_owner(pod)
     return ShownPod(
         **_fate(row, now),
         known=pod is not None,
-        owner=None if owner is None else {"kind": owner.kind, "name": owner.name, "uid": owner.uid},
+        owner=None if pod is None else pod.owner,
         root_owner=None if root is None else {"kind": root.kind, "name": root.name},
         priority=None if pod is None else pod.priority,
         node=pod.node_name or None if pod is not None else None,
@@ -387,10 +388,8 @@ def patch_result(
 ) -> PatchResult:
     """Return what becomes of a patch as it is shown."""
     shown = []
-    for change in changes:
-        kind, name, effect = change.origin
-        states = (_state(change.before), _state(change.after))
-        shown.append(ShownChange(*change.device, kind, name, effect or None, *states, change.patch))
+    for device, (kind, name, effect), before, after, patch in changes:
+        shown.append(ShownChange(*device, kind, name, effect or None, _state(before), _state(after), patch))
     rules = []
     for rule in made.rules:
         names, taint = rule.selector, rule.taint

@@ -6,6 +6,7 @@ in-tree controller looks at each pod by itself.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import shutil
 import sys
@@ -59,6 +60,7 @@ from webhook.commands.shared.flags import (
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.output import ReportTarget, write_reports
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
+from webhook.config.command_line import CommandLine
 from webhook.eviction.conditions import EVICTION, ConditionReason
 from webhook.eviction.followed_pods import EXEMPTIONS, ProfiledPods
 from webhook.eviction.ledger import Ledger, Moment, View
@@ -96,17 +98,14 @@ from webhook.validation.kinds import BY_KIND, KINDS
 from webhook.validation.releases import RELEASES, Release
 
 if TYPE_CHECKING:
-    import argparse
-
     from webhook.commands.preview.from_cluster import ClusterSight
-    from webhook.config.command_line import CommandLine
 
 _PATCH: Final = "ResourceSlicePatch"
 _KINDS: Final = {GROUP: frozenset({"DeviceTaintRule", "ResourceSlice", _PATCH}), OWN_GROUP: frozenset({_PATCH})}
 _NO_SUBJECT: Final = "contains no DeviceTaintRule, no ResourceSlice and no ResourceSlicePatch"
 _FROM_DUMP: Final = "a dump does not tell who would write the rule, and so not whether it must be confirmed"
 _NOTHING_KNOWN: Final = "contains no ResourceSlices and no ResourceClaims, so it is unknown what would be hit"
-_SOME_VERSION: Final = "1"
+_Tainting = TypeVar("_Tainting", DeviceTaintRule, ResourceSlicePatch)
 _Row = TypeVar("_Row", PodRow, GroupRow)
 
 
@@ -284,7 +283,7 @@ class _Previews:
         self._patches = {**source.patches}
         for _, _, value in subjects:
             if isinstance(value, ResourceSlicePatch):
-                self._patches[value.meta.name] = _as_stored_patch(value, source.patches.get(value.meta.name), now)
+                self._patches[value.meta.name] = _as_stored(value, source.patches.get(value.meta.name), now)
 
     def of(self, subject: _Subject, answer: DryRunResult | None) -> PreviewedObject:
         """Return the preview of a subject; `answer` is that of a cluster to a rule."""
@@ -303,9 +302,8 @@ class _Previews:
     def _patch(self, subject: _Subject, given: ResourceSlicePatch) -> PreviewedObject:
         name, (effective, expansions) = given.meta.name, self._effects
         patch, made = self._patches[name], expansions[name]
-        preview = patch_preview(
-            self._inventory, effective.selected[name], made.rules, in_tree=self._in_tree, now=self._now
-        )
+        devices = effective.selected[name]
+        preview = patch_preview(self._inventory, devices, made.rules, in_tree=self._in_tree, now=self._now)
         faults = [fault for fault in effective.faults if fault.patch == name]
         inapplicable = effective.inapplicable.get(name, "")
         errors = self._errors(subject, given, self._source.patches.get(name))
@@ -320,34 +318,28 @@ class _Previews:
     ) -> PreviewedObject:
         source, inventory, now = self._source, self._inventory, self._now
         countable = source.knows("ResourceSlice") and source.knows("ResourceClaim")
-        advice: Iterable[Finding] = ()
+        advice = list[Finding]()
         if isinstance(value, DeviceTaintRule):
             old = inventory.rules.get(value.meta.name)
             value = _as_stored(value, old, now)
-            preview = as_our_worker(
-                inventory, rule_preview(inventory, value, in_tree=self._in_tree, now=now), self._pods, now
-            )
+            preview = rule_preview(inventory, value, in_tree=self._in_tree, now=now)
             answer = answer or DryRunResult(DryRunAnswer.NOT_ASKED, message=_FROM_DUMP)
             if countable and not answer.text and _may_need_text(answer, old):
                 answer = structs.replace(answer, text=self._confirmation_of(value, old) or None)
             siblings = None if preview.simulated else preview.impact.siblings
             context = AdmissionContext(now=now, sight=Sight(inventory))
-            advice = (
-                *lint(value, None, now, inventory.servers),
-                *cluster_lint(value, None, context, siblings),
-            )
+            advice = [*lint(value, None, now, inventory.servers), *cluster_lint(value, None, context, siblings)]
             if not countable:  # nor is it known that the selector matches nothing
                 advice = [each for each in advice if each.code != "DT201"]
             checked = value
             if old is not None:  # as kubectl applies it: on top of what is there
-                version = old.meta.resource_version or _SOME_VERSION
+                version = old.meta.resource_version or "1"
                 checked = structs.replace(value, meta=structs.replace(value.meta, resource_version=version))
             errors = self._errors(subject, checked, old)
         else:
-            preview = as_our_worker(
-                inventory, slice_preview(inventory, value, in_tree=self._in_tree, now=now), self._pods, now
-            )
+            preview = slice_preview(inventory, value, in_tree=self._in_tree, now=now)
             errors = self._errors(subject, value, inventory.slices.get(value.meta.name))
+        preview = as_our_worker(inventory, preview, self._pods, now)
         row = _with_findings(subject, errors, advice)
         notes = [*notes_of(value, preview, source), *window_notes(preview, inventory, self._policy, now)]
         evicted = [each.pod for each in preview.pods if each.outcome is PodOutcome.EVICTED and each.pod is not None]
@@ -397,20 +389,15 @@ def _may_need_text(answer: DryRunResult, stored: DeviceTaintRule | None) -> bool
     return answer.answer is DryRunAnswer.GRANTED and said is not None and said.reason == ConditionReason.STOPPED
 
 
-def _as_stored(rule: DeviceTaintRule, old: DeviceTaintRule | None, now: datetime) -> DeviceTaintRule:
-    """Return the rule with the timeAdded that it would be stored with."""
-    for _, time in edits_for(rule, old, AdmissionContext(now=now)):
-        rule = structs.replace(rule, taint=structs.replace(rule.taint, time_added=parse_time(str(time))))
-    return rule
-
-
-def _as_stored_patch(patch: ResourceSlicePatch, old: ResourceSlicePatch | None, now: datetime) -> ResourceSlicePatch:
-    """Return the patch with its times as stored; it stays as old as the one that it replaces (P-11)."""
-    taints = list(patch.taints)
-    for at, time in edits_for(patch, old, AdmissionContext(now=now)):
-        position = int(at[3])
-        taints[position] = structs.replace(taints[position], time_added=parse_time(str(time)))
-    return structs.replace(patch, taints=tuple(taints), created=old.created if old else patch.created)
+def _as_stored(value: _Tainting, old: _Tainting | None, now: datetime) -> _Tainting:
+    """Return a rule or patch with its times as stored; a patch stays as old as the one that it replaces (P-11)."""
+    edits = [(at, parse_time(str(time))) for at, time in edits_for(value, old, AdmissionContext(now=now))]
+    if isinstance(value, DeviceTaintRule):
+        return structs.replace(value, taint=structs.replace(value.taint, time_added=edits[-1][1])) if edits else value
+    taints = list(value.taints)
+    for at, time in edits:
+        taints[int(at[3])] = structs.replace(taints[int(at[3])], time_added=time)
+    return structs.replace(value, taints=tuple(taints), created=old.created if old else value.created)
 
 
 # --- as our worker carries it out ---------------------------------------------------------------
@@ -421,7 +408,6 @@ class _Previewed(Evictions):
 
     def __init__(self, inventory: Inventory, rows: Mapping[str, PodRow]) -> None:
         super().__init__(inventory, EvictionScope(), lambda _: None)
-        self._inventory = inventory
         self._rows = rows
         self._claims = {key for row in rows.values() for key in row.claims}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec import UNSET
 
@@ -20,11 +20,11 @@ from webhook.api.slices import ResourceSlice
 from webhook.api.taints import DeviceTaint
 from webhook.commands.preview.report import (
     DryRunAnswer,
-    DryRunResult,
     PreviewedObject,
     PreviewReport,
     PreviewSource,
     ShownChange,
+    ShownGang,
     ShownPod,
     ShownPodGroup,
     ShownTaint,
@@ -48,6 +48,7 @@ from webhook.policy.model import Policy
 from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
 from webhook.policy.window_fit import Leaving, fit_texts, has_windows, windows_text
 
+_T = TypeVar("_T")
 _FAULTS_SHOWN: Final = 3
 _WAVES_SHOWN: Final = 6
 _GANGS_SHOWN: Final = 5
@@ -80,6 +81,14 @@ _REASONS: Final = {
     OutcomeReason.ALLOCATION_ONLY: "{effect} evicts no pods",
     OutcomeReason.WITH_POD_GROUP: "with PodGroup {group}",
     OutcomeReason.HELD_BY_POD_GROUP: "PodGroup {group} keeps its claims reserved",
+}
+_ANSWERS: Final = {
+    DryRunAnswer.GRANTED: "dry run: accepted as it is",
+    DryRunAnswer.CONFIRM: "dry run: refused: {}",
+    DryRunAnswer.REFUSED: "dry run: refused: {}",
+    DryRunAnswer.SOFTENED: f"dry run: accepted as NoSchedule with annotation {EVICT}, by the policy",
+    DryRunAnswer.FAILED: "dry run: no answer: {}",
+    DryRunAnswer.NOT_ASKED: "no dry run: {}",
 }
 
 
@@ -230,7 +239,10 @@ def _preview_lines(item: PreviewedObject, report: PreviewReport, servers: Server
     yield from _pods(item, report, page)
     if shown.confirmation is not None:
         yield ""
-        yield from map(visible, _confirmation(shown.confirmation))
+        yield visible(_ANSWERS[shown.confirmation.answer].format(shown.confirmation.message))
+        if shown.confirmation.text:
+            yield "to confirm this impact, add this annotation:"
+            yield visible(f'  {CONFIRM_IMPACT}: "{shown.confirmation.text}"')
 
 
 # --- titles -------------------------------------------------------------------------------------
@@ -286,8 +298,11 @@ def _summary(item: PreviewedObject, report: PreviewReport, servers: ServerFacts)
     yield "devices", f"{devices}; {figures.allocated} allocated" if report.claims_known else devices
     if figures.claims:
         yield "evicted", counted(figures.evicted, "pod")
-        yield from _wave_lines([(each["seconds"], each["pods"]) for each in figures.waves])
-        yield from _gang_lines(item)
+        waves, later = _first(figures.waves, _WAVES_SHOWN)
+        yield from ((f"  {_when(each['seconds'])}", counted(each["pods"], "pod")) for each in waves)
+        if later:
+            yield f"  until {duration(later[-1]['seconds'])}", counted(sum(each["pods"] for each in later), "pod")
+        yield from _gang_lines(shown.gangs)
         if figures.extended:
             pods = counted(figures.extended, "pod")
             yield "extended", f"{pods} of these with extended resources: {on_extended_resources(servers)}"
@@ -316,22 +331,16 @@ def _summary(item: PreviewedObject, report: PreviewReport, servers: ServerFacts)
     yield from _evictor(item)
 
 
-def _wave_lines(waves: Sequence[tuple[int, int]]) -> Iterator[tuple[str, str]]:
-    shown = waves if len(waves) <= _WAVES_SHOWN else waves[: _WAVES_SHOWN - 1]
-    for seconds, pods in shown:
-        yield f"  {_when(seconds)}", counted(pods, "pod")
-    rest = waves[len(shown) :]
-    if rest:
-        yield f"  until {duration(rest[-1][0])}", counted(sum(pods for _, pods in rest), "pod")
+def _first(entries: Sequence[_T], most: int) -> tuple[Sequence[_T], Sequence[_T]]:
+    """Return the entries that are shown, and the rest, which takes a line, too."""
+    shown = len(entries) if len(entries) <= most else most - 1
+    return entries[:shown], entries[shown:]
 
 
-def _gang_lines(item: PreviewedObject) -> Iterator[tuple[str, str]]:
-    """Yield each gang, as far as there are few; then how many more."""
-    gangs = item.shown.gangs
-    shown = gangs if len(gangs) <= _GANGS_SHOWN else gangs[: _GANGS_SHOWN - 1]
-    for each in shown:
+def _gang_lines(gangs: Sequence[ShownGang]) -> Iterator[tuple[str, str]]:
+    gangs, rest = _first(gangs, _GANGS_SHOWN)
+    for each in gangs:
         yield "gang", f"{each.evicted} of {counted(each.pods, 'pod')} of {each.kind} {each.namespace}/{each.name}"
-    rest = gangs[len(shown) :]
     if rest:
         pods = counted(sum(each.pods for each in rest), "pod")
         yield "gangs", f"{sum(each.evicted for each in rest)} of {pods} of {len(rest)} more"
@@ -438,23 +447,3 @@ def _state_text(kind: str, state: JSON) -> str:
         return ", ".join(taint["value"] or "set" for taint in state)
     values = [value for value in state.values() if not isinstance(value, dict)] if isinstance(state, dict) else [state]
     return ", ".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
-
-
-# --- confirmation -------------------------------------------------------------------------------
-
-
-def _confirmation(given: DryRunResult) -> Iterator[str]:
-    match given.answer:
-        case DryRunAnswer.GRANTED:
-            yield "dry run: accepted as it is"
-        case DryRunAnswer.CONFIRM | DryRunAnswer.REFUSED:
-            yield f"dry run: refused: {given.message}"
-        case DryRunAnswer.SOFTENED:
-            yield f"dry run: accepted as NoSchedule with annotation {EVICT}, by the policy"
-        case DryRunAnswer.FAILED:
-            yield f"dry run: no answer: {given.message}"
-        case DryRunAnswer.NOT_ASKED:
-            yield f"no dry run: {given.message}"
-    if given.text:
-        yield "to confirm this impact, add this annotation:"
-        yield f'  {CONFIRM_IMPACT}: "{given.text}"'
