@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -387,3 +389,10 @@ def test_what_a_patch_selects_is_unknown_without_slices(dump: Any, run_preview: 
     asked = make_patch(taints=[make_taint()])
     output = " ".join(run_preview(asked, dump=dump)[1].split())
     assert ("devices unknown: the dump has no ResourceSlices" in output, "evicted no pods" in output) == (True, False)
+
+
+def test_a_dump_is_previewed_without_the_loop_of_the_worker_and_without_a_client() -> None:
+    code = "import sys, webhook.commands.preview.run; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    unwanted = ("webhook.eviction.controller", "webhook.cluster", "aiohttp")
+    assert not [name for name in modules if name.startswith(unwanted)]
