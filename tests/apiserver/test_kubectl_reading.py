@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from tests.builders import make_claim, make_meta, make_toleration
-from webhook.commands.check import command as check
+from webhook.commands import check
 from webhook.commands.shared.words import as_taint_pattern, as_taint_specs
 from webhook.files.read import parse
 

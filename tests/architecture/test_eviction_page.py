@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from webhook.commands.check import command as check
+from webhook.commands import check
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.conditions import ConditionReason
 from webhook.eviction.modes import Mode

@@ -52,6 +52,7 @@ CLUSTER_FLAGS: Final = {
 DAEMONS: Final = frozenset({"evict", "patch", "serve"})
 """Verbs that run until they are stopped. Their flags can be set in the environment too; `webhook.config` has them."""
 _SINGLE: Final = {
+    "check": "check",
     "completion": "completion",
     "export-vap": "export_vap",
     "schema": "schema",

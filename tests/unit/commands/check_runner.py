@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from webhook.commands.check import command as check
+from webhook.commands import check
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.builders import DRIVER, NOW_TEXT, make_device, make_meta, make_slice
-from webhook.commands.check import command as check
+from webhook.commands import check
 from webhook.commands.preview import command as preview
 
 FOLDER: Final = Path(__file__).parent / "revisions"

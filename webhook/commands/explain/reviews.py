@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.commands.check.command import refuse_nameless, refuse_two_policies, terms_of
+from webhook.commands.check import refuse_nameless, refuse_two_policies, terms_of
 from webhook.commands.shared.entries import unreadable_row
 from webhook.commands.shared.flags import refuse_stdin_twice, use_color
 from webhook.commands.shared.manifest_review import review_manifest

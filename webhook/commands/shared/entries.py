@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from webhook.api.field import Path, Severity
+from webhook.api.field import JSON, Finding, Path, Severity
+from webhook.files.read import File, Manifest
 from webhook.files.report import NOT_OURS, NOT_RENDERED, UNREADABLE, Entry, Level, Result, Row
-from webhook.files.spots import find, path_of
+from webhook.files.spots import Position, Spot, find, path_of
 from webhook.files.traps import explained
 from webhook.policy.lint import MISREAD
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from webhook.api.field import JSON, Finding
-    from webhook.files.read import File, Manifest
-    from webhook.files.spots import Position, Spot
-
 BAD_REQUEST: Final = "BadRequest"
-DUPLICATE_KEY: Final = "DuplicateKey"
 LEVELS: Final = {Severity.DENY: Level.ERROR, Severity.WARN: Level.WARNING, Severity.AUDIT: Level.INFO}
 _HINT: Final = "; it has no API group of ours: --skip-others skips such files"
 _TEMPLATE_HINT: Final = "; --skip-others skips templates in folders"
@@ -45,17 +39,28 @@ def entries_of(spot: Spot, findings: Iterable[Finding], *, at_keys: bool = False
 
 
 def duplicate_entries(manifest: Manifest) -> Iterator[Entry]:
-    """Duplicate keys in the manifest."""
+    """Yield an error for each duplicate key in the manifest."""
     for problem in manifest.problems:
         path = path_of(problem.steps[len(manifest.steps) :]).written
-        yield Entry(Level.ERROR, problem.message, problem.position, path, DUPLICATE_KEY)
+        yield Entry(Level.ERROR, problem.message, problem.position, path, "DuplicateKey")
 
 
 def remark_entries(manifest: Manifest) -> Iterator[Entry]:
-    """Values that YAML reads in another way than was probably meant."""
+    """Yield a warning for each value that YAML reads in another way than was probably meant."""
     for remark in manifest.remarks:
         path = path_of(remark.steps[len(manifest.steps) :]).written
         yield Entry(Level.WARNING, remark.message, remark.position, path, code=MISREAD)
+
+
+def by_position(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries in the order of the file."""
+    return sorted(entries, key=lambda entry: entry.position or (0, 0))
+
+
+def with_entries(row: Row, entries: Iterable[Entry]) -> Row:
+    """Return the row with its entries: denied if one is an error, else allowed."""
+    row = replace(row, entries=tuple(entries))
+    return replace(row, result=Result.DENIED if row.count(Level.ERROR) else Result.ALLOWED)
 
 
 def unreadable_row(file: File, *, skip_others: bool | None = None) -> Row | None:

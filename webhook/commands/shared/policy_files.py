@@ -3,62 +3,66 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from webhook.admission.config_maps import CANDIDATE_KEY, CONFIG_MAPS, POLICY_KEY, alike, config_map_decision
 from webhook.admission.context import AdmissionContext
 from webhook.admission.review import AdmissionRequest
-from webhook.api.field import (
-    ErrorType,
-    Finding,
-    Path,
-    Severity,
-    too_long,
-)
+from webhook.api.field import JSON, ErrorType, Finding, Path, Severity, too_long
 from webhook.api.meta import OWN_GROUP, GroupVersionKind
 from webhook.api.names import POLICY_NAME
-from webhook.commands.shared.entries import duplicate_entries, entries_of, meta, remark_entries, text, unreadable_row
+from webhook.commands.shared.entries import (
+    by_position,
+    duplicate_entries,
+    entries_of,
+    meta,
+    remark_entries,
+    text,
+    unreadable_row,
+    with_entries,
+)
 from webhook.config.namespace import own_namespace
 from webhook.files import policies
 from webhook.files.embedded import with_text_read
 from webhook.files.policies import MAX_BYTES
-from webhook.files.read import read, shown
-from webhook.files.report import UNREADABLE, Entry, Level, Result, Row
-from webhook.files.spots import NOWHERE
+from webhook.files.read import Manifest, read, shown
+from webhook.files.report import Level, Report, Row
+from webhook.files.spots import NOWHERE, Spot
 from webhook.policy.document import Loaded, load
 from webhook.policy.lint import expiring
-from webhook.policy.model import KIND
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from webhook.api.field import JSON
-    from webhook.files.read import Manifest
-    from webhook.policy.model import Policy
-
-    Check = Callable[[str], None]
+from webhook.policy.model import KIND, Policy
 
 _ROOT: Final = Path.root()
 _DATA: Final = _ROOT.child("data")
 _KEYS: Final = (POLICY_KEY, CANDIDATE_KEY)
 _GROUP: Final = f"policy.{OWN_GROUP}"
-_CONFIG_MAP: Final = GroupVersionKind("", "v1", "ConfigMap")
 _SAYS_POLICY: Final = re.compile(
     rf"""^[ \t{{]*["']?kind["']?[ \t]*:[ \t]*["']?{KIND}\b|["']kind["'][ \t]*:[ \t]*["']{KIND}["']""", re.MULTILINE
 )
 _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """Reading a ConfigMap does not depend on the time."""
+_Check = Callable[[str], None]
 
 
-def read_policy(content: str, at: Path = _ROOT, check: Check | None = None, namespace: str = "") -> Loaded:
-    """The policy in a text, as `files.policies` reads it; `namespace` is this process's own unless given."""
-    return policies.read_policy(content, at, check or _go_on, namespace or own_namespace())
+def read_policy(content: str, at: Path = _ROOT, check: _Check = lambda _: None, namespace: str = "") -> Loaded:
+    """Return the policy in a text; `namespace` is this process's own unless given. `check` keeps to a budget."""
+    return policies.read_policy(content, at, check, namespace or own_namespace())
 
 
-def _go_on(_: str) -> None:
-    """No budget."""
+def row_of(manifest: Manifest) -> Row:
+    """Return a row with the identity of a manifest, as far as it is given."""
+    value, spot = manifest.value, manifest.spot
+    row = Row(manifest.file, manifest.document, None if spot is NOWHERE else spot.position)
+    if not isinstance(value, dict):
+        return row
+    about = meta(value)
+    prefix = text(about, "generateName")
+    name = text(about, "name") or (f"{prefix}*" if prefix else "")
+    version, kind = text(value, "apiVersion"), text(value, "kind")
+    return replace(row, api_version=version, kind=kind, namespace=text(about, "namespace"), name=name)
 
 
 # --- manifests ----------------------------------------------------------------------------------
@@ -70,9 +74,15 @@ class ReviewedPolicy(NamedTuple):
     row: Row
     loaded: Mapping[str, Loaded]
 
+    @property
+    def policies(self) -> tuple[Policy | None, Policy | None]:
+        """The policy and the candidate, None where there is none or it has errors."""
+        policy, candidate = (self.loaded[key].policy if key in self.loaded else None for key in _KEYS)
+        return policy, candidate
+
 
 def holds_policy(value: JSON) -> bool:
-    """Whether it is a policy document, or the ConfigMap of one.
+    """Return whether it is a policy document, or the ConfigMap of one.
 
     By its name it is even if it has no policy: the webhook would be without one.
     """
@@ -92,31 +102,30 @@ def holds_policy(value: JSON) -> bool:
 
 
 def review_policy(manifest: Manifest, row: Row, *, old: JSON = None, now: datetime | None = None) -> ReviewedPolicy:
-    """The row of a policy document or its ConfigMap. With `now`, exceptions that expire soon are reported as well."""
-    duplicates = tuple(duplicate_entries(manifest))
+    """Review a policy document or its ConfigMap. With `now`, exceptions that expire soon are reported as well."""
+    entries = list(duplicate_entries(manifest))
     if text(manifest.value, "kind") == KIND:
         loaded = load(manifest.value, _ROOT, namespace=own_namespace())
-        entries = (*duplicates, *remark_entries(manifest), *_document_entries(manifest, loaded, _ROOT, now))
-        judged = _with_entries(row, entries)
-        return ReviewedPolicy(judged, {POLICY_KEY: loaded if not duplicates else loaded._replace(policy=None)})
-    return _review_config_map(manifest, row, old, now, duplicates)
+        findings = [*(Finding(Severity.DENY, error) for error in loaded.errors), *loaded.warnings]
+        held = {POLICY_KEY: loaded._replace(policy=None) if entries else loaded}
+        entries += remark_entries(manifest)
+        spot, found = manifest.spot, {_ROOT: loaded}
+    else:
+        row = replace(row, operation="CREATE" if old is None else "UPDATE")
+        spot, held, findings = _as_webhook(manifest, row, old)
+        found = {_DATA.key(key): each for key, each in held.items()}
+    for at, each in found.items():
+        if each.policy is not None and now is not None:
+            findings += expiring(each.policy, now, at)
+    return ReviewedPolicy(with_entries(row, by_position([*entries, *entries_of(spot, findings)])), held)
 
 
-def _document_entries(manifest: Manifest, loaded: Loaded, at: Path, now: datetime | None) -> list[Entry]:
-    findings = [*(Finding(Severity.DENY, error) for error in loaded.errors), *loaded.warnings]
-    if loaded.policy is not None and now is not None:
-        findings += expiring(loaded.policy, now, at)
-    return list(entries_of(manifest.spot, findings))
-
-
-def _review_config_map(
-    manifest: Manifest, row: Row, old: JSON, now: datetime | None, duplicates: tuple[Entry, ...]
-) -> ReviewedPolicy:
-    """Reviews a ConfigMap as the webhook does before it is stored."""
+def _as_webhook(manifest: Manifest, row: Row, old: JSON) -> tuple[Spot, dict[str, Loaded], list[Finding]]:
+    """Review a ConfigMap as the webhook does before it is stored. The positions are in its policies, too."""
     loaded: dict[str, Loaded] = {}
     spot = manifest.spot
 
-    def reading(content: str, at: Path, check: Check) -> Loaded:
+    def reading(content: str, at: Path, check: _Check) -> Loaded:
         nonlocal spot
         key = next(key for key in _KEYS if at == _DATA.key(key))
         spot = with_text_read(spot, ("data", key), content)
@@ -125,9 +134,9 @@ def _review_config_map(
 
     request = AdmissionRequest(
         uid=f"{manifest.file}#{manifest.document}",
-        operation="CREATE" if old is None else "UPDATE",
+        operation=row.operation,
         resource=CONFIG_MAPS,
-        kind=_CONFIG_MAP,
+        kind=GroupVersionKind("", "v1", "ConfigMap"),
         name=row.name,
         namespace=row.namespace,
         dry_run=True,
@@ -135,36 +144,7 @@ def _review_config_map(
         old_object=old,
     )
     decision = config_map_decision(request, AdmissionContext(now=_NO_TIME, read_policy=reading))
-    findings = list(decision.findings)
-    for key, held in loaded.items():
-        if held.policy is not None and now is not None:
-            findings += expiring(held.policy, now, _DATA.key(key))
-    entries = [*duplicates, *entries_of(spot, findings)]
-    return ReviewedPolicy(_with_entries(replace(row, operation=request.operation), entries), loaded)
-
-
-def _with_entries(row: Row, entries: tuple[Entry, ...] | list[Entry]) -> Row:
-    denied = any(entry.level is Level.ERROR for entry in entries)
-    ordered = tuple(sorted(entries, key=lambda entry: entry.position or (0, 0)))
-    return replace(row, result=Result.DENIED if denied else Result.ALLOWED, entries=ordered)
-
-
-def row_of(manifest: Manifest) -> Row:
-    """A row with the identity of a manifest, as far as it is given."""
-    value = manifest.value
-    spot = manifest.spot
-    row = Row(manifest.file, manifest.document, None if spot is NOWHERE else spot.position)
-    if not isinstance(value, dict):
-        return row
-    about = meta(value)
-    prefix = text(about, "generateName")
-    return replace(
-        row,
-        api_version=text(value, "apiVersion"),
-        kind=text(value, "kind"),
-        namespace=text(about, "namespace"),
-        name=text(about, "name") or (f"{prefix}*" if prefix else ""),
-    )
+    return spot, loaded, list(decision.findings)
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -182,50 +162,43 @@ class PolicyFile(NamedTuple):
         """Whether it has no errors."""
         return not any(row.count(Level.ERROR) for row in self.rows)
 
+    def told(self, report: Report, *, judges: bool = True) -> PolicyFile:
+        """Return the same, after its rows are in the report. `judges`: it is applied, and not itself checked."""
+        for row in self.rows:
+            report.add(replace(row, judges=judges))
+        return self
+
 
 def policy_file(name: str, *, now: datetime | None = None) -> PolicyFile:
-    """The policy in a file (`-` is standard input): a document, or a ConfigMap that holds it and perhaps a candidate.
+    """Read the policy in a file (`-` is standard input): a document, or a ConfigMap that holds it and a candidate.
 
     Other objects in the file are ignored. Never raises: a file that cannot be read becomes a row with an error.
     """
     rows: list[Row] = []
     found: list[ReviewedPolicy] = []
+    whole = Row(shown(name))
     for file in read([name]):
-        unreadable = unreadable_row(file)
-        if unreadable is not None:
+        if (unreadable := unreadable_row(file)) is not None:
             rows.append(unreadable)
         holding = [manifest for manifest in file.manifests if holds_policy(manifest.value)]
-        if len(file.manifests) == len(holding) == 1 and file.size_bytes > MAX_BYTES and not _wrapped(holding[0]):
+        alone = len(file.manifests) == len(holding) == 1 and text(holding[0].value, "kind") == KIND
+        if alone and file.size_bytes > MAX_BYTES:
             rows.append(Row(file.name).failed(str(too_long(_ROOT, MAX_BYTES)), ErrorType.TOO_LONG))
-            continue
-        found += [review_policy(manifest, row_of(manifest), now=now) for manifest in holding]
+        else:
+            found += [review_policy(manifest, row_of(manifest), now=now) for manifest in holding]
     rows += [judged.row for judged in found]
     if not rows:
-        rows.append(
-            Row(shown(name)).failed(f"contains neither a {KIND} nor a ConfigMap with one in {POLICY_KEY}", UNREADABLE)
-        )
+        rows.append(whole.failed(f"contains neither a {KIND} nor a ConfigMap with one in {POLICY_KEY}"))
     if len(found) > 1:
-        rows.append(
-            Row(shown(name)).failed(
-                f"contains {len(found)} policies, but only one can be in effect", ErrorType.TOO_MANY
-            )
-        )
-        return PolicyFile(tuple(rows))
-    loaded = found[0].loaded if found else {}
-    held = (loaded[key].policy if key in loaded else None for key in _KEYS)
-    return PolicyFile(tuple(rows), *held)
+        many = f"contains {len(found)} policies, but only one can be in effect"
+        rows.append(whole.failed(many, ErrorType.TOO_MANY))
+    return PolicyFile(tuple(rows), *(found[0].policies if len(found) == 1 else ()))
 
 
 def policy_in(manifest: Manifest, *, now: datetime | None = None) -> PolicyFile:
-    """The policy in a ConfigMap that was read from a cluster."""
+    """Return the policy in a ConfigMap that was read from a cluster."""
     row = row_of(manifest)
     if not holds_policy(manifest.value):
-        fault = Row(manifest.file).failed(f"{row.reference}: contains no {KIND} in {POLICY_KEY}", UNREADABLE)
-        return PolicyFile((fault,))
+        return PolicyFile((Row(manifest.file).failed(f"{row.reference}: contains no {KIND} in {POLICY_KEY}"),))
     judged = review_policy(manifest, row, now=now)
-    held = (judged.loaded[key].policy if key in judged.loaded else None for key in _KEYS)
-    return PolicyFile((judged.row,), *held)
-
-
-def _wrapped(manifest: Manifest) -> bool:
-    return text(manifest.value, "kind") != KIND
+    return PolicyFile((judged.row,), *judged.policies)

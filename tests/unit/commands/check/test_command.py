@@ -24,7 +24,7 @@ from tests.builders import (
     make_toleration,
 )
 from tests.unit.commands.check_runner import RULE, findings
-from webhook.commands.check import command as check
+from webhook.commands import check
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.commands.api_server import ApiServer, serving
 from tests.unit.commands.audit_runner import BROKEN, HEADER, NO_BROKEN, claim
-from webhook.commands.check import command as check
+from webhook.commands import check
 from webhook.commands.explain import command as explain
 
 if TYPE_CHECKING:

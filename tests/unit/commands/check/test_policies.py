@@ -30,7 +30,7 @@ from tests.unit.commands.audit_runner import POLICY as OPS_ONLY
 from webhook.admission.chain import mutate, validate
 from webhook.admission.jsonpatch import apply_patch
 from webhook.api.field import Path, Severity
-from webhook.commands.check import command as check
+from webhook.commands import check
 from webhook.policy.decide import Judge
 from webhook.policy.document import load
 from webhook.policy.model import CLAIM_CONTROLLER

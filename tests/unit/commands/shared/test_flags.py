@@ -9,8 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.builders import make_meta, make_rule, make_taint
-from webhook.commands import export_vap, schema
-from webhook.commands.check import command as check
+from webhook.commands import check, export_vap, schema
 from webhook.commands.doctor import command as doctor
 from webhook.commands.preview import command as preview
 from webhook.commands.shared.flags import use_color
