@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from webhook.commands.shared.flags import add_cluster, add_output, add_policy_config_map
 from webhook.commands.shared.main import body_of, main_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_group, as_limit, as_namespace, as_time
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 LIVE: Final = "live"
 """Instead of a file: the policy of the cluster, or of the dump."""
-_ROWS: Final = 200
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the differences. Returns 0 if there is none, 1 if there are some, 2 for wrong usage or bad input."""
+    """Print the differences. Returns 0 if there is none, 1 if there are some, 2 for wrong usage or bad input."""
     return main_of(command_line(), arguments, body_of("webhook.commands.diff.run"))
 
 
 def command_line() -> CommandLine:
-    """The flags of the verb."""
+    """Return the flags of the verb."""
     parser = CommandLine(
         program("diff"),
         "Shows which claims, templates, rules, patches and slices two policies judge differently, as if each were "
@@ -54,6 +51,6 @@ def command_line() -> CommandLine:
     add("--user", default="", metavar="U", help="who writes rules, patches and slices; without it that is unknown")
     add("--group", type=as_group, action="append", default=[], metavar="G", help="a group of the user; repeatable")
     add("--time", type=as_time, metavar="T", help="judge as of this time (RFC 3339), for exceptions; default now")
-    add("--limit", type=as_limit, default=_ROWS, metavar="N", help=f"lines of text, 0 for all; default {_ROWS}")
+    add("--limit", type=as_limit, default=200, metavar="N", help="lines of text, 0 for all; default 200")
     add_output(parser, ("json", "text", "yaml"))
     return parser
