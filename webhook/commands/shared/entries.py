@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from webhook.api.field import JSON, Finding, Path, Severity
+from webhook.api.meta import GroupVersionKind
 from webhook.files.read import File, Manifest
 from webhook.files.report import NOT_OURS, NOT_RENDERED, UNREADABLE, Entry, Level, Result, Row
 from webhook.files.spots import Position, Spot, find, path_of
@@ -22,7 +23,7 @@ _STEP: Final = re.compile(r"\.?([^.\[\]]+)|(\[[^\]]*\])")
 
 
 def entries_of(spot: Spot, findings: Iterable[Finding], *, at_keys: bool = False) -> Iterator[Entry]:
-    """An entry for each finding about the object at `spot`; `at_keys` shows the key rather than its value."""
+    """Yield an entry for each finding about the object at `spot`; `at_keys` shows the key rather than its value."""
     for finding in findings:
         error = explained(finding.error, spot)
         place, found = find(spot, error.path)
@@ -64,7 +65,7 @@ def with_entries(row: Row, entries: Iterable[Entry]) -> Row:
 
 
 def unreadable_row(file: File, *, skip_others: bool | None = None) -> Row | None:
-    """A row with what could not be read in a file, or None.
+    """Return a row with what could not be read in a file, or None.
 
     `skip_others` is the value of the flag, None for a verb without it. With it, a file without an API group of ours is
     skipped, as it always is in a folder, and so is a template in a folder; without it, errors name the flag.
@@ -86,20 +87,25 @@ def unreadable_row(file: File, *, skip_others: bool | None = None) -> Row | None
 
 
 def position_of(spot: Spot, path: str) -> Position:
-    """The position of the field at a path, given as text; of its nearest parent where there is no such field."""
+    """Return the position of the field at a path, given as text; of its nearest parent where there is no such field."""
     at = Path.root()
     for name, bracketed in _STEP.findall(path):
         at = at.child(name) if name else Path(at, bracketed)
     return find(spot, at)[0].position
 
 
+def kind_of(value: Mapping[str, JSON]) -> GroupVersionKind:
+    """Return the kind of an object with its group and version, as far as they are given."""
+    return GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
+
+
 def meta(value: JSON) -> Mapping[str, JSON]:
-    """The metadata of an object, empty if it has none."""
+    """Return the metadata of an object, empty if it has none."""
     found = value.get("metadata") if isinstance(value, dict) else None
     return found if isinstance(found, dict) else {}
 
 
 def text(value: Mapping[str, JSON], name: str) -> str:
-    """A text field; anything else reads as empty."""
+    """Return a text field; anything else reads as empty."""
     found = value.get(name)
     return found if isinstance(found, str) else ""

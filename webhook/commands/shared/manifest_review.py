@@ -3,31 +3,49 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from webhook.admission.chain import MAX_FINDINGS, explain, mutate, validate
-from webhook.admission.decision import Change
+from webhook.admission.context import AdmissionContext
+from webhook.admission.decision import Change, Decision
 from webhook.admission.jsonpatch import apply_patch
 from webhook.admission.review import AdmissionRequest, BadReview, decode_review
-from webhook.api.field import ErrorType, Finding, Path, Severity, invalid, not_supported, required, type_invalid
+from webhook.api.field import (
+    JSON,
+    ErrorType,
+    FieldError,
+    Finding,
+    Path,
+    Severity,
+    invalid,
+    not_supported,
+    required,
+    type_invalid,
+)
 from webhook.api.meta import FLAT_VERSIONS, GROUP, OWN_GROUP, GroupVersionKind, format_time
 from webhook.api.schema import api_versions_of
 from webhook.commands.shared.entries import (
     BAD_REQUEST,
+    by_position,
     duplicate_entries,
     entries_of,
+    kind_of,
     meta,
     position_of,
     remark_entries,
     text,
+    with_entries,
 )
 from webhook.commands.shared.policy_files import holds_policy, review_policy, row_of
 from webhook.commands.shared.walks import entries_of as walk_entries
 from webhook.commands.shared.walks import values_of
+from webhook.files.read import Manifest
 from webhook.files.report import Entry, Level, Result, Row
 from webhook.files.spots import Spot, descend, find, path_of
 from webhook.policy.decide import BUILTIN_JUDGE
@@ -37,22 +55,11 @@ from webhook.policy.ports import ANONYMOUS
 from webhook.policy.suites import KIND as SUITE_KIND
 from webhook.validation.kinds import BY_KIND, KINDS
 from webhook.validation.objects import object_errors
+from webhook.validation.releases import Release
 from webhook.validation.strict import LINTED_AS_WELL, strict_findings
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-    from datetime import datetime
-
-    from webhook.admission.context import AdmissionContext
-    from webhook.admission.decision import Decision, Difference
-    from webhook.api.field import JSON, FieldError
-    from webhook.files.read import Manifest
-    from webhook.validation.releases import Release
-
-OTHER_KIND: Final = "of other kinds"
-NO_OBJECT: Final = "without apiVersion and kind"
-OTHER_REVIEW: Final = "review of another resource"
-_HINT: Final = "; --skip-others skips files of other kinds"
+DEFAULT_NAMESPACE: Final = "default"
+_ROOT: Final = Path.root()
 _REVIEW: Final = GroupVersionKind("admission.k8s.io", "v1", "AdmissionReview")
 _POLICY_KINDS: Final = frozenset({POLICY_KIND, SUITE_KIND})
 _OUR_KINDS: Final = {
@@ -60,8 +67,7 @@ _OUR_KINDS: Final = {
     GroupVersionKind.parse(POLICY_VERSION, "").group: _POLICY_KINDS,
 }
 """Kinds that are reviewed here or read by another verb, by group."""
-_SOME_VERSION: Final = "1"
-DEFAULT_NAMESPACE: Final = "default"
+_ALL_KINDS: Final = frozenset[str]().union(*_OUR_KINDS.values())
 _NAMESPACED: Final = frozenset({"ResourceClaim", "ResourceClaimTemplate"})
 _CANDIDATE_WORDS: Final = {
     Change.DENIED: "the candidate policy would refuse {}",
@@ -84,8 +90,10 @@ class Verdict(NamedTuple):
 
 
 def verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
-    """The verdict on a request."""
-    strict = _unknown_fields(request, context)
+    """Return the verdict on a request."""
+    value, strict = request.object, tuple[Finding, ...]()
+    if isinstance(value, dict) and not request.sub_resource:  # the decoder answers for the rest of a status update
+        strict = tuple(strict_findings(value, kind_of(value), context.release))
     unknown = {finding.error.path.written for finding in strict}
     defaulted = mutate(request, context)
     if defaulted.patch:
@@ -100,39 +108,28 @@ def verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
 
 
 def whole_verdict_on(request: AdmissionRequest, context: AdmissionContext) -> Verdict:
-    """The verdict plus everything that an API server itself would refuse in the object.
+    """Return the verdict plus everything that an API server itself would refuse in the object.
 
     In a cluster the server validates the object before it calls the webhook; a file has not been validated yet.
     """
     verdict = verdict_on(request, context)
     if request.sub_resource or not isinstance(request.object, dict):
         return verdict
-    kind = GroupVersionKind.parse(text(request.object, "apiVersion"), text(request.object, "kind"))
     old = request.old_object if request.operation == "UPDATE" else None
-    errors = tuple(islice(object_errors(request.object, old, kind, context.release), MAX_FINDINGS))
-    if not errors:
-        return verdict
+    found = object_errors(request.object, old, kind_of(request.object), context.release)
+    errors = tuple(islice(found, MAX_FINDINGS))
     wrong = {error.path.written for error in errors if error.type is ErrorType.TYPE_INVALID}
     crowded = tuple(f"{error.path}[" for error in errors if error.type is ErrorType.TOO_MANY)
-    kept = [each for each in verdict.findings if not _reported_already(each, wrong, crowded)]
+
+    def reported_already(finding: Finding) -> bool:
+        """Return whether its wrong type is reported, or it is in a list that is too long for the server to validate."""
+        error = finding.error
+        if error.type is ErrorType.TYPE_INVALID:
+            return error.path.written in wrong
+        return finding.code is None and finding.rule is None and str(error.path).startswith(crowded)
+
+    kept = [finding for finding in verdict.findings if not reported_already(finding)]
     return verdict._replace(findings=(*(Finding(Severity.DENY, error) for error in errors), *kept))
-
-
-def _reported_already(finding: Finding, wrong: set[str], crowded: tuple[str, ...]) -> bool:
-    """Whether its wrong type is reported already, or it is in a list that is too long for the server to validate."""
-    error = finding.error
-    if error.type is ErrorType.TYPE_INVALID:
-        return error.path.written in wrong
-    return finding.code is None and finding.rule is None and str(error.path).startswith(crowded)
-
-
-def _unknown_fields(request: AdmissionRequest, context: AdmissionContext) -> tuple[Finding, ...]:
-    """Unknown fields of what a request writes; the decoder has answered for the rest of a status update."""
-    value = request.object
-    if not isinstance(value, dict) or request.sub_resource:
-        return ()
-    kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
-    return tuple(strict_findings(value, kind, context.release))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +143,8 @@ class ObjectKey:
 
     @classmethod
     def of(cls, value: Mapping[str, JSON]) -> ObjectKey | None:
-        """Of an object; None for what has no name."""
-        kind = GroupVersionKind.parse(text(value, "apiVersion"), text(value, "kind"))
-        about = meta(value)
+        """Return the key of an object; None for what has no name."""
+        kind, about = kind_of(value), meta(value)
         name = text(about, "name")
         return cls(kind.group, kind.kind, text(about, "namespace") or DEFAULT_NAMESPACE, name) if name else None
 
@@ -169,43 +165,45 @@ class ReviewTerms:
     skip_others: bool | None = None
     """Whether files of other kinds are skipped silently, whatever they look like; None for a verb without the flag."""
 
+    def stored(self, value: Mapping[str, JSON]) -> JSON:
+        """Return what the cluster is said to have of an object, or None."""
+        key = ObjectKey.of(value)
+        return self.old.get(key) if key else None
+
 
 def review_manifest(manifest: Manifest, terms: ReviewTerms, *, explicit: bool = True) -> Row:
-    """Reviews a manifest. `explicit`: its file was named, so a file with nothing to review in it is reported."""
-    value = manifest.value
-    row = row_of(manifest)
+    """Review a manifest. `explicit`: its file was named, so a file with nothing to review in it is reported."""
+    value, row = manifest.value, row_of(manifest)
     if row.api_version and row.kind:
         return _review_kind(row, manifest, terms)
     if not _looks_like_ours(value) or (terms.skip_others and not isinstance(value, dict | list)):
-        return _skipped(row, NO_OBJECT, terms, reported=explicit and not terms.skip_others)
-    hint = _HINT if explicit and terms.skip_others is False else ""
+        return _skipped(row, "without apiVersion and kind", terms, reported=explicit and not terms.skip_others)
+    # The hint is for a document that may not have been meant as an object.
+    hint = "; --skip-others skips files of other kinds" if explicit and terms.skip_others is False else ""
     return _refused(row, manifest.spot, *_no_object_errors(value, hint))
 
 
 def _review_kind(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
-    """The row of an object with apiVersion and kind."""
+    """Review an object with apiVersion and kind."""
     kind = GroupVersionKind.parse(row.api_version, row.kind)
     if kind == _REVIEW:
         return _review_admission_review(row, manifest, terms)
-    mistake = mistaken_kind(kind, terms.context.release)
-    if mistake is not None:
-        return _refused(row, manifest.spot, mistake)
+    error = mistaken_kind(kind, terms.context.release)
     elsewhere = terms.namespace and row.namespace not in ("", terms.namespace)
-    if elsewhere and kind.group == GROUP and kind.kind in _NAMESPACED:
-        text = f"does not match -n {terms.namespace}; pass -n {row.namespace}, or leave -n out"
-        error = invalid(Path.root().child("metadata").child("namespace"), row.namespace, text)
+    if error is None and elsewhere and kind.group == GROUP and kind.kind in _NAMESPACED:
+        told = f"does not match -n {terms.namespace}; pass -n {row.namespace}, or leave -n out"
+        error = invalid(_ROOT.child("metadata", "namespace"), row.namespace, told)
+    if error is not None:
         return _refused(row, manifest.spot, error)
     if kind in BY_KIND:
         return _review_object(row, manifest, kind, terms)
     if holds_policy(manifest.value):
-        identity = ObjectKey.of(manifest.value)
-        old = terms.old.get(identity) if identity else None
-        return review_policy(manifest, row, old=old, now=terms.context.now).row
-    return _skipped(row, OTHER_KIND, terms)
+        return review_policy(manifest, row, old=terms.stored(manifest.value), now=terms.context.now).row
+    return _skipped(row, "of other kinds", terms)
 
 
 def _looks_like_ours(value: JSON) -> bool:
-    """Whether a document without apiVersion or kind still looks like an object that is reviewed here.
+    """Return whether a document without apiVersion or kind still looks like an object that is reviewed here.
 
     Charts, values, workflows and playbooks are YAML too. A bare text is most likely no YAML at all, and is reported.
     """
@@ -217,40 +215,36 @@ def _looks_like_ours(value: JSON) -> bool:
     if isinstance(version, str) and version:
         return GroupVersionKind.parse(version, "").group in _OUR_KINDS or version == "admission.k8s.io/v1"
     if isinstance(kind, str) and kind:
-        return version is not None or bool(_close(kind, {each for kinds in _OUR_KINDS.values() for each in kinds}))
+        return version is not None or bool(_close(kind, _ALL_KINDS))
     return {"metadata", "spec"} <= value.keys()
 
 
 def _no_object_errors(value: JSON, hint: str) -> Iterator[FieldError]:
-    """Why a document is not an API object; the hint is for one that may not have been meant as such."""
-    root = Path.root()
+    """Yield why a document is not an API object."""
     if not isinstance(value, dict):
-        yield type_invalid(
-            root, "a list" if isinstance(value, list) else value, f"an object with apiVersion and kind{hint}"
-        )
+        given = "a list" if isinstance(value, list) else value
+        yield type_invalid(_ROOT, given, f"an object with apiVersion and kind{hint}")
         return
     for name in ("apiVersion", "kind"):
         given = value.get(name)
         if given is not None and not isinstance(given, str):
-            yield type_invalid(root.child(name), given, "a string")
+            yield type_invalid(_ROOT.child(name), given, "a string")
         elif not given:
-            yield required(root.child(name))
+            yield required(_ROOT.child(name))
 
 
 def _skipped(row: Row, reason: str, terms: ReviewTerms, *, reported: bool = False) -> Row:
-    entries: tuple[Entry, ...] = ()
-    if terms.verbose or reported:
-        entries = (Entry(Level.INFO, f"{row.reference or 'document'}: skipped, {reason}", row.position),)
+    told = Entry(Level.INFO, f"{row.reference or 'document'}: skipped, {reason}", row.position)
+    entries = (told,) if terms.verbose or reported else ()
     return replace(row, result=Result.SKIPPED, skipped=reason, entries=entries)
 
 
 def _refused(row: Row, spot: Spot, *errors: FieldError) -> Row:
-    findings = [Finding(Severity.DENY, error) for error in errors]
-    return replace(row, result=Result.DENIED, entries=tuple(entries_of(spot, findings)))
+    return with_entries(row, entries_of(spot, [Finding(Severity.DENY, error) for error in errors]))
 
 
 def mistaken_kind(kind: GroupVersionKind, release: Release) -> FieldError | None:
-    """An error for a kind that the release does not serve in this version, or that was probably meant to be another.
+    """Return an error for a kind that the release does not serve so, or that was probably meant to be another.
 
     In our own groups it surely was, and in the core group, to which no one can add such a kind.
     """
@@ -261,15 +255,13 @@ def mistaken_kind(kind: GroupVersionKind, release: Release) -> FieldError | None
     if kind.api_version in versions:
         return None
     if versions:
-        return not_supported(Path.root().child("apiVersion"), kind.api_version, versions)
+        return not_supported(_ROOT.child("apiVersion"), kind.api_version, versions)
     if known is None:
         return None
-    close = _close(
-        kind.kind, known if kind.group == GROUP else {each for kinds in _OUR_KINDS.values() for each in kinds}
-    )
+    close = _close(kind.kind, known if kind.group == GROUP else _ALL_KINDS)
     if not close and kind.group == GROUP:
         return None  # what later releases add
-    return not_supported(Path.root().child("kind"), kind.kind, close or sorted(known))
+    return not_supported(_ROOT.child("kind"), kind.kind, close or sorted(known))
 
 
 def _close(kind: str, known: Collection[str]) -> list[str]:
@@ -283,9 +275,14 @@ def _close(kind: str, known: Collection[str]) -> list[str]:
 
 
 def _review_object(row: Row, manifest: Manifest, kind: GroupVersionKind, terms: ReviewTerms) -> Row:
-    old, note = _old_object(manifest.value, kind, terms.old)
-    old = _as_stored(old, terms.context.now)
-    value = manifest.value if old is None else _as_applied(manifest.value, old)
+    value, old, entries = manifest.value, terms.stored(manifest.value), list[Entry]()
+    if old is not None:
+        version = GroupVersionKind.parse(text(old, "apiVersion"), "").version
+        if (version in FLAT_VERSIONS) != (kind.version in FLAT_VERSIONS) and kind.kind != "DeviceTaintRule":
+            told = f"the old object is in {version}, which cannot be compared with {kind.version}: checked as new"
+            entries, old = [Entry(Level.WARNING, told, row.position)], None
+    if old is not None:
+        value, old = _as_applied(value, old), _as_stored(old, terms.context.now)
     request = AdmissionRequest(
         uid=f"{manifest.file}#{manifest.document}",
         operation="CREATE" if old is None else "UPDATE",
@@ -297,7 +294,6 @@ def _review_object(row: Row, manifest: Manifest, kind: GroupVersionKind, terms: 
         object=value,
         old_object=old,
     )
-    entries = [Entry(Level.WARNING, note, row.position)] if note else []
     if terms.username:
         request = structs.replace(request, username=terms.username, groups=terms.groups)
         return _reviewed_row(row, manifest, request, manifest.spot, entries, terms)
@@ -305,26 +301,23 @@ def _review_object(row: Row, manifest: Manifest, kind: GroupVersionKind, terms: 
 
 
 def _unnamed(row: Row) -> Row:
-    """A row that does not name the user whom a cluster would see, and who was not given here."""
+    """Return a row that does not name the user whom a cluster would see, and who was not given here."""
     given, said = f'"{ANONYMOUS}"', "a requester without a name (--user is not given)"
     explained = row.explanation and {**row.explanation, "who": row.explanation["who"].replace(given, said)}
     start = "no rule allows "
-    entries = tuple(
-        replace(each, message=each.message.replace(f"{start}{given}", f"{start}{said}")) for each in row.entries
-    )
-    return replace(row, entries=entries, explanation=explained)
+    entries = [replace(each, message=each.message.replace(start + given, start + said)) for each in row.entries]
+    return replace(row, entries=tuple(entries), explanation=explained)
 
 
 def _review_admission_review(row: Row, manifest: Manifest, terms: ReviewTerms) -> Row:
-    """A document that is a review itself: its own operation, user and old object."""
+    """Review a document that is a review itself: its own operation, user and old object."""
     try:
         request = decode_review(json.dumps(manifest.value).encode())
     except BadReview as error:
-        entry = Entry(Level.ERROR, str(error), row.position, reason=BAD_REQUEST)
-        return replace(row, result=Result.DENIED, entries=(entry,))
+        return row.failed(str(error), BAD_REQUEST)
     row = replace(row, name=request.reference, namespace="")
     if request.resource not in KINDS:
-        return _skipped(row, OTHER_REVIEW, terms)
+        return _skipped(row, "review of another resource", terms)
     spot, mistake = descend(manifest.spot, ("request", "object")), mistaken_kind(request.kind, terms.context.release)
     if mistake is not None:
         return _refused(row, spot, mistake)
@@ -334,83 +327,57 @@ def _review_admission_review(row: Row, manifest: Manifest, terms: ReviewTerms) -
 def _reviewed_row(
     row: Row, manifest: Manifest, request: AdmissionRequest, spot: Spot, entries: list[Entry], terms: ReviewTerms
 ) -> Row:
-    """The answers of both webhooks to a request, with positions from `spot`, that of its object."""
-    entries.extend((*duplicate_entries(manifest), *remark_entries(manifest)))
+    """Return the answers of both webhooks to a request, with positions from `spot`, that of its object."""
     verdict = whole_verdict_on(request, terms.context)
     decision = verdict.decision
-    entries.extend(entries_of(spot, verdict.strict, at_keys=True))
+    entries += [*duplicate_entries(manifest), *remark_entries(manifest)]
+    entries += entries_of(spot, verdict.strict, at_keys=True)
     if decision.problem is not None:
         entries.append(Entry(Level.ERROR, decision.problem, row.position, reason=BAD_REQUEST))
-    entries.extend(entries_of(spot, (*verdict.remarks, *verdict.findings)))
-    entries.extend(_differences(spot, decision.differences))
+    entries += entries_of(spot, (*verdict.remarks, *verdict.findings))
+    for path, what, rule, change in decision.differences:
+        told = _CANDIDATE_WORDS[change].format(what)
+        entries.append(Entry(Level.INFO, told, position_of(spot, path), path, rule=rule))
     explanation = None
     if terms.verbose:
-        entries.extend(_changes(spot, verdict.patch))
-    if terms.verbose and terms.context.judge is not BUILTIN_JUDGE:
-        explanation = values_of(explain(verdict.request, terms.context), spot)
-        entries.extend(walk_entries(explanation, spot))
-    denied = any(entry.level is Level.ERROR for entry in entries)
-    return replace(
+        entries += _changes(spot, verdict.patch)
+        if terms.context.judge is not BUILTIN_JUDGE:
+            explanation = values_of(explain(verdict.request, terms.context), spot)
+            entries += walk_entries(explanation, spot)
+    row = replace(
         row,
         operation=request.operation,
-        result=Result.DENIED if denied else Result.ALLOWED,
         patch=verdict.patch,
         differences=tuple(each._asdict() for each in decision.differences),
         explanation=explanation,
-        entries=tuple(sorted(entries, key=lambda entry: entry.position or (0, 0))),
     )
-
-
-def _old_object(value: Mapping[str, JSON], kind: GroupVersionKind, old: Mapping[ObjectKey, JSON]) -> tuple[JSON, str]:
-    """The stored object from `--old`, or None; and a reason, if one of that name exists but cannot be compared."""
-    identity = ObjectKey.of(value)
-    found = old.get(identity) if identity else None
-    if found is None:
-        return None, ""
-    version = GroupVersionKind.parse(text(found, "apiVersion"), kind.kind).version
-    if (version in FLAT_VERSIONS) != (kind.version in FLAT_VERSIONS) and kind.kind != "DeviceTaintRule":
-        return None, f"the old object is in {version}, which cannot be compared with {kind.version}: checked as new"
-    return found, ""
+    return with_entries(row, by_position(entries))
 
 
 def _as_stored(old: JSON, now: datetime) -> JSON:
-    """The old object as a server has it: the taint of a rule always has a time (E-12)."""
-    if not isinstance(old, dict) or old.get("kind") != "DeviceTaintRule" or not isinstance(old.get("spec"), dict):
-        return old
-    spec = old["spec"]
-    taint = spec.get("taint")
-    if not isinstance(taint, dict) or taint.get("timeAdded"):
+    """Return the old object as a server has it: the taint of a rule always has a time (E-12)."""
+    spec = old.get("spec") if isinstance(old, dict) and old.get("kind") == "DeviceTaintRule" else None
+    taint = spec.get("taint") if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or not isinstance(taint, dict) or taint.get("timeAdded"):
         return old
     return {**old, "spec": {**spec, "taint": {**taint, "timeAdded": format_time(now)}}}
 
 
 def _as_applied(new: Mapping[str, JSON], old: Mapping[str, JSON]) -> JSON:
-    """The new object as `kubectl apply` would send it: with the resourceVersion of what it changes."""
+    """Return the new object as `kubectl apply` would send it: with the resourceVersion of what it changes."""
     about = new.get("metadata")
     if not isinstance(about, dict) or about.get("resourceVersion"):
         return new
-    version = text(meta(old), "resourceVersion") or _SOME_VERSION
-    return {**new, "metadata": {**about, "resourceVersion": version}}
-
-
-# --- entries ------------------------------------------------------------------------------------
-
-
-def _differences(spot: Spot, differences: Iterable[Difference]) -> Iterator[Entry]:
-    """Where the candidate policy would decide differently."""
-    for path, what, rule, change in differences:
-        message = _CANDIDATE_WORDS[change].format(what)
-        yield Entry(Level.INFO, message, position_of(spot, path), path, rule=rule)
+    return {**new, "metadata": {**about, "resourceVersion": text(meta(old), "resourceVersion") or "1"}}
 
 
 def _changes(spot: Spot, patch: Iterable[Mapping[str, JSON]]) -> Iterator[Entry]:
-    """What /mutate would set; parents that it has to create get no line of their own."""
+    """Yield what /mutate would set; parents that it has to create get no line of their own."""
     for operation in patch:
         if operation.get("value") == {}:
             continue
         steps = [step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]]
         path = path_of(int(step) if step.isdigit() else step for step in steps)
-        place, _ = find(spot, path)
         removed = operation["op"] == "remove"
         doing = f"remove {path.written}" if removed else f"set {path.written} to {json.dumps(operation['value'])}"
-        yield Entry(Level.INFO, f"would {doing}", place.position)
+        yield Entry(Level.INFO, f"would {doing}", find(spot, path)[0].position)
