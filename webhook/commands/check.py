@@ -9,23 +9,9 @@ from datetime import UTC, datetime
 
 from webhook.admission.context import AdmissionContext
 from webhook.api.field import JSON
+from webhook.commands.shared import flags
 from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import meta, text, unreadable_row
-from webhook.commands.shared.flags import (
-    NOT_SAID,
-    add_allow_empty,
-    add_color,
-    add_policy,
-    add_skip_others,
-    add_terms,
-    add_warnings_as_errors,
-    credentials_of,
-    given_cluster_flags,
-    known_names,
-    refuse_empty,
-    refuse_stdin_twice,
-    use_color,
-)
 from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE, ObjectKey, ReviewTerms, review_manifest
 from webhook.commands.shared.output import add_reports, renderer_of, write_reports
@@ -49,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if not options.files and options.policy is None and options.policy_configmap is None:
         parser.error("the following arguments are required: FILE|DIR|- (or --policy)")
-    refuse_stdin_twice([*options.files, *options.old, options.policy, options.candidate], parser)
+    flags.refuse_stdin_twice([*options.files, *options.old, options.policy, options.candidate], parser)
     refuse_two_policies(options, parser)
     if options.policy is None and options.policy_configmap is None and options.candidate is None:
         for flag in ("user", "group", "namespace_labels", "device_class"):
@@ -70,8 +56,8 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
         told = Entry(Level.WARNING, "contains none of the objects, so each is checked as if it were new")
         report.add(Row(", ".join(map(shown, options.old)), local=len(options.old) == 1, entries=(told,)))
     allow_empty = options.allow_empty or options.skip_others or not options.files
-    refuse_empty(report, "check", allow_empty=allow_empty, skips_others=True)
-    renderer, color = renderer_of("check"), use_color(options.color)
+    flags.refuse_empty(report, "check", allow_empty=allow_empty, skips_others=True)
+    renderer, color = renderer_of("check"), flags.use_color(options.color)
     return write_reports(
         options.output,
         lambda target: renderer.render(target.format, report, color=target.shown and color),
@@ -89,7 +75,7 @@ def refuse_two_policies(options: argparse.Namespace, parser: CommandLine) -> Non
     """Exit as argparse does if flags name two policies, or a cluster that is not used."""
     if options.policy is not None and options.policy_configmap is not None:
         parser.error("--policy and --policy-configmap may not be given together")
-    for flag, _ in given_cluster_flags(options) if options.policy_configmap is None else ():
+    for flag, _ in flags.given_cluster_flags(options) if options.policy_configmap is None else ():
         parser.error(f"{flag} must come with --policy-configmap: nothing else is read from a cluster")
 
 
@@ -98,7 +84,7 @@ def terms_of(options: argparse.Namespace, report: Report) -> tuple[Iterable[File
 
     Raises ClusterUnreachable if the policy is in a cluster that cannot be read.
     """
-    version = options.kubernetes_version or NOT_SAID
+    version = options.kubernetes_version or flags.NOT_SAID
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
     judge, candidate = _judges(options, report, now)
     files: Iterable[File] = read(options.files)
@@ -147,7 +133,7 @@ def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile
 
         from webhook.commands.shared.cluster_reading import policy_of_cluster  # noqa: PLC0415
 
-        found = asyncio.run(policy_of_cluster(credentials_of(options), options.policy_configmap))
+        found = asyncio.run(policy_of_cluster(flags.credentials_of(options), options.policy_configmap))
         return policy_in(found, now=now)
 
 
@@ -158,7 +144,7 @@ def _names(files: Iterable[File], options: argparse.Namespace) -> KnownNames:
         dump.add(file.manifests)
         for manifest in file.manifests:
             used.update(_namespaces_in(manifest.value))
-    return known_names(dump, used, options.namespace_labels, dict(options.device_class))
+    return flags.known_names(dump, used, options.namespace_labels, dict(options.device_class))
 
 
 def _namespaces_in(value: JSON) -> Iterator[str]:
@@ -200,15 +186,15 @@ def command_line() -> CommandLine:
     add = parser.add_argument
     files = f"YAML or JSON files; folders are searched for *.yaml, *.yml and *.json; {STDIN} is standard input"
     add("files", nargs="*", metavar="FILE|DIR|-", help=files)
-    add_terms(parser)
-    add_policy(parser, more="; without FILE the policy itself is checked")
+    flags.add_terms(parser)
+    flags.add_policy(parser, more="; without FILE the policy itself is checked")
     add("--candidate", metavar="F", help="another policy: reports where its verdict would differ")
     add_reports(parser, FORMATS)
     add_codes(parser)
-    add_warnings_as_errors(parser)
-    add_skip_others(parser, "templates in folders, and files that are not ours, also those that cannot be read,")
-    add_allow_empty(parser)
+    flags.add_warnings_as_errors(parser)
+    flags.add_skip_others(parser, "templates in folders, and files that are not ours, also those that cannot be read,")
+    flags.add_allow_empty(parser)
     more = "also show what /mutate would set, what was skipped, and why each rule of the policy matched or did not"
     add("-v", "--verbose", action="store_true", help=more)
-    add_color(parser)
+    flags.add_color(parser)
     return parser

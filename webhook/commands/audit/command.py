@@ -24,23 +24,9 @@ from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, NONE
+from webhook.commands.shared import flags
 from webhook.commands.shared.codes import add_codes, left_out
 from webhook.commands.shared.entries import LEVELS, entries_of, unreadable_row, with_entries
-from webhook.commands.shared.flags import (
-    KubernetesVersion,
-    add_allow_empty,
-    add_cluster,
-    add_color,
-    add_kubernetes_version,
-    add_policy_config_map,
-    add_warnings_as_errors,
-    credentials_of,
-    known_names,
-    refuse_cluster_beside_dump,
-    refuse_empty,
-    refuse_stdin_twice,
-    use_color,
-)
 from webhook.commands.shared.main import main_of, reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE, mistaken_kind
 from webhook.commands.shared.output import ReportTarget, add_reports, renderer_of, write_reports
@@ -100,8 +86,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace, parser: CommandLine) -> int:
-    refuse_cluster_beside_dump(options, parser)
-    refuse_stdin_twice([*options.dump, options.policy, options.candidate], parser)
+    flags.refuse_cluster_beside_dump(options, parser)
+    flags.refuse_stdin_twice([*options.dump, options.policy, options.candidate], parser)
     now = options.time or datetime.now(UTC)  # noqa: TID251 -- the shell asks
     report = Report(strict=options.warnings_as_errors, ignored=left_out(options.select, options.ignore))
     found = _from_files(options, report, now) if options.dump else _from_cluster(options, report, now)
@@ -124,7 +110,7 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     if options.kubernetes_version:
         _add_release_changes(found, options.kubernetes_version, now, report)
     # An empty cluster is a valid answer.
-    refuse_empty(report, "audit", allow_empty=options.allow_empty or not options.dump)
+    flags.refuse_empty(report, "audit", allow_empty=options.allow_empty or not options.dump)
     code = report.exit_code
     if any(target.format == OPEN_REPORTS for target in options.output):
         if found.policy is None and found.candidate is None:
@@ -156,7 +142,7 @@ def _add_claims(found: _AuditInput, now: datetime, report: Report) -> None:
         now=now,
         judge=BUILTIN_JUDGE if policy is None else Judge(policy),
         candidate=None if candidate is None else Judge(candidate),
-        names=known_names(found.dump, (), None, {}),
+        names=flags.known_names(found.dump, (), None, {}),
     )
     about = _ABOUT if any(asks_who(each) for each in (policy, candidate) if each is not None) else {}
     for manifest in found.dump.claims:
@@ -206,7 +192,7 @@ def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) ->
     rules = (slices or options.namespace is None) and any(target.format != OPEN_REPORTS for target in options.output)
     with reading_cluster():
         answer = asyncio.run(
-            dump_of_cluster(credentials_of(options), config_map, options.namespace, rules=rules, slices=slices)
+            dump_of_cluster(flags.credentials_of(options), config_map, options.namespace, rules=rules, slices=slices)
         )
     report.files, report.source = 1, "cluster"
     report.notes += answer.notes
@@ -236,7 +222,7 @@ def _with_policy(found: _AuditInput, manifest: Manifest | None, report: Report, 
 # --- other releases ------------------------------------------------------------------------------
 
 
-def _add_release_changes(found: _AuditInput, version: KubernetesVersion, now: datetime, report: Report) -> None:
+def _add_release_changes(found: _AuditInput, version: flags.KubernetesVersion, now: datetime, report: Report) -> None:
     """Add a row for each object of a dump that servers of that version do not serve, or read otherwise."""
     stored = (*found.dump.claims, *found.dump.others)
     audit = ReleaseAudit(stored, found.servers, version, now)
@@ -255,7 +241,7 @@ class ReleaseAudit:
     """Stored objects, as servers of two versions read them. What is not known of today's is reported as a change."""
 
     def __init__(
-        self, manifests: Iterable[Manifest], today: ServerFacts, then: KubernetesVersion, now: datetime
+        self, manifests: Iterable[Manifest], today: ServerFacts, then: flags.KubernetesVersion, now: datetime
     ) -> None:
         mild = {name: value for name, value in _MILD.items() if getattr(today, name) is None}
         if today.missing_selects_nothing is None:
@@ -318,7 +304,9 @@ def _change(path: Path, text: str) -> Entry:
 def _rendered(report: Report, options: argparse.Namespace, dump: Dump, target: ReportTarget) -> str:
     match target.format:
         case "text":
-            return "\n".join(_lines(report, options.limit, color=target.shown and use_color(options.color))) + "\n"
+            return (
+                "\n".join(_lines(report, options.limit, color=target.shown and flags.use_color(options.color))) + "\n"
+            )
         case "json" | "yaml":
             return STRUCTURED[target.format]({**as_values(report), "groups": _grouped(report)})
         case "openreports":
@@ -398,18 +386,18 @@ def command_line() -> CommandLine:
         f"fast; {STDIN} is standard input; without this flag the cluster is read"
     )
     add("--dump", nargs="+", default=[], metavar="DIR|FILE", help=dump)
-    add_cluster(parser)
+    flags.add_cluster(parser)
     namespace = "only claims and templates in this namespace; default: all"
     add("-n", "--namespace", type=as_namespace, metavar="NS", help=namespace)
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
     add("--candidate", metavar="F", help="another policy: reports what only this one would refuse, as warnings")
-    add_policy_config_map(parser)
+    flags.add_policy_config_map(parser)
     add("--time", type=as_time, metavar="T", help="check as of this time (RFC 3339), for exceptions; default now")
-    add_kubernetes_version(parser, "also list what stored rules and slices would do on servers of this version")
+    flags.add_kubernetes_version(parser, "also list what stored rules and slices would do on servers of this version")
     add("--limit", type=as_limit, default=_LINES, metavar="N", help=f"lines of text, 0 for all; default {_LINES}")
-    add_warnings_as_errors(parser)
-    add_allow_empty(parser)
+    flags.add_warnings_as_errors(parser)
+    flags.add_allow_empty(parser)
     add_reports(parser, (*FORMATS, OPEN_REPORTS))
     add_codes(parser)
-    add_color(parser)
+    flags.add_color(parser)
     return parser

@@ -7,7 +7,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any, Final
 
 from msgspec import Struct, structs, to_builtins
@@ -50,31 +49,21 @@ _SERVERS: Final = frozenset({"resourceVersion", "uid", "generation", "creationTi
 _RANK: Final = {Severity.DENY: 2, Severity.WARN: 1, Severity.AUDIT: 0}
 
 
-class ChangeKind(StrEnum):
-    """How the new policy differs; the values are those of the JSON, in the order of the text."""
-
-    REFUSED = "refused"
-    ALLOWED = "allowed"
-    WARNED = "warned"
-    SILENT = "silent"
-    """It no longer warns."""
-    DEFAULTS = "defaults"
-    """It would change the object otherwise, such as by other default tolerations."""
-
-
 _WORDS: Final = {
-    ChangeKind.REFUSED: "newly refused",
-    ChangeKind.ALLOWED: "no longer refused",
-    ChangeKind.WARNED: "newly warned about",
-    ChangeKind.SILENT: "no longer warned about",
-    ChangeKind.DEFAULTS: "changed otherwise by defaults",
+    "refused": "newly refused",
+    "allowed": "no longer refused",
+    "warned": "newly warned about",
+    "silent": "no longer warned about",
+    "defaults": "changed otherwise by defaults",
 }
+"""How the new policy may differ, as in the JSON and in the order of the text, and what is said of the objects."""
+_ORDER: Final = list(_WORDS)
 
 
 class PolicyChange(Struct, frozen=True):
     """One difference. `rule` is that of the policy that speaks; empty for defaults."""
 
-    kind: ChangeKind
+    kind: str
     path: str
     rule: str
     message: str
@@ -100,7 +89,7 @@ class DiffReport(Struct, frozen=True):
     source: str
     judged: int
     different: int
-    summary: dict[ChangeKind, int]
+    summary: dict[str, int]
     objects: list[ChangedObject]
     notes: list[str]
     findings: list[dict[str, Any]]
@@ -135,7 +124,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         notes += _notes(old, new, options.user)
     counts = Counter(kind for each in changed for kind in {change.kind for change in each.changes})
     findings = [finding for row in rows for finding in row.findings]
-    summary = {kind: counts[kind] for kind in ChangeKind}
+    summary = {kind: counts[kind] for kind in _WORDS}
     report = DiffReport(1, source, judged, len(changed), summary, changed, notes, findings)
     code = 2 if rows else int(bool(changed))
     if options.output == "text":
@@ -236,7 +225,7 @@ def _changed_objects(
         (before, old_patch), (after, new_patch) = (_judged(request, value, context) for context in contexts)
         changes = [*_changed(before, after, unnamed=not options.user), *_defaults(old_patch, new_patch)]
         if changes:
-            changes.sort(key=lambda each: (list(ChangeKind).index(each.kind), each.path))
+            changes.sort(key=lambda each: (_ORDER.index(each.kind), each.path))
             yield ChangedObject(row.kind, row.namespace, row.name, changes)
 
 
@@ -279,9 +268,9 @@ def _changed(before: Mapping[str, Finding], after: Mapping[str, Finding], *, unn
         old, new = (0 if each is None else _RANK[each.severity] for each in (was, now))
         worst = max(old, new) == _RANK[Severity.DENY]
         if now is not None and new > old:
-            kind, said = ChangeKind.REFUSED if worst else ChangeKind.WARNED, now
+            kind, said = "refused" if worst else "warned", now
         elif was is not None and new < old:
-            kind, said = ChangeKind.ALLOWED if worst else ChangeKind.SILENT, was
+            kind, said = "allowed" if worst else "silent", was
         else:
             continue
         # A message calls a user without a name by two quotes.
@@ -293,21 +282,21 @@ def _defaults(before: Iterable[dict[str, JSON]], after: Iterable[dict[str, JSON]
     for each in after:
         if each not in before:
             message = f"would set {each['path']} to {each.get('value')}"
-            yield PolicyChange(ChangeKind.DEFAULTS, each["path"], "", message)
+            yield PolicyChange("defaults", each["path"], "", message)
     for path in (each["path"] for each in before):
         if all(path != each["path"] for each in after):
-            yield PolicyChange(ChangeKind.DEFAULTS, path, "", f"would no longer set {path}")
+            yield PolicyChange("defaults", path, "", f"would no longer set {path}")
 
 
 def _lines(report: DiffReport, rows: list[Row], limit: int) -> Iterator[str]:
     """Yield what could not be read, at most `limit` lines of differences (0 for all), then counts and notes."""
     yield from (line(row, entry, color=False) for row in rows for entry in row.entries)
     pairs = [(each, change) for each in report.objects for change in each.changes]
-    pairs.sort(key=lambda pair: list(ChangeKind).index(pair[1].kind))
+    pairs.sort(key=lambda pair: _ORDER.index(pair[1].kind))
     for each, change in pairs[: limit or None]:
         name = f"{each.namespace}/{each.name}" if each.namespace else each.name
-        place = f" {change.path}:" if change.path and change.kind is not ChangeKind.DEFAULTS else ""
-        yield f"{change.kind.value:<8} {each.kind} {name}:{place} {change.message}"
+        place = f" {change.path}:" if change.path and change.kind != "defaults" else ""
+        yield f"{change.kind:<8} {each.kind} {name}:{place} {change.message}"
     if limit and len(pairs) > limit:
         yield f"and {len(pairs) - limit} more; --limit 0 shows all"
     judged = counted(report.judged, "object")
