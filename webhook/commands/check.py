@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -143,16 +143,11 @@ def _names(files: Iterable[File], options: argparse.Namespace) -> KnownNames:
     for file in files:
         dump.add(file.manifests)
         for manifest in file.manifests:
-            used.update(_namespaces_in(manifest.value))
+            used.add(text(meta(manifest.value), "namespace"))
+            request = manifest.value.get("request") if isinstance(manifest.value, dict) else None
+            if isinstance(request, dict):  # a review
+                used.add(text(request, "namespace"))
     return flags.known_names(dump, used, options.namespace_labels, dict(options.device_class))
-
-
-def _namespaces_in(value: JSON) -> Iterator[str]:
-    """Yield the namespace of an object, or of a review's request."""
-    yield text(meta(value), "namespace")
-    request = value.get("request") if isinstance(value, dict) else None
-    if isinstance(request, dict):
-        yield text(request, "namespace")
 
 
 def _old_objects(names: Sequence[str], report: Report) -> dict[ObjectKey, JSON]:

@@ -290,14 +290,14 @@ def _review_object(row: Row, manifest: Manifest, kind: GroupVersionKind, terms: 
         kind=kind,
         name=text(meta(value), "name"),
         namespace=row.namespace or ((terms.namespace or DEFAULT_NAMESPACE) if kind.kind in _NAMESPACED else ""),
+        username=terms.username or ANONYMOUS,
+        groups=terms.groups,
         dry_run=True,
         object=value,
         old_object=old,
     )
-    if terms.username:
-        request = structs.replace(request, username=terms.username, groups=terms.groups)
-        return _reviewed_row(row, manifest, request, manifest.spot, entries, terms)
-    return _unnamed(_reviewed_row(row, manifest, request, manifest.spot, entries, terms))
+    reviewed = _reviewed_row(row, manifest, request, manifest.spot, entries, terms)
+    return reviewed if terms.username else _unnamed(reviewed)
 
 
 def _unnamed(row: Row) -> Row:

@@ -183,7 +183,7 @@ def policy_file(name: str, *, now: datetime | None = None) -> PolicyFile:
         holding = [manifest for manifest in file.manifests if holds_policy(manifest.value)]
         alone = len(file.manifests) == len(holding) == 1 and text(holding[0].value, "kind") == KIND
         if alone and file.size_bytes > MAX_BYTES:
-            rows.append(Row(file.name).failed(str(too_long(_ROOT, MAX_BYTES)), ErrorType.TOO_LONG))
+            rows.append(Row(file.name).failed(str(too_long(_ROOT, MAX_BYTES)), ErrorType.TOO_LONG.value))
         else:
             found += [review_policy(manifest, row_of(manifest), now=now) for manifest in holding]
     rows += [judged.row for judged in found]
@@ -191,7 +191,7 @@ def policy_file(name: str, *, now: datetime | None = None) -> PolicyFile:
         rows.append(whole.failed(f"contains neither a {KIND} nor a ConfigMap with one in {POLICY_KEY}"))
     if len(found) > 1:
         many = f"contains {len(found)} policies, but only one can be in effect"
-        rows.append(whole.failed(many, ErrorType.TOO_MANY))
+        rows.append(whole.failed(many, ErrorType.TOO_MANY.value))
     return PolicyFile(tuple(rows), *(found[0].policies if len(found) == 1 else ()))
 
 

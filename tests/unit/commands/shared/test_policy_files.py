@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from tests.builders import NOW
 from webhook.admission.context import Budget, OutOfTime
@@ -267,6 +268,7 @@ def test_faults_stand_where_they_are_in_the_file(text: str, told: str, read_file
     found = read_file(text)
     assert not found.usable
     assert any(each.startswith(told) for each in lines(found)), lines(found)
+    assert all(yaml.safe_dump(row.findings) for row in found.rows), "reports of it can be YAML"
 
 
 def test_a_policy_that_has_a_key_twice_is_not_used(read_file: Any) -> None:
