@@ -30,6 +30,7 @@ from webhook.api.field import (
 )
 from webhook.api.meta import FLAT_VERSIONS, GROUP, OWN_GROUP, GroupVersionKind, format_time
 from webhook.api.schema import api_versions_of
+from webhook.commands.shared import walks
 from webhook.commands.shared.entries import (
     BAD_REQUEST,
     by_position,
@@ -43,16 +44,12 @@ from webhook.commands.shared.entries import (
     with_entries,
 )
 from webhook.commands.shared.policy_files import holds_policy, review_policy, row_of
-from webhook.commands.shared.walks import entries_of as walk_entries
-from webhook.commands.shared.walks import values_of
 from webhook.files.read import Manifest
 from webhook.files.report import Entry, Level, Result, Row
 from webhook.files.spots import Spot, descend, find, path_of
+from webhook.policy import model, suites
 from webhook.policy.decide import BUILTIN_JUDGE
-from webhook.policy.model import API_VERSION as POLICY_VERSION
-from webhook.policy.model import KIND as POLICY_KIND
 from webhook.policy.ports import ANONYMOUS
-from webhook.policy.suites import KIND as SUITE_KIND
 from webhook.validation.kinds import BY_KIND, KINDS
 from webhook.validation.objects import object_errors
 from webhook.validation.releases import Release
@@ -61,10 +58,10 @@ from webhook.validation.strict import LINTED_AS_WELL, strict_findings
 DEFAULT_NAMESPACE: Final = "default"
 _ROOT: Final = Path.root()
 _REVIEW: Final = GroupVersionKind("admission.k8s.io", "v1", "AdmissionReview")
-_POLICY_KINDS: Final = frozenset({POLICY_KIND, SUITE_KIND})
+_POLICY_KINDS: Final = frozenset({model.KIND, suites.KIND})
 _OUR_KINDS: Final = {
     **{group: frozenset(known.kind for known in BY_KIND if known.group == group) for group in (GROUP, OWN_GROUP)},
-    GroupVersionKind.parse(POLICY_VERSION, "").group: _POLICY_KINDS,
+    GroupVersionKind.parse(model.API_VERSION, "").group: _POLICY_KINDS,
 }
 """Kinds that are reviewed here or read by another verb, by group."""
 _ALL_KINDS: Final = frozenset[str]().union(*_OUR_KINDS.values())
@@ -251,7 +248,7 @@ def mistaken_kind(kind: GroupVersionKind, release: Release) -> FieldError | None
     known = _OUR_KINDS.get(kind.group)
     if (known is None and kind.group) or kind.kind in (known or set()) & _POLICY_KINDS:
         return None
-    versions = {POLICY_VERSION} if kind.kind in _POLICY_KINDS else api_versions_of(kind.kind, (release.minor,))
+    versions = {model.API_VERSION} if kind.kind in _POLICY_KINDS else api_versions_of(kind.kind, (release.minor,))
     if kind.api_version in versions:
         return None
     if versions:
@@ -342,8 +339,8 @@ def _reviewed_row(
     if terms.verbose:
         entries += _changes(spot, verdict.patch)
         if terms.context.judge is not BUILTIN_JUDGE:
-            explanation = values_of(explain(verdict.request, terms.context), spot)
-            entries += walk_entries(explanation, spot)
+            explanation = walks.values_of(explain(verdict.request, terms.context), spot)
+            entries += walks.entries_of(explanation, spot)
     row = replace(
         row,
         operation=request.operation,
