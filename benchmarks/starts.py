@@ -33,7 +33,7 @@ def commands() -> dict[str, list[str]]:
         "kubectl version --client": [kubectl, "version", "--client"],
         **ours,
         "imports of status": [*python, f"import webhook.commands.status.run, {_CLIENT}"],
-        "imports of explain": [*python, f"import webhook.commands.explain.run, {_CLIENT}"],
+        "imports of explain": [*python, f"import webhook.commands.explain.values, {_CLIENT}"],
     }
 
 

@@ -21,7 +21,7 @@ from webhook.commands.shared.node_devices import allocated, read_inventory
 from webhook.commands.shared.output import write_more
 from webhook.commands.shared.tainting import DryRun, OnExisting, TaintOrder, TaintResult, texts_by_rule, write_taints
 from webhook.commands.shared.words import NAME, WantedRule
-from webhook.commands.status.states import PodState
+from webhook.commands.status.views import PodState
 from webhook.config.command_line import program
 from webhook.eviction.conditions import ConditionReason
 from webhook.eviction.released import in_use_message
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from webhook.commands.shared.node_devices import ReadInventory
     from webhook.commands.shared.words import DeviceAddress, TaintSpec
     from webhook.commands.status.report import StatusReport, TaintLine
-    from webhook.commands.status.states import PodStatus
+    from webhook.commands.status.views import PodStatus
     from webhook.config.command_line import CommandLine
 
 _DAEMON_SET: Final = "DaemonSet"
@@ -271,7 +271,7 @@ class DrainProgress:
     def lines(self, report: StatusReport) -> Iterator[str]:
         """A line for each pod of which something is new, and one for all of them if their number has changed."""
         ours = [line for line in report.lines if line.name in self._rules]
-        now = {each.pod.meta.uid: each for line in ours for each in line.pods}
+        now = {each.uid: each for line in ours for each in line.pods}
         for uid, before in self._known.items():
             if uid not in now:
                 yield f"pod {_name(before)} evicted"
@@ -301,8 +301,7 @@ def _news(status: PodStatus) -> Iterator[str]:
 
 
 def _name(status: PodStatus) -> str:
-    meta = status.pod.meta
-    return f"{meta.namespace}/{meta.name}"
+    return f"{status.namespace}/{status.name}"
 
 
 class DrainWatch(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from webhook.commands.explain.subjects import SubjectKind
+from webhook.commands.explain.values import SubjectKind
 from webhook.eviction.modes import Mode
 from webhook.files.render import shortened, visible
 from webhook.inventory.matching import Evictor

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import shutil
 import sys
 import time
-from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +19,7 @@ from webhook.admission.config_maps import POLICY_KEY
 from webhook.api.names import PROGRAM, WORKER
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
+from webhook.api.taints import DeviceTaint
 from webhook.commands.shared.entries import unreadable_row
 from webhook.commands.shared.flags import (
     INTERVAL_SECONDS,
@@ -29,26 +32,18 @@ from webhook.commands.shared.main import USAGE, ClusterUnreachable, reading_clus
 from webhook.commands.shared.output import document, write, write_more
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.commands.shared.words import NODES, RULES, name_in, type_in
-from webhook.commands.status.objects import StatusObjects, object_in
+from webhook.commands.status.objects import StatusObject, StatusObjects, object_in
 from webhook.commands.status.report import StatusReport, as_text, as_values, lines_of
-from webhook.commands.status.views import StatusSettings, in_tree_of, mode_by_conditions
-from webhook.config.command_line import did_you_mean
+from webhook.commands.status.views import StatusSettings, mode_by_conditions
+from webhook.config.command_line import CommandLine, did_you_mean
 from webhook.eviction.modes import InTree, Mode, WorkerSays
 from webhook.files.read import Manifest, read
 from webhook.files.report import UNREADABLE, Level, Row
 from webhook.files.structured import STRUCTURED
-from webhook.policy.model import BUILTIN
+from webhook.policy.model import BUILTIN, InTreeEvictor, Policy
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from webhook.api.meta import NamespacedName
-    from webhook.api.taints import DeviceTaint
     from webhook.commands.status.from_cluster import ClusterFacts
-    from webhook.commands.status.objects import StatusObject
-    from webhook.config.command_line import CommandLine
-    from webhook.policy.model import Policy
 
 NOT_SERVED: Final = "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaints)"
 _CLEAR: Final = "\x1b[2J"
@@ -88,7 +83,7 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     show = _renderer(options)
     chosen = partial(_choose, options.names)
     if not options.watch:
-        return write(show(chosen(first)), first.exit_code)
+        return write(show(chosen(first)), USAGE if first.rows else 0)
     interval = INTERVAL_SECONDS if options.interval is None else options.interval
     screen = options.output == "text" and sys.stdout.isatty()
     return watch(chosen(first), lambda: chosen(look(options)), show, seconds=interval, screen=screen)
@@ -170,152 +165,130 @@ def framed(content: str, height: int) -> str:
     return f"{_HOME}{_CUT_LINES}{body}{_TO_END_OF_SCREEN}{_WRAP_LINES}"
 
 
-class ClusterLook:
-    """What was read so far, from a dump or a cluster. `explain` reads more of the same."""
+@dataclass(slots=True)
+class ClusterReading:
+    """What was read once, from a dump or a cluster."""
 
-    within: str | None = None
-    """As `facts_of_cluster` has it."""
+    objects: StatusObjects
+    settings: StatusSettings
+    missing: frozenset[str]
+    """Kinds that could not be read, or that a dump lacks."""
+    cluster: ClusterFacts | None
+    """None for a dump."""
+    notes: list[str]
+    """Problems with the worker's Lease."""
+    rows: list[Row]
+    """Files, objects and policies with an error."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.objects = StatusObjects()
-        self.policy: Policy = BUILTIN
-        self.server: str | None = None
-        self.missing: frozenset[str] = frozenset()
-        self.notes: list[str] = []
-        self.rows: list[Row] = []
-        self.failed = False
-        self._now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
-        self._worker: WorkerSays | None = None
-        """What the Lease of the worker says; None if no one holds it, or it is not known."""
-        self._unheld = False
-        """Whether there is a Lease, and no one holds it."""
-        if options.dump:
-            self._read_dump(options)
-        else:
-            self._read_cluster(options)
-        if options.policy is not None:
-            found = policy_file(options.policy)
-            self._report(found.rows)
-            self.policy = found.policy or self.policy
 
-    def _read_dump(self, options: argparse.Namespace) -> None:
-        kinds: Counter[str] = Counter()
-        holding: list[Manifest] = []
-        leases: dict[str, list[Any]] = {}
-        for file in read(options.dump):
-            unreadable = unreadable_row(file)
-            if unreadable is not None:
-                self._report([unreadable])
-            for manifest in file.manifests:
-                self.take(manifest.value)
-                value, errors = object_in(manifest.value)
-                row = row_of(manifest)
-                kinds[row.kind] += 1
-                if (row.kind, row.name) == ("Lease", WORKER):
-                    leases.setdefault(row.namespace, []).append(manifest.value)
-                if errors:
-                    self._report([row.failed(f"{row.reference}: left out: {errors[0]}", UNREADABLE)])
-                elif value is not None:
-                    self.objects.add(_as_served(value, self._now))
-                if holds_policy(manifest.value):
-                    holding.append(manifest)
-        self.missing = frozenset(kind for kind in _NEEDED if not kinds[kind])
-        self.tell_missing()
-        self._hear(leases, options.policy_configmap.namespace)
-        if options.policy is not None or not holding:
-            return
-        if len(holding) > 1:
-            problem = f"contains {len(holding)} policies; choose one with --policy"
-            self._report([Row(holding[1].file).failed(problem, UNREADABLE)])
-        self.use(holding[0])
+def read_once(
+    options: argparse.Namespace, see: Callable[[Any], None] = lambda _: None, within: str | None = None
+) -> ClusterReading:
+    """Read everything once; `see` is called with each object, `within` as in `facts_of_cluster`.
 
-    def _read_cluster(self, options: argparse.Namespace) -> None:
+    Raises ClusterUnreachable.
+    """
+    now = (options.time or datetime.now(UTC)).replace(microsecond=0)  # noqa: TID251 -- the shell asks
+    config_map, heard_at = options.policy_configmap, None
+    holding: list[Manifest] = []
+    leases: dict[str, list[Any]] = {}
+    rows: list[Row] = []
+    notes: list[str] = []
+    cluster = None
+    if options.dump:
+        objects, kinds = StatusObjects(), set[str]()
+        for manifest in _manifests(options.dump, rows):
+            see(manifest.value)
+            row = row_of(manifest)
+            kinds.add(row.kind)
+            if (row.kind, row.name) == ("Lease", WORKER):
+                leases.setdefault(row.namespace, []).append(manifest.value)
+            if holds_policy(manifest.value):
+                holding.append(manifest)
+            value, errors = object_in(manifest.value)
+            if errors:
+                rows.append(row.failed(f"{row.reference}: left out: {errors[0]}", UNREADABLE))
+            elif value is not None:
+                objects.add(_as_served(value, now))
+        missing = frozenset(_NEEDED.keys() - kinds)
+    else:
         # Late: see commands/shared/main.py.
         from webhook.commands.status.from_cluster import facts_of_cluster  # noqa: PLC0415
 
         with reading_cluster():
-            config_map, with_policy = options.policy_configmap, options.policy is None
             reading = facts_of_cluster(
-                credentials_of(options), config_map, with_policy=with_policy, within=self.within, see=self.take
+                credentials_of(options), config_map, with_policy=options.policy is None, within=within, see=see
             )
-            found = asyncio.run(reading)
-        self.objects, self.server, self.missing = found.objects, found.server, frozenset(found.missing)
-        self.tell_refused(found, config_map)
-        if found.lease_refused:
-            text = f"no permission to read the worker's Lease, so its mode is not known: {found.lease_refused}"
-            self.notes.append(text)
-        if found.lease is not None:
-            now = datetime.now(UTC)  # noqa: TID251 -- the shell asks
-            self._hear({config_map.namespace: [found.lease]}, config_map.namespace, now)
-        if found.policy is not None:
-            self.use(found.policy)
-
-    def _hear(self, leases: Mapping[str, list[Any]], namespace: str, now: datetime | None = None) -> None:
-        """Takes up what the Lease in the worker's namespace says, unless there are several that differ."""
-        said = {WorkerSays.of(each, now) for each in leases.get(namespace, ())}
-        if len(said) == 1:
-            (self._worker,) = said
-            self._unheld = self._worker is None
-        elif said:
-            where = f"Leases {namespace}/{WORKER}"
-            text = f"the dump has {len(said)} different {where}, so the worker's mode is not known; say it with --mode"
-            self.notes.append(text)
-        elif leases:
-            where = ", ".join(f"{each}/{WORKER}" for each in sorted(leases))
-            self.notes.append(
-                f"the dump has Lease {where}, but none in namespace {namespace}; if the worker runs there, "
-                "name that namespace in --policy-configmap"
-            )
-
-    def take(self, value: Any) -> None:
-        """One object of a dump or a cluster, before it is read."""
-
-    def tell_missing(self) -> None:
-        """Notes the kinds that a dump has no object of."""
-        self.notes += [f"the dump has no {text}" for kind, text in _NEEDED.items() if kind in self.missing]
-
-    def tell_refused(self, found: ClusterFacts, _: NamespacedName) -> None:
-        """Notes what could not be read of a cluster."""
-        # Late: see commands/shared/main.py.
-        from webhook.commands.status.from_cluster import LACKING  # noqa: PLC0415
-
-        if not found.rules_served:
-            self.notes.append(NOT_SERVED)
-        for each, error in found.refused.items():
-            self.notes.append(f"no permission to read {each.name}, so {LACKING[each]}: {error}")
-        if found.policy_refused:
-            text = f"no permission to read the policy, so the built-in one is used: {found.policy_refused}"
-            self.notes.append(text)
-
-    def settings(self, options: argparse.Namespace) -> StatusSettings:
-        """How the cluster evicts, by the flags, the worker's Lease, the conditions of rules, and the policy."""
-        in_tree, worker = in_tree_of(self.policy), self._worker
-        said = Mode(options.mode) if options.mode else None
-        if worker is not None:
-            said = said or worker.mode
-            in_tree = in_tree if worker.in_tree is InTree.UNKNOWN else worker.in_tree
-            # It does not run beside the in-tree controller, and its Lease says nothing if a flag rules that out.
-            in_tree = InTree.ABSENT if worker.mode is Mode.REPLACEMENT else in_tree
-        in_tree = InTree(options.in_tree) if options.in_tree else in_tree
-        mode = said
-        if mode is None and not self._unheld:
-            mode = mode_by_conditions(self.objects.inventory.rules.values(), in_tree)
-        return StatusSettings(
-            self.policy, mode or Mode.OBSERVE, in_tree, self._now, mode_said=said is not None, worker=mode is not None
+            cluster = asyncio.run(reading)
+        objects, missing = cluster.objects, frozenset(cluster.missing)
+        if cluster.lease_refused:
+            notes.append(f"no permission to read the worker's Lease, so its mode is not known: {cluster.lease_refused}")
+        leases = {} if cluster.lease is None else {config_map.namespace: [cluster.lease]}
+        heard_at = datetime.now(UTC)  # noqa: TID251 -- the shell asks
+        holding = [] if cluster.policy is None else [cluster.policy]
+    policy, judged = _policy_of(options.policy, holding)
+    said = {WorkerSays.of(each, heard_at) for each in leases.get(config_map.namespace, ())}
+    if len(said) > 1:
+        where = f"Leases {config_map.namespace}/{WORKER}"
+        notes.append(
+            f"the dump has {len(said)} different {where}, so the worker's mode is not known; say it with --mode"
         )
+    elif leases and not said:
+        where = ", ".join(f"{each}/{WORKER}" for each in sorted(leases))
+        notes.append(
+            f"the dump has Lease {where}, but none in namespace {config_map.namespace}; if the worker runs there, "
+            "name that namespace in --policy-configmap"
+        )
+    settings = _settings(options, policy, said, objects, now)
+    return ClusterReading(objects, settings, missing, cluster, notes, rows + judged)
 
-    def use(self, manifest: Manifest) -> None:
-        """The policy of a document or ConfigMap."""
-        judged = review_policy(manifest, row_of(manifest))
-        self._report([judged.row])
-        loaded = judged.loaded.get(POLICY_KEY)
-        if loaded is not None and loaded.policy is not None:
-            self.policy = loaded.policy
 
-    def _report(self, rows: Iterable[Row]) -> None:
-        broken = [row for row in rows if row.count(Level.ERROR)]
-        self.rows += broken
-        self.failed = self.failed or bool(broken)
+def _manifests(names: Sequence[str], rows: list[Row]) -> Iterator[Manifest]:
+    for file in read(names):
+        unreadable = unreadable_row(file)
+        if unreadable is not None:
+            rows.append(unreadable)
+        yield from file.manifests
+
+
+def _policy_of(file: str | None, holding: Sequence[Manifest]) -> tuple[Policy, list[Row]]:
+    """Return the policy of the file, or else of the objects read, or else the built-in one; rows with errors."""
+    rows: list[Row] = []
+    policy: Policy | None = None
+    if file is not None:
+        found = policy_file(file)
+        rows, policy = list(found.rows), found.policy
+    elif holding:
+        judged = review_policy(holding[0], row_of(holding[0]))
+        rows.append(judged.row)
+        if len(holding) > 1:
+            problem = f"contains {len(holding)} policies; choose one with --policy"
+            rows.insert(0, Row(holding[1].file).failed(problem, UNREADABLE))
+        policy = judged.loaded[POLICY_KEY].policy if POLICY_KEY in judged.loaded else None
+    return policy or BUILTIN, [row for row in rows if row.count(Level.ERROR)]
+
+
+def _settings(
+    options: argparse.Namespace,
+    policy: Policy,
+    said: Collection[WorkerSays | None],
+    objects: StatusObjects,
+    now: datetime,
+) -> StatusSettings:
+    """Return how the cluster evicts, by the flags, the worker's Lease, the conditions of rules, and the policy."""
+    in_tree = InTree.ABSENT if policy.in_tree_evictor is InTreeEvictor.ABSENT else InTree.ACTIVE
+    mode = Mode(options.mode) if options.mode else None
+    [worker] = said if len(said) == 1 else [None]
+    if worker is not None:
+        mode = mode or worker.mode
+        in_tree = in_tree if worker.in_tree is InTree.UNKNOWN else worker.in_tree
+        # It does not run beside the in-tree controller, and its Lease says nothing if a flag rules that out.
+        in_tree = InTree.ABSENT if worker.mode is Mode.REPLACEMENT else in_tree
+    in_tree = InTree(options.in_tree) if options.in_tree else in_tree
+    known = mode is not None
+    if mode is None and said != {None}:  # a Lease that no one holds says that there is no worker
+        mode = mode_by_conditions(objects.inventory.rules.values(), in_tree)
+    return StatusSettings(policy, mode or Mode.OBSERVE, in_tree, now, mode_said=known, worker=mode is not None)
 
 
 def _as_served(value: StatusObject, now: datetime) -> StatusObject:
@@ -333,19 +306,29 @@ def _as_served(value: StatusObject, now: datetime) -> StatusObject:
 
 
 def look(options: argparse.Namespace) -> StatusReport:
-    """Reads everything once. Raises ClusterUnreachable."""
-    read_now = ClusterLook(options)
-    settings = read_now.settings(options)
-    lines, tripped = lines_of(read_now.objects, settings)
+    """Read everything once. Raises ClusterUnreachable."""
+    found = read_once(options)
+    cluster = found.cluster
+    if cluster is None:
+        notes = [f"the dump has no {text}" for kind, text in _NEEDED.items() if kind in found.missing]
+    else:
+        # Late: see commands/shared/main.py.
+        from webhook.commands.status.from_cluster import LACKING  # noqa: PLC0415
+
+        notes = [] if cluster.rules_served else [NOT_SERVED]
+        for each, error in cluster.refused.items():
+            notes.append(f"no permission to read {each.name}, so {LACKING[each]}: {error}")
+        if cluster.policy_refused:
+            notes.append(f"no permission to read the policy, so the built-in one is used: {cluster.policy_refused}")
+    lines, tripped = lines_of(found.objects, found.settings, found.missing)
     return StatusReport(
-        source="dump" if options.dump else "cluster",
-        settings=settings,
-        server=read_now.server,
-        missing=read_now.missing,
+        source="dump" if cluster is None else "cluster",
+        settings=found.settings,
+        server=None if cluster is None else cluster.server,
+        missing=found.missing,
         lines=lines,
         tripped=tripped,
         show_pods=options.pods or bool(options.names),
-        notes=read_now.notes,
-        rows=read_now.rows,
-        failed=read_now.failed,
+        notes=[*notes, *found.notes],
+        rows=found.rows,
     )

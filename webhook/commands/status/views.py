@@ -5,53 +5,157 @@ What only the worker knows is left out: its requests in flight, its rates' token
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from typing import Final, Self
 
+import msgspec
 from msgspec import structs
 
 from webhook.admission.impact_text import on_extended_resources
+from webhook.api.budgets import DisruptionBudget
+from webhook.api.counts import counted
 from webhook.api.meta import format_time
-from webhook.api.rules import condition_of
-from webhook.commands.status.states import (
-    Closed,
-    DueState,
-    PodState,
-    PodStatus,
-    WaitKind,
-    WaitsFor,
-    closed_for,
-    state_of_ready,
-)
+from webhook.api.pods import Pod
+from webhook.api.rules import Condition, DeviceTaintRule, condition_of
+from webhook.commands.status.objects import StatusObjects
 from webhook.eviction.conditions import EVICTION, ConditionReason, announced_at
 from webhook.eviction.followed_pods import ProfiledPods
-from webhook.eviction.gates import GATE_OF
+from webhook.eviction.gates import GATE_OF, GATES
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.modes import InTree, Mode, scope_of
 from webhook.eviction.plan import plan
-from webhook.eviction.pod_plan import StepReason, is_stuck, later, opening_text, state_text, together_with
-from webhook.eviction.profiles import Grouping, owner_of
-from webhook.eviction.room import Room
-from webhook.inventory.evictions import Evictions
+from webhook.eviction.pod_plan import (
+    Going,
+    StepReason,
+    Unit,
+    Wait,
+    is_stuck,
+    later,
+    opening_text,
+    state_text,
+    together_with,
+)
+from webhook.eviction.ports import BudgetLimit, Limit, NamespaceLimit, OverallLimit, OwnerLimit
+from webhook.eviction.profiles import Grouping, max_unavailable, owner_of
+from webhook.eviction.room import Places, Room
+from webhook.inventory.evictions import Eviction, Evictions
+from webhook.inventory.gangs import root_owner
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope
-from webhook.policy.model import InTreeEvictor
+from webhook.policy.model import EvictionProfile, Policy
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from datetime import datetime
 
-    from webhook.api.pods import Pod
-    from webhook.api.rules import Condition, DeviceTaintRule
-    from webhook.commands.status.objects import StatusObjects
-    from webhook.eviction.pod_plan import Wait
-    from webhook.inventory.evictions import Eviction
-    from webhook.policy.model import EvictionProfile, Policy
+class PodState(StrEnum):
+    """Where a pod stands that a taint evicts. The values are those of the JSON, in the order of the tables."""
 
+    NOT_DUE = "notDue"
+    DUE = "due"
+    HELD = "held"
+    """By annotation `/hold`."""
+    PUT_OFF = "putOff"
+    """Until a window opens, or until it completes."""
+    BLOCKED = "blocked"
+    """By a disruption budget."""
+    LIMITED = "limited"
+    """By a limit of its profile, or the breaker."""
+    PAUSED = "paused"
+    """By `pause` in the policy."""
+    STOPPED = "stopped"
+    """The worker has stopped the rule."""
+    SKIPPED = "skipped"
+    """It is never evicted, such as a pod of a DaemonSet."""
+    TERMINATING = "terminating"
+    STUCK = "stuck"
+    """Terminating for longer than its grace period and `stuckAfter`."""
+
+    @property
+    def pending(self) -> bool:
+        """Tells whether the pod is still to be evicted."""
+        return self not in (PodState.SKIPPED, PodState.TERMINATING, PodState.STUCK)
+
+
+class WaitKind(StrEnum):
+    """What a pod waits for; the values are those of the JSON. `state`: the usual one of pods that wait for it."""
+
+    state: PodState
+
+    def __new__(cls, value: str, state: PodState) -> Self:
+        """Return the member with its state beside its value."""
+        member = str.__new__(cls, value)
+        member._value_, member.state = value, state
+        return member
+
+    TIME = "time", PodState.NOT_DUE
+    ANNOUNCEMENT = "announcement", PodState.NOT_DUE
+    """The worker has not written the condition of the rule yet, and evicts no pod before."""
+    HOLD = "hold", PodState.HELD
+    WINDOW = "window", PodState.PUT_OFF
+    COMPLETION = "completion", PodState.PUT_OFF
+    """Its own end, by `waitForCompletion`."""
+    GANG = "gang", PodState.PUT_OFF
+    """Another pod that it goes together with."""
+    BUDGET = "disruptionBudget", PodState.BLOCKED
+    OVERALL = "overall", PodState.LIMITED
+    NAMESPACE = "perNamespace", PodState.LIMITED
+    OWNER = "perOwnerUnavailable", PodState.LIMITED
+    BREAKER = "breaker", PodState.LIMITED
+    PAUSE = "pause", PodState.PAUSED
+    STOP = "stop", PodState.STOPPED
+    RATE = "rate", PodState.DUE
+    """Its turn, as rates allow."""
+    IN_TREE = "inTreeController", PodState.DUE
+    OBSERVE = "observe", PodState.DUE
+    """The worker evicts no pod in mode observe."""
+    EXEMPTION = "exemption", PodState.SKIPPED
+    """Nothing: it is never evicted."""
+    END = "end", PodState.TERMINATING
+    """Its containers have to end."""
+
+
+class WaitsFor(msgspec.Struct, frozen=True):
+    """What a pod waits for, in words and as fields.
+
+    `name`: of budgets (separated by `, `), an owner, a namespace or a driver. `limit` and `count`: the limit's number,
+    and how many places are taken now; pods that go together take one. `pods`: those that do, as `namespace/name`, where
+    an owner limits; or the one that this pod waits for, where that is of its gang or shares a claim with it.
+    """
+
+    kind: WaitKind
+    message: str
+    name: str | None = None
+    limit: int | None = None
+    count: int | None = None
+    pods: list[str] = []
+
+
+class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """A pod at one moment, with the rules, and drivers of slices, whose taints evict it."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    rules: list[str]
+    drivers: list[str]
+    evictor: Evictor
+    state: PodState
+    due: datetime | None
+    """Includes the profile's grace; None where no time is known yet."""
+    since: datetime | None
+    """Since when it is in this state; None if that cannot be known."""
+    waits_for: WaitsFor
+
+
+_SIBLINGS_SHOWN: Final = 3
+_DUE_TIME: Final = WaitsFor(WaitKind.TIME, "its due time")
 _PUT_OFF: Final = frozenset({StepReason.HELD, StepReason.COMPLETING, StepReason.WINDOW, StepReason.GANG})
 _OBSERVED: Final = WaitsFor(WaitKind.OBSERVE, "nothing: the worker evicts no pod in mode observe")
 _NO_WORKER: Final = WaitsFor(WaitKind.OBSERVE, "nothing: no eviction worker is known")
-_THEIRS: Final = WaitsFor(WaitKind.IN_TREE, "the in-tree controller")
+_THEIRS: Final = "the in-tree controller"
 _UNANNOUNCED: Final = WaitsFor(
     WaitKind.ANNOUNCEMENT, "the worker, which has not written the condition of the rule yet; check that it runs"
 )
@@ -71,13 +175,8 @@ class StatusSettings:
     """Whether there is a worker, as far as Lease and conditions show."""
 
 
-def in_tree_of(policy: Policy) -> InTree:
-    """Whether the in-tree controller runs, according to the policy, which mode observe believes, too."""
-    return InTree.ABSENT if policy.in_tree_evictor is InTreeEvictor.ABSENT else InTree.ACTIVE
-
-
 def mode_by_conditions(rules: Iterable[DeviceTaintRule], in_tree: InTree) -> Mode | None:
-    """The worker's mode by the conditions that it has written, for where no Lease says it; None if there are none."""
+    """Return the worker's mode by the conditions that it has written, where no Lease says it; None without any."""
     known = [condition_of(rule.conditions, EVICTION) for rule in rules]
     reasons = {condition.reason for condition in known if condition is not None}
     if not reasons:
@@ -88,9 +187,96 @@ def mode_by_conditions(rules: Iterable[DeviceTaintRule], in_tree: InTree) -> Mod
 
 
 def current(rule: DeviceTaintRule, kind: str = EVICTION) -> Condition | None:
-    """The condition of this type, unless it is about an earlier generation of the rule."""
+    """Return the condition of this type, unless it is about an earlier generation of the rule."""
     known = condition_of(rule.conditions, kind)
     return known if known is not None and known.observed_generation == rule.generation else None
+
+
+def views_of(objects: StatusObjects, settings: StatusSettings) -> tuple[WorkerView | InTreeView, ...]:
+    """Return what the worker does, and what the in-tree controller does beside it."""
+    scope = scope_of(settings.mode, settings.in_tree)
+    if scope.no_execute is Evictor.IN_TREE:
+        scope = structs.replace(scope, no_execute=None)  # in mode observe the other view has those taints
+    ours = WorkerView(objects, settings, scope)
+    if settings.in_tree is InTree.ABSENT or scope.no_execute is Evictor.OURS:
+        return (ours,)
+    return ours, InTreeView(objects, settings)
+
+
+def _status(
+    pod: Pod,
+    eviction: Eviction,
+    evictor: Evictor,
+    waits_for: WaitsFor,
+    due: datetime | None,
+    since: datetime | None = None,
+) -> PodStatus:
+    return PodStatus(
+        pod.meta.namespace,
+        pod.meta.name,
+        pod.meta.uid,
+        pod.node_name,
+        sorted({reason.rule for reason in eviction.reasons if reason.rule}),
+        sorted({reason.driver for reason in eviction.reasons if not reason.rule}),
+        evictor,
+        waits_for.kind.state,
+        due,
+        since,
+        waits_for,
+    )
+
+
+def _leaving(pod: Pod, eviction: Eviction, evictor: Evictor, settings: EvictionProfile, now: datetime) -> PodStatus:
+    """Return the state of a pod that is terminating; `settings` say when it counts as stuck."""
+    due, end = eviction.due, pod.gone_by
+    if is_stuck(pod, settings, now):
+        assert end is not None
+        waits_for = WaitsFor(WaitKind.END, f"its end, expected at {format_time(end)}: see its finalizers and its node")
+        return structs.replace(_status(pod, eviction, evictor, waits_for, due, end), state=PodState.STUCK)
+    text = "its end" if end is None else f"its end, by {format_time(end)}"
+    return _status(pod, eviction, evictor, WaitsFor(WaitKind.END, text), due)
+
+
+def _tainted_at(eviction: Eviction) -> datetime | None:
+    """Return when the first of the taints was added."""
+    times = [reason.taint.time_added for reason in eviction.reasons if reason.taint.time_added is not None]
+    return min(times, default=None)
+
+
+class InTreeView:
+    """What the in-tree controller does: it evicts every pod at its due time, without limits and groups."""
+
+    evictor = Evictor.IN_TREE
+    acts = True
+    tripped = frozenset[str]()
+    scope = EvictionScope(Evictor.IN_TREE)
+
+    def __init__(self, objects: StatusObjects, settings: StatusSettings) -> None:
+        self._objects = objects
+        self._now = settings.now
+        self._pods = ProfiledPods(objects.inventory, settings.policy.eviction, objects.facts_of)
+        self._evictions = Evictions(objects.inventory, self.scope, lambda _: settings.now)
+        self._evictions.everything()
+
+    def statuses(self) -> Iterator[PodStatus]:
+        """Yield all pods that are to be evicted, or are terminating while a taint evicts them."""
+        for pod in self._objects.inventory.pods.values():
+            eviction = None if pod.finished else self._evictions.eviction_of(pod)
+            if eviction is None:
+                continue
+            if pod.deleting:
+                yield _leaving(pod, eviction, self.evictor, self._pods.profile_of(pod).settings, self._now)
+            elif self._now < eviction.due:
+                yield _status(pod, eviction, self.evictor, _DUE_TIME, eviction.due, _tainted_at(eviction))
+            else:
+                yield _status(pod, eviction, self.evictor, self._theirs(pod), eviction.due, eviction.due)
+
+    def _theirs(self, pod: Pod) -> WaitsFor:
+        plain = [each for each in pod.claims if self._evictions.evicts_users_of(f"{pod.meta.namespace}/{each.claim}")]
+        if not pod.extended_claim or plain:
+            return WaitsFor(WaitKind.IN_TREE, _THEIRS)
+        who = on_extended_resources(self._objects.inventory.servers)
+        return WaitsFor(WaitKind.IN_TREE, f"{_THEIRS}, for an extended resource: {who}")
 
 
 class WorkerView:
@@ -127,7 +313,7 @@ class WorkerView:
         """Drivers whose breaker trips by the taints of its window."""
         self._plan = plan(view, ledger, settings.policy.pause if self.acts else None, moment)
         self._ready = {each.uid: unit for unit in self._plan.eligible for each in unit.members}
-        self._closed: dict[int, Closed] = {}
+        self._closed: dict[int, Limit | None] = {}
         """What keeps units, by id()."""
         self._room = Room(view, ledger, moment, budgets=objects, profiles=self._pods.profiles, gates=GATE_OF)
         self._room.occupy(self._plan.terminating)
@@ -151,18 +337,20 @@ class WorkerView:
         )
 
     def statuses(self) -> Iterator[PodStatus]:
-        """Yields all pods that are to be evicted, or are terminating while a taint evicts them."""
+        """Yield all pods that are to be evicted, or are terminating while a taint evicts them."""
         for key, pod in self._inventory.pods.items():
             eviction, uid = self._plan.hit.get(key), pod.meta.uid
             if eviction is None or pod.finished:
                 continue
             if pod.deleting:
                 if key in self._hit:
-                    yield leaving(pod, eviction, self.evictor, self._pods.profile_of(pod).settings, self._settings.now)
+                    settings = self._pods.profile_of(pod).settings
+                    yield _leaving(pod, eviction, self.evictor, settings, self._settings.now)
             elif self._keys[uid] == key and (uid in self._plan.going or uid in self._plan.waits):
                 yield self._staying(pod, eviction)
 
     def _staying(self, pod: Pod, eviction: Eviction) -> PodStatus:
+        status = partial(_status, pod, eviction, self.evictor)
         uid, tainted_at = pod.meta.uid, _tainted_at(eviction)
         wait, going, unit = self._plan.waits.get(uid), self._plan.going.get(uid), self._plan.units.get(uid)
         due = later(eviction.due, self._pods.profile_of(pod).settings.grace_seconds) if going is None else going.due
@@ -170,138 +358,136 @@ class WorkerView:
         stops = [self._stops[each.rule_uid] for each in eviction.reasons if each.rule_uid in self._stops]
         if going is None and (len(stops) == len(eviction.reasons) or (wait and wait.reason is StepReason.STOPPED)):
             waits_for = WaitsFor(WaitKind.STOP, f"stopped: {stops[0].message}")
-            since = stops[0].last_transition_time
-            return PodStatus(pod, eviction, self.evictor, PodState.STOPPED, due, since, waits_for)
+            return status(waits_for, due, stops[0].last_transition_time)
         if wait is not None and going is None and wait.reason is not StepReason.BREAKER:
-            waits_for = WaitsFor(WaitKind.EXEMPTION, f"nothing: {wait.reason.value}")
-            return PodStatus(pod, eviction, self.evictor, PodState.SKIPPED, None, None, waits_for)
+            return status(WaitsFor(WaitKind.EXEMPTION, f"nothing: {wait.reason.value}"), None)
         if all(reason.rule_uid in self._unannounced for reason in eviction.reasons):
-            return PodStatus(pod, eviction, self.evictor, PodState.NOT_DUE, None, tainted_at, _UNANNOUNCED)
+            return status(_UNANNOUNCED, None, tainted_at)
         if self._settings.now < due:
-            other = wait is not None and wait.cause is StepReason.EARLY
-            waits_for = self._together(wait) if wait and other else WaitsFor(WaitKind.TIME, "its due time")
-            return PodStatus(pod, eviction, self.evictor, PodState.NOT_DUE, due, tainted_at, waits_for)
-        state, waits_for, since = self._due(pod, wait)
-        since = due if since is None else max(due, since)
-        return PodStatus(pod, eviction, self.evictor, state, due, since, waits_for)
+            early = wait is not None and wait.cause is StepReason.EARLY
+            waits_for = self._together(wait) if wait and early else _DUE_TIME
+            return structs.replace(status(waits_for, due, tainted_at), state=PodState.NOT_DUE)
+        waits_for, since = self._due(pod, wait)
+        found = status(waits_for, due, due if since is None else max(due, since))
+        with_held = waits_for.kind is WaitKind.GANG and wait is not None and wait.cause is StepReason.HELD
+        return structs.replace(found, state=PodState.HELD) if with_held else found
 
-    def _due(self, pod: Pod, wait: Wait | None) -> DueState:
-        """The state of a pod whose due time is over."""
+    def _due(self, pod: Pod, wait: Wait | None) -> tuple[WaitsFor, datetime | None]:
+        """Return what a pod waits for whose due time is over, and since when; None stands for that time."""
         if wait is not None and wait.reason in _PUT_OFF:
-            return self._put_off(pod, wait)
+            return self._put_off(pod, wait), None
         if not self.acts:
-            return DueState(PodState.DUE, _OBSERVED if self._settings.worker else _NO_WORKER)
+            return _OBSERVED if self._settings.worker else _NO_WORKER, None
         if wait is None:
-            unit = self._ready[pod.meta.uid]
-            if id(unit) not in self._closed:  # a gang may have thousands of pods
-                self._closed[id(unit)] = closed_for(self._room, unit)
-            return state_of_ready(self._room, unit, self._plan.going[pod.meta.uid], self._closed[id(unit)])
+            return self._ready_for(self._ready[pod.meta.uid], self._plan.going[pod.meta.uid])
         if wait.reason is StepReason.BREAKER:
             text = f"breaker: too many devices of {wait.because} were tainted just now"
-            return DueState(PodState.LIMITED, WaitsFor(WaitKind.BREAKER, text, wait.because))
+            return WaitsFor(WaitKind.BREAKER, text, wait.because or None), None
         pause = self._settings.policy.pause
         assert pause is not None  # the plan of a new leader has no retries, and no requests under way
         text = f"the end of the pause at {format_time(pause.until)}{f': {pause.why}' if pause.why else ''}"
-        return DueState(PodState.PAUSED, WaitsFor(WaitKind.PAUSE, text))
+        return WaitsFor(WaitKind.PAUSE, text), None
 
-    def _put_off(self, pod: Pod, wait: Wait) -> DueState:
-        """The state of a pod that waits for a window, its end, the end of a hold, or another one of its unit."""
+    def _put_off(self, pod: Pod, wait: Wait) -> WaitsFor:
+        """Return what a pod waits for that waits for a window, its end, the end of a hold, or another of its unit."""
         if wait.reason is StepReason.WINDOW:
             unit = self._plan.units.get(pod.meta.uid)
             members = unit.members if unit is not None else (self._plan.going[pod.meta.uid],)
             profiles = {each.profile.position: each.profile.settings for each in members}
             opening = opening_text(profiles.values(), self._settings.now)
-            text = f"a window, which opens at {opening}" if opening else "a window"
-            return DueState(PodState.PUT_OFF, WaitsFor(WaitKind.WINDOW, text))
+            return WaitsFor(WaitKind.WINDOW, f"a window, which opens at {opening}" if opening else "a window")
         if wait.reason is StepReason.COMPLETING:
-            text = f"its end, at most until {_until(wait)}"
-            return DueState(PodState.PUT_OFF, WaitsFor(WaitKind.COMPLETION, text))
+            return WaitsFor(WaitKind.COMPLETION, f"its end{_until(wait)}")
         if wait.reason is StepReason.GANG:
-            return DueState(PodState.HELD if wait.cause is StepReason.HELD else PodState.PUT_OFF, self._together(wait))
-        text = f"hold: {wait.because}" if wait.because else "a hold without a text"
-        return DueState(PodState.HELD, WaitsFor(WaitKind.HOLD, text))
+            return self._together(wait)
+        return WaitsFor(WaitKind.HOLD, f"hold: {wait.because}" if wait.because else "a hold without a text")
 
     def _together(self, wait: Wait) -> WaitsFor:
-        """What a pod waits for that waits for another one that it goes together with."""
+        """Return what a pod waits for that waits for another one that it goes together with."""
         assert wait.cause is not None
         text = f"{together_with(wait.other)} and which is {state_text(wait.cause)}"
         if wait.cause is StepReason.HELD:
             other = self._plan.waits[self._inventory.pods[wait.other].meta.uid]
             text += f": {other.because}" if other.because else ""
         elif wait.cause is StepReason.COMPLETING:
-            text += f", at most until {_until(wait)}"
-        return WaitsFor(WaitKind.GANG, text, pods=(wait.other,))
+            text += _until(wait)
+        return WaitsFor(WaitKind.GANG, text, pods=[wait.other])
 
+    # --- limits ----------------------------------------------------------------------------------
 
-class InTreeView:
-    """What the in-tree controller does: it evicts every pod at its due time, without limits and groups."""
+    def _ready_for(self, unit: Unit, each: Going) -> tuple[WaitsFor, datetime | None]:
+        """Return what a pod waits for that could go now: a budget or another limit that is reached, or its turn.
 
-    evictor = Evictor.IN_TREE
-    acts = True
-    tripped = frozenset[str]()
-    scope = EvictionScope(Evictor.IN_TREE)
+        What only the worker knows is not asked: its rates, and what budgets answered.
+        """
+        if id(unit) not in self._closed:  # a gang may have thousands of pods
+            short = self._room.short(unit)
+            wait = self._room.closed(unit, GATES[1:]) if short is None else None
+            self._closed[id(unit)] = short if wait is None else wait.limit
+        limit = self._closed[id(unit)]
+        if isinstance(limit, BudgetLimit):
+            return self._blocked(unit, each, limit)
+        if isinstance(limit, OwnerLimit):
+            return self._of_owner(limit), None
+        if isinstance(limit, NamespaceLimit | OverallLimit):
+            return self._of_places(limit), None
+        rate = max([rate.per_second for _, rate in self._room.rate_of(each).buckets])
+        most = each.profile.settings.max_per_minute
+        a_minute = f" and {most} a minute" if most is not None else ""
+        return WaitsFor(WaitKind.RATE, f"its turn: at most {rate:g} a second{a_minute}"), None
 
-    def __init__(self, objects: StatusObjects, settings: StatusSettings) -> None:
-        self._objects = objects
-        self._now = settings.now
-        self._pods = ProfiledPods(objects.inventory, settings.policy.eviction, objects.facts_of)
-        self._evictions = Evictions(objects.inventory, self.scope, lambda _: settings.now)
-        self._evictions.everything()
+    def _of_places(self, limit: NamespaceLimit | OverallLimit) -> WaitsFor:
+        settings = self._room.settings(limit.profile)
+        if isinstance(limit, OverallLimit):
+            kind, name, most, taken = WaitKind.OVERALL, None, settings.overall, self._room.everywhere
+        else:
+            kind, name, most = WaitKind.NAMESPACE, limit.namespace, settings.per_namespace
+            taken = self._room.namespaces[limit.namespace]
+        text = f"{kind.value}: {most}, and {_taken(taken, f' of {name}' if name else '')} are terminating"
+        return WaitsFor(kind, text, name, most, len(taken))
 
-    def statuses(self) -> Iterator[PodStatus]:
-        """Yields all pods that are to be evicted, or are terminating while a taint evicts them."""
-        for pod in self._objects.inventory.pods.values():
-            eviction = None if pod.finished else self._evictions.eviction_of(pod)
-            if eviction is None:
-                continue
-            if pod.deleting:
-                yield leaving(pod, eviction, self.evictor, self._pods.profile_of(pod).settings, self._now)
-            else:
-                yield self._staying(pod, eviction)
+    def _of_owner(self, limit: OwnerLimit) -> WaitsFor:
+        places, missing = self._room.owner(limit.owner)
+        pods = self._inventory.pods
+        keys = sorted([key for key in self._room.owned[limit.owner] if pods[key].meta.uid in missing])
+        most = max_unavailable(self._room.settings(limit.profile).per_owner_unavailable, len(places))
+        shown = ", ".join([key.rpartition("/")[2] for key in keys[:_SIBLINGS_SHOWN]])
+        rest = f" and {len(keys) - _SIBLINGS_SHOWN} more" if len(keys) > _SIBLINGS_SHOWN else ""
+        name = str(root_owner(pods[keys[0]]))
+        text = f"perOwnerUnavailable: {most}, and {_taken(missing, f' of {name}')} unavailable: {shown}{rest}"
+        return WaitsFor(WaitKind.OWNER, text, name, most, len(missing), keys)
 
-    def _staying(self, pod: Pod, eviction: Eviction) -> PodStatus:
-        due = eviction.due
-        if self._now < due:
-            waits_for, since = WaitsFor(WaitKind.TIME, "its due time"), _tainted_at(eviction)
-            return PodStatus(pod, eviction, self.evictor, PodState.NOT_DUE, due, since, waits_for)
-        hit = self._evictions.evicts_users_of
-        plain = [entry for entry in pod.claims if hit(f"{pod.meta.namespace}/{entry.claim}")]
-        waits_for = _THEIRS
-        if pod.extended_claim and not plain:
-            who = on_extended_resources(self._objects.inventory.servers)
-            waits_for = WaitsFor(WaitKind.IN_TREE, f"{_THEIRS.message}, for an extended resource: {who}")
-        return PodStatus(pod, eviction, self.evictor, PodState.DUE, due, due, waits_for)
-
-
-def views_of(objects: StatusObjects, settings: StatusSettings) -> tuple[WorkerView | InTreeView, ...]:
-    """Returns what the worker does, and what the in-tree controller does beside it."""
-    scope = scope_of(settings.mode, settings.in_tree)
-    if scope.no_execute is Evictor.IN_TREE:
-        scope = structs.replace(scope, no_execute=None)  # in mode observe the other view has those taints
-    ours = WorkerView(objects, settings, scope)
-    if settings.in_tree is InTree.ABSENT or scope.no_execute is Evictor.OURS:
-        return (ours,)
-    return ours, InTreeView(objects, settings)
-
-
-def leaving(pod: Pod, eviction: Eviction, evictor: Evictor, settings: EvictionProfile, now: datetime) -> PodStatus:
-    """Returns the state of a pod that is terminating; `settings` say when it counts as stuck."""
-    if is_stuck(pod, settings, now):
-        assert pod.gone_by is not None
-        text = f"its end, expected at {format_time(pod.gone_by)}: see its finalizers and its node"
-        return PodStatus(
-            pod, eviction, evictor, PodState.STUCK, eviction.due, pod.gone_by, WaitsFor(WaitKind.END, text)
-        )
-    text = "its end" if pod.gone_by is None else f"its end, by {format_time(pod.gone_by)}"
-    return PodStatus(pod, eviction, evictor, PodState.TERMINATING, eviction.due, None, WaitsFor(WaitKind.END, text))
+    def _blocked(self, unit: Unit, each: Going, short: BudgetLimit) -> tuple[WaitsFor, datetime | None]:
+        selected = [other for other in unit.members if self._room.needs(other) == short.needing(1)]
+        name, pods = ", ".join(short.budgets), [] if each in selected else [selected[0].key]
+        whose = f"{together_with(pods[0])}: " if pods else ""
+        budget = self._objects.find(short.namespace, name)
+        if budget is None:
+            text = f"{whose}disruption budgets {name}: the Eviction API refuses pods that more than one selects"
+            return WaitsFor(WaitKind.BUDGET, text, name, pods=pods), None
+        text = f"{whose}disruption budget {name}: {_budget_text(budget, short.needed)}"
+        return WaitsFor(
+            WaitKind.BUDGET, text, name, budget.allowed, pods=pods
+        ), None if budget.allowed else budget.since
 
 
 def _until(wait: Wait) -> str:
     assert wait.until is not None
-    return format_time(wait.until)
+    return f", at most until {format_time(wait.until)}"
 
 
-def _tainted_at(eviction: Eviction) -> datetime | None:
-    """When the first of the taints was added."""
-    times = [reason.taint.time_added for reason in eviction.reasons if reason.taint.time_added is not None]
-    return min(times, default=None)
+def _taken(places: Places, of: str) -> str:
+    """Return what counts toward a limit: places, and how many pods they stand for where that is another number."""
+    if len(places) == places.pods:
+        return f"{len(places)}{of}"
+    return f"{counted(places.pods, 'pod')}{of} in {counted(len(places), 'place')}"
+
+
+def _budget_text(budget: DisruptionBudget, needed: int) -> str:
+    """Return how many disruptions it allows; `needed`: how many that belong together it would have to."""
+    if budget.allowed is None:
+        return "its status is not up to date"
+    since = f" since {format_time(budget.since)}" if budget.since is not None and not budget.allowed else ""
+    together = f", for {needed} pods that go together" if needed > 1 else ""
+    healthy = f"{budget.healthy} healthy of {budget.desired} needed"
+    return f"disruptionsAllowed {budget.allowed}{since}{together}, {healthy}"

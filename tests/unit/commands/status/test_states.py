@@ -20,8 +20,7 @@ from webhook.api.rules import EVICTED_PODS, EVICTIONS_PER_SECOND, Condition, Dev
 from webhook.api.selectors import LabelRequirement, LabelSelector
 from webhook.commands.status.objects import HeldNamespace, StatusObjects
 from webhook.commands.status.report import lines_of
-from webhook.commands.status.states import PodState, WaitKind
-from webhook.commands.status.views import StatusSettings, mode_by_conditions
+from webhook.commands.status.views import PodState, StatusSettings, WaitKind, mode_by_conditions
 from webhook.eviction.conditions import EVICTION
 from webhook.eviction.modes import InTree, Mode
 from webhook.inventory.matching import Evictor
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
     from webhook.api.rules import DeviceTaintRule
     from webhook.commands.status.report import TaintLine
-    from webhook.commands.status.states import PodStatus
+    from webhook.commands.status.views import PodStatus
 
 AGO = NOW - timedelta(minutes=5)
 WEB: Mapping[str, str] = {"app": "web"}
@@ -69,7 +68,7 @@ def lines(
 
 def statuses(*given: Any, **settings: Any) -> dict[str, PodStatus]:
     """By name of the pod."""
-    return {each.pod.meta.name: each for line in lines(*given, **settings) for each in line.pods}
+    return {each.name: each for line in lines(*given, **settings) for each in line.pods}
 
 
 def only(*given: Any, **settings: Any) -> PodStatus:
@@ -198,7 +197,7 @@ def test_owner_limit_names_the_siblings_that_are_unavailable() -> None:
         "perOwnerUnavailable: 1, and 5 of ReplicaSet/rs unavailable: web-1, web-2, web-3 and 2 more",
     )
     assert (waits_for.name, waits_for.limit, waits_for.count) == ("ReplicaSet/rs", 1, 5)
-    assert waits_for.pods == tuple(f"ml/web-{number}" for number in range(1, 6))
+    assert waits_for.pods == [f"ml/web-{number}" for number in range(1, 6)]
     assert found["web-1"].state is PodState.DUE  # its eviction makes no further pod unavailable
 
 
@@ -291,7 +290,7 @@ ASKED = {"effect": "NoSchedule", "evict": True}
 )
 def test_who_evicts_for_a_rule(mode: Mode, in_tree: InTree, fields: Any, evictors: tuple[Evictor, ...]) -> None:
     (line,) = lines(rule(**fields), mode=mode, in_tree=in_tree)
-    assert line.evictors == evictors
+    assert line.computed.evictors == list(evictors)
 
 
 def test_in_tree_controller_knows_no_limits() -> None:
@@ -348,9 +347,10 @@ def test_line_counts_devices_pods_and_progress() -> None:
         claim("d", tolerates(60), devices=("gpu-3",)),
     )
     (line,) = found
-    assert (line.devices, line.allocated, line.evicted, line.pending) == (4, 4, 7, 3)
-    assert line.next_due == NOW + timedelta(seconds=60)
-    assert line.counts == {PodState.DUE: 1, PodState.HELD: 1, PodState.TERMINATING: 1, PodState.NOT_DUE: 1}
+    assert (line.computed.devices, line.computed.allocated, line.evicted, line.pending) == (4, 4, 7, 3)
+    assert line.computed.next_due == NOW + timedelta(seconds=60)
+    counts = {PodState.DUE: 1, PodState.HELD: 1, PodState.TERMINATING: 1, PodState.NOT_DUE: 1}
+    assert line.computed.pods == {**dict.fromkeys(PodState, 0), **counts}
 
 
 def test_rule_of_which_the_worker_has_said_nothing_has_no_count_of_evicted_pods() -> None:
@@ -362,14 +362,14 @@ def test_each_driver_with_taints_in_slices_has_a_line_after_the_rules() -> None:
     found = lines(tainted, rule(selector=DeviceSelector(driver="other")), pod())
     assert [(line.name, line.rule is None) for line in found] == [("rule", False), (DRIVER, True)]
     line = found[1]
-    assert ([each.key for each in line.taints], line.devices, line.allocated) == (["a", "b"], 1, 1)
-    assert [each.pod.meta.name for each in line.pods] == ["pod"]
-    assert (line.evicted, line.said, line.evictors) == (None, None, (Evictor.OURS,))
+    assert ([each.key for each in line.taints], line.computed.devices, line.computed.allocated) == (["a", "b"], 1, 1)
+    assert [each.name for each in line.pods] == ["pod"]
+    assert (line.evicted, line.said, line.computed.evictors) == (None, None, [Evictor.OURS])
 
 
 def test_pod_that_two_rules_hit_counts_for_both() -> None:
     found = lines(rule("a"), rule("b", key="other"), pod())
-    assert [[each.pod.meta.name for each in line.pods] for line in found] == [["pod"], ["pod"]]
+    assert [[each.name for each in line.pods] for line in found] == [["pod"], ["pod"]]
 
 
 def test_pod_with_extended_resources_is_said_to_wait_for_a_release_that_evicts_it() -> None:

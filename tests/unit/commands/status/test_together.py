@@ -14,13 +14,12 @@ from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from webhook.api.pods import Pod
 from webhook.commands.status.objects import StatusObjects
 from webhook.commands.status.report import lines_of
-from webhook.commands.status.states import PodState, WaitKind
-from webhook.commands.status.views import StatusSettings
+from webhook.commands.status.views import PodState, StatusSettings, WaitKind
 from webhook.eviction.modes import InTree, Mode
 from webhook.policy.model import BUILTIN, EvictionProfile, EvictionWindow
 
 if TYPE_CHECKING:
-    from webhook.commands.status.states import PodStatus
+    from webhook.commands.status.views import PodStatus
 
 WEB = (("app", "web"),)
 
@@ -41,7 +40,7 @@ def statuses(
     policy = structs.replace(BUILTIN, eviction=profiles)
     now = NOW + timedelta(seconds=seconds)
     lines, _ = lines_of(objects, StatusSettings(policy, Mode.REPLACEMENT, InTree.ABSENT, now))
-    return {each.pod.meta.name: each for line in lines for each in line.pods}
+    return {each.name: each for line in lines for each in line.pods}
 
 
 def test_pods_wait_for_the_last_of_their_gang_and_are_due_with_it() -> None:
@@ -49,7 +48,7 @@ def test_pods_wait_for_the_last_of_their_gang_and_are_due_with_it() -> None:
     found = statuses(*given, seconds=20)
     text = "ml/b, which it goes together with and which is not due yet"
     assert told(found["a"]) == (PodState.NOT_DUE, WaitKind.GANG, text)
-    assert found["a"].waits_for.pods == ("ml/b",)
+    assert found["a"].waits_for.pods == ["ml/b"]
     assert told(found["b"]) == (PodState.NOT_DUE, WaitKind.TIME, "its due time")
     assert told(found["c"]) == (PodState.NOT_DUE, WaitKind.TIME, "its due time")
     assert {each.due for each in found.values()} == {NOW + timedelta(seconds=50)}
@@ -64,7 +63,7 @@ def test_pods_wait_for_one_on_hold(hold: str, tail: str) -> None:
     found = statuses(rule(), *member("a", hold=hold), *member("b"))
     text = f"ml/a, which it goes together with and which is on hold{tail}"
     assert told(found["b"]) == (PodState.HELD, WaitKind.GANG, text)
-    assert found["b"].waits_for.pods == ("ml/a",)
+    assert found["b"].waits_for.pods == ["ml/a"]
     assert found["a"].waits_for.kind is WaitKind.HOLD
 
 
@@ -92,11 +91,11 @@ def test_pods_wait_for_the_budget_of_another_one() -> None:
     found = statuses(*given, budget(since=since))
     blocked = "disruption budget web: disruptionsAllowed 0 since 2026-06-01T11:59:40Z, 2 healthy of 2 needed"
     assert told(found["b"]) == (PodState.BLOCKED, WaitKind.BUDGET, blocked)
-    assert found["b"].waits_for.pods == ()
+    assert found["b"].waits_for.pods == []
     for name in "ac":
         text = f"ml/b, which it goes together with: {blocked}"
         assert told(found[name]) == (PodState.BLOCKED, WaitKind.BUDGET, text)
-        assert (found[name].waits_for.name, found[name].waits_for.pods) == ("web", ("ml/b",))
+        assert (found[name].waits_for.name, found[name].waits_for.pods) == ("web", ["ml/b"])
     assert found["lone"].state is PodState.DUE
     assert {each.state for each in statuses(*given, budget(allowed=1)).values()} == {PodState.DUE}
 
