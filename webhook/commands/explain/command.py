@@ -94,7 +94,7 @@ def _explain_subject(subject: ExplainSubject, options: argparse.Namespace, parse
         sys.stderr.write(f"{parser.prog}: {visible(str(error))}\n")
         return USAGE
     text = as_text(values) if options.output == "text" else STRUCTURED[options.output](values)
-    return write(text, USAGE if facts.rows else 0)
+    return write(text, USAGE if facts.found.rows else 0)
 
 
 def command_line() -> CommandLine:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import argparse
+from collections.abc import Iterator
+from typing import Any, Final
 
 from webhook.commands.check import refuse_nameless, refuse_two_policies, terms_of
 from webhook.commands.shared.entries import unreadable_row
@@ -10,16 +12,11 @@ from webhook.commands.shared.flags import refuse_stdin_twice, use_color
 from webhook.commands.shared.manifest_review import review_manifest
 from webhook.commands.shared.output import write
 from webhook.commands.shared.walks import walk_lines
+from webhook.config.command_line import CommandLine
 from webhook.files.read import shown
 from webhook.files.render import line, visible
 from webhook.files.report import Level, Report, Result, Row
 from webhook.files.structured import STRUCTURED
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
-    from webhook.config.command_line import CommandLine
 
 VERSION: Final = 1
 _NOTHING: Final = "contains no claim, template, rule, patch or slice to explain"
@@ -29,7 +26,7 @@ _PLAIN: Final = "\x1b[0m"
 
 
 def explain_files(options: argparse.Namespace, parser: CommandLine) -> int:
-    """Prints the rules evaluated for each object. Returns 0, 1 if one is refused, 2 for wrong usage or bad input."""
+    """Print the rules evaluated for each object. Returns 0, 1 if one is refused, 2 for wrong usage or bad input."""
     if options.policy is None and options.policy_configmap is None:
         parser.error("--policy or --policy-configmap is required: there is no decision to explain without a policy")
     refuse_stdin_twice([*options.files, *options.old, options.policy], parser)
@@ -82,7 +79,7 @@ def _colored(text: str, *, color: bool) -> str:
 
 
 def _values(report: Report) -> dict[str, Any]:
-    """The structure behind JSON and YAML; fields may be added while `version` is 1."""
+    """Return the structure behind JSON and YAML; fields may be added while `version` is 1."""
     return {
         "version": VERSION,
         "objects": [

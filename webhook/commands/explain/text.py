@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from webhook.commands.explain.values import SubjectKind
+from webhook.commands.status.report import WORDS
 from webhook.eviction.modes import Mode
 from webhook.files.render import shortened, visible
 from webhook.inventory.matching import Evictor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _OURS: Final = Evictor.OURS.value
 _EVICTORS: Final = {
@@ -26,20 +25,20 @@ _MEANINGS: Final = {
     "ExtendedResource": "evicts through an extended resource: {byRelease}",
     "AllocationOnly": "evicts no pod",
 }
-_STATES: Final = {"notDue": "not due", "putOff": "put off"}
 _DATA_SHOWN: Final = 200
 _SHOWN_MOST: Final = 20
 """Pods, devices and claims that a text lists; JSON has all."""
 
 
 def as_text(values: dict[str, Any]) -> str:
-    """The whole explanation."""
-    lines = {
+    """Return the whole explanation."""
+    writers: dict[str, Callable[[dict[str, Any]], Iterator[str]]] = {
         SubjectKind.POD: _pod,
-        SubjectKind.CLAIM: _claim_alone,
+        SubjectKind.CLAIM: _claim,
         SubjectKind.DEVICE: _device,
         SubjectKind.RULE: _rule,
-    }[SubjectKind(values["kind"])](values)
+    }
+    lines = writers[values["kind"]](values)
     text = [*lines, *_reported(values), *(f"unknown: {each}" for each in values["unknown"])]
     text += [f"error: {each['message']}" for each in values["findings"]]
     return "\n".join(map(visible, text)) + "\n"
@@ -61,7 +60,7 @@ def _pod(values: dict[str, Any]) -> Iterator[str]:
         yield from _eviction(each, values["worker"])
     for claim in values["claims"]:
         yield ""
-        yield from _claim(claim)
+        yield from _claim(claim, alone=False)
     for key in values["claimsNotFound"]:
         yield f"claim {key} is not there, or not known"
     for key in values["claimsNotReserved"]:
@@ -84,7 +83,7 @@ def _outcome(values: dict[str, Any]) -> str:
 
 
 def _idle(evictor: str | None, worker: dict[str, Any], *, asked: bool = True) -> str:
-    """Why the evictor of a taint does not act on it; empty if it does. `asked`: its rule has `/evict`."""
+    """Return why the evictor of a taint does not act on it; empty if it does. `asked`: its rule has `/evict`."""
     if evictor != _OURS:
         return ""
     if not worker["runs"]:
@@ -102,20 +101,11 @@ def _eviction(each: dict[str, Any], worker: dict[str, Any]) -> Iterator[str]:
     by = f"by no one, since {idle}" if idle else f"by {_EVICTORS[each['evictor']]}"
     yield f"  {by}{due}, for {' and '.join(causes)}"
     since = f" since {each['since']}" if each["since"] else ""
-    yield f"  {_state(each)}{since}: waits for {each['waitsFor']['message']}"
+    state = WORDS.get(each["state"], each["state"])
+    yield f"  {state}{since}: waits for {each['waitsFor']['message']}"
 
 
-def _state(pod: dict[str, Any]) -> str:
-    return _STATES.get(pod["state"], str(pod["state"]))
-
-
-def _claim_alone(values: dict[str, Any]) -> Iterator[str]:
-    yield from _claim(values)
-    users = ", ".join(values["reservedFor"]) or "nothing"
-    yield f"  reserved for {users}"
-
-
-def _claim(claim: dict[str, Any]) -> Iterator[str]:
+def _claim(claim: dict[str, Any], *, alone: bool = True) -> Iterator[str]:
     state = "" if claim["allocated"] else ": no device is allocated to it"
     yield f"claim {claim['namespace']}/{claim['name']}{state}"
     for device in claim["devices"]:
@@ -125,11 +115,17 @@ def _claim(claim: dict[str, Any]) -> Iterator[str]:
             yield "    no taint"
         for taint in device["taints"]:
             yield f"    {_taint(taint)}: {_meaning(taint)}{_ruled(taint)}"
-    yield from _policy(claim["policy"])
+    policy = claim["policy"]
+    if policy is None:
+        yield "  what the policy says of its tolerations is not known"
+    else:
+        yield from _policy(policy)
+    if alone:
+        yield f"  reserved for {', '.join(claim['reservedFor']) or 'nothing'}"
 
 
 def _taint(taint: dict[str, Any], *, named: bool = True) -> str:
-    """The taint in words; `named`: with where it comes from."""
+    """Return the taint in words; `named`: with where it comes from."""
     value = f"={taint['value']}" if taint["value"] else ""
     source = f" by DeviceTaintRule {taint['rule']}" if taint["rule"] else " in its ResourceSlice"
     evict = ", evict" if taint["evict"] else ""
@@ -155,10 +151,7 @@ def _ruled(taint: dict[str, Any]) -> str:
     return f"; the policy would {'refuse' if ruled['decision'] == 'denied' else 'allow'} that today: {rule}"
 
 
-def _policy(policy: dict[str, Any] | None) -> Iterator[str]:
-    if policy is None:
-        yield "  what the policy says of its tolerations is not known"
-        return
+def _policy(policy: dict[str, Any]) -> Iterator[str]:
     for note in policy["notes"]:
         yield f"  policy: {note}"
     for walk in policy["walks"]:
@@ -219,7 +212,8 @@ def _rule(values: dict[str, Any]) -> Iterator[str]:
         yield f"  whether it needs a confirmation is not known: {confirmation['why']}"
     for pod in _first(values["pods"]):
         due = f", due {pod['due']}" if pod["due"] else ""
-        yield f"pod {pod['namespace']}/{pod['name']}: {_state(pod)}{due}: waits for {pod['waitsFor']['message']}"
+        state = WORDS.get(pod["state"], pod["state"])
+        yield f"pod {pod['namespace']}/{pod['name']}: {state}{due}: waits for {pod['waitsFor']['message']}"
     yield from _rest(values["pods"])
     for pod in _first(values["staying"]):
         toleration = "" if pod["toleration"] is None else f": {pod['toleration']['text']}"

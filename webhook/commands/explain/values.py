@@ -38,16 +38,14 @@ from webhook.commands.preview.report import not_judged, selector_values, tolerat
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.walks import values_of
 from webhook.commands.shared.words import DEVICES, RULES, type_in
-from webhook.commands.status.objects import StatusObjects
-from webhook.commands.status.report import WorkerFacts, conditions_of, lines_of
+from webhook.commands.status.report import conditions_of, lines_of, worker_values
 from webhook.commands.status.run import NOT_SERVED, ClusterReading, read_once
-from webhook.commands.status.views import StatusSettings, current, views_of
+from webhook.commands.status.views import current, views_of
 from webhook.config.command_line import did_you_mean, program
 from webhook.eviction.conditions import ConditionReason
 from webhook.eviction.modes import InTree
 from webhook.files.dump import Dump
 from webhook.files.read import Manifest
-from webhook.files.report import Row
 from webhook.files.spots import NOWHERE
 from webhook.inventory.expansion import annotations_of
 from webhook.inventory.fates import DeviceNames
@@ -87,7 +85,7 @@ class SubjectKind(StrEnum):
     RULE = "DeviceTaintRule"
 
 
-KINDS: Final = {
+_KINDS: Final = {
     **dict.fromkeys(("pod", "pods", "po"), SubjectKind.POD),
     **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims"), SubjectKind.CLAIM),
     **dict.fromkeys(DEVICES, SubjectKind.DEVICE),
@@ -105,15 +103,15 @@ class ExplainSubject(NamedTuple):
 
 
 def subject_in(words: Sequence[str]) -> ExplainSubject | None:
-    """The subject that words name, as `pod NAME`, `pod/NAME` or `pod/NAMESPACE/NAME`; None if they are files or codes.
+    """Return what words name, as `pod NAME`, `pod/NAME` or `pod/NAMESPACE/NAME`; None if they are files or codes.
 
     A file of the name of a kind is named with its folder: `./pod`. Raises ValueError for a subject that is incomplete.
     """
-    kind = KINDS.get(type_in(words[0]))
+    kind = _KINDS.get(type_in(words[0]))
     name = "/".join(words[1:])
     if kind is None and len(words) == 1:
         word, _, name = words[0].partition("/")
-        kind = KINDS.get(type_in(word)) if name else None
+        kind = _KINDS.get(type_in(word)) if name else None
     if kind is None:
         return None
     if not name or len(words) > 2:
@@ -147,20 +145,15 @@ _CONSEQUENCES: Final = {
 class ExplainFacts:
     """The facts of one moment. `unknown` names in words what is not known, and why."""
 
-    source: str
-    server: str | None
+    found: ClusterReading
     namespace: str
-    objects: StatusObjects
-    settings: StatusSettings
     names: KnownNames
     claims: Mapping[str, dict[str, Any]]
     """As they are served, by `namespace/name`."""
     pods: set[str]
     """All pods, by `namespace/name`; the inventory holds those that use claims."""
-    missing: frozenset[str]
     policy_known: bool
     unknown: list[str]
-    rows: list[Row]
 
 
 def facts_of(options: argparse.Namespace) -> ExplainFacts:
@@ -185,18 +178,13 @@ def facts_of(options: argparse.Namespace) -> ExplainFacts:
     if found.rows:
         unknown.append("everything that depends on what could not be read: see the errors")
     return ExplainFacts(
-        source="dump" if cluster is None else "cluster",
-        server=None if cluster is None else cluster.server,
+        found=found,
         namespace=(options.namespace or "default") if cluster is None else cluster.namespace,
-        objects=found.objects,
-        settings=found.settings,
         names=KnownNames(beside.namespaces, beside.device_classes),
         claims=claims,
         pods=pods,
-        missing=found.missing,
         policy_known=cluster is None or not cluster.policy_refused or options.policy is not None,
         unknown=unknown,
-        rows=found.rows,
     )
 
 
@@ -213,25 +201,12 @@ def _unknown(found: ClusterReading, config_map: NamespacedName) -> Iterator[str]
     for each, error in cluster.refused.items():
         why = f"no permission to read {each.name}"
         if each.kind in cluster.partial:
-            those = (
-                f"namespace {cluster.namespace} is"
-                if each.kind == "Namespace"
-                else f"those of namespace {cluster.namespace} are"
-            )
-            why = f"only {those} known"
+            only = "namespace {} is" if each.kind == "Namespace" else "those of namespace {} are"
+            why = f"only {only.format(cluster.namespace)} known"
         yield f"{_CONSEQUENCES[each.kind]}: {why}: {error}"
     if cluster.policy_refused:
         why = f"no permission to read the ConfigMap {config_map}: {cluster.policy_refused}"
         yield f"what the policy says, and its limits, for which the built-in ones are shown: {why}"
-
-
-_NEEDED: Final = {
-    SubjectKind.POD: "Pod",
-    SubjectKind.CLAIM: "ResourceClaim",
-    SubjectKind.DEVICE: "ResourceSlice",
-    SubjectKind.RULE: "DeviceTaintRule",
-}
-"""The kind without which there is nothing to explain."""
 
 
 class NotExplained(Exception):  # noqa: N818 -- it says what came of it
@@ -239,25 +214,23 @@ class NotExplained(Exception):  # noqa: N818 -- it says what came of it
 
 
 def explanation_of(facts: ExplainFacts, subject: ExplainSubject) -> dict[str, Any]:
-    """Return the values behind JSON, YAML and text. Raises NotExplained.
-
-    The structure is stable: fields may be added while `version` is 1.
-    """
+    """Return the values behind JSON, YAML and text; fields may be added while `version` is 1. Raises NotExplained."""
+    cluster = facts.found.cluster
     return {
         "version": VERSION,
-        "source": facts.source,
-        "server": facts.server,
-        "time": format_time(facts.settings.now),
+        "source": "dump" if cluster is None else "cluster",
+        "server": None if cluster is None else cluster.server,
+        "time": format_time(facts.found.settings.now),
         "kind": subject.kind.value,
-        "worker": to_builtins(WorkerFacts.of(facts.settings)),
+        "worker": worker_values(facts.found.settings),
         **_values(facts, subject),
         "unknown": facts.unknown,
-        "findings": [finding for row in facts.rows for finding in row.findings],
+        "findings": [finding for row in facts.found.rows for finding in row.findings],
     }
 
 
 def _values(facts: ExplainFacts, subject: ExplainSubject) -> dict[str, Any]:
-    inventory, name = facts.objects.inventory, subject.name
+    inventory, name = facts.found.objects.inventory, subject.name
     key = f"{facts.namespace}/{name}"
     match subject.kind:
         case SubjectKind.POD if key in inventory.pods:
@@ -279,15 +252,15 @@ def _values(facts: ExplainFacts, subject: ExplainSubject) -> dict[str, Any]:
 
 def _why_not(facts: ExplainFacts, subject: ExplainSubject) -> str:
     """Why a subject is not explained: it is not there, or nothing of its kind is known."""
-    kind = _NEEDED[subject.kind]
-    if kind in facts.missing:
+    kind = "ResourceSlice" if subject.kind is SubjectKind.DEVICE else subject.kind.value
+    if kind in facts.found.missing:
         reasons = [each for each in facts.unknown if kind in each or f"{kind.lower()}s" in each]
         why = f": {reasons[0].partition(': ')[2]}" if reasons else ""
         return f"it is not known whether there is a {subject.kind.value} {subject.name!r}{why}"
     if subject.kind in (SubjectKind.DEVICE, SubjectKind.RULE):
-        known = _known_devices(facts) if subject.kind is SubjectKind.DEVICE else facts.objects.inventory.rules
+        known = _known_devices(facts) if subject.kind is SubjectKind.DEVICE else facts.found.objects.inventory.rules
         return f"there is no {subject.kind.value} {subject.name!r}{did_you_mean(subject.name, known)}"
-    keys = facts.pods if subject.kind is SubjectKind.POD else set(facts.objects.inventory.claims)
+    keys = facts.pods if subject.kind is SubjectKind.POD else set(facts.found.objects.inventory.claims)
     own = [key.partition("/")[2] for key in keys if key.startswith(f"{facts.namespace}/")]
     elsewhere = sorted(key.partition("/")[0] for key in keys if key.partition("/")[2] == subject.name)
     text = f"there is no {subject.kind.value} {subject.name!r} in namespace {facts.namespace}"
@@ -300,18 +273,18 @@ def _why_not(facts: ExplainFacts, subject: ExplainSubject) -> str:
 
 
 def _pod(facts: ExplainFacts, pod: Pod) -> dict[str, Any]:
-    inventory, names = facts.objects.inventory, claim_keys(pod)
+    inventory, names = facts.found.objects.inventory, claim_keys(pod)
     known = [name for name in names if name in inventory.claims]
     claims = [_claim(facts, key) for key in known]
     own = {key_of(claim.meta) for claim in inventory.claims_of(pod)}
-    statuses = [status for view in views_of(facts.objects, facts.settings) for status in view.statuses()]
+    statuses = [status for view in views_of(facts.found.objects, facts.found.settings) for status in view.statuses]
     return {
         "namespace": pod.meta.namespace,
         "name": pod.meta.name,
         "node": pod.node_name,
         "phase": pod.phase,
         "terminating": pod.deleting,
-        "hold": pod.hold if pod.hold is not None else facts.objects.hold_of(pod.meta.namespace),
+        "hold": pod.hold if pod.hold is not None else facts.found.objects.hold_of(pod.meta.namespace),
         "claims": claims,
         "claimsNotFound": [name for name in names if name not in inventory.claims],
         "claimsNotReserved": [key for key in known if key not in own],
@@ -327,12 +300,12 @@ def _reported(facts: ExplainFacts, claims: Iterable[dict[str, Any]]) -> list[dic
 
 
 def _conditions(facts: ExplainFacts, rules: Iterable[str]) -> list[dict[str, Any]]:
-    known = facts.objects.inventory.rules
-    return [{"rule": name, **to_builtins(each)} for name in sorted(rules) for each in conditions_of(known[name])]
+    known = facts.found.objects.inventory.rules
+    return [{"rule": name, **each} for name in sorted(rules) for each in conditions_of(known[name])]
 
 
 def _claim(facts: ExplainFacts, key: str) -> dict[str, Any]:
-    claim = facts.objects.inventory.claims[key]
+    claim = facts.found.objects.inventory.claims[key]
     policy = _policy(facts, key)
     return {
         "namespace": claim.meta.namespace,
@@ -364,8 +337,8 @@ def _claim_device(
 
 def _published(facts: ExplainFacts, device: DeviceId) -> bool | None:
     """Tell whether the newest generation of its pool has the device."""
-    pool = facts.objects.inventory.pools.get((device.driver, device.pool))
-    return None if "ResourceSlice" in facts.missing else pool is not None and device.device in pool.devices
+    pool = facts.found.objects.inventory.pools.get((device.driver, device.pool))
+    return None if "ResourceSlice" in facts.found.missing else pool is not None and device.device in pool.devices
 
 
 def _users(claim: ResourceClaim) -> list[str]:
@@ -376,7 +349,8 @@ def _policy(facts: ExplainFacts, key: str) -> dict[str, Any] | None:
     value = facts.claims.get(key)
     if value is None or not facts.policy_known:
         return None
-    context = AdmissionContext(now=facts.settings.now, judge=Judge(facts.settings.policy), names=facts.names)
+    settings = facts.found.settings
+    context = AdmissionContext(now=settings.now, judge=Judge(settings.policy), names=facts.names)
     found = explained_at_rest(value, context)
     if found is None:
         return None
@@ -406,7 +380,7 @@ def _ruling(
 
 
 def _device(facts: ExplainFacts, device: DeviceId) -> dict[str, Any]:
-    inventory = facts.objects.inventory
+    inventory = facts.found.objects.inventory
     pool = inventory.pools.get((device.driver, device.pool))
     taints = list(_taints_on(facts, device))
     claims = [inventory.claims[key] for key in sorted(inventory.usage.claims_on(*device))]
@@ -434,7 +408,7 @@ def _device(facts: ExplainFacts, device: DeviceId) -> dict[str, Any]:
 
 
 def _sibling(facts: ExplainFacts, sibling: DeviceId) -> dict[str, Any]:
-    inventory = facts.objects.inventory
+    inventory = facts.found.objects.inventory
     claims = sorted(inventory.usage.claims_on(*sibling))
     users = [user for key in claims for user in _users(inventory.claims[key])]
     taints = [_taint(placed) for placed in _taints_on(facts, sibling)]
@@ -443,7 +417,7 @@ def _sibling(facts: ExplainFacts, sibling: DeviceId) -> dict[str, Any]:
 
 def _known_devices(facts: ExplainFacts) -> Iterator[str]:
     """Yield the names of all devices that are published or allocated, as `driver/pool/device`."""
-    inventory = facts.objects.inventory
+    inventory = facts.found.objects.inventory
     for (driver, pool), found in inventory.pools.items():
         for device in found.devices:
             yield str(DeviceId(driver, pool, device))
@@ -461,7 +435,7 @@ class PlacedTaint(NamedTuple):
 
 def _taints_on(facts: ExplainFacts, device: DeviceId) -> Iterator[PlacedTaint]:
     """Yield those of slices first, then those of rules by name."""
-    inventory, in_tree = facts.objects.inventory, facts.settings.in_tree is InTree.ACTIVE
+    inventory, in_tree = facts.found.objects.inventory, facts.found.settings.in_tree is InTree.ACTIVE
     pool = inventory.pools.get((device.driver, device.pool))
     for each in pool.taints_of(device.device) if pool is not None else ():
         yield PlacedTaint(Taint.of_slice(each, in_tree=in_tree), None)
@@ -492,7 +466,7 @@ def _taint(placed: PlacedTaint) -> dict[str, Any]:
 
 
 def _judged(facts: ExplainFacts, placed: PlacedTaint, claim: ResourceClaim, result: AllocationResult) -> dict[str, Any]:
-    servers, extended, now = facts.objects.inventory.servers, claim.extended_resource, facts.settings.now
+    servers, extended, now = facts.found.objects.inventory.servers, claim.extended_resource, facts.found.settings.now
     outcome, _, cause = outcome_of(placed.taint, result.tolerations, now, servers, extended=extended)
     added, toleration, until = placed.taint.taint.time_added, cause.toleration, None
     timed = outcome is PodOutcome.EVICTED and cause.reason is OutcomeReason.TOLERATED_FOR_SECONDS
@@ -521,10 +495,10 @@ def _time_text(time: datetime | None) -> str | None:
 
 
 def _rule(facts: ExplainFacts, rule: DeviceTaintRule) -> dict[str, Any]:
-    in_tree = facts.settings.in_tree is InTree.ACTIVE
-    lines, _ = lines_of(facts.objects, facts.settings, facts.missing)
+    in_tree = facts.found.settings.in_tree is InTree.ACTIVE
+    lines, _ = lines_of(facts.found.objects, facts.found.settings, facts.found.missing)
     row = next(each for each in lines if each.rule is rule)
-    preview = rule_preview(facts.objects.inventory, rule, in_tree=in_tree, now=facts.settings.now)
+    preview = rule_preview(facts.found.objects.inventory, rule, in_tree=in_tree, now=facts.found.settings.now)
     return {
         "name": rule.meta.name,
         "taint": _taint(PlacedTaint(Taint.of_rule(rule, in_tree=in_tree), rule)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
 
 from webhook.commands.shared.flags import (
     add_cluster,
@@ -17,26 +17,16 @@ from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_time
 from webhook.eviction.modes import InTree, Mode
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-_ROWS: Final = 200
-"""The default number of table rows: more are hard to read."""
-
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the status. Returns 0, or 2 for bad input, an unknown rule or no cluster."""
+    """Print the status. Returns 0, or 2 for bad input, an unknown rule or no cluster."""
     # Otherwise the worker's own code would log to standard error what is in the report.
     logging.getLogger("webhook.eviction").addHandler(logging.NullHandler())
     return main_of(command_line(), arguments, body_of("webhook.commands.status.run"))
 
 
-# --- flags --------------------------------------------------------------------------------------
-
-
 def command_line() -> CommandLine:
-    """The flags of the verb."""
+    """Return the flags of the verb."""
     parser = CommandLine(
         program("status"),
         "Shows what is being evicted from tainted devices, and what each pod waits for. Changes nothing.",
@@ -55,14 +45,24 @@ def command_line() -> CommandLine:
     add("-w", "--watch", action="store_true", help="show it again and again, until interrupted")
     add_interval(parser, " of --watch")
     add_evictors(parser)
-    _add_sources(parser)
+    add(
+        "--dump",
+        action="append",
+        default=[],
+        metavar="DIR|FILE",
+        help="output of kubectl get devicetaintrules,resourceslices,resourceclaims,pods,namespaces,"
+        "poddisruptionbudgets,leases -A -o json; repeatable; without this flag the cluster is read",
+    )
+    add_cluster(parser)
+    add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
+    add_policy_config_map(parser)
     add("--time", type=as_time, metavar="T", help="the time of the dump (RFC 3339); default now")
     add(
         "--limit",
         type=as_limit,
-        default=_ROWS,
+        default=200,
         metavar="N",
-        help=f"rows of the table of pods, 0 for all; default {_ROWS}",
+        help="rows of the table of pods, 0 for all; default 200",
     )
     add_output(parser, ("json", "text", "yaml"))
     add_color(parser)
@@ -70,7 +70,7 @@ def command_line() -> CommandLine:
 
 
 def add_evictors(parser: CommandLine) -> None:
-    """`--mode` and `--in-tree`: who evicts in the cluster."""
+    """Add `--mode` and `--in-tree`: who evicts in the cluster."""
     add = parser.add_argument
     add(
         "--mode",
@@ -84,19 +84,3 @@ def add_evictors(parser: CommandLine) -> None:
         metavar="S",
         help="whether the in-tree eviction controller runs; default what the worker found, or else the policy says",
     )
-
-
-def _add_sources(parser: CommandLine) -> None:
-    """A dump or a cluster, and the policy."""
-    add = parser.add_argument
-    add(
-        "--dump",
-        action="append",
-        default=[],
-        metavar="DIR|FILE",
-        help="output of kubectl get devicetaintrules,resourceslices,resourceclaims,pods,namespaces,"
-        "poddisruptionbudgets,leases -A -o json; repeatable; without this flag the cluster is read",
-    )
-    add_cluster(parser)
-    add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
-    add_policy_config_map(parser)

@@ -21,7 +21,6 @@ from webhook.api.taints import DeviceTaint
 from webhook.commands.status.objects import StatusObjects
 from webhook.commands.status.views import PodState, PodStatus, StatusSettings, current, views_of
 from webhook.eviction.conditions import IN_TREE, RELEASED
-from webhook.eviction.modes import InTree, Mode
 from webhook.files.render import line, visible
 from webhook.files.report import Row
 from webhook.files.tables import table
@@ -40,31 +39,6 @@ _ENOUGH: Final = 2
 _LAST_LEAST: Final = 16
 """The columns of a terminal that the last column of a table needs, which is folded there."""
 _LEGEND: Final = "WORKER SAYS and the pods evicted so far are from its conditions; the rest is computed here."
-
-
-class WorkerFacts(msgspec.Struct, frozen=True, rename="camel"):
-    """What is known of the worker. `runs`: whether there is one; if not, the mode is observe, in which none evicts."""
-
-    mode: Mode
-    mode_guessed: bool
-    in_tree: InTree
-    runs: bool
-
-    @classmethod
-    def of(cls, settings: StatusSettings) -> WorkerFacts:
-        """Return what the settings say of it."""
-        return cls(settings.mode, not settings.mode_said, settings.in_tree, settings.worker)
-
-
-class RuleCondition(msgspec.Struct, frozen=True):
-    """A condition of a rule; `current`: it is about the rule as it is now."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-    since: datetime | None
-    current: bool
 
 
 class TaintCounts(msgspec.Struct, frozen=True, rename="camel"):
@@ -91,17 +65,14 @@ class TaintLine(NamedTuple):
     rule: DeviceTaintRule | None
     taints: tuple[DeviceTaint, ...]
     computed: TaintCounts
+    evicted: int | None
+    """Pods that the worker has evicted for a rule, as it reports; None if it has reported nothing."""
     pods: tuple[PodStatus, ...]
 
     @property
     def pending(self) -> int:
         """Return the number of pods that are still to be evicted, as far as is known."""
         return self.computed.pending or 0
-
-    @property
-    def evicted(self) -> int | None:
-        """Return how many pods the worker has evicted for a rule, as it reports; None if it has reported nothing."""
-        return None if self.rule is None else evicted_for(self.rule)
 
     @property
     def said(self) -> Condition | None:
@@ -150,13 +121,6 @@ def _order(status: PodStatus) -> tuple[bool, float, str, str]:
 # --- lines --------------------------------------------------------------------------------------
 
 
-def evicted_for(rule: DeviceTaintRule) -> int | None:
-    """Return how many pods the worker has evicted, as it reports; None if it has reported nothing."""
-    if any(each.type == EVICTED_PODS for each in rule.conditions):
-        return evicted_pods(rule.conditions)
-    return None if current(rule) is None else 0
-
-
 def lines_of(
     objects: StatusObjects, settings: StatusSettings, missing: Collection[str] = ()
 ) -> tuple[list[TaintLine], frozenset[str]]:
@@ -164,7 +128,7 @@ def lines_of(
     views = views_of(objects, settings)
     by_rule: defaultdict[str, list[PodStatus]] = defaultdict(list)
     by_driver: defaultdict[str, list[PodStatus]] = defaultdict(list)
-    for status in sorted([status for view in views for status in view.statuses()], key=_order):
+    for status in sorted([status for view in views for status in view.statuses], key=_order):
         for name in status.rules:
             by_rule[name].append(status)
         for name in status.drivers:
@@ -174,8 +138,11 @@ def lines_of(
         impact = impact_of(objects.inventory, rule.selector, Taint.of_rule(rule, in_tree=False), settings.now)
         evictors = [view.evictor for view in views if view.acts and is_ours(rule, view.scope)]
         pods = by_rule[name]
-        counts = _counted(evictors, impact.devices, impact.allocated, pods, evicted_for(rule), missing)
-        lines.append(TaintLine(name, rule, (rule.taint,), counts, tuple(pods)))
+        evicted = None if current(rule) is None else 0
+        if any(each.type == EVICTED_PODS for each in rule.conditions):
+            evicted = evicted_pods(rule.conditions)
+        counts = _counted(evictors, impact.devices, impact.allocated, pods, evicted, missing)
+        lines.append(TaintLine(name, rule, (rule.taint,), counts, evicted, tuple(pods)))
     evictors = [view.evictor for view in views if view.acts and view.scope.no_execute is not None]
     tainted: dict[str, list[tuple[str, str, tuple[DeviceTaint, ...]]]] = {}
     for (driver, pool), published in objects.inventory.pools.items():
@@ -186,7 +153,8 @@ def lines_of(
         distinct = {(each.key, each.value, each.effect): each for _, _, taints in devices for each in taints}
         pods = by_driver[driver]
         counts = _counted(evictors, len(devices), allocated, pods, None, missing)
-        lines.append(TaintLine(driver, None, tuple(distinct[each] for each in sorted(distinct)), counts, tuple(pods)))
+        kinds = tuple(distinct[each] for each in sorted(distinct))
+        lines.append(TaintLine(driver, None, kinds, counts, None, tuple(pods)))
     return lines, frozenset[str]().union(*[view.tripped for view in views])
 
 
@@ -219,14 +187,13 @@ def as_values(report: StatusReport) -> dict[str, Any]:
     """Return the structure behind JSON and YAML."""
     pause, now = report.settings.policy.pause, report.settings.now
     paused = None if pause is None or now >= pause.until else {"until": pause.until, "why": pause.why or None}
-    worker = msgspec.to_builtins(WorkerFacts.of(report.settings))
     values: dict[str, Any] = msgspec.to_builtins(
         {
             "version": VERSION,
             "source": report.source,
             "server": report.server,
             "time": now,
-            "worker": {**worker, "paused": paused, "breakersTripped": sorted(report.tripped)},
+            "worker": {**worker_values(report.settings), "paused": paused, "breakersTripped": sorted(report.tripped)},
             "missing": sorted(report.missing),
             "taints": [_line_values(each) for each in report.lines],
             "pods": report.pods if report.show_pods else None,
@@ -250,17 +217,27 @@ def _line_values(row: TaintLine) -> dict[str, Any]:
     }
 
 
-def conditions_of(rule: DeviceTaintRule) -> list[RuleCondition]:
-    """Return what is in the status of a rule, by the worker or the in-tree controller."""
+def worker_values(settings: StatusSettings) -> dict[str, Any]:
+    """Return what is known of the worker. `runs`: whether there is one; if not, the mode is observe, which is idle."""
+    return {
+        "mode": settings.mode.value,
+        "modeGuessed": not settings.mode_said,
+        "inTree": settings.in_tree.value,
+        "runs": settings.worker,
+    }
+
+
+def conditions_of(rule: DeviceTaintRule) -> list[dict[str, Any]]:
+    """Return what is in its status, by the worker or the in-tree controller; `current`: about the rule as it is now."""
     return [
-        RuleCondition(
-            each.type,
-            each.status,
-            each.reason,
-            each.message,
-            each.last_transition_time,
-            each.observed_generation == rule.generation,
-        )
+        {
+            "type": each.type,
+            "status": each.status,
+            "reason": each.reason,
+            "message": each.message,
+            "since": None if each.last_transition_time is None else format_time(each.last_transition_time),
+            "current": each.observed_generation == rule.generation,
+        }
         for each in rule.conditions
     ]
 

@@ -46,12 +46,7 @@ if TYPE_CHECKING:
     from webhook.commands.status.from_cluster import ClusterFacts
 
 NOT_SERVED: Final = "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaints)"
-_CLEAR: Final = "\x1b[2J"
-_HOME: Final = "\x1b[H"
-_TO_END_OF_LINE: Final = "\x1b[K"
-_TO_END_OF_SCREEN: Final = "\x1b[J"
-_CUT_LINES, _WRAP_LINES = "\x1b[?7l", "\x1b[?7h"
-"""What is wider than the screen would otherwise take more lines than were counted."""
+_LAST_ANSWER: Final = "this is the last answer"
 _NEEDED: Final = {
     "DeviceTaintRule": "DeviceTaintRules",
     "ResourceSlice": "ResourceSlices, so published devices and taints on them are unknown",
@@ -63,7 +58,7 @@ _NEEDED: Final = {
 
 
 def run(options: argparse.Namespace, parser: CommandLine) -> int:
-    """Prints the status. Returns 0, or 2 for bad input, an unknown rule or no cluster."""
+    """Print the status. Returns 0, or 2 for bad input, an unknown rule or no cluster."""
     refuse_cluster_beside_dump(options, parser)
     refuse_stdin_twice([*options.dump, options.policy], parser)
     if options.watch and options.dump:
@@ -80,13 +75,10 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
     if unknown:
         sys.stderr.write("".join(f"{parser.prog}: {text}\n" for text in unknown))
         return USAGE
-    show = _renderer(options)
-    chosen = partial(_choose, options.names)
-    if not options.watch:
-        return write(show(chosen(first)), USAGE if first.rows else 0)
-    interval = INTERVAL_SECONDS if options.interval is None else options.interval
-    screen = options.output == "text" and sys.stdout.isatty()
-    return watch(chosen(first), lambda: chosen(look(options)), show, seconds=interval, screen=screen)
+    show, report = _renderer(options), _choose(options.names, first)
+    if options.watch:
+        return _watch(options, report, show)
+    return write(show(report), USAGE if first.rows else 0)
 
 
 def _unknown(names: Sequence[str], report: StatusReport) -> list[str]:
@@ -102,7 +94,7 @@ def _unknown(names: Sequence[str], report: StatusReport) -> list[str]:
 
 
 def _choose(names: Sequence[str], report: StatusReport) -> StatusReport:
-    """Only the lines of these names, if any are given; a note for those that are gone."""
+    """Leave only the lines of these names, if any are given; a note for those that are gone."""
     if names:
         known = {line.name for line in report.lines}
         report.notes += [f"{name} is gone" for name in names if name not in known]
@@ -112,9 +104,8 @@ def _choose(names: Sequence[str], report: StatusReport) -> StatusReport:
 
 def _renderer(options: argparse.Namespace) -> Callable[[StatusReport], str]:
     if options.output in STRUCTURED:
-        if options.watch:
-            return lambda report: document(options.output, as_values(report))
-        return lambda report: STRUCTURED[options.output](as_values(report))
+        structured = partial(document, options.output) if options.watch else STRUCTURED[options.output]
+        return lambda report: structured(as_values(report))
     color = use_color(options.color)
 
     def text(report: StatusReport) -> str:
@@ -124,45 +115,35 @@ def _renderer(options: argparse.Namespace) -> Callable[[StatusReport], str]:
     return text
 
 
-def watch(
-    report: StatusReport,
-    look: Callable[[], StatusReport],
-    show: Callable[[StatusReport], str],
-    *,
-    seconds: float,
-    screen: bool,
-) -> int:
-    """Shows `report`, then what `look` returns, every so often, until standard output is closed.
+def _watch(options: argparse.Namespace, report: StatusReport, show: Callable[[StatusReport], str]) -> int:
+    """Show `report`, then what is there every so often, until standard output is closed.
 
     While the cluster does not answer, the last report stays, with a note. Returns the exit code; ends by an interrupt.
     """
-    written = write_more(_CLEAR if screen else "", screen=screen)
+    screen = options.output == "text" and sys.stdout.isatty()
+    written = write_more("\x1b[2J" if screen else "", screen=screen)
     while written is None:
         content = show(report)
         written = write_more(framed(content, shutil.get_terminal_size().lines) if screen else content, screen=screen)
         if written is None:
-            time.sleep(seconds)
-            report = _next(report, look)
+            time.sleep(INTERVAL_SECONDS if options.interval is None else options.interval)
+            try:
+                report = _choose(options.names, look(options))
+            except ClusterUnreachable as error:
+                notes = [each for each in report.notes if not each.startswith(_LAST_ANSWER)]
+                report.notes = [*notes, f"{_LAST_ANSWER}, because the cluster cannot be read now: {error}"]
     return written
 
 
-def _next(report: StatusReport, look: Callable[[], StatusReport]) -> StatusReport:
-    try:
-        return look()
-    except ClusterUnreachable as error:
-        note = f"this is the last answer, because the cluster cannot be read now: {error}"
-        report.notes = [*[each for each in report.notes if not each.startswith("this is the last answer")], note]
-        return report
-
-
 def framed(content: str, height: int) -> str:
-    """Text in place of what the screen has shown before: each line is overwritten, so nothing is blank in between."""
+    """Return text in place of what the screen has shown: each line is overwritten, so nothing is blank in between."""
     lines = content.splitlines()
     if len(lines) >= height > 1:
         rest = len(lines) - height + 2
         lines = [*lines[: height - 2], f"and {rest} more lines; {PROGRAM} status without --watch shows all"]
-    body = "".join(f"{each}{_TO_END_OF_LINE}\n" for each in lines)
-    return f"{_HOME}{_CUT_LINES}{body}{_TO_END_OF_SCREEN}{_WRAP_LINES}"
+    body = "".join(f"{each}\x1b[K\n" for each in lines)  # to the end of the line
+    # From the top on, to the end of the screen; what is wider would otherwise take more lines than were counted.
+    return f"\x1b[H\x1b[?7l{body}\x1b[J\x1b[?7h"
 
 
 @dataclass(slots=True)
@@ -292,7 +273,7 @@ def _settings(
 
 
 def _as_served(value: StatusObject, now: datetime) -> StatusObject:
-    """What a manifest leaves out a server shows: taints without a time were added now (E-12)."""
+    """Add what a server shows and a manifest leaves out: taints without a time were added now (E-12)."""
 
     def timed(taint: DeviceTaint) -> DeviceTaint:
         return structs.replace(taint, time_added=now) if taint.time_added is None else taint

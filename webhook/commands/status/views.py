@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 from msgspec import structs
@@ -155,7 +155,6 @@ _DUE_TIME: Final = WaitsFor(WaitKind.TIME, "its due time")
 _PUT_OFF: Final = frozenset({StepReason.HELD, StepReason.COMPLETING, StepReason.WINDOW, StepReason.GANG})
 _OBSERVED: Final = WaitsFor(WaitKind.OBSERVE, "nothing: the worker evicts no pod in mode observe")
 _NO_WORKER: Final = WaitsFor(WaitKind.OBSERVE, "nothing: no eviction worker is known")
-_THEIRS: Final = "the in-tree controller"
 _UNANNOUNCED: Final = WaitsFor(
     WaitKind.ANNOUNCEMENT, "the worker, which has not written the condition of the rule yet; check that it runs"
 )
@@ -192,15 +191,30 @@ def current(rule: DeviceTaintRule, kind: str = EVICTION) -> Condition | None:
     return known if known is not None and known.observed_generation == rule.generation else None
 
 
-def views_of(objects: StatusObjects, settings: StatusSettings) -> tuple[WorkerView | InTreeView, ...]:
+class EvictorView(NamedTuple):
+    """What the worker or the in-tree controller does with pods."""
+
+    evictor: Evictor
+    scope: EvictionScope
+    acts: bool
+    """Whether it evicts pods at all."""
+    tripped: frozenset[str]
+    """Drivers whose breaker trips by the taints of its window."""
+    statuses: list[PodStatus]
+    """All pods that are to be evicted, or are terminating while a taint evicts them."""
+
+
+def views_of(objects: StatusObjects, settings: StatusSettings) -> list[EvictorView]:
     """Return what the worker does, and what the in-tree controller does beside it."""
-    scope = scope_of(settings.mode, settings.in_tree)
+    scope, theirs = scope_of(settings.mode, settings.in_tree), EvictionScope(Evictor.IN_TREE)
     if scope.no_execute is Evictor.IN_TREE:
         scope = structs.replace(scope, no_execute=None)  # in mode observe the other view has those taints
-    ours = WorkerView(objects, settings, scope)
-    if settings.in_tree is InTree.ABSENT or scope.no_execute is Evictor.OURS:
-        return (ours,)
-    return ours, InTreeView(objects, settings)
+    worker = WorkerView(objects, settings, scope)
+    views = [EvictorView(Evictor.OURS, scope, settings.mode.acts, worker.tripped, list(worker.statuses()))]
+    if settings.in_tree is not InTree.ABSENT and scope.no_execute is not Evictor.OURS:
+        found = list(_in_tree_statuses(objects, settings, theirs))
+        views.append(EvictorView(Evictor.IN_TREE, theirs, acts=True, tripped=frozenset(), statuses=found))
+    return views
 
 
 def _status(
@@ -243,50 +257,33 @@ def _tainted_at(eviction: Eviction) -> datetime | None:
     return min(times, default=None)
 
 
-class InTreeView:
-    """What the in-tree controller does: it evicts every pod at its due time, without limits and groups."""
-
-    evictor = Evictor.IN_TREE
-    acts = True
-    tripped = frozenset[str]()
-    scope = EvictionScope(Evictor.IN_TREE)
-
-    def __init__(self, objects: StatusObjects, settings: StatusSettings) -> None:
-        self._objects = objects
-        self._now = settings.now
-        self._pods = ProfiledPods(objects.inventory, settings.policy.eviction, objects.facts_of)
-        self._evictions = Evictions(objects.inventory, self.scope, lambda _: settings.now)
-        self._evictions.everything()
-
-    def statuses(self) -> Iterator[PodStatus]:
-        """Yield all pods that are to be evicted, or are terminating while a taint evicts them."""
-        for pod in self._objects.inventory.pods.values():
-            eviction = None if pod.finished else self._evictions.eviction_of(pod)
-            if eviction is None:
-                continue
-            if pod.deleting:
-                yield _leaving(pod, eviction, self.evictor, self._pods.profile_of(pod).settings, self._now)
-            elif self._now < eviction.due:
-                yield _status(pod, eviction, self.evictor, _DUE_TIME, eviction.due, _tainted_at(eviction))
-            else:
-                yield _status(pod, eviction, self.evictor, self._theirs(pod), eviction.due, eviction.due)
-
-    def _theirs(self, pod: Pod) -> WaitsFor:
-        plain = [each for each in pod.claims if self._evictions.evicts_users_of(f"{pod.meta.namespace}/{each.claim}")]
-        if not pod.extended_claim or plain:
-            return WaitsFor(WaitKind.IN_TREE, _THEIRS)
-        who = on_extended_resources(self._objects.inventory.servers)
-        return WaitsFor(WaitKind.IN_TREE, f"{_THEIRS}, for an extended resource: {who}")
+def _in_tree_statuses(objects: StatusObjects, settings: StatusSettings, scope: EvictionScope) -> Iterator[PodStatus]:
+    """Yield what the in-tree controller does: it evicts every pod at its due time, without limits and groups."""
+    evictions = Evictions(objects.inventory, scope, lambda _: settings.now)
+    evictions.everything()
+    profiled = ProfiledPods(objects.inventory, settings.policy.eviction, objects.facts_of)
+    for pod in objects.inventory.pods.values():
+        eviction = None if pod.finished else evictions.eviction_of(pod)
+        if eviction is None:
+            continue
+        if pod.deleting:
+            yield _leaving(pod, eviction, Evictor.IN_TREE, profiled.profile_of(pod).settings, settings.now)
+        elif settings.now < eviction.due:
+            yield _status(pod, eviction, Evictor.IN_TREE, _DUE_TIME, eviction.due, _tainted_at(eviction))
+        else:
+            text = "the in-tree controller"
+            plain = [each for each in pod.claims if evictions.evicts_users_of(f"{pod.meta.namespace}/{each.claim}")]
+            if pod.extended_claim and not plain:
+                text += f", for an extended resource: {on_extended_resources(objects.inventory.servers)}"
+            waits_for = WaitsFor(WaitKind.IN_TREE, text)
+            yield _status(pod, eviction, Evictor.IN_TREE, waits_for, eviction.due, eviction.due)
 
 
 class WorkerView:
     """What the worker does, or would do in mode observe, by the plan that a new leader would make."""
 
-    evictor = Evictor.OURS
-
     def __init__(self, objects: StatusObjects, settings: StatusSettings, scope: EvictionScope) -> None:
-        self.scope = scope
-        self.acts = settings.mode.acts
+        self._acts = settings.mode.acts
         self._settings = settings
         self._objects = objects
         self._inventory = objects.inventory
@@ -296,7 +293,7 @@ class WorkerView:
         rules = objects.inventory.rules.values()
         self._unannounced = {
             rule.meta.uid
-            for rule in (rules if self.acts else ())
+            for rule in (rules if self._acts else ())
             if rule.taint.effect != rule.effective_effect and not announced_at(rule.conditions, rule.generation)
         }
         """Rules with `/evict` of which the worker first has to write its own condition."""
@@ -306,12 +303,26 @@ class WorkerView:
             if (condition := current(rule)) is not None and condition.reason == ConditionReason.STOPPED
         }
         """The worker says which rules are over their ceiling: it knows what was confirmed, and evicted before."""
-        view, moment = self._view(), Moment(settings.now, 0.0)
-        self._hit = view.hit
-        ledger = Ledger.restored(view, settings.policy.breaker, moment) if self.acts else Ledger()
+        inventory, moment = objects.inventory, Moment(settings.now, 0.0)
+        evictions = Evictions(
+            inventory, scope, lambda rule: announced_at(rule.conditions, rule.generation) or settings.now
+        )
+        evictions.everything()
+        hits = evictions.hits().items()
+        self._hit = {key: hit for key, hit in hits if self._keys[inventory.pods[key].meta.uid] == key}
+        view = View(
+            inventory=inventory,
+            evictions=evictions,
+            hit=self._hit,
+            profile_of=self._pods.profile_of,
+            gang_of=Grouping(inventory, self._pods.profile_of).gang_of,
+            hold_of=objects.hold_of,
+            group_of=str,
+            exceeded=lambda rule, *_: self._stops[rule].message if rule in self._stops else "",
+        )
+        ledger = Ledger.restored(view, settings.policy.breaker, moment) if self._acts else Ledger()
         self.tripped = ledger.tripped
-        """Drivers whose breaker trips by the taints of its window."""
-        self._plan = plan(view, ledger, settings.policy.pause if self.acts else None, moment)
+        self._plan = plan(view, ledger, settings.policy.pause if self._acts else None, moment)
         self._ready = {each.uid: unit for unit in self._plan.eligible for each in unit.members}
         self._closed: dict[int, Limit | None] = {}
         """What keeps units, by id()."""
@@ -319,22 +330,6 @@ class WorkerView:
         self._room.occupy(self._plan.terminating)
         for key, pod in objects.inventory.pods.items():
             self._room.own(owner_of(pod), key, there=True)
-
-    def _view(self) -> View:
-        inventory, now = self._inventory, self._settings.now
-        evictions = Evictions(inventory, self.scope, lambda rule: announced_at(rule.conditions, rule.generation) or now)
-        evictions.everything()
-        hits = evictions.hits().items()
-        return View(
-            inventory=inventory,
-            evictions=evictions,
-            hit={key: eviction for key, eviction in hits if self._keys[inventory.pods[key].meta.uid] == key},
-            profile_of=self._pods.profile_of,
-            gang_of=Grouping(inventory, self._pods.profile_of).gang_of,
-            hold_of=self._objects.hold_of,
-            group_of=str,
-            exceeded=lambda rule, *_: self._stops[rule].message if rule in self._stops else "",
-        )
 
     def statuses(self) -> Iterator[PodStatus]:
         """Yield all pods that are to be evicted, or are terminating while a taint evicts them."""
@@ -345,12 +340,12 @@ class WorkerView:
             if pod.deleting:
                 if key in self._hit:
                     settings = self._pods.profile_of(pod).settings
-                    yield _leaving(pod, eviction, self.evictor, settings, self._settings.now)
+                    yield _leaving(pod, eviction, Evictor.OURS, settings, self._settings.now)
             elif self._keys[uid] == key and (uid in self._plan.going or uid in self._plan.waits):
                 yield self._staying(pod, eviction)
 
     def _staying(self, pod: Pod, eviction: Eviction) -> PodStatus:
-        status = partial(_status, pod, eviction, self.evictor)
+        status = partial(_status, pod, eviction, Evictor.OURS)
         uid, tainted_at = pod.meta.uid, _tainted_at(eviction)
         wait, going, unit = self._plan.waits.get(uid), self._plan.going.get(uid), self._plan.units.get(uid)
         due = later(eviction.due, self._pods.profile_of(pod).settings.grace_seconds) if going is None else going.due
@@ -376,7 +371,7 @@ class WorkerView:
         """Return what a pod waits for whose due time is over, and since when; None stands for that time."""
         if wait is not None and wait.reason in _PUT_OFF:
             return self._put_off(pod, wait), None
-        if not self.acts:
+        if not self._acts:
             return _OBSERVED if self._settings.worker else _NO_WORKER, None
         if wait is None:
             return self._ready_for(self._ready[pod.meta.uid], self._plan.going[pod.meta.uid])
