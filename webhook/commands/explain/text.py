@@ -39,7 +39,12 @@ def as_text(values: dict[str, Any]) -> str:
         SubjectKind.RULE: _rule,
     }
     lines = writers[values["kind"]](values)
-    text = [*lines, *_reported(values), *(f"unknown: {each}" for each in values["unknown"])]
+    text = [*lines]
+    for each in values["reported"]:
+        old = "" if each["current"] else " (of an earlier version of the rule)"
+        message = f": {each['message']}" if each["message"] else ""
+        text.append(f"{each['rule']} reports {each['type']}={each['status']}, {each['reason']}{message}{old}")
+    text += [f"unknown: {each}" for each in values["unknown"]]
     text += [f"error: {each['message']}" for each in values["findings"]]
     return "\n".join(map(visible, text)) + "\n"
 
@@ -237,13 +242,3 @@ def _first(entries: list[Any]) -> list[Any]:
 def _rest(entries: list[Any]) -> Iterator[str]:
     if len(entries) > _SHOWN_MOST:
         yield f"and {len(entries) - _SHOWN_MOST} more; -o json has all"
-
-
-# --- what others say ----------------------------------------------------------------------------
-
-
-def _reported(values: dict[str, Any]) -> Iterator[str]:
-    for each in values["reported"]:
-        old = "" if each["current"] else " (of an earlier version of the rule)"
-        message = f": {each['message']}" if each["message"] else ""
-        yield f"{each['rule']} reports {each['type']}={each['status']}, {each['reason']}{message}{old}"
