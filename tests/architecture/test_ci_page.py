@@ -21,7 +21,7 @@ from tests.unit.commands.audit_runner import HEADER, NO_BROKEN
 from tests.unit.commands.check_runner import RULE
 from tests.unit.commands.shared.test_reports import SUITE
 from webhook import cli
-from webhook.files.formats import FORMATS
+from webhook.files.report import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

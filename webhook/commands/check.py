@@ -17,11 +17,10 @@ from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE, ObjectKey
 from webhook.commands.shared.output import add_reports, renderer_of, write_reports
 from webhook.commands.shared.policy_files import PolicyFile, policy_file, policy_in, read_policy
 from webhook.config.command_line import CommandLine, program
-from webhook.files.dump import Dump
-from webhook.files.formats import FORMATS
+from webhook.files import STDIN
+from webhook.files.manifests import Dump
 from webhook.files.read import File, read, shown
-from webhook.files.report import Entry, Level, Report, Row
-from webhook.files.stdin import STDIN
+from webhook.files.report import FORMATS, Entry, Level, Report, Row
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.model import CLAIM_CONTROLLER
 from webhook.policy.ports import NO_NAMES, KnownNames, asks_who, authenticated

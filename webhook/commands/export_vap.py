@@ -14,9 +14,7 @@ from webhook.commands.shared.main import USAGE, main_of
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import policy_file
 from webhook.config.command_line import CommandLine, program
-from webhook.files.render import line, visible
-from webhook.files.report import UNREADABLE, Level
-from webhook.files.structured import json_list, yaml_stream
+from webhook.files.report import UNREADABLE, Level, json_list, line, visible, yaml_stream
 from webhook.policy.vap.export import Coverage, Export, export
 from webhook.policy.vap.objects import STATIC_FILE, STATIC_FOLDER, static_manifests
 

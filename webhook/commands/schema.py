@@ -12,7 +12,7 @@ from webhook.api.meta import OWN_GROUP
 from webhook.commands.shared.main import main_of
 from webhook.commands.shared.output import write
 from webhook.config.command_line import CommandLine, program
-from webhook.files.structured import json_text
+from webhook.files.report import json_text
 
 _FILES: Final = {"policy": "schema.json", "suite": "suite.schema.json"}
 

@@ -18,7 +18,7 @@ from webhook.admission.config_maps import CANDIDATE_KEY, POLICY_KEY, missing_pol
 from webhook.admission.rulings import EXPIRY_WARNING
 from webhook.api.field import FieldError, Path
 from webhook.api.meta import format_time
-from webhook.files.regular import text_of
+from webhook.files import text_of
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.document import Loaded
 from webhook.policy.model import DEFAULT_RULE, Policy

@@ -19,7 +19,7 @@ from webhook.cluster.client.errors import ClusterError, NoCredentials
 from webhook.config.command_line import program
 from webhook.config.flags import ConfigError
 from webhook.daemons.wiring import read_policy
-from webhook.files.regular import text_of
+from webhook.files import text_of
 from webhook.runtime import Stage, Stages
 from webhook.telemetry import logs
 

@@ -60,10 +60,10 @@ _EVENT_ACTIONS: Final = {
 
 
 def read_policy(text: str, at: Path, check: Callable[[str], None] = lambda _: None) -> Loaded:
-    """`files.policies.read_policy`, imported with the first document, as its imports are slow."""
-    from webhook.files import policies  # noqa: PLC0415
+    """`files.manifests.read_policy`, imported with the first document, as its imports are slow."""
+    from webhook.files import manifests  # noqa: PLC0415
 
-    return policies.read_policy(text, at, check, own_namespace())
+    return manifests.read_policy(text, at, check, own_namespace())
 
 
 def review_state_stages(

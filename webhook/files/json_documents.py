@@ -10,9 +10,8 @@ from functools import cached_property
 from math import isfinite
 from typing import Any, Final, NoReturn
 
-from webhook.files.scalars import as_json_number
 from webhook.files.spots import Document, Position, Problem, Spot, Step, Steps, Unreadable
-from webhook.files.yaml_documents import MAX_DEPTH
+from webhook.files.yaml_documents import MAX_DEPTH, as_json_number
 
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _CONSTANT: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|(-?Infinity|NaN)')

@@ -1,6 +1,6 @@
 """The policy document: JSON in, a policy out, or every mistake at its path.
 
-Neither files nor ConfigMaps: callers parse the text first (webhook/files/policies.py).
+Neither files nor ConfigMaps: callers parse the text first (webhook/files/manifests.py).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 
 from tests.apiserver.impact.rows import ROWS
 from tests.apiserver.impact.trial import SLACK_SECONDS, Trials, noted_figures
-from webhook.files.tables import table
+from webhook.files.report import table
 
 if TYPE_CHECKING:
     from tests.apiserver.impact.population import Population

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from webhook.files.json_documents import JsonSpot, Lines, NotJSON, json_documents
 from webhook.files.read import parse
-from webhook.files.scalars import as_json_number
 from webhook.files.spots import Document, Position, Unreadable, descend
-from webhook.files.yaml_documents import MAX_DEPTH
+from webhook.files.yaml_documents import MAX_DEPTH, as_json_number
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False).map(as_json_number)
 ANY_JSON = st.recursive(

@@ -33,16 +33,25 @@ from webhook.commands.shared.output import ReportTarget, add_reports, renderer_o
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_namespace, as_time
-from webhook.files.dump import CLAIMS, CONFIRMED, Dump, Stock, held_in, lacking, patching_object_in
-from webhook.files.formats import FORMATS
-from webhook.files.open_reports import OPEN_REPORTS, open_reports
+from webhook.files import STDIN
+from webhook.files.ci_formats import OPEN_REPORTS, open_reports
+from webhook.files.manifests import CLAIMS, CONFIRMED, Dump, Stock, held_in, lacking, patching_object_in
 from webhook.files.read import Manifest, read
-from webhook.files.render import as_text, as_values
-from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
+from webhook.files.report import (
+    FORMATS,
+    STRUCTURED,
+    UNREADABLE,
+    Entry,
+    Level,
+    Report,
+    Result,
+    Row,
+    as_text,
+    as_values,
+    json_list,
+    table,
+)
 from webhook.files.spots import NOWHERE, find
-from webhook.files.stdin import STDIN
-from webhook.files.structured import STRUCTURED, json_list
-from webhook.files.tables import table
 from webhook.inventory.impact import Taint, impact_of, impact_on_devices
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.policy.decide import BUILTIN_JUDGE, Judge

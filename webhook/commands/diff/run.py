@@ -29,12 +29,10 @@ from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.config.command_line import CommandLine
-from webhook.files.dump import CLAIMS, Dump, Stock
+from webhook.files.manifests import CLAIMS, Dump, Stock
 from webhook.files.read import Manifest, read
-from webhook.files.render import line, visible
-from webhook.files.report import Level, Row
+from webhook.files.report import STRUCTURED, Level, Row, line, visible
 from webhook.files.spots import NOWHERE
-from webhook.files.structured import STRUCTURED
 from webhook.inventory.state import Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import Policy

@@ -15,8 +15,7 @@ from webhook.api.meta import NamespacedName
 from webhook.api.names import WORKER
 from webhook.cluster.client.raw import NoHandshake, RawResponse, Untrusted
 from webhook.eviction.modes import LAST_POLICY_ANNOTATION, InTree
-from webhook.files.render import visible
-from webhook.files.structured import json_text
+from webhook.files.report import json_text, visible
 from webhook.policy.document import Loaded
 from webhook.policy.model import BUILTIN, InTreeEvictor, Policy, PolicyMode
 from webhook.policy.vap.author_policy import AUTHOR_POLICY

@@ -47,7 +47,7 @@ from webhook.commands.shared.policy_files import read_policy
 from webhook.config.command_line import CommandLine
 from webhook.config.namespace import policy_config_map
 from webhook.eviction.modes import LAST_POLICY_ANNOTATION, POLICY_ANNOTATION, InTree, WorkerSays
-from webhook.files.render import visible
+from webhook.files.report import visible
 from webhook.flowcontrol.throttle import Throttle
 from webhook.policy.document import Loaded
 from webhook.policy.model import BUILTIN, Policy

@@ -16,7 +16,7 @@ from webhook.commands.shared.tainting import DryRun, add_confirm, add_dry_run, r
 from webhook.commands.shared.words import NAME, TaintSpec, as_taint_spec, split_words
 from webhook.config.command_line import IntermixedLine, program
 from webhook.config.texts import as_lifetime
-from webhook.files.render import visible
+from webhook.files.report import visible
 
 if TYPE_CHECKING:
     import argparse

@@ -25,7 +25,7 @@ from webhook.commands.status.views import PodState
 from webhook.config.command_line import program
 from webhook.eviction.conditions import ConditionReason
 from webhook.eviction.released import in_use_message
-from webhook.files.render import visible
+from webhook.files.report import visible
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import devices_to_look_at, named_holders
 from webhook.inventory.usage import is_pod

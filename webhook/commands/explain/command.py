@@ -22,8 +22,8 @@ from webhook.commands.shared.output import write
 from webhook.commands.status.command import add_evictors
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace, policy_config_map
-from webhook.files.stdin import STDIN
-from webhook.files.structured import STRUCTURED
+from webhook.files import STDIN
+from webhook.files.report import STRUCTURED
 
 if TYPE_CHECKING:
     from webhook.commands.explain.values import ExplainSubject
@@ -85,7 +85,7 @@ def _explain_subject(subject: ExplainSubject, options: argparse.Namespace, parse
     # Late: see commands/shared/main.py.
     from webhook.commands.explain.text import as_text  # noqa: PLC0415
     from webhook.commands.explain.values import NotExplained, explanation_of, facts_of  # noqa: PLC0415
-    from webhook.files.render import visible  # noqa: PLC0415
+    from webhook.files.report import visible  # noqa: PLC0415
 
     facts = facts_of(options)
     try:

@@ -14,9 +14,7 @@ from webhook.commands.shared.output import write
 from webhook.commands.shared.walks import walk_lines
 from webhook.config.command_line import CommandLine
 from webhook.files.read import shown
-from webhook.files.render import line, visible
-from webhook.files.report import Level, Report, Result, Row
-from webhook.files.structured import STRUCTURED
+from webhook.files.report import STRUCTURED, Level, Report, Result, Row, line, visible
 
 VERSION: Final = 1
 _NOTHING: Final = "contains no claim, template, rule, patch or slice to explain"

@@ -8,7 +8,7 @@ from typing import Any, Final
 from webhook.commands.explain.values import SubjectKind
 from webhook.commands.status.report import WORDS
 from webhook.eviction.modes import Mode
-from webhook.files.render import shortened, visible
+from webhook.files.report import shortened, visible
 from webhook.inventory.matching import Evictor
 
 _OURS: Final = Evictor.OURS.value

@@ -44,7 +44,7 @@ from webhook.commands.status.views import current, views_of
 from webhook.config.command_line import did_you_mean, program
 from webhook.eviction.conditions import ConditionReason
 from webhook.eviction.modes import InTree
-from webhook.files.dump import Dump
+from webhook.files.manifests import Dump
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE
 from webhook.inventory.expansion import annotations_of

@@ -25,7 +25,7 @@ from webhook.commands.shared.output import document, write, write_more
 from webhook.commands.shared.words import DeviceAddress
 from webhook.config.command_line import IntermixedLine, program
 from webhook.config.texts import as_namespace
-from webhook.files.render import visible
+from webhook.files.report import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -109,7 +109,7 @@ def _is_in(row: ListedTaint, namespace: str | None) -> bool:
 def _shown(found: TaintList, options: argparse.Namespace) -> str:
     # Late: see commands/shared/main.py.
     from webhook.commands.list.taints import names_text, table_text, values_of  # noqa: PLC0415
-    from webhook.files.structured import STRUCTURED  # noqa: PLC0415
+    from webhook.files.report import STRUCTURED  # noqa: PLC0415
 
     if options.output in ("json", "yaml"):
         values = values_of(found.rows, found.now, found.notes)

@@ -17,8 +17,7 @@ from webhook.api.rules import DATA, DESCRIPTION, EVICT, EXPIRES_AT, condition_of
 from webhook.api.taints import NO_EXECUTE
 from webhook.commands.shared.words import DeviceAddress
 from webhook.eviction.conditions import EVICTION, IN_TREE
-from webhook.files.render import shortened
-from webhook.files.tables import table
+from webhook.files.report import shortened, table
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import is_published
 from webhook.inventory.impact import Taint

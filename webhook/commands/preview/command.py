@@ -10,7 +10,7 @@ from webhook.commands.shared.main import body_of, main_of
 from webhook.commands.shared.output import add_reports
 from webhook.config.command_line import CommandLine, program
 from webhook.config.texts import as_limit, as_time
-from webhook.files.stdin import STDIN
+from webhook.files import STDIN
 from webhook.validation.releases import NEWEST
 
 _ROWS: Final = 200

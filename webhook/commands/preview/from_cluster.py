@@ -23,7 +23,7 @@ from webhook.commands.shared import cluster_reading as reading
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.tainting import TEXT
 from webhook.config.command_line import program
-from webhook.files.dump import Stock, held_in, patching_object_in
+from webhook.files.manifests import Stock, held_in, patching_object_in
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:

@@ -67,10 +67,9 @@ from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.plan import plan
 from webhook.eviction.pod_plan import later
 from webhook.eviction.profiles import Grouping
-from webhook.files.dump import Stock, held_in, patching_object_in
+from webhook.files.manifests import Stock, held_in, patching_object_in
 from webhook.files.read import Manifest, read, shown
-from webhook.files.report import UNREADABLE, Level, Result, Row
-from webhook.files.structured import STRUCTURED
+from webhook.files.report import STRUCTURED, UNREADABLE, Level, Result, Row
 from webhook.inventory.device_selectors import DeviceSelectors
 from webhook.inventory.evictions import NOTHING, Eviction, EvictionReason, Evictions, Without
 from webhook.inventory.expansion import PatchExpansion, expansion

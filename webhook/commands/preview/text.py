@@ -33,9 +33,7 @@ from webhook.commands.preview.report import (
 )
 from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.profiles import classes_of
-from webhook.files.render import line, visible
-from webhook.files.report import Row
-from webhook.files.tables import table
+from webhook.files.report import Row, line, table, visible
 from webhook.inventory.expansion import RULES_MAX
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import unused_claims

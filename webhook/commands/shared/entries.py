@@ -11,8 +11,7 @@ from webhook.api.field import JSON, Finding, Path, Severity
 from webhook.api.meta import GroupVersionKind
 from webhook.files.read import File, Manifest
 from webhook.files.report import NOT_OURS, NOT_RENDERED, UNREADABLE, Entry, Level, Result, Row
-from webhook.files.spots import Position, Spot, find, path_of
-from webhook.files.traps import explained
+from webhook.files.spots import Position, Spot, explained, find, path_of
 from webhook.policy.lint import MISREAD
 
 BAD_REQUEST: Final = "BadRequest"

@@ -13,7 +13,7 @@ from webhook.commands.verbs import CLUSTER_FLAGS
 from webhook.config.command_line import program
 from webhook.config.namespace import own_namespace, policy_config_map
 from webhook.config.texts import as_class_drivers, as_count, as_group, as_labels, as_namespace, as_namespaced, as_time
-from webhook.files.stdin import STDIN
+from webhook.files import STDIN
 from webhook.validation.releases import NEWEST, RELEASES, Release, release_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from webhook.cluster.client.credentials import Credentials
-    from webhook.files.dump import Dump
+    from webhook.files.manifests import Dump
     from webhook.files.report import Report
     from webhook.policy.ports import KnownNames
 

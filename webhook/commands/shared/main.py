@@ -79,7 +79,7 @@ def refusal_text(reason: str, message: str) -> str:
     if reason == _UNAUTHORIZED:
         return f"error: You must be logged in to the server ({reason})"
     # Late: verbs that are refused nothing start without it.
-    from webhook.files.render import visible  # noqa: PLC0415
+    from webhook.files.report import visible  # noqa: PLC0415
 
     text = "\n".join(map(visible, message.splitlines()))
     return f"Error from server ({reason}): {text}" if reason else f"Error from server: {text}"

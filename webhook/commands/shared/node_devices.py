@@ -19,7 +19,7 @@ from webhook.cluster.client.list_pages import decoded, list_pages, listed
 from webhook.cluster.client.rest import path_of
 from webhook.commands.shared.cluster_reading import CLAIMS, PODS, RULES, place_of
 from webhook.commands.shared.words import DeviceAddress
-from webhook.files.dump import held_in, labels_of
+from webhook.files.manifests import held_in, labels_of
 from webhook.inventory.state import Inventory, key_of
 from webhook.inventory.usage import uses
 

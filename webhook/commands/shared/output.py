@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.config.command_line import program
-from webhook.files.stdin import STDIN
+from webhook.files import STDIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from webhook.config.command_line import CommandLine
-    from webhook.files.formats import Renderer
+    from webhook.files.report import Renderer
 
 _FAILED: Final = 2
 _STEERING: Final = re.compile(
@@ -57,7 +57,7 @@ def write_more(content: str, *, screen: bool = False) -> int | None:
 def document(output: str, values: dict[str, Any]) -> str:
     """One of several documents: a line of JSON, or YAML after `---`."""
     # Late: most verbs print no such documents.
-    from webhook.files.structured import STRUCTURED, json_text  # noqa: PLC0415
+    from webhook.files.report import STRUCTURED, json_text  # noqa: PLC0415
 
     if output == "json":
         return json_text(values, indent=None)
@@ -162,6 +162,6 @@ def renderer_of(verb: str) -> Renderer:
     """Prints reports of the verb, with the texts of the warning codes where a format has room for them."""
     # Late: most verbs print no report.
     from webhook.commands.shared.codes import code_texts  # noqa: PLC0415
-    from webhook.files.formats import Renderer  # noqa: PLC0415
+    from webhook.files.report import Renderer  # noqa: PLC0415
 
     return Renderer(verb, code_texts)

@@ -25,10 +25,9 @@ from webhook.commands.shared.entries import (
     with_entries,
 )
 from webhook.config.namespace import own_namespace
-from webhook.files import policies
-from webhook.files.embedded import with_text_read
-from webhook.files.policies import MAX_BYTES
-from webhook.files.read import Manifest, read, shown
+from webhook.files import manifests
+from webhook.files.manifests import MAX_BYTES
+from webhook.files.read import Manifest, read, shown, with_text_read
 from webhook.files.report import Level, Report, Row
 from webhook.files.spots import NOWHERE, Spot
 from webhook.policy.document import Loaded, load
@@ -49,7 +48,7 @@ _Check = Callable[[str], None]
 
 def read_policy(content: str, at: Path = _ROOT, check: _Check = lambda _: None, namespace: str = "") -> Loaded:
     """Return the policy in a text; `namespace` is this process's own unless given. `check` keeps to a budget."""
-    return policies.read_policy(content, at, check, namespace or own_namespace())
+    return manifests.read_policy(content, at, check, namespace or own_namespace())
 
 
 def row_of(manifest: Manifest) -> Row:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from webhook.api.rules import CONFIRM_IMPACT, EVICT
 from webhook.commands.shared.main import ServerRefusal, refusal_text
-from webhook.files.render import visible
-from webhook.files.structured import STRUCTURED
+from webhook.files.report import STRUCTURED, visible
 
 if TYPE_CHECKING:
     import argparse

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from webhook.api.budgets import DisruptionBudget, decode_budget
 from webhook.api.decode import Reader
 from webhook.api.pods import HOLD, Pod
-from webhook.files.dump import held_in, labels_of
+from webhook.files.manifests import held_in, labels_of
 from webhook.inventory.state import Inventory
 from webhook.policy.model import NAMESPACE_NAME_LABEL
 from webhook.policy.ports import NamespaceFacts

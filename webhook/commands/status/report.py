@@ -21,9 +21,7 @@ from webhook.api.taints import DeviceTaint
 from webhook.commands.status.objects import StatusObjects
 from webhook.commands.status.views import PodState, PodStatus, StatusSettings, current, views_of
 from webhook.eviction.conditions import IN_TREE, RELEASED
-from webhook.files.render import line, visible
-from webhook.files.report import Row
-from webhook.files.tables import table
+from webhook.files.report import Row, line, table, visible
 from webhook.inventory.impact import Taint, impact_of
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import is_ours

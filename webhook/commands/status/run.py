@@ -38,8 +38,7 @@ from webhook.commands.status.views import StatusSettings, mode_by_conditions
 from webhook.config.command_line import CommandLine, did_you_mean
 from webhook.eviction.modes import InTree, Mode, WorkerSays
 from webhook.files.read import Manifest, read
-from webhook.files.report import UNREADABLE, Level, Row
-from webhook.files.structured import STRUCTURED
+from webhook.files.report import STRUCTURED, UNREADABLE, Level, Row
 from webhook.policy.model import BUILTIN, InTreeEvictor, Policy
 
 if TYPE_CHECKING:

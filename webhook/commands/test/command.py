@@ -20,12 +20,10 @@ from webhook.commands.test.runner import BadCase, Runner, beside, cluster_of
 from webhook.config.command_line import CommandLine, program
 from webhook.config.namespace import own_namespace
 from webhook.config.texts import as_pattern
-from webhook.files.formats import FORMATS
+from webhook.files import STDIN
 from webhook.files.read import Manifest, read, shown
-from webhook.files.report import Entry, Level, Result
+from webhook.files.report import FORMATS, STRUCTURED, Entry, Level, Result
 from webhook.files.spots import find
-from webhook.files.stdin import STDIN
-from webhook.files.structured import STRUCTURED
 from webhook.policy.document import load
 from webhook.policy.model import Policy
 from webhook.policy.suites import KIND, Suite, read_suite

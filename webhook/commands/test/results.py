@@ -13,8 +13,7 @@ from webhook.admission.impact_text import Measured
 from webhook.api.counts import counted
 from webhook.api.taints import DeviceToleration
 from webhook.commands.shared.walks import walk_lines
-from webhook.files.render import line, visible
-from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row
+from webhook.files.report import UNREADABLE, Entry, Level, Report, Result, Row, line, visible
 from webhook.files.spots import Position
 from webhook.policy.defaults import rendered
 from webhook.policy.model import Policy

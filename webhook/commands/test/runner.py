@@ -27,7 +27,7 @@ from webhook.commands.shared.manifest_review import Verdict, verdict_on
 from webhook.commands.shared.policy_files import read_policy
 from webhook.commands.shared.walks import values_of
 from webhook.commands.test.results import CaseReport, Mismatch, Results, Tested, listed, mismatches_of
-from webhook.files.dump import CLAIMS, Dump, Stock, held_in
+from webhook.files.manifests import CLAIMS, Dump, Stock, held_in
 from webhook.files.read import Manifest, read
 from webhook.files.report import Entry, Level
 from webhook.files.spots import NOWHERE, find

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from webhook.commands.shared.device_selection import belonging, refuse_missing
 from webhook.commands.shared.main import ServerRefusal, refusal_text
 from webhook.commands.shared.words import DeviceAddress
-from webhook.files.render import visible
+from webhook.files.report import visible
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.matching import selects
 

@@ -26,7 +26,7 @@ from webhook.admission.confirmation import digest_of, read_text
 from webhook.api.rules import CONFIRM_IMPACT
 from webhook.commands.preview import command as preview
 from webhook.commands.preview import from_cluster as preview_cluster
-from webhook.files.dump import Stock
+from webhook.files.manifests import Stock
 from webhook.files.read import parse
 from webhook.inventory.state import Sight
 from webhook.policy.model import ImpactLimits, ImpactSettings

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import DRIVER, make_basic_device, make_consumer, make_device, make_meta, make_pod, make_slice
 from tests.unit.commands.preview_runner import group_pod, used
 from webhook.commands.shared.node_devices import NodeDevices, NodePlacement
-from webhook.files.dump import held_in
+from webhook.files.manifests import held_in
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from tests.builders import NOW
 from webhook.admission.context import Budget, OutOfTime
 from webhook.api.field import ErrorType, Path
 from webhook.commands.shared.policy_files import policy_file, read_policy
-from webhook.files.policies import MAX_BYTES
-from webhook.files.render import line
+from webhook.files.manifests import MAX_BYTES
+from webhook.files.report import line
 
 if TYPE_CHECKING:
     from pathlib import Path as FilePath

@@ -11,7 +11,7 @@ from tests.builders import make_claim, make_meta, make_patch, make_pod, make_rul
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.rules import CELSelector
 from webhook.expressions.drivers import drivers_in_manifest
-from webhook.files.dump import Dump, Stock, held_in, labels_of, patching_object_in
+from webhook.files.manifests import Dump, Stock, held_in, labels_of, patching_object_in
 from webhook.files.read import parse
 
 
