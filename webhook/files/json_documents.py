@@ -107,14 +107,12 @@ def _skip(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-class _Decoder:
-    """One document after another. Remembers whether a map had a key twice, which plain decoding hides."""
+class _Decoder(json.JSONDecoder):
+    """Remembers whether a map had a key twice, which plain decoding hides."""
 
     def __init__(self) -> None:
         self.duplicates = False
-        self._decoder = json.JSONDecoder(
-            object_pairs_hook=self._map, parse_float=_finite, parse_constant=self._constant
-        )
+        super().__init__(object_pairs_hook=self._map, parse_float=_finite, parse_constant=self._constant)
 
     def _map(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
@@ -124,10 +122,6 @@ class _Decoder:
 
     def _constant(self, name: str) -> NoReturn:
         raise _ConstantError(name)
-
-    def decode(self, text: str, at: int) -> tuple[Any, int]:
-        self.duplicates = False
-        return self._decoder.raw_decode(text, at)
 
 
 def _finite(text: str) -> int | float:
@@ -156,6 +150,7 @@ def json_documents(text: str, lines: Lines, start: int, end: int) -> Iterator[Do
         text = lines.with_whole_pairs  # made once, however many documents have one
     at = _skip(text, start)
     while at < end:
+        decoder.duplicates = False
         value, after = _value(decoder, text, lines, at)
         if value is not None:
             _check_depth(value, lines.position(at))
@@ -167,7 +162,7 @@ def json_documents(text: str, lines: Lines, start: int, end: int) -> Iterator[Do
 
 def _value(decoder: _Decoder, text: str, lines: Lines, at: int) -> tuple[Any, int]:
     try:
-        return decoder.decode(text, at)
+        return decoder.raw_decode(text, at)
     except json.JSONDecodeError as error:
         raise _not_json(error, lines) from None
     except _ConstantError as error:

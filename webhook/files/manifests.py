@@ -200,11 +200,9 @@ _MOST_DUPLICATES: Final = 100
 _MOST_REMARKS: Final = 10
 
 
-def _go_on(_: str) -> None:
-    """No budget."""
-
-
-def read_policy(content: str, at: Path = _ROOT, check: Check = _go_on, namespace: str = OWN_NAMESPACE) -> Loaded:
+def read_policy(
+    content: str, at: Path = _ROOT, check: Check = lambda _: None, namespace: str = OWN_NAMESPACE
+) -> Loaded:
     """The policy in a text, YAML or JSON; faults of either are errors at `at` that name line and column.
 
     A text of more than MAX_BYTES is refused unread. `check` is called with the phase's name between steps and may
@@ -220,7 +218,9 @@ def read_policy(content: str, at: Path = _ROOT, check: Check = _go_on, namespace
         return _refused(required(at, f"must be a document of kind {KIND}"))
     document = found[0]
     if isinstance(document, Unreadable):
-        return _refused(_unreadable(document, content, at))
+        line, column = document.position or (1, 1)
+        text = "".join(content.splitlines()[line - 1 : line]).strip()
+        return _refused(invalid(at, text[:_LONGEST_LINE], f"line {line}, column {column}: {document.message}"))
     if len(found) > 1:
         return _refused(forbidden(at, "must be one document, not several"))
     return _loaded(document, at, check, namespace)
@@ -247,11 +247,3 @@ def _loaded(document: Document, at: Path, check: Check, namespace: str) -> Loade
         for problem in islice(document.remarks, _MOST_REMARKS)
     )
     return Loaded(None if twice else loaded.policy, twice + errors, remarks + loaded.warnings)
-
-
-def _unreadable(fault: Unreadable, content: str, at: Path) -> FieldError:
-    """The fault as a field error whose value is its line."""
-    line, column = fault.position or (1, 1)
-    lines = content.splitlines()
-    shown = lines[line - 1].strip() if line <= len(lines) else ""
-    return invalid(at, shown[:_LONGEST_LINE], f"line {line}, column {column}: {fault.message}")

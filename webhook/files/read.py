@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import Any, BinaryIO, Final
 from webhook.api.meta import GROUP, OWN_GROUP
 from webhook.files import STDIN, STDIN_NAME
 from webhook.files.json_documents import Lines, NotJSON, json_documents
-from webhook.files.spots import Document, Position, Problem, Spot, Step, Steps, Unreadable, descend
+from webhook.files.spots import NOWHERE, Document, Position, Problem, Spot, Step, Steps, Unreadable, descend
 from webhook.files.yaml_documents import yaml_documents
 
 SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
@@ -85,26 +84,15 @@ class File:
 def read(names: Iterable[str], stdin: BinaryIO | None = None) -> Iterator[File]:
     """The files of the names, of the folders' names, and standard input for `-`; one at a time."""
     for name in names:
-        if name == STDIN:
-            yield _read_standard_input(stdin)
-        elif os.path.isdir(name):  # noqa: PTH112 -- a Path would shorten "./x", and names are shown as they were given
+        if name != STDIN and os.path.isdir(name):  # noqa: PTH112 -- a Path would shorten "./x"; names are shown as given
             yield from _read_folder(name)
         else:
-            yield _read_file(name, explicit=True)
+            yield _read_file(name, stdin)
 
 
 def shown(name: str) -> str:
     """A name as reports have it."""
     return STDIN_NAME if name == STDIN else name
-
-
-def _read_standard_input(stream: BinaryIO | None) -> File:
-    if stream is None and sys.stdin is None:  # `<&-`; the types do not know of that
-        return File(STDIN_NAME, unreadable=[Unreadable("cannot be read: standard input is closed")])
-    try:
-        return _read_stream(STDIN_NAME, stream or sys.stdin.buffer)
-    except OSError as error:  # a folder, for one
-        return File(STDIN_NAME, unreadable=[Unreadable(f"cannot be read: {error.strerror or error}")])
 
 
 def parse(name: str, data: bytes, *, explicit: bool = True) -> File:
@@ -153,38 +141,30 @@ def _read_folder(name: str) -> Iterator[File]:
             if not entry.startswith(".") and os.path.splitext(entry)[1].lower() in SUFFIXES:  # noqa: PTH122 -- as above
                 found = True
                 path = os.path.join(folder, entry)  # noqa: PTH118 -- as above
-                if _is_file(path):
-                    yield _read_file(path, explicit=False)
-                else:
+                if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113 -- reading might never end
                     yield File(path, explicit=False, unreadable=[Unreadable("cannot be read: not a regular file")])
+                else:
+                    yield _read_file(path, explicit=False)
     if not found:
         yield File(name, unreadable=[Unreadable(f"contains no {', '.join(f'*{each}' for each in sorted(SUFFIXES))}")])
 
 
-def _is_file(path: str) -> bool:
-    """Whether to read it: anything but a pipe, socket or device, on which reading may wait for ever."""
+def _read_file(name: str, stdin: BinaryIO | None = None, *, explicit: bool = True) -> File:
+    if name == STDIN and stdin is None and sys.stdin is None:  # `<&-`; the types do not know of that
+        return File(STDIN_NAME, unreadable=[Unreadable("cannot be read: standard input is closed")])
     try:
-        return stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 -- as above
-    except (OSError, ValueError):
-        return True  # reading it reports what is wrong
-
-
-def _read_file(name: str, *, explicit: bool) -> File:
-    try:
-        with Path(name).open("rb") as stream:
-            return _read_stream(name, stream, explicit=explicit)
+        if name != STDIN:
+            with Path(name).open("rb") as stream:
+                data = stream.read(MAX_BYTES + 1)
+        else:
+            data = (stdin or sys.stdin.buffer).read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return File(name, explicit, unreadable=[Unreadable(f"cannot be read: {reason}")])
-
-
-def _read_stream(name: str, stream: BinaryIO, *, explicit: bool = True) -> File:
-    data = stream.read(MAX_BYTES + 1)
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        return File(shown(name), explicit, unreadable=[Unreadable(f"cannot be read: {reason}")])
     if len(data) > MAX_BYTES:
-        return File(
-            name, explicit, unreadable=[Unreadable(f"is larger than {MAX_BYTES // 1024 // 1024} MiB; split it")]
-        )
-    return parse(name, data, explicit=explicit)
+        large = Unreadable(f"is larger than {MAX_BYTES // 1024 // 1024} MiB; split it")
+        return File(shown(name), explicit, unreadable=[large])
+    return parse(shown(name), data, explicit=explicit)
 
 
 def documents(text: str) -> Iterator[Document | Unreadable]:
@@ -199,13 +179,15 @@ def documents(text: str) -> Iterator[Document | Unreadable]:
     yaml_left = YAML_MAX_CHARACTERS
     for start, end in _chunks(text):
         not_json: NotJSON | None = None
-        try:
-            found = _as_json(text, lines, start, end)
-        except NotJSON as error:
-            not_json, found = error, None
-        if found is not None:
-            yield from found
-            continue
+        if content := _JSON_START.match(text, start, end):
+            try:
+                yield from list(json_documents(text, lines, content.start(1), end))
+                continue
+            except NotJSON as error:  # it may still be YAML
+                not_json = error
+            except Unreadable as error:
+                yield error
+                continue
         yaml_left -= end - start + _YAML_DOCUMENT_CHARACTERS
         if yaml_left < 0:
             # Counted here: the positions of all lines take longer to find than all the rest.
@@ -214,8 +196,7 @@ def documents(text: str) -> Iterator[Document | Unreadable]:
         try:
             yield from yaml_documents(text[start:end], lines.position(start).line)
         except Unreadable as error:
-            meant_as_json = not_json is not None and _QUOTED_START.match(text, start, end)
-            yield not_json if not_json is not None and meant_as_json else error
+            yield not_json if not_json and _QUOTED_START.match(text, start, end) else error
 
 
 def _chunks(text: str) -> Iterator[tuple[int, int]]:
@@ -226,19 +207,6 @@ def _chunks(text: str) -> Iterator[tuple[int, int]]:
             yield start, match.start()
         start = match.start()
     yield start, len(text)
-
-
-def _as_json(text: str, lines: Lines, start: int, end: int) -> list[Document | Unreadable] | None:
-    """The JSON between two offsets, or None. Raises NotJSON if the text only looks so; it may still be YAML."""
-    content = _JSON_START.match(text, start, end)
-    if content is None:
-        return None
-    try:
-        return list(json_documents(text, lines, content.start(1), end))
-    except NotJSON:
-        raise
-    except Unreadable as error:
-        return [error]
 
 
 def _template_hint(text: str) -> str:
@@ -296,23 +264,13 @@ def with_text_read(spot: Spot, steps: Steps, text: str) -> Spot:
     if isinstance(found, Document):
         return _Grafted(spot, steps, _Moved(found.spot, start))
     if isinstance(found, Unreadable) and found.position is not None:
-        return _Grafted(spot, steps, _Point(_moved(found.position, start)))
+        line, column = found.position  # `NOWHERE` is at 0, 0
+        return _Grafted(spot, steps, _Moved(NOWHERE, Position(start.line + line, start.column + column)))
     return spot
 
 
 def _moved(position: Position, start: Position) -> Position:
     return Position(start.line + position.line - 1, start.column + position.column - 1)
-
-
-class _Point(Spot):
-    """A single place."""
-
-    def __init__(self, position: Position) -> None:
-        self._position = position
-
-    @property
-    def position(self) -> Position:
-        return self._position
 
 
 class _Moved(Spot):
@@ -339,21 +297,13 @@ class _Moved(Spot):
         return self._spot.steps()
 
 
-class _Grafted(Spot):
-    """A spot with another one grafted in where the steps lead."""
+class _Grafted(_Moved):
+    """A spot, where it is, with another one grafted in where the steps lead."""
 
     def __init__(self, spot: Spot, steps: Steps, graft: Spot) -> None:
-        self._spot = spot
+        super().__init__(spot, Position(1, 1))
         self._way = steps
         self._graft = graft
-
-    @property
-    def position(self) -> Position:
-        return self._spot.position
-
-    @property
-    def key_position(self) -> Position | None:
-        return self._spot.key_position
 
     def child(self, step: Step) -> Spot | None:
         below = self._spot.child(step)
@@ -361,6 +311,3 @@ class _Grafted(Spot):
             return below
         rest = self._way[1:]
         return _Grafted(below, rest, self._graft) if rest else self._graft
-
-    def steps(self) -> Iterable[Step]:
-        return self._spot.steps()

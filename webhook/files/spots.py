@@ -30,6 +30,8 @@ class Spot:
     """The position of a value; `key_position` is None for list entries and whole documents. This one is nowhere."""
 
     __slots__ = ()
+    plain: str | None = None
+    """The unquoted text of the value, if it was read as something else than a string; else None."""
 
     @property
     def position(self) -> Position:
@@ -44,11 +46,6 @@ class Spot:
     @property
     def text_start(self) -> Position | None:
         """Where the text of a literal block (`|`) begins, each of whose lines is a line of the file; else None."""
-        return None
-
-    @property
-    def plain(self) -> str | None:
-        """The unquoted text of the value, if it was read as something else than a string; else None."""
         return None
 
     def child(self, step: Step) -> Spot | None:  # noqa: ARG002 -- there is none
@@ -112,9 +109,15 @@ def descend(spot: Spot, steps: Iterable[Step]) -> Spot:
     return spot
 
 
-def find(spot: Spot, path: Path) -> tuple[Spot, bool]:
-    """The spot of a path as written below `spot`, and whether it is there; else its nearest parent."""
-    for text in _written(path):
+def find(spot: Spot, path: Path, at: Path | None = None) -> tuple[Spot, bool]:
+    """The spot of a path as written below `spot` (that of `at`), and whether it is there; else its nearest parent."""
+    texts: list[str] = []
+    step: Path | None = path
+    while step is not None and step is not at:
+        if step.written_step:
+            texts.append(step.written_step)
+        step = step.parent
+    for text in reversed(texts):
         below = _child(spot, text)
         if below is None:
             return spot, False
@@ -124,16 +127,6 @@ def find(spot: Spot, path: Path) -> tuple[Spot, bool]:
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_-]*")
 _ENTRY: Final = re.compile(r"\.(.*)\[([0-9]+)\]", re.DOTALL)
-
-
-def _written(path: Path) -> list[str]:
-    steps: list[str] = []
-    at: Path | None = path
-    while at is not None:
-        if at.written_step:
-            steps.append(at.written_step)
-        at = at.parent
-    return steps[::-1]
 
 
 def _child(spot: Spot, text: str) -> Spot | None:
@@ -183,7 +176,7 @@ def explained(error: FieldError, spot: Spot, at: Path | None = None) -> FieldErr
     if isinstance(error.bad_value, str):
         hint = _sexagesimal(error) if error.type is ErrorType.TYPE_INVALID else ""
     elif error.bad_value.__class__ in _KINDS:
-        place, found = find(spot, error.path if at is None else _below(error.path, at))
+        place, found = find(spot, error.path, at)
         hint = _hint(error, place.plain) if found and place.plain is not None else ""
     else:
         hint = ""
@@ -218,16 +211,3 @@ def _sexagesimal(error: FieldError) -> str:
     for part in value.split(":"):
         number = number * 60 + int(part)
     return f"{value} is text here, as kubectl reads it: write {number}"
-
-
-def _below(path: Path, at: Path) -> Path:
-    """The rest of a path that leads through `at`."""
-    steps = []
-    step: Path | None = path
-    while step is not None and step is not at:
-        steps.append(step)
-        step = step.parent
-    rest = Path.root()
-    for each in reversed(steps):
-        rest = Path(rest, each.normal, each.written_step)
-    return rest

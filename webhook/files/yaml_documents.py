@@ -44,11 +44,9 @@ _WORDS: Final[dict[str, bool | float | None]] = {
     **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
 }
-_WORD_STARTS: Final = frozenset("yYnNtTfFoO~")
 _NUMBER_STARTS: Final = frozenset("+-0123456789")
 _INTEGER: Final = re.compile(r"([+-]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_DOT_FLOAT: Final = re.compile(r"\.[0-9]+([eE][-+]?[0-9]+)?")
 _INT64: Final = range(-(2**63), 2**63)
 _UINT64: Final = range(2**64)
 # 64 binary digits, a sign and a prefix fit many times over; more leading zeros than that are no number.
@@ -59,28 +57,20 @@ _PLAIN_FLOATS_BELOW: Final = 1e21
 
 def plain_value(text: str) -> Scalar:
     """The value of an unquoted scalar. Times stay text. Infinities and NaN are returned; JSON has neither."""
-    if not text:
-        return None
-    first = text[0]
-    if first in _WORD_STARTS:
-        return _WORDS.get(text, text)
-    if first in _NUMBER_STARTS:
-        return _number(text)
-    if first == ".":
-        if text in _WORDS:
-            return _WORDS[text]
-        return _finite(text, text) if _DOT_FLOAT.fullmatch(text) else text
-    return text
-
-
-def _number(text: str) -> Scalar:
     if text in _WORDS:
         return _WORDS[text]
-    plain = text.replace("_", "")
-    integer = _integer(plain)
-    if integer is not None:
-        return integer
-    return _finite(plain, text) if _FLOAT.fullmatch(plain) else text
+    plain = text
+    if text[0] in _NUMBER_STARTS:
+        plain = text.replace("_", "")
+        integer = _integer(plain)
+        if integer is not None:
+            return integer
+    elif text[0] != ".":
+        return text
+    if not _FLOAT.fullmatch(plain):
+        return text
+    number = float(plain)
+    return as_json_number(number) if isfinite(number) else text  # Go: out of range, so it stays text
 
 
 def _integer(plain: str) -> int | None:
@@ -96,11 +86,6 @@ def _integer(plain: str) -> int | None:
         number = -number
     # ParseUint takes no sign
     return number if number in _INT64 or (not sign and number in _UINT64) else None
-
-
-def _finite(plain: str, text: str) -> Scalar:
-    number = float(plain)
-    return as_json_number(number) if isfinite(number) else text  # Go: out of range, so it stays text
 
 
 def as_json_number(number: float) -> int | float:
@@ -124,12 +109,12 @@ def key_text(value: Scalar) -> str | None:
 class YamlSpot(Spot):
     """The position of a value: marks from the parser, children by key or by index."""
 
-    __slots__ = ("_base", "_children", "_key_mark", "_mark")
+    __slots__ = ("_base", "_children", "_mark", "key_mark")
 
     def __init__(self, base: int, mark: Any, children: dict[str, YamlSpot] | list[YamlSpot] | None = None) -> None:
         self._base = base
         self._mark = mark
-        self._key_mark: Any = None
+        self.key_mark: Any = None
         self._children = children
 
     @property
@@ -140,7 +125,7 @@ class YamlSpot(Spot):
     @property
     def key_position(self) -> Position | None:
         """Of the key before it."""
-        mark = self._key_mark
+        mark = self.key_mark
         return None if mark is None else Position(self._base + mark.line, mark.column + 1)
 
     def child(self, step: Step) -> YamlSpot | None:
@@ -157,11 +142,6 @@ class YamlSpot(Spot):
         children = self._children
         return children.keys() if isinstance(children, dict) else range(len(children or ()))
 
-    def named(self, key_mark: Any) -> YamlSpot:
-        """The same with a key before it."""
-        self._key_mark = key_mark
-        return self
-
     def again_at(self, mark: Any) -> YamlSpot:
         """What an alias refers to, standing where the alias does."""
         return YamlSpot(self._base, mark, self._children)
@@ -174,20 +154,15 @@ class YamlSpot(Spot):
 class PlainSpot(YamlSpot):
     """The position of a number, a boolean or null, and its text."""
 
-    __slots__ = ("_plain",)
+    __slots__ = ("plain",)
 
-    def __init__(self, base: int, mark: Any, plain: str) -> None:
+    def __init__(self, base: int, mark: Any, plain: str | None) -> None:
         super().__init__(base, mark)
-        self._plain = plain
-
-    @property
-    def plain(self) -> str | None:
-        """The text."""
-        return self._plain
+        self.plain = plain
 
     def again_at(self, mark: Any) -> YamlSpot:
         """The same, standing where the alias does."""
-        return PlainSpot(self._base, mark, self._plain)
+        return PlainSpot(self._base, mark, self.plain)
 
 
 class LiteralSpot(YamlSpot):
@@ -287,12 +262,9 @@ def _reader_position(text: str, error: ReaderError, first_line: int) -> Position
 class _Anchor:
     """The value of an alias. `size` is None while the anchored value is still being read."""
 
-    __slots__ = ("size", "spot", "value")
-
-    def __init__(self) -> None:
-        self.value: Any = None
-        self.spot: YamlSpot | None = None
-        self.size: int | None = None
+    value: Any = None
+    spot: YamlSpot | None = None
+    size: int | None = None
 
 
 class _Builder:
@@ -323,14 +295,14 @@ class _Builder:
                 yield Document(value, spot, tuple(self._problems), tuple(self._remarks))
 
     def _node(self, event: Any) -> tuple[Any, YamlSpot]:
+        before = self._size
         self._size += 1
         kind = event.__class__
         if kind is AliasEvent:
             return self._alias(event)
-        anchor = before = None
+        anchor = None
         if event.anchor is not None:
             anchor = self._anchors[event.anchor] = _Anchor()
-            before = self._size - 1
         value: Any
         if kind is ScalarEvent:
             value = self._scalar(event)
@@ -338,7 +310,7 @@ class _Builder:
         else:
             self._enter(event)
             value, spot = self._mapping(event) if kind is MappingStartEvent else self._sequence(event)
-        if anchor is not None and before is not None:
+        if anchor is not None:
             anchor.value, anchor.spot, anchor.size = value, spot, self._size - before
         return value, spot
 
@@ -414,7 +386,8 @@ class _Builder:
         merged: set[str] = set()
         steps = self._steps
         while (event := self._next()).__class__ is not MappingEndEvent:
-            if _is_merge(event):
+            unquoted = event.__class__ is ScalarEvent and (event.implicit[0] or event.tag == f"{_CORE}merge")
+            if unquoted and event.value == _MERGE:
                 self._merge(event, values, spots, merged)
                 continue
             key = self._key(event)
@@ -424,8 +397,8 @@ class _Builder:
                 self._complain(event, f'duplicate key "{key}", already on line {first}; the last one counts')
             value, spot = self._node(self._next())
             steps.pop()
-            values[key] = value
-            spots[key] = spot.named(event.start_mark)
+            spot.key_mark = event.start_mark
+            values[key], spots[key] = value, spot
             merged.discard(key)
         return values, YamlSpot(self._base, start.start_mark, spots)
 
@@ -483,9 +456,3 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
 
 def _short(tag: str) -> str:
     return f"!!{tag.removeprefix(_CORE)}" if tag.startswith(_CORE) else tag
-
-
-def _is_merge(event: Any) -> bool:
-    if event.__class__ is not ScalarEvent or event.value != _MERGE:
-        return False
-    return bool(event.implicit[0]) or event.tag == f"{_CORE}merge"
