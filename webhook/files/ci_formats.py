@@ -1,14 +1,15 @@
-"""Reports for CI (SARIF, workflow commands of GitHub Actions, GitLab's Code Quality), and OpenReports for clusters."""
+"""Reports for CI (JUnit, SARIF, workflow commands of GitHub Actions, GitLab's Code Quality), and OpenReports."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote
+from xml.etree import ElementTree as ET  # to write only
 
 from webhook import __version__
 from webhook.api.counts import counted
@@ -20,6 +21,7 @@ from webhook.files.report import (
     Entry,
     Level,
     Report,
+    Result,
     Row,
     encodable,
     in_order,
@@ -29,12 +31,10 @@ from webhook.files.report import (
     visible,
 )
 
-_OTHER: Final = "Finding"
-
 
 def check_name(entry: Entry) -> str:
     """What a tool groups findings by: the warning code, else the policy's rule, else the API server's reason."""
-    return entry.code or entry.rule or entry.reason or _OTHER
+    return entry.code or entry.rule or entry.reason or "Finding"
 
 
 def repository_path(row: Row) -> str | None:
@@ -53,23 +53,76 @@ def repository_path(row: Row) -> str | None:
     return here.replace(os.sep, "/")
 
 
-class Fingerprints:
-    """Fingerprints of the findings of one report: the same in the next run, even if lines above were added.
+def _with_fingerprints(findings: Iterable[tuple[Row, Entry]]) -> Iterator[tuple[Row, Entry, str]]:
+    """Yield findings with their rows and with fingerprints, which stay the same even if lines above are added.
 
     They are made of the file, the check, the object and the field, so neither of line nor of message. Findings that
     agree in all of these are numbered in the order of the report.
     """
-
-    def __init__(self) -> None:
-        self._seen: Counter[str] = Counter()
-
-    def of(self, row: Row, entry: Entry) -> str:
-        """64 hexadecimal digits."""
+    seen: Counter[str] = Counter()
+    for row, entry in findings:
         subject = row.reference or str(row.document)
         about = "\0".join((repository_path(row) or "", check_name(entry), subject, entry.field))
-        self._seen[about] += 1
-        number = self._seen[about]
-        return sha256(f"{about}\0{number}".encode(errors="backslashreplace")).hexdigest()
+        seen[about] += 1
+        yield row, entry, sha256(f"{about}\0{seen[about]}".encode(errors="backslashreplace")).hexdigest()
+
+
+# --- JUnit ---------------------------------------------------------------------------------------
+
+
+def as_junit(report: Report, verb: str) -> str:
+    """Return one suite per file, one test case per object; warnings go to the case's output."""
+    root = ET.Element("testsuites", {"name": f"{PROGRAM} {verb}"})
+    by_file: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in report.rows:
+        by_file[row.file].append(row)
+    all_outcomes: list[str] = []
+    for file, rows in by_file.items():
+        suite = ET.SubElement(root, "testsuite", {"name": _xml(file)})
+        outcomes = [_case(suite, row) for row in rows if row.entries or not row.judges]
+        _count(suite, outcomes)
+        all_outcomes += outcomes
+    _count(root, all_outcomes)
+    ET.indent(root)
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
+
+
+def _count(element: ET.Element, outcomes: list[str]) -> None:
+    element.set("tests", str(len(outcomes)))
+    for outcome in ("failures", "errors", "skipped"):
+        element.set(outcome, str(outcomes.count(outcome)))
+
+
+def _case(suite: ET.Element, row: Row) -> str:
+    """Add the test case of a row; return the counter to increase, or an empty text."""
+    where = f" (document {row.document})" if row.document > 1 else ""
+    name = (row.reference or "object") + where if row.document else "read"
+    case = ET.SubElement(suite, "testcase", {"name": _xml(name), "classname": _xml(row.file), "file": _xml(row.file)})
+    if row.position:
+        case.set("line", str(row.position.line))
+    outcome = ""
+    errors = [entry for entry in row.entries if entry.level is Level.ERROR]
+    if errors:
+        outcome = "errors" if any(entry.reason == UNREADABLE for entry in errors) else "failures"
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        about = {"message": _xml(errors[0].text + more), "type": errors[0].reason}
+        ET.SubElement(case, outcome.removesuffix("s"), about).text = _xml_lines(row, errors)
+    elif row.result is Result.SKIPPED:
+        outcome = "skipped"
+        ET.SubElement(case, "skipped", {"message": _xml(row.skipped)})
+    others = [entry for entry in row.entries if entry.level is not Level.ERROR]
+    if others:
+        ET.SubElement(case, "system-out").text = _xml_lines(row, others)
+    return outcome
+
+
+def _xml_lines(row: Row, entries: list[Entry]) -> str:
+    return _xml("\n".join(line(row, entry, color=False) for entry in entries))
+
+
+def _xml(text: str) -> str:
+    """Return the text without characters that XML 1.0 cannot represent."""
+    return "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
 
 
 # --- SARIF ---------------------------------------------------------------------------------------
@@ -80,7 +133,6 @@ _SEVERITIES: Final = {"error": "error", "warning": "warning", "note": "recommend
 """What GitHub sorts by."""
 _ROOT: Final = "%SRCROOT%"
 _ROOT_TEXT: Final = "The folder in which the program ran: the root of the repository."
-_FINGERPRINT: Final = "deviceTaint/v1"
 _REASONS: Final = {
     "FieldValueRequired": "a field is missing",
     "FieldValueInvalid": "a field has an invalid value",
@@ -103,24 +155,36 @@ def sarif_values(report: Report, verb: str, texts: Mapping[str, tuple[str, str]]
 
     `texts` has the title and the text, in Markdown, of each warning code.
     """
-    results, unread = [], []
+    unread = [
+        {"level": "error", "message": {"text": entry.message}, **_places(row, entry)}
+        for row, entry in report.entries()
+        if entry.reason == UNREADABLE
+    ]
+    results = []
     rules: dict[str, dict[str, Any]] = {}
-    indices: dict[str, int] = {}
-    fingerprints = Fingerprints()
-    for row, entry in report.entries():
-        if entry.reason == UNREADABLE:
-            unread.append({"level": "error", "message": {"text": entry.message}, **_places(row, entry)})
-            continue
+    for row, entry, fingerprint in _with_fingerprints(
+        each for each in report.entries() if each[1].reason != UNREADABLE
+    ):
         name = check_name(entry)
         rules.setdefault(name, _rule(name, entry, texts))
-        index = indices.setdefault(name, len(indices))
-        results.append(_result(row, entry, index, fingerprints.of(row, entry)))
+        result = {
+            "ruleId": name,
+            "ruleIndex": list(rules).index(name),
+            "level": _LEVELS[entry.level],
+            "message": {"text": entry.text},
+            "partialFingerprints": {"deviceTaint/v1": fingerprint},
+            **_places(row, entry),
+        }
+        results.append(result)
     if report.nothing_checked:
         unread.append({"level": "error", "message": {"text": report.nothing_checked}})
     invocation = {
         "executionSuccessful": not unread,
         "exitCode": report.exit_code,
-        "toolExecutionNotifications": [*unread, *_notes(report.notes)],
+        "toolExecutionNotifications": [
+            *unread,
+            *({"level": "note", "message": {"text": each}} for each in report.notes),
+        ],
     }
     driver = {
         "name": PROGRAM,
@@ -165,23 +229,15 @@ def _rule(name: str, entry: Entry, texts: Mapping[str, tuple[str, str]]) -> dict
     return found
 
 
-def _result(row: Row, entry: Entry, index: int, fingerprint: str) -> dict[str, Any]:
-    return {
-        "ruleId": check_name(entry),
-        "ruleIndex": index,
-        "level": _LEVELS[entry.level],
-        "message": {"text": entry.text},
-        "partialFingerprints": {_FINGERPRINT: fingerprint},
-        **_places(row, entry),
-    }
-
-
 def _places(row: Row, entry: Entry) -> dict[str, Any]:
     """Where it is: in a file, and in which object and field."""
     place: dict[str, Any] = {}
     path = repository_path(row)
     if path is not None:
-        place["physicalLocation"] = {"artifactLocation": _artifact(path)}
+        address = quote(path, errors="replace")
+        # a file of the repository relative to its root, any other by its whole address
+        file = {"uri": f"file://{address}"} if path.startswith("/") else {"uri": address, "uriBaseId": _ROOT}
+        place["physicalLocation"] = {"artifactLocation": file}
         if entry.position is not None:
             region = {"startLine": entry.position.line, "startColumn": entry.position.column}
             place["physicalLocation"]["region"] = region
@@ -189,17 +245,6 @@ def _places(row: Row, entry: Entry) -> dict[str, Any]:
         name = f"{row.reference}: {entry.field}" if entry.field else row.reference
         place["logicalLocations"] = [{"fullyQualifiedName": name}]
     return {"locations": [place]} if place else {}
-
-
-def _artifact(path: str) -> dict[str, str]:
-    """A file of the repository relative to its root, any other by its whole address."""
-    if path.startswith("/"):
-        return {"uri": f"file://{quote(path, errors='replace')}"}
-    return {"uri": quote(path, errors="replace"), "uriBaseId": _ROOT}
-
-
-def _notes(notes: Iterable[str]) -> list[dict[str, Any]]:
-    return [{"level": "note", "message": {"text": note}} for note in notes]
 
 
 # --- GitHub --------------------------------------------------------------------------------------
@@ -218,7 +263,9 @@ def as_github(report: Report) -> str:
         if sent[entry.level] <= ANNOTATIONS:
             lines.append(_command(row, entry))
         else:
-            rest.append(_plain(encodable(line(row, entry, color=False))))
+            text = encodable(line(row, entry, color=False)).replace("##[", "## [")
+            # no command: those begin with two colons, or have the older `##[name]` anywhere
+            rest.append(f"./{text}" if text.lstrip().startswith("::") else text)
     if rest:
         title = f"{counted(len(rest), 'more finding')}: GitHub shows {ANNOTATIONS} annotations of each level"
         lines += [f"::group::{title}", *rest, "::endgroup::"]
@@ -232,8 +279,7 @@ def _command(row: Row, entry: Entry) -> str:
     about = {} if path is None else {"file": path}
     if entry.position is not None and about:
         about |= {"line": str(entry.position.line), "col": str(entry.position.column)}
-    check = entry.code or entry.rule or entry.reason
-    about["title"] = " ".join(filter(None, (check and check_name(entry), row.reference))) or name
+    about["title"] = " ".join(filter(None, (entry.code or entry.rule or entry.reason, row.reference))) or name
     properties = ",".join(f"{key}={_escaped(value, ':,')}" for key, value in about.items())
     place = ":".join(map(str, (row.file, *(entry.position or ()))))
     return f"::{name} {properties}::{_escaped(visible(f'{place}: {entry.text}'))}"
@@ -245,12 +291,6 @@ def _escaped(text: str, more: str = "") -> str:
     return "".join(f"%{ord(each):02X}" if each in f"%\r\n{more}" else visible(each) for each in text)
 
 
-def _plain(text: str) -> str:
-    """The line so that it is no command: those begin with two colons, or have the older `##[name]` anywhere."""
-    text = text.replace("##[", "## [")
-    return f"./{text}" if text.lstrip().startswith("::") else text
-
-
 # --- GitLab --------------------------------------------------------------------------------------
 
 _CLIMATE_LEVELS: Final = {Level.ERROR: "critical", Level.WARNING: "minor", Level.INFO: "info"}
@@ -258,12 +298,11 @@ _CLIMATE_LEVELS: Final = {Level.ERROR: "critical", Level.WARNING: "minor", Level
 
 def code_quality_values(report: Report) -> list[dict[str, Any]]:
     """Return an issue for each finding, in the subset of Code Climate's format that GitLab shows."""
-    fingerprints = Fingerprints()
     return [
         {
             "description": entry.text if not row.reference else f"{row.reference}: {entry.text}",
             "check_name": check_name(entry),
-            "fingerprint": fingerprints.of(row, entry),
+            "fingerprint": fingerprint,
             "severity": "major" if entry.reason == UNREADABLE else _CLIMATE_LEVELS[entry.level],
             # what is no file of the repository is listed all the same, under the name that it has in the text
             "location": {
@@ -271,7 +310,7 @@ def code_quality_values(report: Report) -> list[dict[str, Any]]:
                 "lines": {"begin": entry.position.line if entry.position else 1},
             },
         }
-        for row, entry in report.entries()
+        for row, entry, fingerprint in _with_fingerprints(report.entries())
     ]
 
 
@@ -286,14 +325,9 @@ def code_quality_values(report: Report) -> list[dict[str, Any]]:
 
 OPEN_REPORTS: Final = "openreports"
 """The name of the format."""
-_VERSION: Final = "openreports.io/v1alpha1"
-_POLICY: Final = "DeviceTaintPolicy"
-_CATEGORY: Final = "Device Taints"
 _RESULTS_MOST: Final = 200
 """In one object: with messages of 1,024 characters that JSON writes with six bytes each, below etcd's 1.5 MiB."""
 _MESSAGE_MOST: Final = 1024
-_LABELS: Final = {"app.kubernetes.io/managed-by": PROGRAM, "app.kubernetes.io/part-of": PROGRAM}
-_OUTCOMES: Final = ("pass", "fail", "warn", "error", "skip")
 _DEFAULT_NAMESPACE: Final = "default"
 
 
@@ -312,13 +346,14 @@ def open_reports(report: Report, namespaces: Collection[str], terminating: Colle
 
 def _namespace_report(namespace: str, results: list[dict[str, Any]]) -> dict[str, Any]:
     counts = Counter(each["result"] for each in results)
+    labels = {f"app.kubernetes.io/{name}": PROGRAM for name in ("managed-by", "part-of")}
     return {
-        "apiVersion": _VERSION,
+        "apiVersion": "openreports.io/v1alpha1",
         "kind": "Report",
-        "metadata": {"name": PROGRAM, "namespace": namespace, "labels": dict(_LABELS)},
+        "metadata": {"name": PROGRAM, "namespace": namespace, "labels": labels},
         "source": PROGRAM,
         "configuration": {"limits": {"maxResults": _RESULTS_MOST}},
-        "summary": {outcome: counts[outcome] for outcome in _OUTCOMES},
+        "summary": {outcome: counts[outcome] for outcome in ("pass", "fail", "warn", "error", "skip")},
         "results": sorted(results, key=lambda each: not each["scored"])[:_RESULTS_MOST],
     }
 
@@ -330,9 +365,9 @@ def _policy_result(row: Row, entry: Entry) -> dict[str, Any]:
     properties = {"field": entry.field, "reason": entry.reason}
     return {
         "source": PROGRAM,
-        "policy": _POLICY,
+        "policy": "DeviceTaintPolicy",
         "rule": entry.rule or entry.code or entry.reason,
-        "category": _CATEGORY,
+        "category": "Device Taints",
         "severity": "high" if refused else "low",
         "result": "fail" if refused else "warn",
         "scored": refused,

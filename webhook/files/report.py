@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from webhook.api.counts import counted
-from webhook.api.names import PROGRAM
 from webhook.files import STDIN_NAME
 
 if TYPE_CHECKING:
@@ -231,8 +230,6 @@ def yaml_stream(objects: Sequence[dict[str, Any]]) -> str:
 VERSION: Final = 1
 
 _COLORS: Final = {Level.ERROR: "\x1b[1;31m", Level.WARNING: "\x1b[1;33m", Level.INFO: "\x1b[36m"}
-_BOLD: Final = "\x1b[1m"
-_PLAIN: Final = "\x1b[0m"
 
 
 def as_text(report: Report, *, color: bool = False, named: bool = False) -> str:
@@ -240,29 +237,19 @@ def as_text(report: Report, *, color: bool = False, named: bool = False) -> str:
 
     Lines name the object as well for standard input and for files with several objects; with `named`, always.
     """
-    crowded = _crowded(report)
-    lines = [line(row, entry, color=color, named=named or row.file in crowded) for row, entry in in_order(report)]
+    objects = Counter(row.file for row in report.rows if row.document)
+    lines = []
+    for row, entry in in_order(report):
+        crowded = objects[row.file] > (0 if row.file == STDIN_NAME else 1)  # a line number alone names no object
+        lines.append(line(row, entry, color=color, named=named or crowded))
     lines += [visible(f"note: {note}") for note in report.notes]
     return "\n".join([*lines, summary(report)]) + "\n"
 
 
 def in_order(report: Report) -> list[tuple[Row, Entry]]:
     """All entries with their rows: files in the order in which they were read, entries by position."""
-    files: dict[str, int] = {}
-    for row in report.rows:
-        files.setdefault(row.file, len(files))
-
-    def place(pair: tuple[Row, Entry]) -> tuple[int, int, int]:
-        row, entry = pair
-        return files[row.file], *(entry.position or (0, 0))
-
-    return sorted(report.entries(), key=place)
-
-
-def _crowded(report: Report) -> set[str]:
-    """The files with several objects, where a line number alone does not identify the object."""
-    objects = Counter(row.file for row in report.rows if row.document)
-    return {file for file, number in objects.items() if number > 1 or file == STDIN_NAME}
+    files = {file: at for at, file in enumerate(dict.fromkeys(row.file for row in report.rows))}
+    return sorted(report.entries(), key=lambda pair: (files[pair[0].file], pair[1].position or (0, 0)))
 
 
 def line(row: Row, entry: Entry, *, color: bool, named: bool = False) -> str:
@@ -274,10 +261,15 @@ def line(row: Row, entry: Entry, *, color: bool, named: bool = False) -> str:
     # as in the answers of the webhook
     tail = f" [{entry.code}]" if entry.code else ""
     tail += f" (rule {entry.rule})" if entry.rule else ""
-    level = entry.level.value
+    place, level = f"{visible(where)}:", f"{entry.level.value}:"
     if color:
-        return f"{_BOLD}{visible(where)}:{_PLAIN} {_COLORS[entry.level]}{level}:{_PLAIN} {visible(text + tail)}"
-    return f"{visible(where)}: {level}: {visible(text + tail)}"
+        place, level = _painted(place), _painted(level, _COLORS[entry.level])
+    return f"{place} {level} {visible(text + tail)}"
+
+
+def _painted(text: str, color: str = "\x1b[1m") -> str:
+    """The text in a color, bold by default."""
+    return f"{color}{text}\x1b[0m"
 
 
 def visible(text: str) -> str:
@@ -357,67 +349,6 @@ def _identity(row: Row) -> dict[str, Any]:
     }
 
 
-def as_junit(report: Report, *, verb: str = "check") -> str:
-    """One suite per file, one test case per object; warnings go to the case's output."""
-    from xml.etree import ElementTree as ET  # noqa: PLC0415 -- only here, and only to write
-
-    root = ET.Element("testsuites", {"name": f"{PROGRAM} {verb}"})
-    totals = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
-    by_file: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in report.rows:
-        by_file[row.file].append(row)
-    for file, rows in by_file.items():
-        suite = ET.SubElement(root, "testsuite", {"name": _xml(file)})
-        counts = dict.fromkeys(totals, 0)
-        for row in rows:
-            if row.judges and not row.entries:
-                continue
-            outcome = _case(suite, row, ET.SubElement)
-            counts["tests"] += 1
-            if outcome:
-                counts[outcome] += 1
-        suite.attrib.update({name: str(number) for name, number in counts.items()})
-        for name, number in counts.items():
-            totals[name] += number
-    root.attrib.update({name: str(number) for name, number in totals.items()})
-    ET.indent(root)
-    return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
-
-
-def _case(suite: Any, row: Row, element: Callable[..., Any]) -> str:
-    """Adds the test case of a row; returns the counter to increase, or an empty text."""
-    where = f" (document {row.document})" if row.document > 1 else ""
-    name = (row.reference or "object") + where if row.document else "read"
-    attributes = {"name": _xml(name), "classname": _xml(row.file), "file": _xml(row.file)}
-    if row.position:
-        attributes["line"] = str(row.position.line)
-    case = element(suite, "testcase", attributes)
-    outcome = ""
-    errors = [entry for entry in row.entries if entry.level is Level.ERROR]
-    if errors:
-        outcome = "errors" if any(entry.reason == UNREADABLE for entry in errors) else "failures"
-        first = errors[0]
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        failure = element(case, outcome.removesuffix("s"), {"message": _xml(first.text + more), "type": first.reason})
-        failure.text = _xml("\n".join(_lines(row, errors)))
-    elif row.result is Result.SKIPPED:
-        outcome = "skipped"
-        element(case, "skipped", {"message": _xml(row.skipped)})
-    others = [entry for entry in row.entries if entry.level is not Level.ERROR]
-    if others:
-        element(case, "system-out").text = _xml("\n".join(_lines(row, others)))
-    return outcome
-
-
-def _lines(row: Row, entries: Iterable[Entry]) -> Iterator[str]:
-    return (line(row, entry, color=False) for entry in entries)
-
-
-def _xml(text: str) -> str:
-    """The text without characters that XML 1.0 cannot represent."""
-    return "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
-
-
 _GAP: Final = "   "
 _WORD: Final = re.compile(r"(?:\A\s*)?\S+\s*")
 
@@ -451,14 +382,10 @@ def table(
             line = [*(others if part == 0 else [""] * len(others)), piece]
             padded = [_padded(cell, widths[at], right=at in right) for at, cell in enumerate(line)]
             if color and headers and number == 0:
-                lines.append(_bold(_GAP).join(map(_bold, padded)))
+                lines.append(_painted(_GAP).join(map(_painted, padded)))
             else:
                 lines.append(_GAP.join(padded).rstrip())
     return lines
-
-
-def _bold(text: str) -> str:
-    return f"\x1b[1m{text}\x1b[0m"
 
 
 def _columns(text: str) -> int:
@@ -504,19 +431,18 @@ class Renderer:
 
     def render(self, output: str, report: Report, *, color: bool = False) -> str:
         """The report in one of FORMATS; `color` is for text only."""
-        # Those for CI are imported when asked for: a check of one file should not wait for them.
-        match output:
-            case "json" | "yaml":
-                return STRUCTURED[output](as_values(report))
-            case "junit":
-                return as_junit(report, verb=self._verb)
-            case "github" | "gitlab" | "sarif":
-                from webhook.files import ci_formats  # noqa: PLC0415
+        if output in STRUCTURED:
+            return STRUCTURED[output](as_values(report))
+        if output == "text":
+            return as_text(report, color=color)
+        from webhook.files import ci_formats  # noqa: PLC0415 -- a check of one file should not wait for them
 
-                if output == "github":
-                    return ci_formats.as_github(report)
-                if output == "gitlab":
-                    return json_text(ci_formats.code_quality_values(report))
-                return json_text(ci_formats.sarif_values(report, self._verb, self._texts()))
+        match output:
+            case "junit":
+                return ci_formats.as_junit(report, self._verb)
+            case "github":
+                return ci_formats.as_github(report)
+            case "gitlab":
+                return json_text(ci_formats.code_quality_values(report))
             case _:
-                return as_text(report, color=color)
+                return json_text(ci_formats.sarif_values(report, self._verb, self._texts()))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
@@ -210,6 +211,48 @@ def test_what_is_no_file_has_no_place_in_a_repository(row: Row) -> None:
     (result,) = sarif_run(make_report(row))["results"]
     assert "physicalLocation" not in result.get("locations", [{}])[0]
     assert "file=" not in rendered("github", make_report(row))
+
+
+def test_junit_has_a_suite_a_file_and_a_case_an_object() -> None:
+    root = ET.fromstring(rendered("junit", FULL).encode())
+    assert root.attrib == {
+        "name": "device-taint-webhook check",
+        "tests": "5",
+        "failures": "1",
+        "errors": "1",
+        "skipped": "1",
+    }
+    assert [(suite.get("name"), suite.get("tests")) for suite in root] == [
+        ("a.yaml", "3"),
+        ("b.yaml", "1"),
+        ("c.yaml", "1"),
+    ]
+    denied, allowed, skipped = root[0]
+    assert denied.attrib == {"name": "DeviceTaintRule gpu-7", "classname": "a.yaml", "file": "a.yaml", "line": "1"}
+    failure, output = denied
+    assert failure.attrib == {"message": "spec.taint.effect: Required value", "type": "FieldValueRequired"}
+    assert failure.text == "a.yaml:2:5: error: spec.taint.effect: Required value"
+    assert output.text == "a.yaml:3:5: warning: spec.taint.effect: is empty [DT001]"
+    assert (allowed.get("name"), len(allowed)) == ("ResourceClaim ml/c (document 2)", 0)
+    assert skipped[0].attrib == {"message": "of other kinds"}
+    assert root[1][0][0].text == "b.yaml:3:5: info: would set x"
+    unreadable = root[2][0]
+    assert (unreadable.get("name"), unreadable[0].tag) == ("read", "error")
+
+
+def test_junit_counts_further_errors_in_the_message() -> None:
+    root = ET.fromstring(
+        rendered("junit", make_report(make_row(make_entry(), make_entry(line=9), make_entry()))).encode()
+    )
+    assert root[0][0][0].get("message") == "spec.taint.effect: Required value (and 2 more)"
+    assert str(root[0][0][0].text).count("\n") == 2
+
+
+def test_junit_is_xml_whatever_is_told() -> None:
+    report = make_report(make_row(make_entry(message='<&>"\x00\x1b\ud800\ufffe é'), file="a&b\x01.yaml"))
+    root = ET.fromstring(rendered("junit", report).encode())
+    assert root[0].get("name") == "a&b\ufffd.yaml"
+    assert "<&>" in str(root[0][0][0].get("message"))
 
 
 def prints(report: Report) -> list[str]:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from xml.etree import ElementTree as ET
-
 import pytest
 
 from webhook.files.report import (
@@ -11,7 +9,6 @@ from webhook.files.report import (
     Report,
     Result,
     Row,
-    as_junit,
     as_text,
     as_values,
     summary,
@@ -140,46 +137,6 @@ def test_values_are_what_the_reference_says() -> None:
         "explanation": None,
     }
     assert [row["result"] for row in values["objects"]] == ["denied", "allowed", "skipped", "allowed"]
-
-
-def test_junit_has_a_suite_a_file_and_a_case_an_object() -> None:
-    root = ET.fromstring(as_junit(FULL).encode())
-    assert root.attrib == {
-        "name": "device-taint-webhook check",
-        "tests": "5",
-        "failures": "1",
-        "errors": "1",
-        "skipped": "1",
-    }
-    assert [(suite.get("name"), suite.get("tests")) for suite in root] == [
-        ("a.yaml", "3"),
-        ("b.yaml", "1"),
-        ("c.yaml", "1"),
-    ]
-    denied, allowed, skipped = root[0]
-    assert denied.attrib == {"name": "DeviceTaintRule gpu-7", "classname": "a.yaml", "file": "a.yaml", "line": "1"}
-    failure, output = denied
-    assert failure.attrib == {"message": "spec.taint.effect: Required value", "type": "FieldValueRequired"}
-    assert failure.text == "a.yaml:2:5: error: spec.taint.effect: Required value"
-    assert output.text == "a.yaml:3:5: warning: spec.taint.effect: is empty [DT001]"
-    assert (allowed.get("name"), len(allowed)) == ("ResourceClaim ml/c (document 2)", 0)
-    assert skipped[0].attrib == {"message": "of other kinds"}
-    assert root[1][0][0].text == "b.yaml:3:5: info: would set x"
-    unreadable = root[2][0]
-    assert (unreadable.get("name"), unreadable[0].tag) == ("read", "error")
-
-
-def test_junit_counts_further_errors_in_the_message() -> None:
-    root = ET.fromstring(as_junit(make_report(make_row(make_entry(), make_entry(line=9), make_entry()))).encode())
-    assert root[0][0][0].get("message") == "spec.taint.effect: Required value (and 2 more)"
-    assert str(root[0][0][0].text).count("\n") == 2
-
-
-def test_junit_is_xml_whatever_is_told() -> None:
-    report = make_report(make_row(make_entry(message='<&>"\x00\x1b\ud800\ufffe é'), file="a&b\x01.yaml"))
-    root = ET.fromstring(as_junit(report).encode())
-    assert root[0].get("name") == "a&b\ufffd.yaml"
-    assert "<&>" in str(root[0][0][0].get("message"))
 
 
 def test_a6_warnings_count_for_the_exit_code_only_if_they_are_to() -> None:
