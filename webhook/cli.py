@@ -15,7 +15,6 @@ from webhook.commands.verbs import CLUSTER_FLAGS, DAEMONS, GROUPS, VERBS, comman
 from webhook.config.command_line import did_you_mean, program, wrapped
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
 _ANYWHERE: Final = frozenset({*CLUSTER_FLAGS.values(), "--namespace", "-n"})
@@ -68,15 +67,9 @@ def _main(arguments: Sequence[str] | None) -> int:
 def complete(arguments: Sequence[str] | None = None) -> int:
     """Suggestions for the words of a command line, by kubectl's protocol for plugins (`kubectl_complete-dtaint`)."""
     # Late, as every verb: nothing else needs them.
-    from webhook.commands.suggestions import suggestions_for  # noqa: PLC0415
+    from webhook.commands.completion import suggestions_for  # noqa: PLC0415
 
-    return write(str(suggestions_for(sys.argv[1:] if arguments is None else arguments, _names_of)), 0)
-
-
-def _names_of(what: str, options: argparse.Namespace) -> Sequence[str]:
-    from webhook.commands.cluster_names import names_of  # noqa: PLC0415 -- the client takes longest to import
-
-    return names_of(what, options)
+    return write(str(suggestions_for(sys.argv[1:] if arguments is None else arguments)), 0)
 
 
 def _run(verb: str, words: Sequence[str]) -> int:

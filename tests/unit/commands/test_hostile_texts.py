@@ -12,7 +12,7 @@ import yaml
 
 from tests.builders import make_claim, make_device, make_meta, make_rule, make_slice, make_taint, make_toleration
 from webhook.cli import main
-from webhook.commands.suggestions import Suggestions
+from webhook.commands.completion import Suggestions
 from webhook.files.report import json_text, yaml_stream, yaml_text
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from tests.builders import DRIVER, make_device, make_meta, make_pod, make_slice
 from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.status_runner import IDLE, RULE
 from webhook import cli
+from webhook.commands import cluster_names
 from webhook.commands.cluster_names import names_of
+from webhook.commands.completion import FILES, NO_FILES, cluster_flags, suggestions_for
 from webhook.commands.shared.flags import credentials_of
-from webhook.commands.suggestions import FILES, NO_FILES, cluster_flags, suggestions_for
 from webhook.commands.verbs import VERBS
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 NAMES: Final = {
     "rules": ["firmware", "idle"],
@@ -32,10 +32,6 @@ NAMES: Final = {
     "namespaces": ["ml"],
     "claims": ["train"],
 }
-
-
-def known(what: str, _: argparse.Namespace) -> Sequence[str]:
-    return NAMES[what]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +65,11 @@ def known(what: str, _: argparse.Namespace) -> Sequence[str]:
         (["doctor", ""], [], NO_FILES),
     ],
 )
-def test_words_fit_what_has_been_typed(words: list[str], found: list[str], directive: int) -> None:
-    suggested = suggestions_for(words, known)
+def test_words_fit_what_has_been_typed(
+    words: list[str], found: list[str], directive: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_names, "names_of", lambda what, _: NAMES[what])
+    suggested = suggestions_for(words)
     assert ([word for word, _ in suggested.words], suggested.directive) == (found, directive)
 
 
