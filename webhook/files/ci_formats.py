@@ -1,15 +1,14 @@
-"""Reports for CI (JUnit, SARIF, workflow commands of GitHub Actions, GitLab's Code Quality), and OpenReports."""
+"""Reports in the format that is asked for, and those for CI: JUnit, SARIF, GitHub, GitLab. And OpenReports."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote
-from xml.etree import ElementTree as ET  # to write only
 
 from webhook import __version__
 from webhook.api.counts import counted
@@ -17,14 +16,18 @@ from webhook.api.names import PROGRAM, TREE
 from webhook.files import STDIN_NAME
 from webhook.files.manifests import CONFIRMED
 from webhook.files.report import (
+    STRUCTURED,
     UNREADABLE,
     Entry,
     Level,
     Report,
     Result,
     Row,
+    as_text,
+    as_values,
     encodable,
     in_order,
+    json_text,
     line,
     shortened,
     summary,
@@ -67,11 +70,38 @@ def _with_fingerprints(findings: Iterable[tuple[Row, Entry]]) -> Iterator[tuple[
         yield row, entry, sha256(f"{about}\0{seen[about]}".encode(errors="backslashreplace")).hexdigest()
 
 
+class Renderer:
+    """Prints reports of a verb. `texts` gives the title and the text of each warning code, if they are needed."""
+
+    def __init__(self, verb: str, texts: Callable[[], Mapping[str, tuple[str, str]]]) -> None:
+        self._verb = verb
+        self._texts = texts
+
+    def render(self, output: str, report: Report, *, color: bool = False) -> str:
+        """The report in one of FORMATS; `color` is for text only."""
+        if output in STRUCTURED:
+            return STRUCTURED[output](as_values(report))
+        if output == "text":
+            return as_text(report, color=color)
+        match output:
+            case "junit":
+                return as_junit(report, self._verb)
+            case "github":
+                return as_github(report)
+            case "gitlab":
+                return json_text(code_quality_values(report))
+            case _:
+                return json_text(sarif_values(report, self._verb, self._texts()))
+
+
 # --- JUnit ---------------------------------------------------------------------------------------
 
 
 def as_junit(report: Report, verb: str) -> str:
     """Return one suite per file, one test case per object; warnings go to the case's output."""
+    # Late, as below: only here, and only to write.
+    from xml.etree import ElementTree as ET  # noqa: PLC0415
+
     root = ET.Element("testsuites", {"name": f"{PROGRAM} {verb}"})
     by_file: defaultdict[str, list[Row]] = defaultdict(list)
     for row in report.rows:
@@ -87,17 +117,19 @@ def as_junit(report: Report, verb: str) -> str:
     return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
 
 
-def _count(element: ET.Element, outcomes: list[str]) -> None:
+def _count(element: Any, outcomes: list[str]) -> None:
     element.set("tests", str(len(outcomes)))
     for outcome in ("failures", "errors", "skipped"):
         element.set(outcome, str(outcomes.count(outcome)))
 
 
-def _case(suite: ET.Element, row: Row) -> str:
+def _case(suite: Any, row: Row) -> str:
     """Add the test case of a row; return the counter to increase, or an empty text."""
+    from xml.etree.ElementTree import SubElement  # noqa: PLC0415
+
     where = f" (document {row.document})" if row.document > 1 else ""
     name = (row.reference or "object") + where if row.document else "read"
-    case = ET.SubElement(suite, "testcase", {"name": _xml(name), "classname": _xml(row.file), "file": _xml(row.file)})
+    case = SubElement(suite, "testcase", {"name": _xml(name), "classname": _xml(row.file), "file": _xml(row.file)})
     if row.position:
         case.set("line", str(row.position.line))
     outcome = ""
@@ -106,13 +138,13 @@ def _case(suite: ET.Element, row: Row) -> str:
         outcome = "errors" if any(entry.reason == UNREADABLE for entry in errors) else "failures"
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         about = {"message": _xml(errors[0].text + more), "type": errors[0].reason}
-        ET.SubElement(case, outcome.removesuffix("s"), about).text = _xml_lines(row, errors)
+        SubElement(case, outcome.removesuffix("s"), about).text = _xml_lines(row, errors)
     elif row.result is Result.SKIPPED:
         outcome = "skipped"
-        ET.SubElement(case, "skipped", {"message": _xml(row.skipped)})
+        SubElement(case, "skipped", {"message": _xml(row.skipped)})
     others = [entry for entry in row.entries if entry.level is not Level.ERROR]
     if others:
-        ET.SubElement(case, "system-out").text = _xml_lines(row, others)
+        SubElement(case, "system-out").text = _xml_lines(row, others)
     return outcome
 
 

@@ -205,6 +205,8 @@ def yaml_text(value: Any) -> str:
 
 STRUCTURED: Final[Mapping[str, Callable[[Any], str]]] = {"json": json_text, "yaml": yaml_text}
 """By the value of `-o`."""
+FORMATS: Final = ("text", "json", "yaml", "junit", "github", "gitlab", "sarif")
+"""Of a whole report, by the value of `-o`."""
 
 
 def json_list(objects: Sequence[dict[str, Any]]) -> str:
@@ -417,32 +419,3 @@ def _folded(text: str, width: int) -> Iterator[str]:
             line += each
         line += " " * (len(word) - len(word.rstrip()))
     yield line.rstrip()
-
-
-FORMATS: Final = ("text", "json", "yaml", "junit", "github", "gitlab", "sarif")
-
-
-class Renderer:
-    """Prints reports of a verb. `texts` gives the title and the text of each warning code, if they are needed."""
-
-    def __init__(self, verb: str, texts: Callable[[], Mapping[str, tuple[str, str]]]) -> None:
-        self._verb = verb
-        self._texts = texts
-
-    def render(self, output: str, report: Report, *, color: bool = False) -> str:
-        """The report in one of FORMATS; `color` is for text only."""
-        if output in STRUCTURED:
-            return STRUCTURED[output](as_values(report))
-        if output == "text":
-            return as_text(report, color=color)
-        from webhook.files import ci_formats  # noqa: PLC0415 -- a check of one file should not wait for them
-
-        match output:
-            case "junit":
-                return ci_formats.as_junit(report, self._verb)
-            case "github":
-                return ci_formats.as_github(report)
-            case "gitlab":
-                return json_text(ci_formats.code_quality_values(report))
-            case _:
-                return json_text(ci_formats.sarif_values(report, self._verb, self._texts()))

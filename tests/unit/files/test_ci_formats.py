@@ -17,8 +17,8 @@ from jsonschema import Draft4Validator
 from tests.unit.files.test_report import FULL, make_entry, make_report, make_row
 from webhook.api.names import TREE
 from webhook.commands.shared.codes import code_texts, codes
-from webhook.files.ci_formats import ANNOTATIONS, open_reports
-from webhook.files.report import FORMATS, Entry, Level, Renderer, Report, Result, Row, as_values
+from webhook.files.ci_formats import ANNOTATIONS, Renderer, open_reports
+from webhook.files.report import FORMATS, Entry, Level, Report, Result, Row, as_values
 
 ROOT: Final = Path(__file__).parents[3]
 SCHEMA: Final = Path(__file__).with_name("sarif-schema-2.1.0.json")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from webhook.config.command_line import CommandLine
-    from webhook.files.report import Renderer
+    from webhook.files.ci_formats import Renderer
 
 _FAILED: Final = 2
 _STEERING: Final = re.compile(
@@ -162,6 +162,6 @@ def renderer_of(verb: str) -> Renderer:
     """Prints reports of the verb, with the texts of the warning codes where a format has room for them."""
     # Late: most verbs print no report.
     from webhook.commands.shared.codes import code_texts  # noqa: PLC0415
-    from webhook.files.report import Renderer  # noqa: PLC0415
+    from webhook.files.ci_formats import Renderer  # noqa: PLC0415
 
     return Renderer(verb, code_texts)
