@@ -240,7 +240,11 @@ def yaml_documents(text: str, first_line: int = 1, parser: Callable[[str], Any] 
             words = "a byte order mark stands inside a document; join files with a line of --- between them"
         raise Unreadable(f"not YAML: {words}", at) from None
     except ReaderError as error:
-        raise Unreadable(f"not YAML: {error.reason}", _reader_position(text, error, first_line)) from None
+        before = text[: error.position]
+        if error.encoding != "unicode":  # the C library counts in bytes
+            before = text.encode()[: error.position].decode(errors="ignore")
+        at = Position(first_line + before.count("\n"), len(before) - before.rfind("\n"))
+        raise Unreadable(f"not YAML: {error.reason}", at) from None
 
 
 def _character(text: str, at: Position, first_line: int) -> str:
@@ -248,15 +252,6 @@ def _character(text: str, at: Position, first_line: int) -> str:
     lines = text.split("\n", at.line - first_line + 1)
     line = lines[at.line - first_line] if at.line - first_line < len(lines) else ""
     return line[at.column - 1 : at.column]
-
-
-def _reader_position(text: str, error: ReaderError, first_line: int) -> Position:
-    """The line and column of a character that YAML does not allow; the C library counts in bytes."""
-    if error.encoding == "unicode":
-        before = text[: error.position]
-    else:
-        before = text.encode()[: error.position].decode(errors="ignore")
-    return Position(first_line + before.count("\n"), len(before) - before.rfind("\n"))
 
 
 class _Anchor:
@@ -274,7 +269,6 @@ class _Builder:
         self._next: Callable[[], Any] = parser.get_event
         self._base = base
         self._source = source
-        self._start_document()
 
     def _start_document(self) -> None:
         self._anchors: dict[str, _Anchor] = {}
@@ -308,19 +302,14 @@ class _Builder:
             value = self._scalar(event)
             spot = self._scalar_spot(event, value)
         else:
-            self._enter(event)
+            if event.tag not in (None, "!", _CORE + ("map" if kind is MappingStartEvent else "seq")):
+                self._refuse(event, f"tag {_short(event.tag)} is not allowed in a manifest")
+            if len(self._steps) >= MAX_DEPTH:
+                self._refuse(event, f"nested more than {MAX_DEPTH} levels deep")
             value, spot = self._mapping(event) if kind is MappingStartEvent else self._sequence(event)
         if anchor is not None:
             anchor.value, anchor.spot, anchor.size = value, spot, self._size - before
         return value, spot
-
-    def _enter(self, event: Any) -> None:
-        """A mapping or sequence starts; refuses wrong tags and too deep nesting."""
-        kind = "map" if event.__class__ is MappingStartEvent else "seq"
-        if event.tag not in (None, "!", _CORE + kind):
-            self._refuse(event, f"tag {_short(event.tag)} is not allowed in a manifest")
-        if len(self._steps) >= MAX_DEPTH:
-            self._refuse(event, f"nested more than {MAX_DEPTH} levels deep")
 
     def _scalar(self, event: Any) -> Scalar:
         tag = event.tag
