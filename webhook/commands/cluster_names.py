@@ -35,7 +35,7 @@ _NAMESPACED: Final = frozenset({"pods", "claims"})
 
 
 def names_of(what: str, options: argparse.Namespace) -> list[str]:
-    """The first names of their kind, in order. Never raises, and takes a few seconds at most."""
+    """Return the first names of their kind, in order. Never raises, and takes a few seconds at most."""
     try:
         if what == "contexts":
             paths = [options.kubeconfig] if options.kubeconfig else kubeconfig_paths(os.environ)

@@ -92,7 +92,7 @@ _GLOBAL: Final = (*sorted(CLUSTER_FLAGS.values()), "--namespace")
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the script. Returns 0, or 2 for wrong usage."""
+    """Print the script. Returns 0, or 2 for wrong usage."""
     return main_of(command_line(), arguments, _run)
 
 
@@ -101,7 +101,7 @@ def _run(options: argparse.Namespace, _: CommandLine) -> int:
 
 
 def command_line() -> CommandLine:
-    """The flags of the verb."""
+    """Return the flags of the verb."""
     parser = CommandLine(
         program("completion"),
         "Prints a shell completion script for verbs, flags and their values.",
@@ -153,7 +153,7 @@ def suggestions_for(words: Sequence[str]) -> Suggestions:
 
 
 def _starting(current: str, words: Iterable[tuple[str, str]]) -> Suggestions:
-    """Words with descriptions, of which those count that begin with what has been typed."""
+    """Suggest the words, with descriptions, that begin with what has been typed."""
     return Suggestions(tuple((word, " ".join(text.split())) for word, text in words if word.startswith(current)))
 
 
@@ -162,7 +162,7 @@ def _plain(current: str, words: Iterable[str], directive: int = NO_FILES) -> Sug
 
 
 def _verb_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The verb, if there is one already, and what follows it; kubectl's global flags may stand before it."""
+    """Return the verb, if there is one already, and what follows it; kubectl's global flags may stand before it."""
     at = 0
     while at < len(words):
         word = words[at]
@@ -181,7 +181,7 @@ def _verbs(current: str, before: Sequence[str]) -> Suggestions:
 
 
 def _values(parser: CommandLine, action: argparse.Action | None, current: str, before: Sequence[str]) -> Suggestions:
-    """The values of a flag: its choices, names in the cluster, or files."""
+    """Suggest values of a flag: its choices, names in the cluster, or files."""
     if action is None:
         return Suggestions()
     choices = parser.values.get(action.dest, ()) or tuple(map(str, action.choices or ()))
@@ -199,14 +199,14 @@ def _cluster_flag(flag: str, current: str, before: Sequence[str]) -> Suggestions
 
 
 def _names(what: str, before: Sequence[str]) -> list[str]:
-    """Names in the cluster that the flags choose; none on any error."""
+    """Return names in the cluster that the flags choose; none on any error."""
     from webhook.commands import cluster_names  # noqa: PLC0415 -- the client takes longest to import
 
     return cluster_names.names_of(what, cluster_flags(before))
 
 
 def cluster_flags(words: Sequence[str]) -> argparse.Namespace:
-    """The flags for cluster, user and namespace in a command line that is not complete; None where not given."""
+    """Read the flags for cluster, user and namespace in a command line that is not complete; None where not given."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("-n", "--namespace", nargs="?")
     for name, flag in CLUSTER_FLAGS.items():
@@ -219,7 +219,7 @@ def cluster_flags(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _positions(words: Sequence[str], options: Mapping[str, argparse.Action]) -> list[str]:
-    """The arguments among words: neither flags nor their values."""
+    """Return the arguments among words: neither flags nor their values."""
     found: list[str] = []
     skip = False
     for word in words:
@@ -233,7 +233,7 @@ def _positions(words: Sequence[str], options: Mapping[str, argparse.Action]) -> 
 
 
 def _arguments(verb: str, given: Sequence[str], current: str, before: Sequence[str]) -> Suggestions | None:
-    """What an argument of a verb may be; None for verbs that take files, or nothing."""
+    """Suggest arguments of a verb; None for verbs that take files, or nothing."""
     if verb == "explain":
         if len(given) == 1 and given[0] in _EXPLAINED:
             return _plain(current, _names(_EXPLAINED[given[0]], before))

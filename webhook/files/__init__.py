@@ -25,7 +25,7 @@ _NO_WAITING: Final = getattr(os, "O_NONBLOCK", 0)
 
 
 def text_of(path: Path) -> str:
-    """The text of a regular file, which is UTF-8; its beginning if it is longer than TEXT_MAX_BYTES.
+    """Return the text of a regular file, which is UTF-8; its beginning if it is longer than TEXT_MAX_BYTES.
 
     Symbolic links are followed. Raises OSError, also for what is no regular file (a pipe may never end, nor say that
     it changed), and ValueError for what is not UTF-8.

@@ -36,12 +36,12 @@ from webhook.files.report import (
 
 
 def check_name(entry: Entry) -> str:
-    """What a tool groups findings by: the warning code, else the policy's rule, else the API server's reason."""
+    """Return the warning code, else the policy's rule, else the API server's reason; tools group findings by it."""
     return entry.code or entry.rule or entry.reason or "Finding"
 
 
 def repository_path(row: Row) -> str | None:
-    """The row's file seen from the current folder, with slashes; an absolute path for files outside it.
+    """Return the row's file as seen from the current folder, with slashes; an absolute path for files outside it.
 
     None for what is no file of this machine: standard input, a cluster, or a remark about the run itself.
     """
@@ -78,7 +78,7 @@ class Renderer:
         self._texts = texts
 
     def render(self, output: str, report: Report, *, color: bool = False) -> str:
-        """The report in one of FORMATS; `color` is for text only."""
+        """Return the report in one of FORMATS; `color` is for text only."""
         if output in STRUCTURED:
             return STRUCTURED[output](as_values(report))
         if output == "text":
@@ -237,7 +237,7 @@ def sarif_values(report: Report, verb: str, texts: Mapping[str, tuple[str, str]]
 
 
 def _rule(name: str, entry: Entry, texts: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """What a viewer shows about all results of a check."""
+    """Describe a check, for viewers that show it with all its results."""
     level = _LEVELS[entry.level]
     found: dict[str, Any] = {"id": name}
     if name in texts:
@@ -262,7 +262,7 @@ def _rule(name: str, entry: Entry, texts: Mapping[str, tuple[str, str]]) -> dict
 
 
 def _places(row: Row, entry: Entry) -> dict[str, Any]:
-    """Where it is: in a file, and in which object and field."""
+    """Tell the file, and the object and field."""
     place: dict[str, Any] = {}
     path = repository_path(row)
     if path is not None:
@@ -306,7 +306,7 @@ def as_github(report: Report) -> str:
 
 
 def _command(row: Row, entry: Entry) -> str:
-    """The annotation of a finding. The message begins with the place, since the log does not show the properties."""
+    """Annotate a finding. The message begins with the place, since the log does not show the properties."""
     name, path = _COMMANDS[entry.level], repository_path(row)
     about = {} if path is None else {"file": path}
     if entry.position is not None and about:
@@ -318,7 +318,7 @@ def _command(row: Row, entry: Entry) -> str:
 
 
 def _escaped(text: str, more: str = "") -> str:
-    """The text with those characters escaped that end a value of a workflow command."""
+    """Escape the characters that end a value of a workflow command."""
     text = encodable(text).replace("##[", "## [")
     return "".join(f"%{ord(each):02X}" if each in f"%\r\n{more}" else visible(each) for each in text)
 

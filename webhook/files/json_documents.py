@@ -44,7 +44,7 @@ class Lines:
         return _ESCAPE.sub(lambda match: "\\ufffd" if match[1] else match[0], self._text)
 
     def position(self, offset: int) -> Position:
-        """The line and column of the character at an offset."""
+        """Return the line and column of the character at an offset."""
         line = bisect_right(self._starts, offset)
         return Position(line, offset - self._starts[line - 1] + 1)
 
@@ -69,11 +69,11 @@ class JsonSpot(Spot):
         return None if self._key_offset is None else self._lines.position(self._key_offset)
 
     def child(self, step: Step) -> JsonSpot | None:
-        """The spot one step below; of a duplicate key the last."""
+        """Return the spot one step below; of a duplicate key the last."""
         return self._children.get(step)
 
     def steps(self) -> Iterable[Step]:
-        """All steps below."""
+        """Return all steps below."""
         return self._children.keys()
 
     @cached_property
@@ -81,7 +81,7 @@ class JsonSpot(Spot):
         return dict(self.members())
 
     def members(self) -> Iterator[tuple[Step, JsonSpot]]:
-        """Everything one step below, in order and with duplicates."""
+        """Yield everything one step below, in order and with duplicates."""
         text, opening = self._text, self._text[self._offset]
         if opening not in "{[":
             return
@@ -140,7 +140,7 @@ class NotJSON(Unreadable):
 
 
 def json_documents(text: str, lines: Lines, start: int, end: int) -> Iterator[Document]:
-    """The documents between two offsets of a text: JSON values one after another, as kubectl reads them.
+    """Yield the documents between two offsets of a text: JSON values one after another, as kubectl reads them.
 
     Half a surrogate pair reads as U+FFFD, as in Go: no UTF-8 can hold it. Raises NotJSON, or Unreadable where no
     other reading could help.
@@ -175,7 +175,7 @@ def _value(decoder: _Decoder, text: str, lines: Lines, at: int) -> tuple[Any, in
 
 
 def _not_json(error: json.JSONDecodeError, lines: Lines) -> NotJSON:
-    """The decoder's words. Those of Python 3.13 about a trailing comma, on every version: they name it."""
+    """Use the decoder's words; about a trailing comma those of Python 3.13, on every version: they name it."""
     before = error.doc[: error.pos].rstrip(" \t\r\n")
     ends = _AFTER_COMMA.get((error.msg, error.doc[error.pos : error.pos + 1]))
     if ends and before.endswith(","):
@@ -205,7 +205,7 @@ def _check_depth(value: Any, position: Position) -> None:
 
 
 def _duplicates(spot: JsonSpot, steps: Steps = ()) -> Iterator[Problem]:
-    """Where a map has a key twice."""
+    """Find the keys that a map has twice."""
     first: dict[Step, Position] = {}
     for step, below in spot.members():
         position = below.key_position

@@ -82,7 +82,7 @@ class Dump:
     others: list[Manifest] = field(default_factory=list)
 
     def add(self, manifests: Iterable[Manifest]) -> None:
-        """More manifests; of two with the same name the last counts."""
+        """Add manifests; of two with the same name the last counts."""
         for manifest in manifests:
             value = manifest.value
             kind = _kind_of(value)
@@ -114,7 +114,7 @@ class Stock:
     """By name."""
 
     def add(self, manifests: Iterable[Manifest]) -> None:
-        """More manifests; of two with the same name the last counts."""
+        """Add manifests; of two with the same name the last counts."""
         for manifest in manifests:
             value, errors = held_in(manifest.value)
             beside, more_errors = patching_object_in(manifest.value)
@@ -129,7 +129,7 @@ class Stock:
                 self.add_beside(beside)
 
     def add_beside(self, value: PatchingObject | None) -> None:
-        """A patch or class, which no inventory holds."""
+        """Add a patch or class, which no inventory holds."""
         if isinstance(value, ResourceSlicePatch):
             self.patches[value.meta.name] = value
         elif value is not None:
@@ -137,12 +137,12 @@ class Stock:
 
 
 def held_in(value: Any, path: Path | None = None) -> tuple[InventoryObject | None, list[FieldError]]:
-    """What an inventory keeps of the object at `path` (None if nothing), and the wrong types in it."""
+    """Return what an inventory keeps of the object at `path`, None if nothing, and the wrong types in it."""
     return _decoded(_DECODERS, value, path)
 
 
 def patching_object_in(value: Any) -> tuple[PatchingObject | None, list[FieldError]]:
-    """A ResourceSlicePatch or DeviceClass, whatever its version; None for other kinds. With the wrong types in it."""
+    """Return a ResourceSlicePatch or DeviceClass of any version, None for other kinds, and the wrong types in it."""
     return _decoded(_BESIDE, value)
 
 
@@ -156,7 +156,7 @@ def _decoded(
 
 
 def lacking(dump: Dump, *, releases: bool) -> Iterator[str]:
-    """Kinds that are missing in a dump for audits, of another release if `releases`, and what is therefore unknown."""
+    """Tell the kinds that a dump for audits lacks (of another release if `releases`), and what is unknown for that."""
     kinds = {each.kind for manifest in (*dump.claims, *dump.others) if (each := _kind_of(manifest.value))}
     found = {"Namespace": dump.namespaces, "DeviceClass": dump.device_classes, **dict.fromkeys(kinds, True)}
     for kind, text in (_AUDIT_NEEDS | (_RELEASE_NEEDS if releases else {})).items():
@@ -165,7 +165,7 @@ def lacking(dump: Dump, *, releases: bool) -> Iterator[str]:
 
 
 def labels_of(value: Any) -> dict[str, str]:
-    """The labels of an object that are text."""
+    """Return the labels of an object that are text."""
     labels = _object(_object(value, "metadata"), "labels")
     return {key: text for key, text in labels.items() if isinstance(text, str)}
 
@@ -203,7 +203,7 @@ _MOST_REMARKS: Final = 10
 def read_policy(
     content: str, at: Path = _ROOT, check: Check = lambda _: None, namespace: str = OWN_NAMESPACE
 ) -> Loaded:
-    """The policy in a text, YAML or JSON; faults of either are errors at `at` that name line and column.
+    """Read the policy in a text, YAML or JSON; faults of either are errors at `at` that name line and column.
 
     A text of more than MAX_BYTES is refused unread. `check` is called with the phase's name between steps and may
     raise to stop; nothing else is raised. `namespace` is the one of our own service accounts, which no policy may lock

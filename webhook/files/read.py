@@ -82,7 +82,7 @@ class File:
 
 
 def read(names: Iterable[str], stdin: BinaryIO | None = None) -> Iterator[File]:
-    """The files of the names, of the folders' names, and standard input for `-`; one at a time."""
+    """Read the files of the names, in the folders of the names, and standard input for `-`; one at a time."""
     for name in names:
         if name != STDIN and os.path.isdir(name):  # noqa: PTH112 -- a Path would shorten "./x"; names are shown as given
             yield from _read_folder(name)
@@ -91,12 +91,12 @@ def read(names: Iterable[str], stdin: BinaryIO | None = None) -> Iterator[File]:
 
 
 def shown(name: str) -> str:
-    """A name as reports have it."""
+    """Return a name as reports have it."""
     return STDIN_NAME if name == STDIN else name
 
 
 def parse(name: str, data: bytes, *, explicit: bool = True) -> File:
-    """The manifests in the bytes of a file. What can be read is there even if other documents cannot."""
+    """Read the manifests in the bytes of a file, also if other documents in it cannot be read."""
     file = File(name, explicit, len(data))
     try:
         _add_documents(file, decode_text(data))
@@ -121,7 +121,7 @@ def _add_documents(file: File, text: str) -> None:
 
 
 def decode_text(data: bytes) -> str:
-    """UTF-8. Raises Unreadable with the offset of the first wrong byte."""
+    """Decode UTF-8. Raises Unreadable with the offset of the first wrong byte."""
     for mark, encoding in _OTHER_BOMS.items():
         if data.startswith(mark):
             raise Unreadable(f"is {encoding}; manifests must be UTF-8")
@@ -168,7 +168,7 @@ def _read_file(name: str, stdin: BinaryIO | None = None, *, explicit: bool = Tru
 
 
 def documents(text: str) -> Iterator[Document | Unreadable]:
-    """Each document of a text, or why it cannot be read.
+    """Yield each document of a text, or why it cannot be read.
 
     The text is cut at the lines that start a document before anything is parsed, as kubectl does: a broken
     document does not hide the next. A byte order mark that a document begins with is not part of it.
@@ -200,7 +200,7 @@ def documents(text: str) -> Iterator[Document | Unreadable]:
 
 
 def _chunks(text: str) -> Iterator[tuple[int, int]]:
-    """Where the text is cut: start and end of each part."""
+    """Cut the text: yield start and end of each part."""
     start = 0
     for match in _DOCUMENT_START.finditer(text):
         if start or text[: match.start()].strip():
@@ -210,7 +210,7 @@ def _chunks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _template_hint(text: str) -> str:
-    """What to say of a text that is a template; empty if it is none."""
+    """Return a hint about a text that is a template; empty if it is none."""
     match = _TEMPLATE.search(text)
     if match is None:
         return ""
@@ -220,7 +220,7 @@ def _template_hint(text: str) -> str:
 
 
 def _flattened(name: str, number: int, document: Document, value: Any, spot: Spot, steps: Steps) -> Iterator[Manifest]:
-    """The value, or if it is a list its items, which may leave out what the list says for them."""
+    """Yield the value, or if it is a list its items, which may leave out what the list says for them."""
     items = _items(value) if len(steps) < 2 * _LISTS_IN_LISTS else None
     if items is None:
         problems, remarks = (
@@ -240,7 +240,7 @@ def _flattened(name: str, number: int, document: Document, value: Any, spot: Spo
 
 
 def _items(value: Any) -> list[Any] | None:
-    """The items of `v1 List` and `<Kind>List`; None for anything else."""
+    """Return the items of `v1 List` and `<Kind>List`; None for anything else."""
     if not isinstance(value, dict):
         return None
     kind, items = value.get("kind"), value.get("items")
@@ -252,7 +252,7 @@ def _items(value: Any) -> list[Any] | None:
 
 
 def with_text_read(spot: Spot, steps: Steps, text: str) -> Spot:
-    """`spot` as if the document in the string at `steps` were part of its own document.
+    """Return `spot` as if the document in the string at `steps` were part of its own document.
 
     Where that cannot be read, the text's spot is the place of the fault. Texts that are not literal blocks are
     left alone: their lines are no lines of the file.

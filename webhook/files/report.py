@@ -108,7 +108,7 @@ class Row:
         return " ".join(filter(None, (self.kind, name)))
 
     def failed(self, message: str, reason: str = UNREADABLE) -> Row:
-        """The same row, denied for one error, at its own position; `reason` is as in Entry."""
+        """Deny the row for one error, at its own position; `reason` is as in Entry."""
         return replace(self, result=Result.DENIED, entries=(Entry(Level.ERROR, message, self.position, reason=reason),))
 
     @property
@@ -117,7 +117,7 @@ class Row:
         return [{"file": self.file, **entry.values} for entry in self.entries]
 
     def count(self, level: Level) -> int:
-        """How many entries of a level there are."""
+        """Count the entries of a level."""
         return sum(entry.level is level for entry in self.entries)
 
 
@@ -144,7 +144,7 @@ class Report:
     """What to say of a run that checked nothing, where that is an error."""
 
     def add(self, row: Row) -> None:
-        """One more object or file."""
+        """Add an object or file."""
         if any(entry.code in self.ignored for entry in row.entries):
             row = replace(row, entries=tuple(entry for entry in row.entries if entry.code not in self.ignored))
         self.rows.append(row)
@@ -158,7 +158,7 @@ class Report:
         self.errors += row.count(Level.ERROR) - unreadable
 
     def entries(self) -> Iterator[tuple[Row, Entry]]:
-        """All entries with their rows."""
+        """Yield all entries with their rows."""
         for row in self.rows:
             for entry in row.entries:
                 yield row, entry
@@ -175,7 +175,7 @@ _WIDTH: Final = 120
 
 
 def encodable(value: Any) -> Any:
-    """The value without half surrogate pairs, which file names may contain and UTF-8 cannot encode."""
+    """Return the value without half surrogate pairs, which file names may contain and UTF-8 cannot encode."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):
@@ -186,18 +186,18 @@ def encodable(value: Any) -> Any:
 
 
 def json_text(value: Any, indent: int | None = 2) -> str:
-    """A value as JSON with a final newline, keys in their order; on one line without `indent`."""
+    """Return a value as JSON with a final newline, keys in their order; on one line without `indent`."""
     return _readable(lambda raw: json.dumps(encodable(value), indent=indent, ensure_ascii=not raw)) + "\n"
 
 
 def _readable(dump: Callable[[bool], str]) -> str:
-    """Characters beyond ASCII as they are (true), unless one of them steers a terminal. JSON takes DEL for none."""
+    """Keep characters beyond ASCII (true), unless one of them steers a terminal. JSON takes DEL for none."""
     text = dump(True)  # noqa: FBT003 -- a callback's argument
     return text if text.replace("\n", "").isprintable() else dump(False).replace("\x7f", "\\u007f")  # noqa: FBT003
 
 
 def yaml_text(value: Any) -> str:
-    """The same as YAML."""
+    """Return a value as YAML, in the same way."""
     import yaml  # noqa: PLC0415 -- only here; the reader has it already
 
     return _readable(lambda raw: yaml.safe_dump(encodable(value), sort_keys=False, allow_unicode=raw, width=_WIDTH))
@@ -210,12 +210,12 @@ FORMATS: Final = ("text", "json", "yaml", "junit", "github", "gitlab", "sarif")
 
 
 def json_list(objects: Sequence[dict[str, Any]]) -> str:
-    """Manifests as a v1 List in JSON, which kubectl takes apart."""
+    """Return manifests as a v1 List in JSON, which kubectl takes apart."""
     return json_text({"apiVersion": "v1", "kind": "List", "items": list(objects)})
 
 
 def yaml_stream(objects: Sequence[dict[str, Any]]) -> str:
-    """Manifests as YAML documents; texts of several lines become literal blocks, which are easier to read."""
+    """Return manifests as YAML documents; texts of several lines become literal blocks, which are easier to read."""
     import yaml  # noqa: PLC0415 -- only here; most commands read YAML and write none
 
     class Dumper(yaml.SafeDumper):
@@ -235,7 +235,7 @@ _COLORS: Final = {Level.ERROR: "\x1b[1;31m", Level.WARNING: "\x1b[1;33m", Level.
 
 
 def as_text(report: Report, *, color: bool = False, named: bool = False) -> str:
-    """`FILE:LINE:COL: error: path: message [DT001]`, by file and position, and a summary.
+    """Return lines `FILE:LINE:COL: error: path: message [DT001]`, by file and position, and a summary.
 
     Lines name the object as well for standard input and for files with several objects; with `named`, always.
     """
@@ -249,13 +249,13 @@ def as_text(report: Report, *, color: bool = False, named: bool = False) -> str:
 
 
 def in_order(report: Report) -> list[tuple[Row, Entry]]:
-    """All entries with their rows: files in the order in which they were read, entries by position."""
+    """Sort all entries with their rows: files in the order in which they were read, entries by position."""
     files = {file: at for at, file in enumerate(dict.fromkeys(row.file for row in report.rows))}
     return sorted(report.entries(), key=lambda pair: (files[pair[0].file], pair[1].position or (0, 0)))
 
 
 def line(row: Row, entry: Entry, *, color: bool, named: bool = False) -> str:
-    """One entry of a text report."""
+    """Return one entry of a text report."""
     where = row.file if entry.position is None else f"{row.file}:{entry.position.line}:{entry.position.column}"
     text = entry.text
     if named and row.reference and not text.startswith(f"{row.reference}: "):
@@ -270,12 +270,12 @@ def line(row: Row, entry: Entry, *, color: bool, named: bool = False) -> str:
 
 
 def _painted(text: str, color: str = "\x1b[1m") -> str:
-    """The text in a color, bold by default."""
+    """Paint the text in a color, bold by default."""
     return f"{color}{text}\x1b[0m"
 
 
 def visible(text: str) -> str:
-    """The text on one line, with everything escaped that could steer a terminal."""
+    """Return the text on one line, with everything escaped that could steer a terminal."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
@@ -287,7 +287,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def summary(report: Report) -> str:
-    """`3 files, 7 objects: 2 errors, 1 warning`, and what was left out."""
+    """Return `3 files, 7 objects: 2 errors, 1 warning`, and what was left out."""
     found = [counted(report.errors, "error"), counted(report.warnings, "warning")]
     if report.unreadable:
         found.append(f"{report.unreadable} unreadable")
@@ -299,7 +299,7 @@ def summary(report: Report) -> str:
 
 
 def as_values(report: Report) -> dict[str, Any]:
-    """The structure behind JSON and YAML.
+    """Return the structure behind JSON and YAML.
 
     `findings` is flat, one entry per thing to say, each with the object it belongs to; `objects` has a row per
     object, with the JSON patch that /mutate would answer; the policy that they are reviewed against is not one of
@@ -363,7 +363,7 @@ def table(
     width: int | None = None,
     color: bool = False,
 ) -> list[str]:
-    """The lines of a table, without blanks at their ends; none for no rows. All rows have the same number of cells.
+    """Return the lines of a table, without blanks at their ends; none for no rows. All rows have as many cells.
 
     `right` holds the indexes of right-aligned columns. `width` is that of the terminal, in columns: where a line would
     be longer, the cells of the last column are folded. Without one, or where the other columns fill the terminal,
@@ -391,7 +391,7 @@ def table(
 
 
 def _columns(text: str) -> int:
-    """How many columns of a terminal a text takes: wide East Asian characters two, combining ones none."""
+    """Count the columns of a terminal that a text takes: wide East Asian characters two, combining ones none."""
     if text.isascii():
         return len(text)
     return sum(1 + (unicodedata.east_asian_width(each) in "WF") for each in text if not unicodedata.combining(each))
@@ -403,7 +403,7 @@ def _padded(text: str, width: int, *, right: bool) -> str:
 
 
 def _folded(text: str, width: int) -> Iterator[str]:
-    """A text in lines of at most `width` columns, broken between words; a longer word begins on a line of its own."""
+    """Fold a text into lines of at most `width` columns, between words; a longer word begins on a line of its own."""
     line = ""
     for word in _WORD.findall(text):
         if _columns(line + word.rstrip()) <= width:

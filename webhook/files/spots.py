@@ -49,11 +49,11 @@ class Spot:
         return None
 
     def child(self, step: Step) -> Spot | None:  # noqa: ARG002 -- there is none
-        """The field (text) or the list entry (a number) below, or None."""
+        """Return the field (text) or the list entry (a number) below, or None."""
         return None
 
     def steps(self) -> Iterable[Step]:
-        """The steps that `child` knows."""
+        """Return the steps that `child` knows."""
         return ()
 
 
@@ -89,7 +89,7 @@ class Document(NamedTuple):
 
 
 def path_of(steps: Iterable[Step], at: Path | None = None) -> Path:
-    """The steps as a field path from `at` on: names with dots, entries and keys that are no plain names in brackets."""
+    """Return the steps as a field path from `at` on: names with dots; entries, and keys unlike names, in brackets."""
     path = at or Path.root()
     for step in steps:
         if isinstance(step, int):
@@ -100,7 +100,7 @@ def path_of(steps: Iterable[Step], at: Path | None = None) -> Path:
 
 
 def descend(spot: Spot, steps: Iterable[Step]) -> Spot:
-    """The spot at the steps, or the nearest parent that exists."""
+    """Return the spot at the steps, or the nearest parent that exists."""
     for step in steps:
         below = spot.child(step)
         if below is None:
@@ -110,7 +110,7 @@ def descend(spot: Spot, steps: Iterable[Step]) -> Spot:
 
 
 def find(spot: Spot, path: Path, at: Path | None = None) -> tuple[Spot, bool]:
-    """The spot of a path as written below `spot` (that of `at`), and whether it is there; else its nearest parent."""
+    """Return the spot of a path as written below `spot` (that of `at`), or its nearest parent, and if it was found."""
     texts: list[str] = []
     step: Path | None = path
     while step is not None and step is not at:
@@ -130,7 +130,7 @@ _ENTRY: Final = re.compile(r"\.(.*)\[([0-9]+)\]", re.DOTALL)
 
 
 def _child(spot: Spot, text: str) -> Spot | None:
-    """One step of a path, which may be `.name`, `[3]`, `[key]` or `.name[3]`."""
+    """Follow one step of a path, which may be `.name`, `[3]`, `[key]` or `.name[3]`."""
     if text.startswith("["):
         return _bracketed(spot, text[1:-1])
     below = spot.child(text[1:])
@@ -170,7 +170,7 @@ _SEXAGESIMAL: Final = re.compile(r"[0-9]{1,9}(:[0-5]?[0-9]){1,3}")
 
 
 def explained(error: FieldError, spot: Spot, at: Path | None = None) -> FieldError:
-    """The error, with a hint if it comes from how YAML reads an unquoted text. `spot` is that of the path `at`."""
+    """Add a hint if the error comes from how YAML reads an unquoted text. `spot` is that of the path `at`."""
     if error.type not in (ErrorType.TYPE_INVALID, ErrorType.NOT_SUPPORTED):
         return error
     if isinstance(error.bad_value, str):
@@ -184,7 +184,7 @@ def explained(error: FieldError, spot: Spot, at: Path | None = None) -> FieldErr
 
 
 def _hint(error: FieldError, plain: str) -> str:
-    """What the unquoted text was read as, and how to write it if the text would be valid."""
+    """Tell how the unquoted text was read, and how to write it if the text would be valid."""
     shown = json.dumps(error.bad_value)
     if error.type is ErrorType.NOT_SUPPORTED:
         keeps = json.dumps(plain) in error.detail

@@ -56,7 +56,7 @@ _PLAIN_FLOATS_BELOW: Final = 1e21
 
 
 def plain_value(text: str) -> Scalar:
-    """The value of an unquoted scalar. Times stay text. Infinities and NaN are returned; JSON has neither."""
+    """Read an unquoted scalar. Times stay text. Infinities and NaN are returned; JSON has neither."""
     if text in _WORDS:
         return _WORDS[text]
     plain = text
@@ -74,7 +74,7 @@ def plain_value(text: str) -> Scalar:
 
 
 def _integer(plain: str) -> int | None:
-    """Go's ParseInt and ParseUint with base 0; None where they fail."""
+    """Read a number as Go's ParseInt and ParseUint with base 0; None where they fail."""
     match = _INTEGER.fullmatch(plain)
     if match is None or len(plain) > _LONGEST_INTEGER:
         return None
@@ -89,14 +89,14 @@ def _integer(plain: str) -> int | None:
 
 
 def as_json_number(number: float) -> int | float:
-    """The number as Go writes it into JSON: 1.0 and 1e3 arrive as the integers 1 and 1000."""
+    """Return the number as Go writes it into JSON: 1.0 and 1e3 arrive as the integers 1 and 1000."""
     if number.is_integer() and abs(number) < _PLAIN_FLOATS_BELOW:
         return int(Decimal(repr(number)))  # by its shortest digits, as Go writes it
     return number
 
 
 def key_text(value: Scalar) -> str | None:
-    """A map key as JSON shows it, or None where the conversion fails or would mangle it."""
+    """Return a map key as JSON shows it, or None where the conversion fails or would mangle it."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -129,7 +129,7 @@ class YamlSpot(Spot):
         return None if mark is None else Position(self._base + mark.line, mark.column + 1)
 
     def child(self, step: Step) -> YamlSpot | None:
-        """The spot one step below."""
+        """Return the spot one step below."""
         children = self._children
         if isinstance(children, dict):
             return children.get(step) if isinstance(step, str) else None
@@ -138,16 +138,16 @@ class YamlSpot(Spot):
         return None
 
     def steps(self) -> Iterable[Step]:
-        """All steps below."""
+        """Return all steps below."""
         children = self._children
         return children.keys() if isinstance(children, dict) else range(len(children or ()))
 
     def again_at(self, mark: Any) -> YamlSpot:
-        """What an alias refers to, standing where the alias does."""
+        """Return the spot of an alias to this: the same below, at another mark."""
         return YamlSpot(self._base, mark, self._children)
 
     def entries(self) -> dict[str, YamlSpot]:
-        """The children of a mapping."""
+        """Return the children of a mapping."""
         return self._children if isinstance(self._children, dict) else {}
 
 
@@ -161,7 +161,7 @@ class PlainSpot(YamlSpot):
         self.plain = plain
 
     def again_at(self, mark: Any) -> YamlSpot:
-        """The same, standing where the alias does."""
+        """Return the same at another mark."""
         return PlainSpot(self._base, mark, self.plain)
 
 
@@ -223,7 +223,7 @@ EVENTS: Final = _fastest_parser()
 
 
 def yaml_documents(text: str, first_line: int = 1, parser: Callable[[str], Any] | None = None) -> Iterator[Document]:
-    """The documents but empty ones; line 1 is `first_line` of the file. Raises Unreadable, also if forbidden."""
+    """Yield all documents but empty ones; line 1 is `first_line` of the file. Raises Unreadable, also if forbidden."""
     for number, directive in enumerate(_TAG_DIRECTIVE.finditer(text)):
         if number == _DIRECTIVES_MAX:
             at = Position(first_line + text.count("\n", 0, directive.end()), 1)
@@ -248,7 +248,7 @@ def yaml_documents(text: str, first_line: int = 1, parser: Callable[[str], Any] 
 
 
 def _character(text: str, at: Position, first_line: int) -> str:
-    """The character at a position; empty at the end of the line."""
+    """Return the character at a position; empty at the end of the line."""
     lines = text.split("\n", at.line - first_line + 1)
     line = lines[at.line - first_line] if at.line - first_line < len(lines) else ""
     return line[at.column - 1 : at.column]
@@ -279,7 +279,7 @@ class _Builder:
         self._aliased = 0
 
     def documents(self) -> Iterator[Document]:
-        """Every document that is not empty."""
+        """Yield every document that is not empty."""
         while (event := self._next()).__class__ is not StreamEndEvent:
             if event.__class__ is not DocumentStartEvent:
                 continue
@@ -334,7 +334,7 @@ class _Builder:
         return YamlSpot(self._base, event.start_mark)
 
     def _tagged(self, event: Any, tag: str) -> Scalar:
-        """Tags of JSON's own types are allowed where they say what is true; `!!str` is the usual one."""
+        """Allow tags of JSON's own types where they say what is true; `!!str` is the usual one."""
         text: str = event.value
         if tag in ("!", _CORE + "str"):
             return text
@@ -403,7 +403,7 @@ class _Builder:
         return key
 
     def _merge(self, event: Any, values: dict[str, Any], spots: dict[str, YamlSpot], merged: set[str]) -> None:
-        """The key `<<`. As in kubectl, merged keys also overwrite those before it."""
+        """Read the value of `<<`. As in kubectl, merged keys also overwrite those before it."""
         self._steps.append(_MERGE)
         value, spot = self._node(self._next())
         self._steps.pop()
