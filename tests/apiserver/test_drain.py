@@ -18,7 +18,7 @@ from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from webhook import cli
-from webhook.commands.drain import watching
+from webhook.commands import drain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -175,7 +175,7 @@ class Verbs(NamedTuple):
 
 @pytest.fixture
 def verb(plane_at_work: ControlPlane, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Verbs:
-    monkeypatch.setattr(watching, "_SETTLE_SECONDS", 3.0)
+    monkeypatch.setattr(drain, "_SETTLE_SECONDS", 3.0)
     return Verbs(plane_at_work, capsys)
 
 

@@ -54,9 +54,12 @@ DAEMONS: Final = frozenset({"evict", "patch", "serve"})
 _SINGLE: Final = {
     "check": "check",
     "completion": "completion",
+    "drain": "drain",
     "export-vap": "export_vap",
     "schema": "schema",
     "unregister": "unregister",
+    "taint": "taint",
+    "untaint": "untaint",
 }
 """Verbs of one module; any other is a package, whose `command` is run."""
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from webhook.commands.shared.main import ServerRefusal
-from webhook.commands.shared.words import DEVICES, NODES, RULES, is_taint, name_in, split_words, type_in
+from webhook.commands.shared.words import DEVICES, NODES, RULES, DeviceAddress, is_taint, name_in, split_words, type_in
+from webhook.config.command_line import CommandLine
+from webhook.inventory.fates import DeviceNames
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Collection, Mapping
-
     from webhook.cluster.client.rest import Cluster
     from webhook.commands.shared.node_devices import NodeDevices, ReadInventory
-    from webhook.commands.shared.words import DeviceAddress
-    from webhook.config.command_line import CommandLine
 
 
 class DeviceSelection(NamedTuple):
@@ -26,12 +25,12 @@ class DeviceSelection(NamedTuple):
 
     @property
     def by_node(self) -> bool:
-        """Whether the cluster has to be read to know the devices."""
+        """Return whether the cluster has to be read to know the devices."""
         return bool(self.nodes or self.labels)
 
 
 def add_nodes(parser: argparse.ArgumentParser, what: str) -> None:
-    """`--node` and `--selector`; `what` says what is done with the devices of the nodes."""
+    """Add `--node` and `--selector`; `what` says what is done with the devices of the nodes."""
     parser.add_argument(
         "--node",
         action="append",
@@ -49,7 +48,7 @@ def add_nodes(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def parse_selection(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelection, list[str]]:
-    """The devices, and the words that are taints. Exits as argparse does if both or neither way is used."""
+    """Return the devices, and the words that are taints. Exits as argparse does if both or neither way is used."""
     words, nodes = split_nodes(options.words)
     if rule := next((each for each in words if name_in(each, RULES)), None):
         parser.error(f"{rule} is a rule, and not a device: `status {rule}` shows it")
@@ -67,7 +66,7 @@ def parse_selection(options: argparse.Namespace, parser: CommandLine) -> tuple[D
 
 
 def split_nodes(words: list[str]) -> tuple[list[str], list[str]]:
-    """All other words, and the names of nodes in `node/NAME` and, as after `kubectl taint`, `nodes NAME`."""
+    """Return all other words, and the names of nodes in `node/NAME` and, as after `kubectl taint`, `nodes NAME`."""
     if len(words) > 1 and type_in(words[0]) in DEVICES:
         words = words[1:]
     if len(words) > 1 and type_in(words[0]) in NODES:
@@ -77,7 +76,7 @@ def split_nodes(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 async def nodes_of(cluster: Cluster, selection: DeviceSelection) -> frozenset[str]:
-    """The names of the nodes that are meant. Raises ClusterError."""
+    """Return the names of the nodes that are meant. Raises ClusterError."""
     # Late: see commands/shared/main.py.
     from webhook.commands.shared.node_devices import labels_of_nodes  # noqa: PLC0415
 
@@ -85,7 +84,7 @@ async def nodes_of(cluster: Cluster, selection: DeviceSelection) -> frozenset[st
 
 
 async def addresses_of(cluster: Cluster, selection: DeviceSelection) -> tuple[DeviceAddress, ...]:
-    """The devices. Raises ClusterError, and ServerRefusal if anything that is named is not there."""
+    """Return the devices. Raises ClusterError, and ServerRefusal if anything that is named is not there."""
     # Late: see commands/shared/main.py.
     from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES  # noqa: PLC0415
     from webhook.commands.shared.node_devices import read_inventory  # noqa: PLC0415
@@ -109,7 +108,7 @@ async def addresses_of(cluster: Cluster, selection: DeviceSelection) -> tuple[De
 def belonging(
     read: ReadInventory, selection: DeviceSelection, nodes: Collection[str] = ()
 ) -> tuple[DeviceAddress, ...]:
-    """The devices that are meant, of those that were read where nodes are named."""
+    """Return the devices that are meant, of those that were read where nodes are named."""
     if not selection.by_node:
         return selection.addresses
     drivers = {each.driver for each in selection.addresses}
@@ -120,7 +119,7 @@ def belonging(
 
 
 def refuse_missing(read: ReadInventory, selection: DeviceSelection, nodes: Collection[str] = ()) -> None:
-    """Raises ServerRefusal if a device, node or driver that is named is not there, or is of other nodes as well."""
+    """Raise ServerRefusal if a device, node or driver that is named is not there, or is of other nodes as well."""
     found, devices = belonging(read, selection, nodes), read.devices
     if not selection.by_node:
         texts = missing_addresses(read, selection)
@@ -143,7 +142,7 @@ def refuse_missing(read: ReadInventory, selection: DeviceSelection, nodes: Colle
 
 
 def bare(devices: NodeDevices, named: Mapping[str, Collection[str]]) -> list[str]:
-    """Returns the names of nodes where no device can be used and no allocation holds one."""
+    """Return the names of nodes where no device can be used and no allocation holds one."""
     known = frozenset[str]().union(*devices.reach.values())
     return [
         name
@@ -153,14 +152,13 @@ def bare(devices: NodeDevices, named: Mapping[str, Collection[str]]) -> list[str
 
 
 def missing_addresses(read: ReadInventory, selection: DeviceSelection) -> list[str]:
-    """An error for each of the named devices that no newest slice shows and no allocation has."""
+    """Return an error for each of the named devices that no newest slice shows and no allocation has."""
     # Late: only verbs that ask a cluster come here.
-    from webhook.inventory.fates import DeviceNames  # noqa: PLC0415
     from webhook.inventory.holders import is_published  # noqa: PLC0415
 
-    texts = []
-    for address in selection.addresses:
-        names = DeviceNames(address.driver, address.pool or None, address.device or None)
-        if not is_published(read.inventory, names) and not read.inventory.usage.in_use(*names):
-            texts.append(f"error: no driver publishes {address}, and no allocation holds it")
-    return texts
+    named = [(each, DeviceNames(*[part or None for part in each])) for each in selection.addresses]
+    return [
+        f"error: no driver publishes {address}, and no allocation holds it"
+        for address, names in named
+        if not is_published(read.inventory, names) and not read.inventory.usage.in_use(*names)
+    ]

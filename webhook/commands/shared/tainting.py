@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 import sys
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
-from webhook.api.rules import CONFIRM_IMPACT, EVICT
+from webhook.api.rules import CONFIRM_IMPACT, DESCRIPTION, EVICT
+from webhook.commands.shared.flags import credentials_of
 from webhook.commands.shared.main import ServerRefusal, refusal_text
-from webhook.files.report import STRUCTURED, visible
+from webhook.commands.shared.words import NAME, DeviceAddress, StoredTaintRule, TaintSpec, WantedRule
+from webhook.config.command_line import CommandLine
+from webhook.files.report import visible
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Mapping, Sequence
-
+    from webhook.cluster.client.rest import Cluster
     from webhook.commands.shared.cluster_reading import RuleStore
-    from webhook.commands.shared.words import StoredTaintRule, WantedRule
+
+Existing = Literal["refuse", "overwrite", "keep"]
+"""What happens to a rule that sets the same taint on the same devices; it is kept if it asks for eviction already."""
+_Answer = TypeVar("_Answer")
 
 _TAINTED: Final = "tainted"
-_MODIFIED: Final = "modified"
 _KEPT: Final = "already tainted"
 
 
@@ -33,17 +38,8 @@ class DryRun(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """What kubectl adds to a line of output."""
+        """Return what kubectl adds to a line of output."""
         return {DryRun.NONE: "", DryRun.CLIENT: " (dry run)", DryRun.SERVER: " (server dry run)"}[self]
-
-
-class OnExisting(StrEnum):
-    """What happens to a rule that sets the same taint on the same devices."""
-
-    REFUSE = "refuse"
-    OVERWRITE = "overwrite"
-    KEEP = "keep"
-    """If it asks for eviction already."""
 
 
 class TaintOrder(NamedTuple):
@@ -53,74 +49,95 @@ class TaintOrder(NamedTuple):
     annotations: Mapping[str, str]
     texts: Mapping[str, str]
     dry_run: DryRun
-    on_existing: OnExisting
+    existing: Existing
 
 
 class TaintResult(NamedTuple):
-    """The outcome for one rule. `refusal`: why it was not written; `obj`: as it is, or would be."""
+    """The outcome for one rule. `obj`: as it is, or would be; `refusal`: why it was not written, from `message`."""
 
-    wanted: WantedRule
-    name: str
-    operation: str = ""
-    obj: Mapping[str, Any] | None = None
-    warnings: tuple[str, ...] = ()
-    refusal: str = ""
-    needed: NeededText | None = None
-
-
-class _Write(NamedTuple):
     wanted: WantedRule
     operation: str
-    manifest: dict[str, Any]
+    name: str
+    obj: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+    refusal: str = ""
+    message: str = ""
+
+    @property
+    def line(self) -> str:
+        """Return what was done, as it is printed."""
+        return f"{self.wanted.address} {self.operation} by {NAME}/{self.name}"
+
+
+def order_of(
+    options: argparse.Namespace,
+    parser: CommandLine,
+    addresses: Sequence[DeviceAddress],
+    taints: Sequence[TaintSpec],
+    annotations: Mapping[str, str],
+    existing: Existing,
+) -> TaintOrder:
+    """Return the rules to write for devices and taints. Exits as argparse does if a confirmation is for another."""
+    wanted = tuple([WantedRule(address, taint) for address in addresses for taint in taints])
+    if options.reason is not None:
+        annotations = {**annotations, DESCRIPTION: options.reason}
+    try:
+        texts = texts_by_rule(options.confirm, [each.name for each in wanted])
+    except ValueError as error:
+        parser.error(str(error))
+    return TaintOrder(wanted, annotations, texts, DryRun(options.dry_run), existing)
+
+
+def ask_cluster(options: argparse.Namespace, question: Callable[[Cluster], Coroutine[Any, Any, _Answer]]) -> _Answer:
+    """Return the answer of the cluster that the flags name. Raises what the question does."""
+    # Late: see commands/shared/main.py.
+    import asyncio  # noqa: PLC0415
+
+    from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
+
+    async def ask() -> _Answer:
+        async with Cluster(credentials_of(options)) as cluster:
+            return await question(cluster)
+
+    return asyncio.run(ask())
 
 
 async def write_taints(store: RuleStore, order: TaintOrder) -> list[TaintResult]:
-    """Writes the rules in order. Raises ClusterError, and ServerRefusal where a taint is there already.
+    """Write the rules in order. Raises ClusterError, and ServerRefusal where a taint is there already.
 
     With several rules each is sent as a dry run first; if one is refused, none is written.
     """
-    stored = await store.all()
-    writes = _planned(order, stored, store.version)
-    dry = order.dry_run is DryRun.SERVER
+    writes = planned(order, await store.all(), store.version)
     if order.dry_run is DryRun.CLIENT:
-        return [TaintResult(each.wanted, _name(each), each.operation, each.manifest) for each in writes]
-    if len(writes) > 1 and not dry:
+        return writes
+    if len(writes) > 1 and order.dry_run is DryRun.NONE:
         rehearsed = [await _written(store, each, dry_run=True) for each in writes]
         if any(each.refusal for each in rehearsed):
             return [each for each in rehearsed if each.refusal]
-    return [await _written(store, each, dry_run=dry) for each in writes]
+    return [await _written(store, each, dry_run=order.dry_run is DryRun.SERVER) for each in writes]
 
 
-def drafted(order: TaintOrder, version: str) -> list[TaintResult]:
-    """The rules as they would be sent to a server that has none of them."""
-    return [
-        TaintResult(each.wanted, _name(each), each.operation, each.manifest) for each in _planned(order, (), version)
-    ]
-
-
-def _name(write: _Write) -> str:
-    return str(write.manifest["metadata"]["name"])
-
-
-def _planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str) -> list[_Write]:
+def planned(order: TaintOrder, stored: Sequence[StoredTaintRule], version: str) -> list[TaintResult]:
+    """Return the rules as they would be sent to a server that has those that are stored. Raises ServerRefusal."""
     writes, refusals = [], []
     for wanted in order.wanted:
         text = order.texts.get(wanted.name)
         annotations = {**order.annotations, **({CONFIRM_IMPACT: text} if text else {})}
         known = next((each for each in stored if each.is_for_rule(wanted)), None)
         if known is None:
-            writes.append(_Write(wanted, _TAINTED, wanted.manifest(version, annotations)))
+            writes.append(TaintResult(wanted, _TAINTED, wanted.name, wanted.manifest(version, annotations)))
         elif known.maker:
             refusals.append(f"error: {wanted.address} has {wanted.taint.key}: {visible(known.maker)}")
         elif _is_written(order, known, wanted):
-            writes.append(_Write(wanted, _KEPT, dict(known.raw)))
-        elif order.on_existing is OnExisting.REFUSE:
+            writes.append(TaintResult(wanted, _KEPT, known.rule.meta.name, known.raw))
+        elif order.existing == "refuse":
             refusals.append(
                 f"error: {wanted.address} already has {wanted.taint.key} taint(s) with same effect(s) and --overwrite"
                 f" is false (rule {known.rule.meta.name})"
             )
         else:
-            writes.append(_Write(wanted, _MODIFIED, known.overwritten(wanted, annotations)))
+            changed = known.overwritten(wanted, annotations)
+            writes.append(TaintResult(wanted, "modified", known.rule.meta.name, changed))
     if refusals:
         raise ServerRefusal("\n".join(refusals))
     return writes
@@ -130,31 +147,23 @@ def _is_written(order: TaintOrder, known: StoredTaintRule, wanted: WantedRule) -
     """Return whether a rule stays as it is, in a drain that goes on or beside others left to be confirmed."""
     if wanted.name in order.texts:
         return False
-    if order.on_existing is OnExisting.KEEP:
+    if order.existing == "keep":
         return known.rule.meta.annotations.get(EVICT) == "true"
-    same = known.rule.taint.value == wanted.taint.value
-    return bool(order.texts) and same and order.on_existing is OnExisting.REFUSE
+    return bool(order.texts) and known.rule.taint.value == wanted.taint.value and order.existing == "refuse"
 
 
-async def _written(store: RuleStore, write: _Write, *, dry_run: bool) -> TaintResult:
-    name = _name(write)
+async def _written(store: RuleStore, write: TaintResult, *, dry_run: bool) -> TaintResult:
     if write.operation == _KEPT:
-        return TaintResult(write.wanted, name, _KEPT, write.manifest)
-    send = store.create if write.operation == _TAINTED else store.replace
-    response = await send(write.manifest, dry_run=dry_run)
+        return write
+    response = await (store.create if write.operation == _TAINTED else store.replace)(write.obj, dry_run=dry_run)
     if response.granted:
-        return TaintResult(write.wanted, name, write.operation, response.body, response.warnings)
-    return TaintResult(
-        write.wanted,
-        name,
-        warnings=response.warnings,
-        refusal=refusal_text(str(response.body.get("reason") or ""), response.message),
-        needed=needed_text(write.wanted.name, response.message),
-    )
+        return write._replace(obj=response.body, warnings=response.warnings)
+    refusal = refusal_text(str(response.body.get("reason") or ""), response.message)
+    return write._replace(warnings=response.warnings, refusal=refusal, message=response.message)
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
-    """`--dry-run`, as kubectl has it."""
+    """Add `--dry-run`, as kubectl has it."""
     parser.add_argument(
         "--dry-run",
         choices=[each.value for each in DryRun],
@@ -163,41 +172,20 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def objects_text(objects: Sequence[dict[str, Any]], output: str) -> str:
-    """One object as it is, several as a List."""
-    if len(objects) == 1:
-        return STRUCTURED[output](objects[0])
-    return STRUCTURED[output]({"apiVersion": "v1", "kind": "List", "items": list(objects)}) if objects else ""
-
-
-def write_warnings(warnings: Sequence[str]) -> None:
-    """Warnings of the server on standard error, as kubectl prints them."""
-    sys.stderr.write("".join(f"Warning: {visible(text)}\n" for text in warnings))
+def write_warnings(warnings: Iterable[str]) -> None:
+    """Write the warnings of the server to standard error, each once, as kubectl prints them."""
+    sys.stderr.write("".join(f"Warning: {visible(text)}\n" for text in dict.fromkeys(warnings)))
 
 
 def report_refusals(results: Sequence[TaintResult], order: TaintOrder, program: str, words: Sequence[str]) -> bool:
-    """Warnings and refusals on standard error, and the command that confirms. Returns whether any was refused."""
-    write_warnings(list(dict.fromkeys(text for each in results for text in each.warnings)))
+    """Write warnings, refusals, and the command that confirms, to standard error. Return whether any was refused."""
+    write_warnings(text for each in results for text in each.warnings)
     refused = [each for each in results if each.refusal]
     sys.stderr.write("".join(f"{each.refusal}\n" for each in refused))
-    needed = [each.needed for each in refused if each.needed is not None]
-    if needed and len(needed) == len(refused):
-        sys.stderr.write(confirming_text(program, words, needed, order.texts, len(order.wanted)))
+    sys.stderr.write(confirming_text(refused, order, program, words))
     if refused and len(order.wanted) > 1 and len(results) == len(refused):
         sys.stderr.write("No rule was written.\n")
     return bool(refused)
-
-
-def add_confirm(parser: argparse.ArgumentParser) -> None:
-    """`--confirm`, repeatable."""
-    parser.add_argument(
-        "--confirm",
-        type=as_confirmation,
-        action="append",
-        default=[],
-        metavar="[RULE=]TEXT",
-        help="confirm the impact with the text that a refusal contains; repeatable if there are several rules",
-    )
 
 
 # --- confirmations --------------------------------------------------------------------------------
@@ -211,31 +199,28 @@ _LEFT_OUT: Final = frozenset({_FLAG, "--dry-run", "-o", "--output"})
 """Flags of the refused command that the next one does not have, each with a value."""
 
 
-class GivenText(NamedTuple):
-    """A text of `--confirm`, and the rule that it is for; empty if there is only one."""
-
-    rule: str
-    text: str
-
-
-class NeededText(NamedTuple):
-    """The text that a refusal contains, for a rule. `by_another`: only one of the policy's confirmers may set it."""
-
-    rule: str
-    text: str
-    by_another: bool
+def add_confirm(parser: argparse.ArgumentParser) -> None:
+    """Add `--confirm`, repeatable."""
+    parser.add_argument(
+        _FLAG,
+        type=as_confirmation,
+        action="append",
+        default=[],
+        metavar="[RULE=]TEXT",
+        help="confirm the impact with the text that a refusal contains; repeatable if there are several rules",
+    )
 
 
-def as_confirmation(text: str) -> GivenText:
-    """`TEXT` or `RULE=TEXT`. Raises ValueError."""
+def as_confirmation(text: str) -> tuple[str, str]:
+    """Return the rule, empty if there is only one, and the text of `TEXT` or `RULE=TEXT`. Raises ValueError."""
     rule, separator, said = ("", "=", text) if text.startswith("v1 ") else text.partition("=")
     if not separator or not said.startswith("v1 "):
         raise ValueError('must be the text that a refusal contains, "v1 devices=...", or RULE=TEXT')
-    return GivenText(rule, said)
+    return rule, said
 
 
-def texts_by_rule(given: Sequence[GivenText], rules: Sequence[str]) -> dict[str, str]:
-    """The text of each rule that has one. Raises ValueError for texts that cannot be attributed."""
+def texts_by_rule(given: Sequence[tuple[str, str]], rules: Sequence[str]) -> dict[str, str]:
+    """Return the text of each rule that has one. Raises ValueError for texts that cannot be attributed."""
     found: dict[str, str] = {}
     for rule, text in given:
         if not rule and len(rules) != 1:
@@ -247,30 +232,25 @@ def texts_by_rule(given: Sequence[GivenText], rules: Sequence[str]) -> dict[str,
     return found
 
 
-def needed_text(rule: str, message: str) -> NeededText | None:
-    """The text in the message of a refusal; None if the rule cannot be confirmed."""
-    found = TEXT.search(message)
-    return None if found is None else NeededText(rule, found[1], _ANOTHER_USER in message)
-
-
-def confirming_text(
-    program: str, words: Sequence[str], needed: Sequence[NeededText], given: Mapping[str, str], rules: int
-) -> str:
-    """What to run instead: the same command with the texts that were given and are needed."""
-    texts = {**given, **{each.rule: each.text for each in needed}}
-    flags = [f"{_FLAG}={text}" if rules == 1 else f"{_FLAG}={rule}={text}" for rule, text in texts.items()]
-    who = "have one of the policy's confirmers run" if any(each.by_another for each in needed) else "run"
+def confirming_text(refused: Sequence[TaintResult], order: TaintOrder, program: str, words: Sequence[str]) -> str:
+    """Return what to run instead: the same command with the texts given and needed; empty if that would not help."""
+    needed = {each.wanted.name: found[1] for each in refused if (found := TEXT.search(each.message))}
+    if not needed or len(needed) < len(refused):
+        return ""
+    texts = {**order.texts, **needed}
+    flags = [f"{_FLAG}={text}" if len(order.wanted) == 1 else f"{_FLAG}={rule}={text}" for rule, text in texts.items()]
+    another = any(_ANOTHER_USER in each.message for each in refused)
+    who = "have one of the policy's confirmers run" if another else "run"
     command = " ".join([program, shlex.join([*_without(words), *flags])])
     return f"To confirm exactly this impact, {who}:\n\n  {command}\n"
 
 
-def _without(words: Sequence[str]) -> Iterator[str]:
-    skip = False
-    for word in words:
+def _without(words: Iterable[str]) -> Iterator[str]:
+    left = iter(words)
+    for word in left:
         name, equals, _ = word.partition("=")
-        if skip:
-            skip = False
-        elif name in _LEFT_OUT:
-            skip = not equals
-        elif not (name.startswith("-o") and not name.startswith("--")):
-            yield word
+        if name not in _LEFT_OUT:
+            if not name.startswith("-o"):
+                yield word
+        elif not equals:
+            next(left, None)

@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from webhook.api.decode import Reader
 from webhook.api.meta import GROUP
-from webhook.api.rules import REACTION, DeviceSelector, decode_rule
+from webhook.api.rules import REACTION, DeviceSelector, DeviceTaintRule, decode_rule
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, NONE
 from webhook.validation.formats import dns1123_label, dns1123_subdomain, label_key, label_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from webhook.api.rules import DeviceTaintRule
 
 NODES: Final = frozenset({"node", "nodes", "no"})
 RULES: Final = frozenset({"rule", "rules", "devicetaintrule", "devicetaintrules"})
 DEVICES: Final = frozenset({"device", "devices"})
 _QUALIFIED: Final = re.compile(r"([a-z]+)(\.v\d\w*)?(\.|\.resource\.k8s\.io)?")
 _FORM: Final = "must be DRIVER, DRIVER/POOL or DRIVER/POOL/DEVICE, such as gpu.example.com/node-7/gpu-0"
-EFFECTS: Final = (NO_SCHEDULE, NO_EXECUTE, NONE)
-_MINUS: Final = "-"
-_MARKS: Final = frozenset(":=")
+_EFFECTS: Final = (NO_SCHEDULE, NO_EXECUTE, NONE)
 
 
 def type_in(word: str) -> str:
-    """A type in lower case and without its group and version."""
+    """Return a type in lower case and without its group and version."""
     found = _QUALIFIED.fullmatch(word.lower())
     return word if found is None else found[1]
 
 
 def name_in(word: str, types: frozenset[str]) -> str:
-    """The name in `TYPE/NAME` of one of these types; empty if the word is anything else."""
+    """Return the name in `TYPE/NAME` of one of these types; empty if the word is anything else."""
     kind, _, name = word.partition("/")
     return name if type_in(kind) in types and "/" not in name else ""
 
@@ -48,11 +42,11 @@ class DeviceAddress(NamedTuple):
 
     @property
     def selector(self) -> DeviceSelector:
-        """The selector of a rule for just these devices."""
+        """Return the selector of a rule for just these devices."""
         return DeviceSelector(self.driver, self.pool or None, self.device or None)
 
     def covers(self, driver: str, pool: str, device: str) -> bool:
-        """Whether a device is one of them."""
+        """Return whether a device is one of them."""
         return driver == self.driver and self.pool in ("", pool) and self.device in ("", device)
 
     def __str__(self) -> str:
@@ -63,15 +57,13 @@ class DeviceAddress(NamedTuple):
 
 
 def as_device_address(text: str) -> DeviceAddress:
-    """An address. Of three parts and more the last is the device, unless a slash follows. Raises ValueError."""
+    """Return an address. Of three parts and more the last is the device, unless a slash follows. Raises ValueError."""
     kind, _, name = text.partition("/")
     driver, *rest = (name if name and type_in(kind) in DEVICES else text).split("/")
     device = rest.pop() if len(rest) > 1 else ""
-    pool = "/".join(rest)
-    named: Iterable[str] = (driver, *rest)
-    if any(map(dns1123_subdomain, named)) or (device and dns1123_label(device)):
+    if any(map(dns1123_subdomain, (driver, *rest))) or (device and dns1123_label(device)):
         raise ValueError(_FORM)
-    return DeviceAddress(driver, pool, device)
+    return DeviceAddress(driver, "/".join(rest), device)
 
 
 class TaintSpec(NamedTuple):
@@ -92,7 +84,7 @@ class TaintPattern(NamedTuple):
     effect: str = ""
 
     def matches(self, key: str, effect: str) -> bool:
-        """Whether a taint is one of them."""
+        """Return whether a taint is one of them."""
         return key == self.key and self.effect in ("", effect)
 
     def __str__(self) -> str:
@@ -100,37 +92,35 @@ class TaintPattern(NamedTuple):
 
 
 def is_taint(word: str) -> bool:
-    """Whether a word is a taint: it contains `:` or `=`, or ends in `-`."""
-    return bool(_MARKS & set(word)) or word.endswith(_MINUS)
+    """Return whether a word is a taint: it contains `:` or `=`, or ends in `-`."""
+    return ":" in word or "=" in word or word.endswith("-")
 
 
 def split_words(words: list[str]) -> tuple[list[DeviceAddress], list[str]]:
-    """Devices, and taints as they were written. Raises ValueError."""
-    taints = list(filter(is_taint, words))
+    """Return devices, and taints as they were written. Raises ValueError."""
     addresses = []
     for word in words:
-        if word not in taints:
+        if not is_taint(word):
             try:
                 addresses.append(as_device_address(word))
             except ValueError as error:
                 raise ValueError(f"{word!r} {error}") from None
-    return addresses, taints
+    return addresses, list(filter(is_taint, words))
 
 
 def as_taint_specs(texts: Iterable[str]) -> list[TaintSpec]:
-    """Taints to set, each key with an effect once. Raises ValueError."""
-    found: dict[TaintPattern, TaintSpec] = {}
+    """Return the taints to set, each key with an effect once. Raises ValueError."""
+    found: dict[tuple[str, str], TaintSpec] = {}
     for text in texts:
         taint = as_taint_spec(text)
-        pattern = TaintPattern(taint.key, taint.effect)
-        if pattern in found:
-            raise ValueError(f"duplicated taints with the same key and effect: {text!r} and {found[pattern]}")
-        found[pattern] = taint
+        known = found.setdefault((taint.key, taint.effect), taint)
+        if known is not taint:
+            raise ValueError(f"duplicated taints with the same key and effect: {text!r} and {known}")
     return list(found.values())
 
 
 def as_taint_spec(text: str) -> TaintSpec:
-    """A taint to set. Raises ValueError."""
+    """Return a taint to set. Raises ValueError."""
     form = 'a taint such as "key=value:NoSchedule" or "key:NoExecute"'
     taint = _taint(text, form)
     if not taint.effect:
@@ -139,41 +129,35 @@ def as_taint_spec(text: str) -> TaintSpec:
 
 
 def as_taint_pattern(text: str) -> TaintPattern:
-    """Taints to remove: `key`, `key:Effect`, each with or without a minus at its end. Raises ValueError."""
-    taint = _taint(text.removesuffix(_MINUS), 'a taint to remove, such as "key-" or "key:NoSchedule-"')
+    """Return taints to remove: `key`, `key:Effect`, each with or without a minus at its end. Raises ValueError."""
+    taint = _taint(text.removesuffix("-"), 'a taint to remove, such as "key-" or "key:NoSchedule-"')
     return TaintPattern(taint.key, taint.effect)
 
 
 def _taint(text: str, form: str) -> TaintSpec:
-    """`key=value:Effect`, `key:Effect` or `key`, as parseTaint of kubectl reads them."""
+    """Return a taint of `key=value:Effect`, `key:Effect` or `key`, as parseTaint of kubectl reads them."""
     named, colon, effect = text.partition(":")
     key, _, value = named.partition("=") if colon else (named, "", "")
     wrong = [f"key: {each}" for each in label_key(key)] + [f"value: {each}" for each in label_value(value)]
     if wrong:
         raise ValueError("; ".join((f"{text!r} must be {form}", *wrong)))
-    return TaintSpec(key, value, _effect(effect) if colon else "")
-
-
-def _effect(text: str) -> str:
-    if text not in EFFECTS:
-        meant = next((each for each in EFFECTS if each.lower() == text.lower()), "")
-        hint = f"; did you mean {meant}?" if meant else f"; device taints have {', '.join(EFFECTS)}"
-        raise ValueError(f"invalid taint effect: {text!r}{hint}")
-    return text
+    if colon and effect not in _EFFECTS:
+        meant = next((each for each in _EFFECTS if each.lower() == effect.lower()), "")
+        hint = f"did you mean {meant}?" if meant else f"device taints have {', '.join(_EFFECTS)}"
+        raise ValueError(f"invalid taint effect: {effect!r}; {hint}")
+    return TaintSpec(key, value, effect)
 
 
 # --- rules ----------------------------------------------------------------------------------------
 
 
-KIND: Final = "DeviceTaintRule"
-NAME: Final = f"{KIND.lower()}.{GROUP}"
+_KIND: Final = "DeviceTaintRule"
+NAME: Final = f"{_KIND.lower()}.{GROUP}"
 """Before the slash in what `-o name` prints."""
 MANAGER: Final = "kubectl-dtaint"
 """The field manager of what the verbs write."""
-_HASH_DIGITS: Final = 8
-_READABLE_MOST: Final = 200
-_ODD: Final = re.compile(r"[^a-z0-9.-]+")
-_EDGES: Final = "-."
+_NAME_MOST: Final = 200
+"""Characters of the readable part of a name."""
 
 
 class WantedRule(NamedTuple):
@@ -184,29 +168,23 @@ class WantedRule(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its rule: the same for the same devices, key and effect, and readable."""
-        parts = (*self.address, self.taint.key, self.taint.effect)
-        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_HASH_DIGITS]
-        where = self.address.pool or self.address.driver
-        key = self.taint.key.rpartition("/")[2]
-        words = [where, self.address.device, key, self.taint.effect]
-        text = "-".join(_ODD.sub("-", word.lower()).strip(_EDGES) for word in words if word)
+        """Return the name of its rule: the same for the same devices, key and effect, and readable."""
+        (driver, pool, device), (key, _, effect) = self.address, self.taint
+        digest = hashlib.sha256(f"{driver}\n{pool}\n{device}\n{key}\n{effect}".encode()).hexdigest()[:8]
+        words = filter(None, (pool or driver, device, key.rpartition("/")[2], effect))
+        text = "-".join(re.sub(r"[^a-z0-9.-]+", "-", word.lower()).strip("-.") for word in words)
         # A dot must not stand beside a dash in a subdomain.
-        return f"{re.sub(r'-*[.]-*', '.', text)[:_READABLE_MOST].strip(_EDGES)}-{digest}"
+        return f"{re.sub(r'-*[.]-*', '.', text)[:_NAME_MOST].strip('-.')}-{digest}"
 
     def manifest(self, version: str, annotations: Mapping[str, str]) -> dict[str, Any]:
-        """The rule as it is sent, in a version of the API."""
-        driver, pool, device = self.address
-        selector = {"driver": driver, "pool": pool, "device": device}
-        value = {"value": self.taint.value} if self.taint.value else {}
+        """Return the rule as it is sent, in a version of the API."""
+        selector = {name: text for name, text in self.address._asdict().items() if text}
+        taint = {name: text for name, text in self.taint._asdict().items() if text}
         return {
             "apiVersion": f"{GROUP}/{version}",
-            "kind": KIND,
+            "kind": _KIND,
             "metadata": {"name": self.name, **({"annotations": dict(annotations)} if annotations else {})},
-            "spec": {
-                "deviceSelector": {name: text for name, text in selector.items() if text},
-                "taint": {"key": self.taint.key, **value, "effect": self.taint.effect},
-            },
+            "spec": {"deviceSelector": selector, "taint": taint},
         }
 
 
@@ -218,21 +196,21 @@ class StoredTaintRule(NamedTuple):
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> StoredTaintRule:
-        """From an object of any served version."""
+        """Return the rule in an object of any served version."""
         return cls(raw, decode_rule(Reader.of(raw, [])))
 
     def is_for(self, address: DeviceAddress) -> bool:
-        """Whether it selects just these devices, and by their names."""
+        """Return whether it selects just these devices, and by their names."""
         return self.rule.selector == address.selector
 
     def is_for_rule(self, wanted: WantedRule) -> bool:
-        """Whether it sets this taint, with whatever value, on just these devices."""
+        """Return whether it sets this taint, with whatever value, on just these devices."""
         taint = self.rule.taint
         return self.is_for(wanted.address) and (taint.key, taint.effect) == (wanted.taint.key, wanted.taint.effect)
 
     @property
     def maker(self) -> str:
-        """What wrote the rule and would write it again, and what to change instead; empty for a rule of a person."""
+        """Return what wrote the rule, would do so again, and is to be changed instead; empty for a rule of a person."""
         origin, name = self.rule.origin, self.rule.meta.name
         if origin.patch:
             return f"rule {name} belongs to ResourceSlicePatch {origin.name}: change or delete that"
@@ -246,11 +224,10 @@ class StoredTaintRule(NamedTuple):
         return ""
 
     def overwritten(self, wanted: WantedRule, annotations: Mapping[str, str]) -> dict[str, Any]:
-        """The same object with the value and these annotations, to be written if it has not changed meanwhile."""
-        metadata, spec = dict(self.raw["metadata"]), dict(self.raw["spec"])
-        taint = {**spec["taint"]}
-        taint.pop("value", None)
+        """Return the object with the value and these annotations, to be written if it has not changed meanwhile."""
+        metadata, spec = self.raw["metadata"], self.raw["spec"]
+        taint = {name: part for name, part in spec["taint"].items() if name != "value"}
         if wanted.taint.value:
             taint["value"] = wanted.taint.value
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
-        return {**self.raw, "metadata": metadata, "spec": {**spec, "taint": taint}}
+        annotations = {**(metadata.get("annotations") or {}), **annotations}
+        return {**self.raw, "metadata": {**metadata, "annotations": annotations}, "spec": {**spec, "taint": taint}}

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import webhook.commands.drain as module
 from tests.builders import make_condition
 from tests.unit.commands.rule_server import GROUP, RULES, SERVED, rule_on, status
-from webhook.commands.drain import watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
         def monotonic(self) -> float:
             return seconds
 
-    monkeypatch.setattr(watching, "time", Clock())
+    monkeypatch.setattr(module, "time", Clock())
     return left
 
 
@@ -217,7 +217,8 @@ def test_code_for_another_rule_is_wrong_usage(verb: VerbRunner, rule_server: Rul
 
 
 def test_drain_ends_when_its_reader_does(verb: VerbRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "write_more", lambda _: 0)
+    answers = iter([None, 0])
+    monkeypatch.setattr(module, "write_more", lambda _: next(answers))
     code, _, error = drain(verb, "node-0")
     assert (code, "not drained: standard output is closed" in error) == (1, True)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import NOW, make_condition, make_meta, make_pod, make_rule, make_slice, make_taint
 from tests.unit.commands.preview_runner import used
 from webhook.api.pods import HOLD
-from webhook.commands.drain.watching import DrainEnd, DrainProgress, DrainSight, sight_of
+from webhook.commands.drain import DrainEnd, DrainProgress, DrainSight, sight_of
 from webhook.commands.status.objects import StatusObjects, object_in
 from webhook.commands.status.report import StatusReport, lines_of
 from webhook.commands.status.views import StatusSettings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 
@@ -10,11 +11,11 @@ from webhook.api.rules import DeviceSelector
 from webhook.commands.list.taints import human_duration
 from webhook.commands.shared.device_selection import split_nodes
 from webhook.commands.shared.tainting import (
-    GivenText,
-    NeededText,
+    DryRun,
+    TaintOrder,
+    TaintResult,
     as_confirmation,
     confirming_text,
-    needed_text,
     texts_by_rule,
 )
 from webhook.commands.shared.words import (
@@ -188,15 +189,29 @@ TEXT = "v1 devices=4 claims=4 pods=4 namespaces=1 of=abcdefgh234567yz"
 OTHER = "v1 devices=9 claims=9 pods=9 namespaces=1 protected=kube-system done=7 of=abcdefgh234567yz"
 
 
+SAID = 'narrow the selector, or {} set annotation devicetaint.io/confirm-impact to "{}" (rule impact)'
+
+
+def confirming(program: str, words: list[str], texts: dict[str, str], *refusals: str) -> str:
+    """The text for a command whose rules are refused with these messages, and those that have other texts."""
+    wanted = [WantedRule(DEVICE, TaintSpec(f"k{number}", "", "None")) for number, _ in enumerate(refusals)]
+    refused = [
+        TaintResult(each, "tainted", each.name, {}, refusal="no", message=message)
+        for each, message in zip(wanted, refusals, strict=True)
+    ]
+    rules = (*wanted, *[WantedRule(DEVICE, TaintSpec(name, "", "None")) for name in texts])
+    return confirming_text(refused, TaintOrder(rules, {}, texts, DryRun.NONE, "refuse"), program, words)
+
+
 def test_texts_go_to_their_rules() -> None:
-    assert as_confirmation(TEXT) == GivenText("", TEXT)
-    assert as_confirmation(f"a-rule={TEXT}") == GivenText("a-rule", TEXT)
-    assert texts_by_rule([GivenText("", TEXT)], ["a"]) == {"a": TEXT}
-    assert texts_by_rule([GivenText("b", OTHER), GivenText("a", TEXT)], ["a", "b"]) == {"a": TEXT, "b": OTHER}
+    assert as_confirmation(TEXT) == ("", TEXT)
+    assert as_confirmation(f"a-rule={TEXT}") == ("a-rule", TEXT)
+    assert texts_by_rule([("", TEXT)], ["a"]) == {"a": TEXT}
+    assert texts_by_rule([("b", OTHER), ("a", TEXT)], ["a", "b"]) == {"a": TEXT, "b": OTHER}
     with pytest.raises(ValueError, match=r"needs RULE=TEXT, since there are several rules: a, b"):
-        texts_by_rule([GivenText("", TEXT)], ["a", "b"])
+        texts_by_rule([("", TEXT)], ["a", "b"])
     with pytest.raises(ValueError, match="this command writes no such rule, but a"):
-        texts_by_rule([GivenText("c", TEXT)], ["a"])
+        texts_by_rule([("c", TEXT)], ["a"])
 
 
 @pytest.mark.parametrize("text", ["yes", "", "a=", "a=yes", "v1", "v1.1.2", "=", "a=v1.1.2"])
@@ -207,39 +222,28 @@ def test_anything_else_is_no_confirmation(text: str) -> None:
 
 @pytest.mark.parametrize("text", [TEXT, OTHER])
 def test_text_is_found_in_a_refusal(text: str) -> None:
-    said = f'narrow the selector, or {{}} set annotation devicetaint.io/confirm-impact to "{text}" (rule impact)'
-    assert needed_text("a", said.format("to go ahead,")) == NeededText("a", text, by_another=False)
-    another = said.format("to go ahead, one of the policy's confirmers must")
-    assert needed_text("a", another) == NeededText("a", text, by_another=True)
-    assert needed_text("a", "an empty selector is every device") is None
-    assert needed_text("a", json.dumps(said)) == NeededText("a", text, by_another=False)
+    said = SAID.format("to go ahead,", text)
+    for message in (said, json.dumps(said)):
+        assert confirming("x", ["k"], {}, message) == (
+            f"To confirm exactly this impact, run:\n\n  x k '--confirm={text}'\n"
+        )
+    another = SAID.format("to go ahead, one of the policy's confirmers must", text)
+    assert "have one of the policy's confirmers run:" in confirming("x", ["k"], {}, another)
+    assert confirming("x", ["k"], {}, "an empty selector is every device") == ""
+    assert confirming("x", ["k"], {}, said, "an empty selector is every device") == ""
 
 
 def test_command_that_confirms_is_the_same_without_dry_run_and_old_texts() -> None:
-    words = [
-        "a.b/c",
-        "--all",
-        "k=it's:None",
-        "--dry-run",
-        "server",
-        f"--confirm={OTHER}",
-        "-ojson",
-        "-o",
-        "yaml",
-        "--for",
-        "2h",
-    ]
-    text = confirming_text("kubectl dtaint taint", words, [NeededText("r", TEXT, by_another=False)], {"r": OTHER}, 1)
+    words = shlex.split(f"a.b/c --all k=it\\'s:None --dry-run server '--confirm={OTHER}' -ojson -o yaml --for 2h")
+    text = confirming("kubectl dtaint taint", words, {}, SAID.format("", TEXT))
     command = f"""kubectl dtaint taint a.b/c --all 'k=it'"'"'s:None' --for 2h '--confirm={TEXT}'"""
     assert text == f"To confirm exactly this impact, run:\n\n  {command}\n"
 
 
 def test_command_that_confirms_several_rules_names_them_and_keeps_other_texts() -> None:
-    text = confirming_text("x", ["k:None"], [NeededText("r", TEXT, by_another=True)], {"q": OTHER}, 2)
-    assert text == (
-        "To confirm exactly this impact, have one of the policy's confirmers run:\n\n"
-        f"  x k:None '--confirm=q={OTHER}' '--confirm=r={TEXT}'\n"
-    )
+    text = confirming("x", ["k:None"], {"q": OTHER}, SAID.format("", TEXT))
+    name = WantedRule(DEVICE, TaintSpec("k0", "", "None")).name
+    assert text.endswith(f"run:\n\n  x k:None '--confirm=q={OTHER}' '--confirm={name}={TEXT}'\n")
 
 
 # --- ages ---------------------------------------------------------------------------------------

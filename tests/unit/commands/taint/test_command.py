@@ -13,7 +13,7 @@ from tests.unit.commands.api_server import bare
 from tests.unit.commands.preview_runner import used
 from tests.unit.commands.rule_server import ECC, GROUP, NODES, RULES, SERVED, rule_on, status
 from tests.unit.commands.standing_clock import Then
-from webhook.commands.taint import command as taint
+from webhook.commands import taint
 
 if TYPE_CHECKING:
     from tests.unit.commands.rule_server import RuleServer, VerbRunner

@@ -2,71 +2,91 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from webhook.api.meta import RULE_VERSIONS, format_time
-from webhook.api.rules import DESCRIPTION, EVICT, EXPIRES_AT
+from webhook.api.rules import EVICT, EXPIRES_AT
 from webhook.api.taints import NO_SCHEDULE
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, addresses_of, parse_selection
-from webhook.commands.shared.flags import add_cluster, credentials_of
+from webhook.commands.shared.flags import add_cluster
 from webhook.commands.shared.main import REFUSED, ClusterUnreachable, asking_server, main_of
 from webhook.commands.shared.output import write
 from webhook.commands.shared.tainting import (
     DryRun,
-    OnExisting,
     TaintOrder,
     TaintResult,
     add_confirm,
     add_dry_run,
-    drafted,
-    objects_text,
+    ask_cluster,
+    order_of,
+    planned,
     report_refusals,
-    texts_by_rule,
     write_taints,
 )
-from webhook.commands.shared.words import NAME, TaintSpec, WantedRule, as_taint_specs
-from webhook.config.command_line import IntermixedLine, program
+from webhook.commands.shared.words import NAME, DeviceAddress, TaintSpec, as_taint_specs
+from webhook.config.command_line import CommandLine, IntermixedLine, program
 from webhook.config.texts import as_lifetime
+from webhook.files.report import STRUCTURED
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from webhook.commands.shared.words import DeviceAddress
-    from webhook.config.command_line import CommandLine
-
-_REMOVES: Final = "-"
+    from webhook.cluster.client.rest import Cluster
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Taints the devices. Returns 0, 1 if the server refuses or a taint is there already, 2 for usage or no cluster."""
+    """Taint the devices. Return 0, 1 if the server refuses or a taint is there already, 2 for usage or no cluster."""
     return main_of(command_line(), arguments, partial(_run, words=arguments))
 
 
 def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:
     selection, taints = _read(options, parser)
-    dry_run = DryRun(options.dry_run)
+
+    def order_for(addresses: Sequence[DeviceAddress]) -> TaintOrder:
+        annotations = {}
+        if options.lifetime is not None:
+            now = datetime.now(UTC)  # noqa: TID251 -- the shell asks
+            annotations[EXPIRES_AT] = format_time(now + options.lifetime)
+        if options.evict:
+            annotations[EVICT] = "true"
+        return order_of(options, parser, addresses, taints, annotations, "overwrite" if options.overwrite else "refuse")
+
+    async def taint(cluster: Cluster) -> tuple[list[TaintResult], TaintOrder]:
+        # Late: see commands/shared/main.py.
+        from webhook.cluster.client.errors import Refused  # noqa: PLC0415
+        from webhook.commands.shared.cluster_reading import RuleStore  # noqa: PLC0415
+
+        store, known = await RuleStore.of(cluster), selection.addresses
+        if selection.by_node or not options.missing_ok:
+            try:
+                known = await addresses_of(cluster, selection)
+            except Refused:
+                await store.all()  # the first that a taint needs is to be named first
+                raise
+        order = order_for(known)
+        return await write_taints(store, order), order
+
     try:
         with asking_server():
-            results, order = _ask(options, parser, selection, taints)
+            results, order = ask_cluster(options, taint)
     except ClusterUnreachable as error:
-        if dry_run is not DryRun.CLIENT or selection.by_node:
+        if options.dry_run != DryRun.CLIENT or selection.by_node:
             raise
         version = RULE_VERSIONS[0]
         sys.stderr.write(f"{parser.prog}: no cluster was asked, so this is of version {version}: {error}\n")
-        order = _order(options, parser, selection.addresses, taints)
-        results = drafted(order, version)
+        order = order_for(selection.addresses)
+        results = planned(order, (), version)
     refused = report_refusals(results, order, parser.prog, words)
-    written = [each for each in results if each.obj is not None]
-    return write(_shown(written, options.output, dry_run), REFUSED if refused else 0)
+    written = [each for each in results if not each.refusal]
+    return write(_shown(written, options.output, order.dry_run), REFUSED if refused else 0)
 
 
 def _read(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelection, list[TaintSpec]]:
     selection, words = parse_selection(options, parser)
-    removing = next((word for word in words if word.endswith(_REMOVES)), None)
+    removing = next((word for word in words if word.endswith("-")), None)
     if removing is not None:
         where = " ".join(map(str, selection.addresses))
         parser.error(f"{removing} removes a taint: run {program('untaint')} {where} {removing}")
@@ -87,67 +107,22 @@ def _read(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelec
     return selection, taints
 
 
-def _ask(
-    options: argparse.Namespace, parser: CommandLine, selection: DeviceSelection, taints: Sequence[TaintSpec]
-) -> tuple[list[TaintResult], TaintOrder]:
-    # Late: see commands/shared/main.py.
-    import asyncio  # noqa: PLC0415
-
-    from webhook.cluster.client.errors import Refused  # noqa: PLC0415
-    from webhook.cluster.client.rest import Cluster  # noqa: PLC0415
-    from webhook.commands.shared.cluster_reading import RuleStore  # noqa: PLC0415
-
-    async def ask() -> tuple[list[TaintResult], TaintOrder]:
-        async with Cluster(credentials_of(options)) as cluster:
-            store, known = await RuleStore.of(cluster), selection.addresses
-            if selection.by_node or not options.missing_ok:
-                try:
-                    known = await addresses_of(cluster, selection)
-                except Refused:
-                    await store.all()  # the first that a taint needs is to be named first
-                    raise
-            order = _order(options, parser, known, taints)
-            return await write_taints(store, order), order
-
-    return asyncio.run(ask())
-
-
-def _order(
-    options: argparse.Namespace, parser: CommandLine, addresses: Sequence[DeviceAddress], taints: Sequence[TaintSpec]
-) -> TaintOrder:
-    wanted = tuple(WantedRule(address, taint) for address in addresses for taint in taints)
-    annotations: dict[str, str] = {}
-    if options.lifetime is not None:
-        now = datetime.now(UTC)  # noqa: TID251 -- the shell asks
-        annotations[EXPIRES_AT] = format_time(now + options.lifetime)
-    if options.evict:
-        annotations[EVICT] = "true"
-    if options.reason is not None:
-        annotations[DESCRIPTION] = options.reason
-    try:
-        texts = texts_by_rule(options.confirm, [each.name for each in wanted])
-    except ValueError as error:
-        parser.error(str(error))
-    existing = OnExisting.OVERWRITE if options.overwrite else OnExisting.REFUSE
-    return TaintOrder(wanted, annotations, texts, DryRun(options.dry_run), existing)
-
-
 def _shown(results: Sequence[TaintResult], output: str | None, dry_run: DryRun) -> str:
-    if output in ("json", "yaml"):
-        objects: list[Any] = [each.obj for each in results]
-        return objects_text(objects, output)
     if output == "name":
         return "".join(f"{NAME}/{each.name}\n" for each in results)
-    return "".join(
-        f"{each.wanted.address} {each.operation} by {NAME}/{each.name}{dry_run.suffix}\n" for each in results
-    )
+    if output is None:
+        return "".join(f"{each.line}{dry_run.suffix}\n" for each in results)
+    objects = [dict(each.obj) for each in results]
+    if len(objects) == 1:
+        return STRUCTURED[output](objects[0])
+    return STRUCTURED[output]({"apiVersion": "v1", "kind": "List", "items": objects}) if objects else ""
 
 
 # --- flags --------------------------------------------------------------------------------------
 
 
 def command_line() -> CommandLine:
-    """The flags of the verb."""
+    """Return the flags of the verb."""
     parser = IntermixedLine(
         program("taint"),
         "Taints devices, as kubectl taint does nodes: writes a DeviceTaintRule for each device and each taint.\n"
@@ -174,17 +149,6 @@ def command_line() -> CommandLine:
     add_nodes(parser, "taint")
     add("--overwrite", action="store_true", help="change rules that set the same key and effect on these devices")
     add("--missing-ok", action="store_true", help="also taint devices that are neither published nor allocated yet")
-    _add_annotations(parser)
-    add_confirm(parser)
-    add_dry_run(parser)
-    add("-o", "--output", choices=("json", "name", "yaml"), help="print the rules; default a line for each")
-    add_cluster(parser)
-    return parser
-
-
-def _add_annotations(parser: CommandLine) -> None:
-    """What becomes an annotation of the rules."""
-    add = parser.add_argument
     add(
         "--for",
         dest="lifetime",
@@ -198,3 +162,8 @@ def _add_annotations(parser: CommandLine) -> None:
         help="have the eviction worker empty the devices gently (annotation devicetaint.io/evict); effect NoSchedule",
     )
     add("--reason", metavar="TEXT", help="why, for people (annotation devicetaint.io/description)")
+    add_confirm(parser)
+    add_dry_run(parser)
+    add("-o", "--output", choices=("json", "name", "yaml"), help="print the rules; default a line for each")
+    add_cluster(parser)
+    return parser

@@ -1,0 +1,426 @@
+"""`drain`: taints the devices of a node or pool, has their pods evicted gently, and watches until they are empty."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from webhook.api.counts import counted
+from webhook.api.meta import OWN_GROUP
+from webhook.api.rules import EVICT
+from webhook.api.taints import NO_SCHEDULE
+from webhook.commands.shared.device_selection import DeviceSelection, belonging, nodes_of, refuse_missing, split_nodes
+from webhook.commands.shared.flags import (
+    INTERVAL_SECONDS,
+    add_cluster,
+    add_interval,
+    add_policy_config_map,
+    given_cluster_flags,
+)
+from webhook.commands.shared.main import (
+    REFUSED,
+    ClusterUnreachable,
+    ServerRefusal,
+    asking_server,
+    main_of,
+    reading_cluster,
+)
+from webhook.commands.shared.output import flushed, write_more
+from webhook.commands.shared.tainting import (
+    DryRun,
+    TaintOrder,
+    TaintResult,
+    add_confirm,
+    add_dry_run,
+    ask_cluster,
+    order_of,
+    report_refusals,
+    write_taints,
+)
+from webhook.commands.shared.words import DeviceAddress, TaintSpec, WantedRule, as_taint_spec, split_words
+from webhook.config.command_line import CommandLine, IntermixedLine, program
+from webhook.config.texts import as_lifetime
+from webhook.eviction.conditions import ConditionReason
+from webhook.files.report import visible
+from webhook.inventory.fates import DeviceNames
+from webhook.inventory.usage import is_pod
+
+if TYPE_CHECKING:
+    from webhook.cluster.client.rest import Cluster
+    from webhook.commands.shared.cluster_reading import RuleStore
+    from webhook.commands.shared.node_devices import ReadInventory
+    from webhook.commands.status.report import StatusReport
+    from webhook.commands.status.views import PodStatus
+
+_KEY: Final = f"{OWN_GROUP}/drain"
+_INTERRUPTED: Final = 130
+"""128 + SIGINT, as shells count."""
+_CALM_SECONDS: Final = 5.0
+"""After a rule was written, until no scheduler allocates that has not seen it: as long as the worker waits."""
+_SETTLE_SECONDS: Final = 30.0
+"""How long claims may stay allocated after their pods; who holds a device longer than that holds it for good."""
+_SILENCE_SECONDS: Final = 30.0
+"""A worker writes its first condition within seconds."""
+_GIVES_UP: Final = frozenset(
+    {ConditionReason.STOPPED, ConditionReason.HELD_BY_POD_GROUP, ConditionReason.RETURNS_TO_DEVICE}
+)
+"""Reasons of the worker to evict no further pod, beside its mode."""
+_DONE: Final = frozenset({ConditionReason.COMPLETED, ConditionReason.NOTHING_TO_DO})
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Drain. Return 0 once no allocation holds a device, 1 if that is not to be, 2 for wrong usage or no cluster."""
+    return main_of(command_line(), arguments, partial(_run, words=arguments))
+
+
+def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:
+    drain = Drain(options, parser, *_read(options, parser))
+    with asking_server():
+        results = ask_cluster(options, drain.close)
+    if report_refusals(results, drain.order, parser.prog, words):
+        return REFUSED
+    dry_run = drain.order.dry_run
+    written = write_more("".join(f"{each.line}{dry_run.suffix}\n" for each in results))
+    if dry_run is not DryRun.NONE or written is not None:
+        return written or 0
+    try:
+        end = _watch(options, parser, drain)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\ninterrupted: the taint stays, and the worker goes on. To take it back: {drain.undo()}\n")
+        return flushed(_INTERRUPTED)
+    if end.emptied:
+        return flushed(write_more(f"drained: {visible(end.text)}\nWhen the work is done: {drain.undo()}\n") or 0)
+    sys.stderr.write(f"error: not drained: {visible(end.text)}\nThe taint stays. To take it back: {drain.undo()}\n")
+    return flushed(REFUSED)
+
+
+def _read(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelection, TaintSpec]:
+    words, nodes = split_nodes(options.words)
+    nodes += [each for each in words if "/" not in each]
+    try:
+        addresses, taints = split_words([each for each in words if "/" in each])
+        taint = as_taint_spec(f"{options.key}:{NO_SCHEDULE}")
+    except ValueError as error:
+        parser.error(str(error))
+    if taint.key != options.key:
+        parser.error(f"--key {options.key} must be a key, without a value")
+    if taints or sum(map(bool, (addresses, nodes, options.selector))) != 1:
+        parser.error("either nodes, or pools such as gpu.example.com/node-7, or --selector is required")
+    return DeviceSelection(tuple(dict.fromkeys(addresses)), tuple(dict.fromkeys(nodes)), options.selector), taint
+
+
+def _watch(options: argparse.Namespace, parser: CommandLine, drain: Drain) -> DrainEnd:
+    """Return how it ended; lines about pods go to standard output meanwhile, and hints to standard error, each once."""
+    # Late: see commands/shared/main.py.
+    import logging  # noqa: PLC0415
+
+    from webhook.commands.status.run import look  # noqa: PLC0415
+
+    # Otherwise the worker's own code would log to standard error what is in the lines.
+    logging.getLogger("webhook.eviction").addHandler(logging.NullHandler())
+    timeout = math.inf if options.timeout is None else options.timeout.total_seconds()
+    interval = options.interval or INTERVAL_SECONDS
+    progress, begun = DrainProgress(drain.rules, parser.prog), time.monotonic()
+    settled_since: float | None = None
+    while True:
+        now = time.monotonic()
+        try:
+            report = look(options)
+            sight = drain.sight(report)
+        except ClusterUnreachable as error:
+            progress.hint(f"the cluster cannot be read now: {error}")
+        except ServerRefusal as refusal:
+            return DrainEnd(emptied=False, text=str(refusal))
+        else:
+            progress.hint(*report.notes)
+            if write_more("".join(f"{visible(line)}\n" for line in progress.lines(report))) is not None:
+                return DrainEnd(emptied=False, text="standard output is closed")
+            if sight.end is not None:
+                return sight.end
+            if not sight.answered and now - begun >= _SILENCE_SECONDS:
+                progress.hint("no eviction worker has reported on this rule yet; check that `evict` runs and may evict")
+            settled_since = (settled_since or now) if sight.settled else None
+            if settled_since is not None and now - settled_since >= _SETTLE_SECONDS:
+                return DrainEnd(emptied=False, text=f"no further pod may be evicted, but {sight.settled}")
+        left = begun + timeout - now
+        if left <= 0:
+            return DrainEnd(emptied=False, text=f"not empty within {timeout:g} s")
+        time.sleep(min(interval, left))
+
+
+class Drain(msgspec.Struct):
+    """The rules of one drain, written at first, and again whenever more belongs to what is drained."""
+
+    options: argparse.Namespace
+    parser: CommandLine
+    selection: DeviceSelection
+    taint: TaintSpec
+    order: TaintOrder = TaintOrder((), {}, {}, DryRun.NONE, "keep")
+    """The first."""
+    rules: list[str] = []
+    """The names of those that were written."""
+    closed: list[DeviceAddress] = []
+    written: float = 0.0
+    lasting: bool = True
+    """Whether the nodes will still lead to all of these devices once no allocation holds them."""
+
+    async def close(self, cluster: Cluster) -> list[TaintResult]:
+        """Write the rules. Raises ClusterError, and ServerRefusal if anything that is named is not there."""
+        # Late: see commands/shared/main.py.
+        from webhook.commands.shared.cluster_reading import RuleStore  # noqa: PLC0415
+
+        store = await RuleStore.of(cluster)
+        read, nodes = await self._read(cluster)
+        refuse_missing(read, self.selection, nodes)
+        addresses = belonging(read, self.selection, nodes)
+        self.order = order_of(self.options, self.parser, addresses, [self.taint], {EVICT: "true"}, "keep")
+        return await self._write(store, self.order, read, nodes)
+
+    async def _read(self, cluster: Cluster) -> tuple[ReadInventory, frozenset[str]]:
+        # Late: see commands/shared/main.py.
+        from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES  # noqa: PLC0415
+        from webhook.commands.shared.node_devices import read_inventory  # noqa: PLC0415
+
+        nodes = await nodes_of(cluster, self.selection)
+        return await read_inventory(cluster, (SLICES, CLAIMS, PODS), by_node=self.selection.by_node), nodes
+
+    async def _write(
+        self, store: RuleStore, order: TaintOrder, read: ReadInventory, nodes: frozenset[str]
+    ) -> list[TaintResult]:
+        results = await write_taints(store, order)
+        self.written = time.monotonic()
+        self.rules += [each.name for each in results if not each.refusal]
+        for address, _ in order.wanted:
+            self.closed.append(address)
+            self.lasting &= not address.device or nodes.issuperset(read.devices.reach.get(address) or ("",))
+        return results
+
+    def undo(self) -> str:
+        """Return the command that opens the devices again."""
+        selection = self.selection
+        if selection.by_node and self.lasting:
+            words = [f"--node={each}" for each in selection.nodes]
+            words += [f"--selector={selection.labels}"] if selection.labels else []
+        else:
+            words = list(map(str, self.closed))
+        words.append(f"{self.taint}-")
+        words += [f"{flag}={value}" for flag, value in given_cluster_flags(self.options)]
+        return f"{program('untaint')} {shlex.join(words)}"
+
+    def sight(self, report: StatusReport) -> DrainSight:
+        """Return how the drain stands. Raises ServerRefusal and ClusterUnreachable."""
+        sight = sight_of(report, self.rules)
+        if not sight.settled and (sight.end is None or not sight.end.emptied):
+            return sight
+        with reading_cluster():
+            return ask_cluster(self.options, partial(self._check, sight=sight))
+
+    async def _check(self, cluster: Cluster, sight: DrainSight) -> DrainSight:
+        """Return the same sight, if the cluster as it is now bears it out.
+
+        The worker speaks of the devices of the rules only: more may belong to what is drained than did at first, and
+        some of it cannot be tainted, because others use it. What belongs to it by now is tainted, too.
+        """
+        # Late: see commands/shared/main.py.
+        from webhook.cluster.client.errors import Refused  # noqa: PLC0415
+        from webhook.commands.shared.cluster_reading import RuleStore  # noqa: PLC0415
+
+        try:
+            read, nodes = await self._read(cluster)
+            addresses = belonging(read, self.selection, nodes)
+            more = [each for each in addresses if not any(known.covers(*each) for known in self.closed)]
+            if not more:
+                return self._judged(sight, read, nodes)
+            order = self.order._replace(wanted=tuple([WantedRule(each, self.taint) for each in more]), texts={})
+            results = await self._write(await RuleStore.of(cluster), order, read, nodes)
+        except Refused as error:  # a right that is lacking will be lacking the next time, too
+            raise ServerRefusal(f"error: {error}") from None
+        lines = [each.refusal or each.line for each in results]
+        if any(each.refusal for each in results):
+            text = f"{', '.join(map(str, more))} cannot be tainted: {'; '.join(lines)}"
+            return DrainSight(DrainEnd(emptied=False, text=text))
+        write_more("".join(f"{line}\n" for line in lines))
+        return DrainSight()
+
+    def _judged(self, sight: DrainSight, read: ReadInventory, nodes: frozenset[str]) -> DrainSight:
+        # Late: see commands/shared/main.py.
+        from webhook.eviction.released import in_use_message  # noqa: PLC0415
+        from webhook.inventory.holders import devices_to_look_at, named_holders  # noqa: PLC0415
+
+        inventory = read.inventory
+        named = [DeviceNames(*[part or None for part in each]) for each in self.closed]
+        places = {place for names in named for place in devices_to_look_at(inventory, names)}
+        held = {key for place in places for key in inventory.usage.claims_on(*place)}
+        held.update(read.devices.claims_on(nodes), read.devices.perhaps_on(nodes))
+        monitors = {key for key in held if _monitors(read, key)}
+        left = held - monitors if self.options.ignore_daemonsets else held
+        if left:
+            hint = "; those of DaemonSets are left out with --ignore-daemonsets" if left == monitors else ""
+            return DrainSight(None, (sight.settled or in_use_message(named_holders(inventory, left))) + hint)
+        if not monitors:
+            return sight
+        if time.monotonic() - self.written < _CALM_SECONDS:
+            return DrainSight()
+        ignored = in_use_message(named_holders(inventory, monitors))
+        return DrainSight(DrainEnd(emptied=True, text=f"no allocation holds a device, DaemonSets apart: {ignored}"))
+
+
+def _monitors(read: ReadInventory, key: str) -> bool:
+    """Return whether a claim has its devices by admin access, and only pods of DaemonSets use it."""
+    # Late: see commands/shared/main.py.
+    from webhook.commands.shared.node_devices import allocated  # noqa: PLC0415
+
+    claim = read.inventory.claims[key]
+    for user in claim.reserved_for:
+        pod = read.inventory.pods.get(f"{claim.meta.namespace}/{user.name}")
+        if pod is None or not is_pod(user) or pod.meta.uid != user.uid:
+            return False
+        if pod.owner is None or pod.owner.kind != "DaemonSet":
+            return False
+    admin = read.devices.placement.admin.get(key, frozenset())
+    return bool(claim.reserved_for) and admin.issuperset(allocated(claim))
+
+
+class DrainEnd(NamedTuple):
+    """How a drain has ended: whether no allocation holds a device any more, and a sentence."""
+
+    emptied: bool
+    text: str
+
+
+class DrainSight(NamedTuple):
+    """What one look shows. `end` is None while the worker has something to do.
+
+    `settled`: it has evicted all pods that it may, but allocations still hold devices, which ends soon or never;
+    the text says who holds them. `answered`: it has said something of each rule.
+    """
+
+    end: DrainEnd | None = None
+    settled: str = ""
+    answered: bool = True
+
+
+def sight_of(report: StatusReport, rules: Sequence[str]) -> DrainSight:
+    """Return how the drain by these rules stands."""
+    lines = {line.name: line for line in report.lines if line.rule is not None}
+    gone = [name for name in rules if name not in lines]
+    if gone:
+        return DrainSight(DrainEnd(emptied=False, text=f"rule {gone[0]} is gone: the devices are open again"))
+    ours = [lines[name] for name in rules]
+    for said in [line.said for line in ours if line.said is not None]:
+        if said.reason == ConditionReason.OBSERVE_ONLY:
+            text = "the eviction worker is in mode observe, in which it evicts no pod"
+            return DrainSight(DrainEnd(emptied=False, text=text))
+        if said.reason in _GIVES_UP:
+            return DrainSight(DrainEnd(emptied=False, text=f"{said.reason}: {said.message}"))
+    left = [line for line in ours if line.released is None or line.released.status != "True"]
+    if not left:
+        return DrainSight(DrainEnd(emptied=True, text="no allocation holds a device"))
+    unknown = "it is not known who holds its devices"
+    held = "; ".join(f"{line.name}: {unknown if line.released is None else line.released.message}" for line in left)
+    done = all(line.said is not None and line.said.reason in _DONE for line in left)
+    return DrainSight(None, held if done else "", all(line.said is not None for line in ours))
+
+
+class DrainProgress:
+    """What has happened to the pods since the last look. `program` is what hints begin with."""
+
+    def __init__(self, rules: Sequence[str], program: str = "") -> None:
+        self._rules = rules
+        self._program = program
+        self._known: dict[str, PodStatus] = {}
+        self._summary = "0 pods to evict"
+        self._hinted: set[str] = set()
+
+    def lines(self, report: StatusReport) -> Iterator[str]:
+        """Yield a line for each pod of which something is new, and one for all of them if their number has changed."""
+        # Late: see commands/shared/main.py.
+        from webhook.commands.status.views import PodState  # noqa: PLC0415
+
+        words = {PodState.NOT_DUE: "is not due", PodState.PUT_OFF: "is put off"}
+        ours = [line for line in report.lines if line.name in self._rules]
+        now = {each.uid: each for line in ours for each in line.pods}
+        for uid, each in self._known.items():
+            if uid not in now:
+                yield f"pod {each.namespace}/{each.name} evicted"
+        for uid, each in now.items():
+            was, name = self._known.get(uid), f"{each.namespace}/{each.name}"
+            if was is not None and (was.state, was.waits_for.kind) == (each.state, each.waits_for.kind):
+                continue
+            if each.state is PodState.TERMINATING:
+                yield f"evicting pod {name}"
+            elif each.state not in (PodState.DUE, PodState.STOPPED):  # a pod that is due goes soon
+                yield f"pod {name} {words.get(each.state, f'is {each.state.value}')}: {each.waits_for.message}"
+        self._known = now
+        ending = len([each for each in now.values() if each.state is PodState.TERMINATING])
+        summary = f"{counted(sum(line.pending for line in ours), 'pod')} to evict"
+        summary += f", {ending} terminating" if ending else ""
+        if summary != self._summary:
+            self._summary = summary
+            yield summary
+
+    def hint(self, *texts: str) -> None:
+        """Write those that are new to standard error."""
+        for text in texts:
+            if text not in self._hinted:
+                self._hinted.add(text)
+                sys.stderr.write(f"{self._program}: {visible(text)}\n")
+
+
+# --- flags --------------------------------------------------------------------------------------
+
+
+def as_timeout(text: str) -> timedelta | None:
+    """Return how long to wait; None for 0, which is for ever. Raises ValueError."""
+    return None if text in ("0", "0s") else as_lifetime(text)
+
+
+def command_line() -> CommandLine:
+    """Return the flags of the verb."""
+    parser = IntermixedLine(
+        program("drain"),
+        "Drains devices: closes those of nodes or pools with a NoSchedule taint, has the eviction worker evict their\n"
+        "pods gently (annotation devicetaint.io/evict), and reports until no allocation holds one of them. NoExecute\n"
+        "is not used, because Kubernetes itself would delete the pods at once. A second drain goes on watching.",
+        "Exit codes: 0 emptied, 1 refused, stopped, blocked or not within --timeout, 2 wrong usage or no cluster, "
+        "130 interrupted: the taint stays, and the command that takes it back is printed.",
+        (
+            "device-taint-webhook drain node-7",
+            "device-taint-webhook drain gpu.example.com/node-7 --timeout 30m --reason 'firmware 1.2'",
+            "device-taint-webhook drain -l pool=a100 --dry-run=server",
+            "device-taint-webhook drain node/node-7 --ignore-daemonsets",
+        ),
+    )
+    add = parser.add_argument
+    add(
+        "words",
+        nargs="*",
+        metavar="NODE|DRIVER/POOL...",
+        help="nodes (NAME or node/NAME), or pools or devices of drivers, to drain",
+    )
+    add("-l", "--selector", default="", metavar="L", help="drain the nodes with these labels, such as pool=a100")
+    add("--key", default=_KEY, metavar="K", help=f"key of the taint; default {_KEY}")
+    add("--reason", metavar="TEXT", help="why, for people (annotation devicetaint.io/description)")
+    add("--timeout", type=as_timeout, metavar="10m", help="how long to wait until they are empty; default 0, for ever")
+    add_interval(parser)
+    add_confirm(parser)
+    add(
+        "--ignore-daemonsets",
+        action="store_true",
+        help="end as well when only pods of DaemonSets hold devices, by admin access, and list these",
+    )
+    add_dry_run(parser)
+    add_cluster(parser)
+    add_policy_config_map(parser)
+    # What `status` asks for, which this does not.
+    parser.set_defaults(dump=[], policy=None, time=None, mode=None, in_tree=None, pods=True, names=[])
+    return parser

@@ -1,1 +1,0 @@
-"""`taint`: taints devices by writing DeviceTaintRules, as `kubectl taint` taints nodes."""

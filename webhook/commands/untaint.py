@@ -1,0 +1,277 @@
+"""`untaint`: deletes the DeviceTaintRules that people have set on devices, and says what else taints them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from webhook.api.counts import counted
+from webhook.commands.shared.device_selection import (
+    DeviceSelection,
+    add_nodes,
+    belonging,
+    nodes_of,
+    parse_selection,
+    refuse_missing,
+)
+from webhook.commands.shared.flags import add_cluster
+from webhook.commands.shared.main import REFUSED, ServerRefusal, asking_server, main_of, refusal_text
+from webhook.commands.shared.output import write
+from webhook.commands.shared.tainting import DryRun, add_dry_run, ask_cluster, write_warnings
+from webhook.commands.shared.words import (
+    NAME,
+    DeviceAddress,
+    StoredTaintRule,
+    TaintPattern,
+    as_taint_pattern,
+    split_words,
+)
+from webhook.config.command_line import CommandLine, IntermixedLine, program
+from webhook.files.report import visible
+from webhook.inventory.fates import DeviceNames
+from webhook.inventory.matching import selects
+
+if TYPE_CHECKING:
+    from webhook.cluster.client.rest import Cluster
+    from webhook.commands.shared.cluster_reading import RuleStore
+    from webhook.commands.shared.node_devices import ReadInventory
+    from webhook.inventory.state import Inventory
+
+_ATTEMPTS: Final = 5
+"""The worker writes the status of a rule every few seconds, which is no reason not to delete it."""
+
+
+class UntaintChoice(NamedTuple):
+    """The rules to delete for one address and one pattern, and why other taints of that key stay."""
+
+    address: DeviceAddress
+    pattern: TaintPattern
+    rules: tuple[StoredTaintRule, ...]
+    staying: tuple[str, ...]
+
+
+class RemovedRule(NamedTuple):
+    """The outcome for a rule. `refusal`: why it is still there; `note`: why it is not gone yet."""
+
+    name: str
+    refusal: str = ""
+    warnings: tuple[str, ...] = ()
+    note: str = ""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Delete the rules. Return 0, 1 if there is none or one is refused, 2 for wrong usage or no cluster."""
+    return main_of(command_line(), arguments, _run)
+
+
+def _run(options: argparse.Namespace, parser: CommandLine) -> int:
+    selection, patterns = _read(options, parser)
+    dry_run = DryRun(options.dry_run)
+    with asking_server():
+        choices, removed = ask_cluster(options, lambda cluster: _untaint(cluster, selection, patterns, dry_run))
+    write_warnings([text for each in removed for text in each.warnings])
+    refused = [each.refusal for each in removed if each.refusal]
+    notes = [*[text for each in choices for text in each.staying], *[each.note for each in removed if each.note]]
+    if 0 < len(refused) < len(removed) and dry_run is DryRun.NONE:
+        done = f"{counted(len(removed) - len(refused), 'rule')} of {len(removed)} deleted, as printed"
+        notes.append(f"{done}; to go on, name only devices and taints that are left")
+    sys.stderr.write("".join(f"{text}\n" for text in [*refused, *[f"note: {each}" for each in dict.fromkeys(notes)]]))
+    gone = {each.name for each in removed if not each.refusal}
+    deleted = [(each.address, rule.rule.meta.name) for each in choices for rule in each.rules]
+    lines = [
+        f"{NAME}/{name}" if options.output else f"{address} untainted: {NAME}/{name} deleted{dry_run.suffix}"
+        for address, name in deleted
+        if name in gone
+    ]
+    return write("".join(f"{line}\n" for line in dict.fromkeys(lines)), REFUSED if refused else 0)
+
+
+def _read(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelection, list[TaintPattern]]:
+    words: list[str] = options.words
+    try:
+        bare = len(words) > 1 - bool(options.node or options.selector) and not split_words(words)[1]
+    except ValueError:
+        bare = True
+    if bare:
+        options.words = [*words[:-1], f"{words[-1]}-"]  # a bare key comes last
+    selection, removing = parse_selection(options, parser)
+    if not selection.by_node and not selection.addresses:
+        parser.error("a device such as gpu.example.com/node-7/gpu-0 is required, or --node")
+    if not removing:
+        parser.error("a taint such as key- or key:NoSchedule- is required")
+    try:
+        return selection, list(dict.fromkeys(map(as_taint_pattern, removing)))
+    except ValueError as error:
+        parser.error(str(error))
+
+
+async def _untaint(
+    cluster: Cluster, selection: DeviceSelection, patterns: Sequence[TaintPattern], dry_run: DryRun
+) -> tuple[list[UntaintChoice], list[RemovedRule]]:
+    """All of it, or nothing if there is no rule for one of the taints, or the server refuses a deletion."""
+    # Late: see commands/shared/main.py.
+    from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
+    from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES, RuleStore  # noqa: PLC0415
+    from webhook.commands.shared.node_devices import read_inventory  # noqa: PLC0415
+
+    store = await RuleStore.of(cluster)
+    stored = await store.all()
+    if selection.by_node:
+        nodes = await nodes_of(cluster, selection)
+        read = await read_inventory(cluster, (SLICES,), (CLAIMS, PODS), by_node=True)
+        choices = choose_on_nodes(selection, nodes, patterns, stored, read)
+    else:
+        try:
+            inventory = (await read_inventory(cluster, (SLICES,))).inventory
+        except ClusterError:
+            inventory = None  # they only explain what stays
+        choices = [choose(each, pattern, stored, inventory) for each in selection.addresses for pattern in patterns]
+    missing = [
+        "\n".join([f'error: taint "{each.pattern}" not found on {each.address}', *each.staying])
+        for each in choices
+        if not each.rules
+    ]
+    if missing:
+        raise ServerRefusal("\n".join(missing))
+    chosen = {each.rule.meta.name: each for choice in choices for each in choice.rules}
+    if dry_run is DryRun.CLIENT:
+        return choices, list(map(RemovedRule, chosen))
+    if len(chosen) > 1 and dry_run is DryRun.NONE:
+        rehearsed = [await remove(store, each, dry_run=True) for each in chosen.values()]
+        if any(each.refusal for each in rehearsed):
+            return choices, [each for each in rehearsed if each.refusal]
+    return choices, [await remove(store, each, dry_run=dry_run is DryRun.SERVER) for each in chosen.values()]
+
+
+async def remove(store: RuleStore, stored: StoredTaintRule, *, dry_run: bool) -> RemovedRule:
+    """Delete the rule with its uid and resource version as preconditions. Raises ClusterError."""
+    name = stored.rule.meta.name
+    for _ in range(_ATTEMPTS):
+        response = await store.delete(stored, dry_run=dry_run)
+        if response.granted:
+            # A Status has no finalizers; the object is in the answer while some are left.
+            left = ", ".join((response.body.get("metadata") or {}).get("finalizers") or ())
+            note = f"rule {name} is there until its finalizers are gone: {left}" if left else ""
+            return RemovedRule(name, "", response.warnings, note)
+        if response.code not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
+            return RemovedRule(name, refusal_text(str(response.body.get("reason") or ""), response.message))
+        found = None if response.code == HTTPStatus.NOT_FOUND else await store.get(name)
+        if found is None:
+            return RemovedRule(name)
+        was, now = [(each.rule.meta.uid, each.rule.selector, each.rule.taint, each.maker) for each in (stored, found)]
+        if was != now:
+            return RemovedRule(name, f"error: rule {name} was changed meanwhile: look at it again")
+        stored = found
+    return RemovedRule(name, f"error: rule {name} keeps changing: try again")
+
+
+# --- which rules, and what stays ----------------------------------------------------------------
+
+
+def choose_on_nodes(
+    selection: DeviceSelection,
+    nodes: Collection[str],
+    patterns: Sequence[TaintPattern],
+    stored: Sequence[StoredTaintRule],
+    read: ReadInventory,
+) -> list[UntaintChoice]:
+    """Return what to delete on nodes: the rules that there are for each pattern, or all addresses if there are none.
+
+    A pool that has a node's name is that node's, also if its driver publishes nothing any more. Raises ServerRefusal.
+    """
+    drivers = {each.driver for each in selection.addresses}
+    here = {*belonging(read, selection, nodes)}
+    for rule in stored:
+        names = DeviceNames.of(rule.rule.selector)
+        if names.driver is None or names.pool not in nodes or names.driver not in (drivers or {names.driver}):
+            continue
+        if not any(read.inventory.pools.selected(names.driver, names.pool)):
+            here.add(DeviceAddress(*[part or "" for part in names]))
+    if not here:
+        refuse_missing(read, selection, nodes)
+        raise ServerRefusal(f'error: taint "{patterns[0]}" not found on {", ".join(sorted(nodes))}')
+    choices = []
+    for pattern in patterns:
+        found = [choose(each, pattern, stored, read.inventory) for each in sorted(here)]
+        choices += [each for each in found if each.rules] or found
+    return choices
+
+
+def choose(
+    address: DeviceAddress, pattern: TaintPattern, stored: Sequence[StoredTaintRule], inventory: Inventory | None
+) -> UntaintChoice:
+    """Return what to delete of one address. `inventory` has slices; None if they could not be read."""
+    of_key = [each for each in stored if pattern.matches(each.rule.taint.key, each.rule.taint.effect)]
+    exact = [each for each in of_key if each.is_for(address)]
+    staying = [each.maker for each in exact if each.maker]
+    staying += filter(None, [_other_rule(address, each) for each in of_key if each not in exact])
+    if inventory is not None:
+        staying += _slice_taints(address, pattern, inventory)
+    rules = tuple([each for each in exact if not each.maker])
+    return UntaintChoice(address, pattern, rules, tuple(map(visible, staying)))
+
+
+def _other_rule(address: DeviceAddress, stored: StoredTaintRule) -> str:
+    """Return what to do about a rule for more devices, or for some of these; empty for one for others."""
+    selector, name = stored.rule.selector, stored.rule.meta.name
+    if selector is None or selector.empty:
+        return f"rule {name} taints every device of every driver: kubectl delete devicetaintrule {name}"
+    names = {"driver": selector.driver, "pool": selector.pool, "device": selector.device}
+    expressions = "; ".join(each.expression or "" for each in selector.selectors)
+    parts = {**names, "class": selector.device_class_name, "CEL": expressions or None}
+    words = ", ".join(f"{part} {text}" for part, text in parts.items() if text is not None) or "by unknown fields"
+    if address.covers(*[part or "" for part in names.values()]):
+        return f"rule {name} taints only {words}: untaint that"
+    if not selects(selector, *address):
+        return ""
+    return stored.maker or f"rule {name} also taints other devices, {words}: untaint all of these"
+
+
+def _slice_taints(address: DeviceAddress, pattern: TaintPattern, inventory: Inventory) -> Iterator[str]:
+    """Yield a text for each slice in which the driver publishes such taints."""
+    pools = inventory.pools.selected(address.driver, address.pool or None)
+    for value in sorted([each for _, pool in pools for each in pool.newest], key=lambda each: each.meta.name):
+        taints = [(each.device, each.taint) for each in value.slice_taints]
+        taints += [(device.name, taint) for device in value.devices for taint in device.taints]
+        names = {device for device, taint in taints if pattern.matches(taint.key, taint.effect)}
+        if here := sorted(names & {address.device} if address.device else names):
+            which = ", ".join(here[:3]) + (" and others" if len(here) > 3 else "")
+            yield (
+                f"driver {address.driver} publishes that taint of {which} in ResourceSlice {value.meta.name}, and "
+                "would publish it again: only the driver can take it back; a pod that may use the device all the same "
+                "has to tolerate it"
+            )
+
+
+# --- flags --------------------------------------------------------------------------------------
+
+
+def command_line() -> CommandLine:
+    """Return the flags of the verb."""
+    parser = IntermixedLine(
+        program("untaint"),
+        "Removes taints of devices: deletes the DeviceTaintRules that set them on just these devices.\n"
+        "Not those that a controller writes (patches, reactions, hardware), nor taints that a driver publishes in\n"
+        "slices: it says what to do about these. A rule is only deleted if it has not changed since it was read.",
+        "Exit codes: 0 fine, 1 no such taint or refused by the server, 2 wrong usage or no cluster.",
+        (
+            "device-taint-webhook untaint gpu.example.com/node-7/gpu-0 example.com/ecc-",
+            "device-taint-webhook untaint gpu.example.com/node-7 maint.example.com/firmware:NoSchedule-",
+            "device-taint-webhook untaint --node node-7 maint.example.com/firmware",
+        ),
+    )
+    add = parser.add_argument
+    add(
+        "words",
+        nargs="*",
+        metavar="DEVICE... KEY[:EFFECT]-...",
+        help="devices as DRIVER/POOL/DEVICE, DRIVER/POOL or DRIVER, and taints; the last may lack the minus",
+    )
+    add_nodes(parser, "untaint")
+    add_dry_run(parser)
+    add("-o", "--output", choices=("name",), help="print the names of the rules; default a line for each")
+    add_cluster(parser)
+    return parser
