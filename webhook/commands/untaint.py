@@ -111,7 +111,7 @@ def _read(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelec
 async def _untaint(
     cluster: Cluster, selection: DeviceSelection, patterns: Sequence[TaintPattern], dry_run: DryRun
 ) -> tuple[list[UntaintChoice], list[RemovedRule]]:
-    """All of it, or nothing if there is no rule for one of the taints, or the server refuses a deletion."""
+    """Delete the rules, or none if there is none for one of the taints, or the server refuses a deletion."""
     # Late: see commands/shared/main.py.
     from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
     from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES, RuleStore  # noqa: PLC0415
