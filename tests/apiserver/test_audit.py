@@ -16,8 +16,8 @@ from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from webhook.admission.claim_view import REQUESTED_BY, annotation_of
+from webhook.commands import snapshot
 from webhook.commands.audit import command as audit
-from webhook.commands.audit import from_cluster
 from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def test_a_cluster_and_its_dump_are_audited_alike(
     try:
         assert {(name, reason) for name, reason, _ in of_cluster()} == unknown
         # as if the policy had been there before
-        monkeypatch.setattr(from_cluster, "_LOADED", timedelta(hours=-1))
+        monkeypatch.setattr(snapshot, "_LOADED", timedelta(hours=-1))
         assert of_cluster() == {(*about, message.replace(AS_CLAIMED, "")) for *about, message in of_dump}
     finally:
         cluster.plane.kubectl("delete", "-f", AUTHOR_POLICY)

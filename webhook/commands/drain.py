@@ -57,7 +57,7 @@ from webhook.inventory.usage import is_pod
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
     from webhook.commands.shared.cluster_reading import RuleStore
-    from webhook.commands.shared.node_devices import ReadInventory
+    from webhook.commands.snapshot import ReadInventory
     from webhook.commands.status.report import StatusReport
     from webhook.commands.status.views import PodStatus
 
@@ -187,8 +187,7 @@ class Drain(msgspec.Struct):
 
     async def _read(self, cluster: Cluster) -> tuple[ReadInventory, frozenset[str]]:
         # Late: see commands/shared/main.py.
-        from webhook.commands.shared.cluster_reading import CLAIMS, PODS, SLICES  # noqa: PLC0415
-        from webhook.commands.shared.node_devices import read_inventory  # noqa: PLC0415
+        from webhook.commands.snapshot import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
 
         nodes = await nodes_of(cluster, self.selection)
         return await read_inventory(cluster, (SLICES, CLAIMS, PODS), by_node=self.selection.by_node), nodes

@@ -56,6 +56,7 @@ _SINGLE: Final = {
     "completion": "completion",
     "drain": "drain",
     "export-vap": "export_vap",
+    "list": "list",
     "schema": "schema",
     "unregister": "unregister",
     "taint": "taint",

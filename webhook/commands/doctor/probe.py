@@ -39,11 +39,11 @@ from webhook.cluster.in_tree_probe import find_in_tree
 from webhook.cluster.leader import EvictionLease
 from webhook.commands.doctor import checks
 from webhook.commands.doctor.checks import PROBE_CODE, Check, Status, WebhookEntry, failed, passed, warned
-from webhook.commands.shared.cluster_reading import CLAIMS, PATCHES, RULES, SLICES, TEMPLATES
 from webhook.commands.shared.flags import credentials_of, use_color
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import read_policy
+from webhook.commands.snapshot import CLAIMS, PATCHES, RULES, SLICES, TEMPLATES
 from webhook.config.command_line import CommandLine
 from webhook.config.namespace import policy_config_map
 from webhook.eviction.modes import LAST_POLICY_ANNOTATION, POLICY_ANNOTATION, InTree, WorkerSays

@@ -9,30 +9,26 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from webhook.api.decode import Reader
-from webhook.api.meta import GROUP, GroupVersionKind
+from webhook.api.field import FieldError
+from webhook.api.meta import GROUP, GroupVersionKind, NamespacedName
 from webhook.api.rules import RULE_ANNOTATIONS, decode_rule
 from webhook.cluster.cache.discovery import read_facts
-from webhook.cluster.client.errors import ClusterError, NotFound, Refused, Unavailable
+from webhook.cluster.client.credentials import Credentials
+from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable
 from webhook.cluster.client.list_pages import decoded
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult, PreviewSource
-from webhook.commands.shared import cluster_reading as reading
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.tainting import TEXT
+from webhook.commands.snapshot import CLAIMS, CLASSES, PATCHES, POD_GROUPS, PODS, RULES, SLICES, Snapshot
 from webhook.config.command_line import program
-from webhook.files.manifests import Stock, held_in, patching_object_in
-from webhook.inventory.state import Inventory
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from webhook.api.meta import NamespacedName
-    from webhook.cluster.client.credentials import Credentials
-    from webhook.commands.shared.cluster_reading import Resource
-    from webhook.files.read import Manifest
+from webhook.files.manifests import PatchingObject, Stock, held_in, patching_object_in
+from webhook.files.read import Manifest
+from webhook.inventory.state import InventoryObject
 
 _DRY_RUN: Final = "dryRun=All"
 _QUIET_SECONDS: Final = 3.0
@@ -62,58 +58,42 @@ async def sight_of_cluster(
     Rules are manifests of known versions. The ConfigMap is not read if it is None; `patched`: patches and device
     classes are read as well.
     """
-    inventory, progress, notes = Inventory(), _Progress(), list[str]()
     stock = Stock()
-    async with Cluster(credentials) as cluster:
-        if patched:
-            await _add_patching(stock, cluster, progress)
-        for needed in (reading.SLICES, reading.CLAIMS):
-            if not await _add_all(inventory, cluster, needed, progress):
-                raise needed.not_served
-        served = await _add_all(inventory, cluster, reading.RULES, progress)
-        inventory.servers = await read_facts(cluster)
-        pods_known = await _add_pods(inventory, cluster, progress, notes)
-        found = None
-        try:
-            found = await reading.policy_manifest(cluster, config_map)
-        except Refused as error:
-            notes.append(f"no permission to read the policy, so the built-in one is used: {error}")
-        answers = [await _dry_run_answer(cluster, rule, served=served) for rule in rules]
-        source = PreviewSource(inventory, pods_known, None, served, tuple(notes), stock.patches, stock.classes)
-        return ClusterSight(cluster.server, source, found, tuple(answers))
 
+    def keep(item: dict[str, Any]) -> tuple[InventoryObject | PatchingObject | None, list[FieldError]]:
+        value, errors = held_in(item)
+        return patching_object_in(item) if value is None else (value, errors)
 
-async def _add_patching(stock: Stock, cluster: Cluster, progress: _Progress) -> None:
-    """The patches that are stored, where the kind is served, and the device classes."""
-    for collection in (reading.PATCHES, reading.CLASSES):
-        for value in (
-            await reading.decoded_objects(cluster, collection, patching_object_in, progress=progress.tell) or ()
-        ):
+    def add(value: InventoryObject | PatchingObject) -> None:
+        if isinstance(value, PatchingObject):
             stock.add_beside(value)
+        else:
+            stock.inventory.apply(None, value)
 
-
-async def _add_pods(inventory: Inventory, cluster: Cluster, progress: _Progress, notes: list[str]) -> bool:
-    """Pods and PodGroups, as far as they may be read, with a note if not; returns whether pods are known."""
-    try:
-        await _add_all(inventory, cluster, reading.PODS, progress)
-    except Refused as error:
-        notes.append(f"no permission to read pods, so their owners and priorities are unknown: {error}")
-        return False
-    try:
-        await _add_all(inventory, cluster, reading.POD_GROUPS, progress)
-    except Refused as error:
-        notes.append(
-            f"no permission to read PodGroups, so the pods of each are shown as a gang, and all as evicted: {error}"
-        )
-    return True
-
-
-async def _add_all(inventory: Inventory, cluster: Cluster, collection: Resource, progress: _Progress) -> bool:
-    """All objects of a collection; returns whether it is served."""
-    found = await reading.decoded_objects(cluster, collection, held_in, progress=progress.tell)
-    for value in found or ():
-        inventory.apply(None, value)
-    return found is not None
+    async with Cluster(credentials) as cluster:
+        found = Snapshot(cluster, stock, add, keep, _Progress().tell)
+        for each in (PATCHES, CLASSES) if patched else ():
+            await found.read(each)
+        for each in (SLICES, CLAIMS):
+            if not await found.read(each):
+                raise each.not_served
+        served = await found.read(RULES)
+        stock.inventory.servers = await read_facts(cluster)
+        await found.read_permitted(PODS)
+        found.lacks(PODS, "their owners and priorities are unknown")
+        pods_known = not found.missing
+        if pods_known:
+            await found.read_permitted(POD_GROUPS)
+        if POD_GROUPS in found.refused:
+            why = "no permission to read PodGroups, so the pods of each are shown as a gang, and all as evicted"
+            found.notes.append(f"{why}: {found.refused[POD_GROUPS]}")
+        await found.read_policy(config_map)
+        if found.policy_refused:
+            found.notes.append(f"no permission to read the policy, so the built-in one is used: {found.policy_refused}")
+        answers = [await _dry_run_answer(cluster, rule, served=served) for rule in rules]
+    notes = tuple(found.notes)
+    source = PreviewSource(stock.inventory, pods_known, None, served, notes, stock.patches, stock.classes)
+    return ClusterSight(found.server, source, found.policy, tuple(answers))
 
 
 class _Progress:
@@ -139,7 +119,7 @@ async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: 
         return DryRunResult(DryRunAnswer.NOT_ASKED, message="the cluster does not serve DeviceTaintRules")
     try:
         answer = await _dry_run(cluster, rule)
-        softened = decode_rule(Reader.of(decoded(answer, reading.RULES.name), [])).softened
+        softened = decode_rule(Reader.of(decoded(answer, RULES.name), [])).softened
     except Unavailable as error:
         return DryRunResult(DryRunAnswer.FAILED, message=str(error))
     except ClusterError as error:
@@ -153,10 +133,10 @@ async def _dry_run_answer(cluster: Cluster, rule: Mapping[str, Any], *, served: 
 async def _dry_run(cluster: Cluster, rule: Mapping[str, Any]) -> bytes:
     """Creates or updates it, without effect; returns it as it would be stored. Raises ClusterError."""
     version = GroupVersionKind.parse(text(rule, "apiVersion"), "").version
-    collection = path_of(GROUP, version, reading.RULES.name)
+    collection = path_of(GROUP, version, RULES.name)
     name = text(meta(rule), "name")
     if name:
-        path = path_of(GROUP, version, reading.RULES.name, name=name)
+        path = path_of(GROUP, version, RULES.name, name=name)
         try:
             stored = decoded(await cluster.get(path), path)
         except NotFound:

@@ -42,7 +42,7 @@ from webhook.files.report import STRUCTURED, UNREADABLE, Level, Row
 from webhook.policy.model import BUILTIN, InTreeEvictor, Policy
 
 if TYPE_CHECKING:
-    from webhook.commands.status.from_cluster import ClusterFacts
+    from webhook.commands.snapshot import ClusterFacts
 
 NOT_SERVED: Final = "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaints)"
 _LAST_ANSWER: Final = "this is the last answer"
@@ -193,7 +193,7 @@ def read_once(
         missing = frozenset(_NEEDED.keys() - kinds)
     else:
         # Late: see commands/shared/main.py.
-        from webhook.commands.status.from_cluster import facts_of_cluster  # noqa: PLC0415
+        from webhook.commands.snapshot import facts_of_cluster  # noqa: PLC0415
 
         with reading_cluster():
             reading = facts_of_cluster(
@@ -293,7 +293,7 @@ def look(options: argparse.Namespace) -> StatusReport:
         notes = [f"the dump has no {text}" for kind, text in _NEEDED.items() if kind in found.missing]
     else:
         # Late: see commands/shared/main.py.
-        from webhook.commands.status.from_cluster import LACKING  # noqa: PLC0415
+        from webhook.commands.snapshot import LACKING  # noqa: PLC0415
 
         notes = [] if cluster.rules_served else [NOT_SERVED]
         for each, error in cluster.refused.items():

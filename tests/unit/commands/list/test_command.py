@@ -24,7 +24,7 @@ from tests.unit.commands.api_server import bare
 from tests.unit.commands.preview_runner import used
 from tests.unit.commands.rule_server import ECC, GROUP, NODES, RULES, SERVED, rule_on
 from tests.unit.commands.standing_clock import Then
-from webhook.commands.list import command as listing
+from webhook.commands import list as listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from webhook.api.rules import DeviceSelector
-from webhook.commands.list.taints import human_duration
+from webhook.commands.list import human_duration
 from webhook.commands.shared.device_selection import split_nodes
 from webhook.commands.shared.tainting import (
     DryRun,
