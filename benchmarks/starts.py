@@ -20,7 +20,7 @@ from tests.controlplane import assets
 ROOT: Final = Path(__file__).parents[1]
 ROUNDS: Final = 15
 _PLUGIN: Final = "import sys; sys.argv[0] = 'kubectl-dtaint'; from webhook.cli import main; sys.exit(main())"
-_CLIENT: Final = "webhook.commands.snapshot, webhook.cluster.client.kubeconfig"
+_CLIENT: Final = "webhook.commands.shared.snapshot, webhook.cluster.client.kubeconfig"
 _HELP: Final = (["--version"], ["--help"], ["status", "--help"], ["explain", "--help"], ["status", "--limit", "x"])
 
 

@@ -16,8 +16,8 @@ from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from webhook.admission.claim_view import REQUESTED_BY, annotation_of
-from webhook.commands import snapshot
-from webhook.commands.audit import command as audit
+from webhook.commands import audit
+from webhook.commands.shared import snapshot
 from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:

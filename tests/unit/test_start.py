@@ -55,7 +55,7 @@ def test_wrong_usage_and_the_version_import_little_else(words: list[str]) -> Non
 
 @pytest.mark.parametrize("body", ["explain.values", "status.run"])
 def test_looking_at_a_cluster_imports_no_library_that_only_servers_and_policies_need(body: str) -> None:
-    modules = imported_by(f"import webhook.commands.{body}, webhook.commands.snapshot")
+    modules = imported_by(f"import webhook.commands.{body}, webhook.commands.shared.snapshot")
     assert "aiohttp" in modules
     assert not packages(modules) & NEVER_AT_A_GLANCE
     assert "webhook.admission.chain" not in modules, "a review of a policy needs no review of claims"

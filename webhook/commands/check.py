@@ -130,7 +130,7 @@ def _policy_in_cluster(options: argparse.Namespace, now: datetime) -> PolicyFile
         # Late: see commands/shared/main.py.
         import asyncio  # noqa: PLC0415
 
-        from webhook.commands.snapshot import policy_of_cluster  # noqa: PLC0415
+        from webhook.commands.shared.snapshot import policy_of_cluster  # noqa: PLC0415
 
         found = asyncio.run(policy_of_cluster(flags.credentials_of(options), options.policy_configmap))
         return policy_in(found, now=now)

@@ -13,7 +13,7 @@ from webhook.cluster.client.kubeconfig import merged
 from webhook.cluster.client.list_pages import decoded
 from webhook.cluster.client.rest import Cluster
 from webhook.commands.shared.flags import credentials_of
-from webhook.commands.snapshot import CLAIMS, NAMESPACES, NODES, PODS, RULES, SLICES, place_of
+from webhook.commands.shared.snapshot import CLAIMS, NAMESPACES, NODES, PODS, RULES, SLICES, place_of
 
 if TYPE_CHECKING:
     import argparse

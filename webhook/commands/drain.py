@@ -56,8 +56,8 @@ from webhook.inventory.usage import is_pod
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.shared.cluster_reading import RuleStore
-    from webhook.commands.snapshot import ReadInventory
+    from webhook.commands.shared.rule_store import RuleStore
+    from webhook.commands.shared.snapshot import ReadInventory
     from webhook.commands.status.report import StatusReport
     from webhook.commands.status.views import PodStatus
 
@@ -176,7 +176,7 @@ class Drain(msgspec.Struct):
     async def close(self, cluster: Cluster) -> list[TaintResult]:
         """Write the rules. Raises ClusterError, and ServerRefusal if anything that is named is not there."""
         # Late: see commands/shared/main.py.
-        from webhook.commands.shared.cluster_reading import RuleStore  # noqa: PLC0415
+        from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
 
         store = await RuleStore.of(cluster)
         read, nodes = await self._read(cluster)
@@ -187,7 +187,7 @@ class Drain(msgspec.Struct):
 
     async def _read(self, cluster: Cluster) -> tuple[ReadInventory, frozenset[str]]:
         # Late: see commands/shared/main.py.
-        from webhook.commands.snapshot import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
+        from webhook.commands.shared.snapshot import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
 
         nodes = await nodes_of(cluster, self.selection)
         return await read_inventory(cluster, (SLICES, CLAIMS, PODS), by_node=self.selection.by_node), nodes
@@ -231,7 +231,7 @@ class Drain(msgspec.Struct):
         """
         # Late: see commands/shared/main.py.
         from webhook.cluster.client.errors import Refused  # noqa: PLC0415
-        from webhook.commands.shared.cluster_reading import RuleStore  # noqa: PLC0415
+        from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
 
         try:
             read, nodes = await self._read(cluster)

@@ -45,7 +45,7 @@ from webhook.inventory.matching import FOR_EVER, tolerates
 from webhook.inventory.usage import is_pod
 
 if TYPE_CHECKING:  # these load a client, or most of an inventory
-    from webhook.commands.snapshot import ReadInventory
+    from webhook.commands.shared.snapshot import ReadInventory
     from webhook.inventory.impact import Taint
     from webhook.inventory.state import Inventory
 
@@ -149,7 +149,7 @@ def _look(options: argparse.Namespace, selection: DeviceSelection, *, first: boo
     import asyncio  # noqa: PLC0415
 
     from webhook.cluster.client.rest import Cluster, path_of  # noqa: PLC0415
-    from webhook.commands.snapshot import CLAIMS, PODS, RULES, SLICES, read_inventory  # noqa: PLC0415
+    from webhook.commands.shared.snapshot import CLAIMS, PODS, RULES, SLICES, read_inventory  # noqa: PLC0415
 
     async def ask() -> tuple[ReadInventory, frozenset[str]]:
         async with Cluster(credentials_of(options)) as cluster:

@@ -57,7 +57,7 @@ def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str])
     async def taint(cluster: Cluster) -> tuple[list[TaintResult], TaintOrder]:
         # Late: see commands/shared/main.py.
         from webhook.cluster.client.errors import Refused  # noqa: PLC0415
-        from webhook.commands.shared.cluster_reading import RuleStore  # noqa: PLC0415
+        from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
 
         store, known = await RuleStore.of(cluster), selection.addresses
         if selection.by_node or not options.missing_ok:

@@ -36,8 +36,8 @@ from webhook.inventory.matching import selects
 
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
-    from webhook.commands.shared.cluster_reading import RuleStore
-    from webhook.commands.snapshot import ReadInventory
+    from webhook.commands.shared.rule_store import RuleStore
+    from webhook.commands.shared.snapshot import ReadInventory
     from webhook.inventory.state import Inventory
 
 _ATTEMPTS: Final = 5
@@ -114,8 +114,8 @@ async def _untaint(
     """Delete the rules, or none if there is none for one of the taints, or the server refuses a deletion."""
     # Late: see commands/shared/main.py.
     from webhook.cluster.client.errors import ClusterError  # noqa: PLC0415
-    from webhook.commands.shared.cluster_reading import RuleStore  # noqa: PLC0415
-    from webhook.commands.snapshot import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
+    from webhook.commands.shared.rule_store import RuleStore  # noqa: PLC0415
+    from webhook.commands.shared.snapshot import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
 
     store = await RuleStore.of(cluster)
     stored = await store.all()

@@ -51,25 +51,16 @@ CLUSTER_FLAGS: Final = {
 """kubectl's flags that say which cluster, and as which user, by where argparse puts their values."""
 DAEMONS: Final = frozenset({"evict", "patch", "serve"})
 """Verbs that run until they are stopped. Their flags can be set in the environment too; `webhook.config` has them."""
-_SINGLE: Final = {
-    "check": "check",
-    "completion": "completion",
-    "drain": "drain",
-    "export-vap": "export_vap",
-    "list": "list",
-    "schema": "schema",
-    "unregister": "unregister",
-    "taint": "taint",
-    "untaint": "untaint",
-}
-"""Verbs of one module; any other is a package, whose `command` is run."""
+_FOLDERS: Final = frozenset({"diff", "doctor", "explain", "preview", "status", "test"})
+"""Verbs of several modules, whose `command` is run."""
 
 
 def module_of(verb: str) -> str:
     """The module that runs a verb."""
     if verb in DAEMONS:
         return f"webhook.daemons.{verb}"
-    return f"webhook.commands.{_SINGLE.get(verb, f'{verb}.command')}"
+    module = f"webhook.commands.{verb.replace('-', '_')}"
+    return f"{module}.command" if verb in _FOLDERS else module
 
 
 def command_line_of(verb: str, program: str = PROGRAM) -> CommandLine:

@@ -15,7 +15,7 @@ from tests.apiserver.guard.replicas import called
 from tests.apiserver.policy.stage import make_policy
 from tests.controlplane.processes import wait_until
 from tests.controlplane.versions import GROUP
-from webhook.commands.audit import command as audit
+from webhook.commands import audit
 from webhook.commands.preview import command as preview
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tests.controlplane import versions
 from tests.controlplane.client import path
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
-from webhook.commands.audit import command as audit
+from webhook.commands import audit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

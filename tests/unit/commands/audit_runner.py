@@ -10,7 +10,7 @@ import yaml
 from tests.builders import NOW_TEXT, make_claim, make_meta, make_template, make_toleration
 from webhook.admission.claim_view import REQUESTED_BY, annotation_of
 from webhook.api.claims import FROM_TEMPLATE
-from webhook.commands.audit import command as audit
+from webhook.commands import audit
 from webhook.policy.ports import Requester
 
 if TYPE_CHECKING:

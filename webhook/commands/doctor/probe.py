@@ -43,7 +43,7 @@ from webhook.commands.shared.flags import credentials_of, use_color
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import read_policy
-from webhook.commands.snapshot import CLAIMS, PATCHES, RULES, SLICES, TEMPLATES
+from webhook.commands.shared.snapshot import CLAIMS, PATCHES, RULES, SLICES, TEMPLATES
 from webhook.config.command_line import CommandLine
 from webhook.config.namespace import policy_config_map
 from webhook.eviction.modes import LAST_POLICY_ANNOTATION, POLICY_ANNOTATION, InTree, WorkerSays

@@ -23,8 +23,8 @@ from webhook.cluster.client.list_pages import decoded
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.preview.report import DryRunAnswer, DryRunResult, PreviewSource
 from webhook.commands.shared.entries import meta, text
+from webhook.commands.shared.snapshot import CLAIMS, CLASSES, PATCHES, POD_GROUPS, PODS, RULES, SLICES, Snapshot
 from webhook.commands.shared.tainting import TEXT
-from webhook.commands.snapshot import CLAIMS, CLASSES, PATCHES, POD_GROUPS, PODS, RULES, SLICES, Snapshot
 from webhook.config.command_line import program
 from webhook.files.manifests import PatchingObject, Stock, held_in, patching_object_in
 from webhook.files.read import Manifest

@@ -14,7 +14,7 @@ from webhook.inventory.fates import DeviceNames
 if TYPE_CHECKING:
     from webhook.cluster.client.rest import Cluster
     from webhook.commands.shared.node_devices import NodeDevices
-    from webhook.commands.snapshot import ReadInventory
+    from webhook.commands.shared.snapshot import ReadInventory
 
 
 class DeviceSelection(NamedTuple):
@@ -79,7 +79,7 @@ def split_nodes(words: list[str]) -> tuple[list[str], list[str]]:
 async def nodes_of(cluster: Cluster, selection: DeviceSelection) -> frozenset[str]:
     """Return the names of the nodes that are meant. Raises ClusterError."""
     # Late: see commands/shared/main.py.
-    from webhook.commands.snapshot import labels_of_nodes  # noqa: PLC0415
+    from webhook.commands.shared.snapshot import labels_of_nodes  # noqa: PLC0415
 
     return frozenset(await labels_of_nodes(cluster, selection.labels) if selection.labels else selection.nodes)
 
@@ -87,7 +87,7 @@ async def nodes_of(cluster: Cluster, selection: DeviceSelection) -> frozenset[st
 async def addresses_of(cluster: Cluster, selection: DeviceSelection) -> tuple[DeviceAddress, ...]:
     """Return the devices. Raises ClusterError, and ServerRefusal if anything that is named is not there."""
     # Late: see commands/shared/main.py.
-    from webhook.commands.snapshot import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
+    from webhook.commands.shared.snapshot import CLAIMS, PODS, SLICES, read_inventory  # noqa: PLC0415
 
     if selection.by_node:
         nodes = await nodes_of(cluster, selection)

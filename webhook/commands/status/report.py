@@ -18,7 +18,7 @@ import msgspec
 from webhook.api.meta import format_time
 from webhook.api.rules import EVICTED_PODS, Condition, DeviceTaintRule, evicted_pods
 from webhook.api.taints import DeviceTaint
-from webhook.commands.status.objects import StatusObjects
+from webhook.commands.shared.objects import StatusObjects
 from webhook.commands.status.views import PodState, PodStatus, StatusSettings, current, views_of
 from webhook.eviction.conditions import IN_TREE, RELEASED
 from webhook.files.report import Row, line, table, visible

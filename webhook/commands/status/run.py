@@ -29,10 +29,10 @@ from webhook.commands.shared.flags import (
     use_color,
 )
 from webhook.commands.shared.main import USAGE, ClusterUnreachable, reading_cluster
+from webhook.commands.shared.objects import StatusObject, StatusObjects, object_in
 from webhook.commands.shared.output import document, write, write_more
 from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
 from webhook.commands.shared.words import NODES, RULES, name_in, type_in
-from webhook.commands.status.objects import StatusObject, StatusObjects, object_in
 from webhook.commands.status.report import StatusReport, as_text, as_values, lines_of
 from webhook.commands.status.views import StatusSettings, mode_by_conditions
 from webhook.config.command_line import CommandLine, did_you_mean
@@ -42,7 +42,7 @@ from webhook.files.report import STRUCTURED, UNREADABLE, Level, Row
 from webhook.policy.model import BUILTIN, InTreeEvictor, Policy
 
 if TYPE_CHECKING:
-    from webhook.commands.snapshot import ClusterFacts
+    from webhook.commands.shared.snapshot import ClusterFacts
 
 NOT_SERVED: Final = "the cluster does not serve DeviceTaintRules (feature gate DRADeviceTaints)"
 _LAST_ANSWER: Final = "this is the last answer"
@@ -193,7 +193,7 @@ def read_once(
         missing = frozenset(_NEEDED.keys() - kinds)
     else:
         # Late: see commands/shared/main.py.
-        from webhook.commands.snapshot import facts_of_cluster  # noqa: PLC0415
+        from webhook.commands.shared.snapshot import facts_of_cluster  # noqa: PLC0415
 
         with reading_cluster():
             reading = facts_of_cluster(
@@ -293,7 +293,7 @@ def look(options: argparse.Namespace) -> StatusReport:
         notes = [f"the dump has no {text}" for kind, text in _NEEDED.items() if kind in found.missing]
     else:
         # Late: see commands/shared/main.py.
-        from webhook.commands.snapshot import LACKING  # noqa: PLC0415
+        from webhook.commands.shared.snapshot import LACKING  # noqa: PLC0415
 
         notes = [] if cluster.rules_served else [NOT_SERVED]
         for each, error in cluster.refused.items():

@@ -21,7 +21,7 @@ from webhook.api.counts import counted
 from webhook.api.meta import format_time
 from webhook.api.pods import Pod
 from webhook.api.rules import Condition, DeviceTaintRule, condition_of
-from webhook.commands.status.objects import StatusObjects
+from webhook.commands.shared.objects import StatusObjects
 from webhook.eviction.conditions import EVICTION, ConditionReason, announced_at
 from webhook.eviction.followed_pods import ProfiledPods
 from webhook.eviction.gates import GATE_OF, GATES

@@ -43,7 +43,7 @@ from webhook.api.decode import Reader
 from webhook.api.names import OWN_NAMESPACE, POLICY_NAME
 from webhook.api.patches import decode_patch
 from webhook.api.rules import CONFIRM_IMPACT, decode_rule
-from webhook.commands.audit import command as audit
+from webhook.commands import audit
 from webhook.policy.model import CLAIM_CONTROLLER
 
 if TYPE_CHECKING:

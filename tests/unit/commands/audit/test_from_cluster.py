@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.commands.api_server import ApiServer, bare, serving
 from tests.unit.commands.audit_runner import BROKEN, DANA, OPS, PLAIN, POLICY, claim, template
-from webhook.commands.audit import command as audit
+from webhook.commands import audit
 from webhook.policy.vap.author_policy import AUTHOR_POLICY, shipped
 from webhook.policy.vap.objects import ADMISSION_RESOURCES
 

@@ -21,7 +21,7 @@ from tests.builders import (
     make_toleration,
 )
 from webhook.api.servers import UNKNOWN, facts_of
-from webhook.commands.audit.command import ReleaseAudit
+from webhook.commands.audit import ReleaseAudit
 from webhook.commands.shared.flags import KubernetesVersion
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE

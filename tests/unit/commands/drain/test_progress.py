@@ -10,7 +10,7 @@ from tests.builders import NOW, make_condition, make_meta, make_pod, make_rule, 
 from tests.unit.commands.preview_runner import used
 from webhook.api.pods import HOLD
 from webhook.commands.drain import DrainEnd, DrainProgress, DrainSight, sight_of
-from webhook.commands.status.objects import StatusObjects, object_in
+from webhook.commands.shared.objects import StatusObjects, object_in
 from webhook.commands.status.report import StatusReport, lines_of
 from webhook.commands.status.views import StatusSettings
 from webhook.eviction.modes import InTree, Mode

@@ -17,8 +17,7 @@ from tests.builders import (
     make_toleration,
 )
 from tests.unit.commands.check_runner import RULE, findings
-from webhook.commands import check
-from webhook.commands.audit import command as audit
+from webhook.commands import audit, check
 from webhook.commands.preview import command as preview
 from webhook.validation.releases import RELEASES
 

@@ -18,7 +18,7 @@ from webhook.api.pod_groups import ALL, PodGroup
 from webhook.api.pods import Pod, PodClaim
 from webhook.api.rules import EVICTED_PODS, EVICTIONS_PER_SECOND, Condition, DeviceSelector
 from webhook.api.selectors import LabelRequirement, LabelSelector
-from webhook.commands.status.objects import HeldNamespace, StatusObjects
+from webhook.commands.shared.objects import HeldNamespace, StatusObjects
 from webhook.commands.status.report import lines_of
 from webhook.commands.status.views import PodState, StatusSettings, WaitKind, mode_by_conditions
 from webhook.eviction.conditions import EVICTION

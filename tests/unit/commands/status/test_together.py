@@ -12,7 +12,7 @@ from tests.builders import NOW
 from tests.unit.commands.status.test_states import budget, told
 from tests.unit.eviction.objects import claim, pod, rule, tolerates
 from webhook.api.pods import Pod
-from webhook.commands.status.objects import StatusObjects
+from webhook.commands.shared.objects import StatusObjects
 from webhook.commands.status.report import lines_of
 from webhook.commands.status.views import PodState, StatusSettings, WaitKind
 from webhook.eviction.modes import InTree, Mode

@@ -20,7 +20,7 @@ from webhook.cluster.client.list_pages import config_map_of, decoded, list_pages
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.node_devices import NodeDevices, NodePlacement
-from webhook.commands.status.objects import StatusObject, StatusObjects, object_in
+from webhook.commands.shared.objects import StatusObject, StatusObjects, object_in
 from webhook.files.manifests import held_in, labels_of
 from webhook.files.read import Manifest
 from webhook.files.spots import NOWHERE

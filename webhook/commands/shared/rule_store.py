@@ -12,8 +12,8 @@ from webhook.cluster.client.list_pages import decoded, listed
 from webhook.cluster.client.raw import RawResponse
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.commands.shared.main import ServerRefusal
+from webhook.commands.shared.snapshot import RULES
 from webhook.commands.shared.words import MANAGER, StoredTaintRule
-from webhook.commands.snapshot import RULES
 
 _NOT_SERVED: Final = f'error: the server doesn\'t have a resource type "{RULES.name}" (feature gate DRADeviceTaints)'
 

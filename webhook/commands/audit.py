@@ -193,7 +193,7 @@ def _from_cluster(options: argparse.Namespace, report: Report, now: datetime) ->
     # Late: see commands/shared/main.py.
     import asyncio  # noqa: PLC0415
 
-    from webhook.commands.snapshot import dump_of_cluster  # noqa: PLC0415
+    from webhook.commands.shared.snapshot import dump_of_cluster  # noqa: PLC0415
 
     config_map = None if options.policy is not None else options.policy_configmap
     # A Report is of a namespace, so it has no place for rules, and an account that only keeps reports reads none.
