@@ -185,11 +185,16 @@ def as_wait(text: str) -> float:
     return seconds
 
 
+_YEARS: Final = (1970, 9000)
+
+
 def as_time(text: str) -> datetime:
-    """A time as RFC 3339 writes it, in UTC and full seconds."""
+    """A time as RFC 3339 writes it, in UTC and full seconds; far from the ends of the calendar, as spans are added."""
     time = parse_time(text)
     if time is None:
         raise ValueError('must be a time like "2026-01-31T12:00:00Z" (RFC 3339)')
+    if not _YEARS[0] <= time.year <= _YEARS[1]:
+        raise ValueError(f"must be a time between {_YEARS[0]} and {_YEARS[1]}")
     return time
 
 

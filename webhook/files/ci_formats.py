@@ -1,4 +1,4 @@
-"""Reports in the format that is asked for, and those for CI: JUnit, SARIF, GitHub, GitLab. And OpenReports."""
+"""Reports in the format that is asked for, such as those for CI (JUnit, SARIF, GitHub, GitLab), and OpenReports."""
 
 from __future__ import annotations
 

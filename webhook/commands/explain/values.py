@@ -13,8 +13,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from msgspec import to_builtins
-
 from webhook.admission.audit import explained_at_rest
 from webhook.admission.context import AdmissionContext
 from webhook.admission.impact_text import on_extended_resources
@@ -38,7 +36,7 @@ from webhook.commands.preview.report import not_judged, selector_values, tolerat
 from webhook.commands.shared.entries import meta, text
 from webhook.commands.shared.walks import values_of
 from webhook.commands.shared.words import DEVICES, RULES, type_in
-from webhook.commands.status.report import conditions_of, lines_of, worker_values
+from webhook.commands.status.report import conditions_of, encoded, lines_of, worker_values
 from webhook.commands.status.run import NOT_SERVED, ClusterReading, read_once
 from webhook.commands.status.views import current, views_of
 from webhook.config.command_line import did_you_mean, program
@@ -288,7 +286,7 @@ def _pod(facts: ExplainFacts, pod: Pod) -> dict[str, Any]:
         "claims": claims,
         "claimsNotFound": [name for name in names if name not in inventory.claims],
         "claimsNotReserved": [key for key in known if key not in own],
-        "evictions": [to_builtins(status) for status in statuses if status.uid == pod.meta.uid],
+        "evictions": [encoded(status) for status in statuses if status.uid == pod.meta.uid],
         "reported": _reported(facts, claims),
     }
 
@@ -506,10 +504,10 @@ def _rule(facts: ExplainFacts, rule: DeviceTaintRule) -> dict[str, Any]:
         **{name: rule.meta.annotations.get(annotation) for name, annotation in _NOTES.items()},
         "writtenFor": rule.origin.name or None,
         "deleting": rule.deleting,
-        "computed": to_builtins(row.computed),
+        "computed": encoded(row.computed),
         "incompletePools": [f"{driver}/{pool}" for driver, pool in preview.impact.incomplete_pools],
         "siblings": [f"{each.driver}/{each.pool}/{each.device}" for each in preview.impact.siblings.devices],
-        "pods": to_builtins(row.pods),
+        "pods": encoded(row.pods),
         "staying": [
             {
                 "namespace": each.namespace,

@@ -80,8 +80,8 @@ async def sight_of_cluster(
         served = await found.read(RULES)
         stock.inventory.servers = await read_facts(cluster)
         await found.read_permitted(PODS)
-        found.lacks(PODS, "their owners and priorities are unknown")
-        pods_known = not found.missing
+        found.note_lacking(PODS, "their owners and priorities are unknown")
+        pods_known = PODS.kind not in found.missing
         if pods_known:
             await found.read_permitted(POD_GROUPS)
         if POD_GROUPS in found.refused:

@@ -65,7 +65,7 @@ from webhook.eviction.conditions import EVICTION, ConditionReason
 from webhook.eviction.followed_pods import EXEMPTIONS, ProfiledPods
 from webhook.eviction.ledger import Ledger, Moment, View
 from webhook.eviction.plan import plan
-from webhook.eviction.pod_plan import later
+from webhook.eviction.pod_plan import StepReason, later
 from webhook.eviction.profiles import Grouping
 from webhook.files.manifests import Stock, held_in, patching_object_in
 from webhook.files.read import Manifest, read, shown
@@ -449,7 +449,8 @@ def as_our_worker(inventory: Inventory, preview: Preview, pods: ProfiledPods, no
     for row in evicted.values():
         wait = made.waits.get(row.uid)
         if wait is not None and row.uid not in made.going:
-            rows[row.uid] = _left_alone(row, EXEMPTIONS.get(wait.reason, OutcomeReason.HELD_BY_POD_GROUP))
+            held = wait.reason is StepReason.GROUP
+            rows[row.uid] = _left_alone(row, OutcomeReason.HELD_BY_POD_GROUP if held else EXEMPTIONS[wait.reason])
     for each in made.going.values():
         if each.along:
             known, meta = rows.get(each.uid), each.pod.meta

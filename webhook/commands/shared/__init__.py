@@ -1,5 +1,5 @@
 """What several verbs use: how a verb runs (`main`), flags, reviews of manifests and policies, and writing to stdout.
 
-`reports` writes a run's report in several formats, `codes` has the texts of warning codes and chooses among them.
+`snapshot` reads a cluster, `output` writes reports, `codes` has the texts of warning codes and chooses among them.
 `manifest_review` reviews one manifest, `policy_files` one policy; both return a `files.report.Row`.
 """

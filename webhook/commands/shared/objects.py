@@ -1,4 +1,4 @@
-"""What `status` reads, from a cluster or a dump."""
+"""What `status` and `explain` keep of a cluster or a dump."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class Snapshot(Generic[T]):
         except Refused as error:
             self.policy_refused = str(error)
 
-    def lacks(self, resource: Resource, what: str) -> None:
+    def note_lacking(self, resource: Resource, what: str) -> None:
         """Note what is not known where a collection could not be read."""
         if resource.kind in self.missing:
             self.notes.append(f"no permission to read {resource.name}, so {what}: {self.refused[resource]}")
@@ -317,7 +317,7 @@ async def dump_of_cluster(
         found.policy = await policy_manifest(cluster, config_map)
         for each in (RULES, PATCHES) if rules else ():
             await found.read_permitted(each)
-            found.lacks(each, "they were not checked")
+            found.note_lacking(each, "they were not checked")
         with contextlib.suppress(Refused):
             problem, since = await read_author_policy(cluster)
             found.proved_since = NEVER if problem else since + _LOADED
@@ -336,7 +336,7 @@ async def objects_of_cluster(
         found = ClusterDump(cluster)
         for each, lacking in _COMPARED.items():
             await found.read_permitted(each, namespace or "" if each in _NAMESPACED else "")
-            found.lacks(each, lacking)
+            found.note_lacking(each, lacking)
         found.policy = await policy_manifest(cluster, config_map)
         return found
 
@@ -377,7 +377,7 @@ async def facts_of_cluster(
     within: str | None,
     see: Callable[[dict[str, Any]], None],
 ) -> ClusterFacts:
-    """Read the cluster. Raises ClusterError or NoCredentials. `see` is called with each object as it is served.
+    """Read the cluster. Raises ClusterError or NoCredentials. `see` is called with each object that can be read.
 
     `config_map` has the policy, which is not read without `with_policy`; the worker's Lease is in the same namespace.
     `within`: the namespace for what may not be read of all, empty for that of the kubeconfig's context; DeviceClasses
@@ -385,8 +385,10 @@ async def facts_of_cluster(
     """
 
     def keep(item: dict[str, Any]) -> tuple[StatusObject | None, list[FieldError]]:
-        see(item)
-        return object_in(item)
+        value, errors = object_in(item)
+        if not errors:
+            see(item)
+        return value, errors
 
     async with Cluster(credentials) as cluster:
         found = ClusterFacts(cluster, objects := StatusObjects(), objects.add, keep)

@@ -181,11 +181,24 @@ def _counted(
 # --- for programs -------------------------------------------------------------------------------
 
 
+def encoded(value: Any) -> Any:
+    """Return structs as JSON has them, with times in whole seconds."""
+    return _whole_seconds(msgspec.to_builtins(value, builtin_types=(datetime,)))
+
+
+def _whole_seconds(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return format_time(value)
+    if isinstance(value, dict):
+        return {name: _whole_seconds(each) for name, each in value.items()}
+    return [_whole_seconds(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def as_values(report: StatusReport) -> dict[str, Any]:
     """Return the structure behind JSON and YAML."""
     pause, now = report.settings.policy.pause, report.settings.now
     paused = None if pause is None or now >= pause.until else {"until": pause.until, "why": pause.why or None}
-    values: dict[str, Any] = msgspec.to_builtins(
+    values: dict[str, Any] = encoded(
         {
             "version": VERSION,
             "source": report.source,

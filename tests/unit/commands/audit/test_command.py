@@ -380,6 +380,7 @@ def test_what_cannot_be_read_gives_two(run_audit: AuditRunner) -> None:
         (["--dump", "a", "--kubeconfig", "b"], "--dump and --kubeconfig may not be given together"),
         (["--dump", "a", "--context", "b"], "--dump and --context may not be given together"),
         (["--dump", "a", "--time", "x"], "'x' must be a time like"),
+        (["--dump", "a", "--time", "0001-01-01T00:00:00Z"], "must be a time between 1970 and 9000"),
         (["--dump", "a", "--policy-configmap", "x"], "'x' must be \"namespace/name\""),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -356,6 +357,22 @@ def test_json_of_a_pod(run_status: StatusRunner) -> None:
         },
     }
     assert (pods["broken"]["rules"], pods["broken"]["drivers"]) == ([], [DRIVER])
+
+
+def test_json_has_whole_seconds_whatever_the_policy_adds(run_status: StatusRunner) -> None:
+    policy = {**HEADER, "eviction": [{"match": {}, "grace": "500ms"}]}
+    found = run_status.values("--pods", policy=policy)
+    times = [each["due"] for each in found["pods"]] + [each["computed"]["nextDue"] for each in found["taints"]]
+    assert {len(each) for each in times if each} == {len(SINCE)}
+
+
+def test_pods_of_rules_without_uid_are_counted_for_the_rule_that_hits_them(run_status: StatusRunner) -> None:
+    dump = copy.deepcopy(CLUSTER)
+    for each in dump:
+        if each["kind"] == "DeviceTaintRule":
+            del each["metadata"]["uid"]
+    found = {each["name"]: each["computed"]["pending"] for each in run_status.values(dump=dump)["taints"]}
+    assert (found["firmware"], found["idle"]) == (6, 0)
 
 
 def test_yaml_has_the_same(run_status: StatusRunner) -> None:
