@@ -360,7 +360,7 @@ def test_json_of_a_pod(run_status: StatusRunner) -> None:
 
 
 def test_json_has_whole_seconds_whatever_the_policy_adds(run_status: StatusRunner) -> None:
-    policy = {**HEADER, "eviction": [{"match": {}, "grace": "500ms"}]}
+    policy = {**HEADER, "eviction": [{"grace": "500ms"}]}
     found = run_status.values("--pods", policy=policy)
     times = [each["due"] for each in found["pods"]] + [each["computed"]["nextDue"] for each in found["taints"]]
     assert {len(each) for each in times if each} == {len(SINCE)}
