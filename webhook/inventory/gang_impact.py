@@ -14,7 +14,7 @@ from webhook.api.pods import Pod
 from webhook.inventory.gangs import Gang, broken_gangs, count_gangs
 from webhook.inventory.impact import Impact
 from webhook.inventory.matching import Evictor
-from webhook.inventory.pod_groups import companions_in, goes_as_a_whole, group_key
+from webhook.inventory.pod_groups import companions_in, goes_as_a_whole, group_key, is_held
 from webhook.inventory.state import Inventory
 from webhook.inventory.steps import Check, in_steps, unchecked
 
@@ -51,7 +51,9 @@ def with_companions(
         if not goes_as_a_whole(group) or group.meta.namespace not in impact.namespaces:
             continue
         going = {
-            pod.meta.uid for pod in in_steps(companions_in(inventory, key), check) if pods.exemption_of(pod) is None
+            pod.meta.uid
+            for pod in in_steps(companions_in(inventory, key), check)
+            if pods.exemption_of(pod) is None and not is_held(inventory, pod, impact.claims)
         }
         causes = going & hit
         if causes:

@@ -5,12 +5,12 @@ Source: scheduling.k8s.io/v1beta1 DisruptionMode, "all children can only be disr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from webhook.api.claims import ResourceClaim
 from webhook.api.pod_groups import ALL, PodGroup
 from webhook.api.pods import Pod
-from webhook.inventory.state import Inventory
+from webhook.inventory.state import Inventory, key_of
 from webhook.inventory.usage import is_pod_group
 
 
@@ -55,6 +55,15 @@ def keeps_all(inventory: Inventory, pod: Pod, claims: Iterable[ResourceClaim]) -
     return group is not None and all(
         any(is_pod_group(each) and each.uid == group.meta.uid for each in claim.reserved_for or ()) for claim in claims
     )
+
+
+def is_held(inventory: Inventory, pod: Pod, hit: Container[str]) -> bool:
+    """Whether a taint hits the pod through claims, of those that it `hit`, which the pod's PodGroup all keeps.
+
+    Such a pod stays, also if others of the PodGroup go.
+    """
+    claims = [claim for claim in inventory.claims_of(pod) if key_of(claim.meta) in hit]
+    return bool(claims) and keeps_all(inventory, pod, claims)
 
 
 def companions_in(inventory: Inventory, group: str) -> Iterator[Pod]:

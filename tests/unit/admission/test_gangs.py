@@ -12,6 +12,7 @@ from tests.unit.admission.guarding import allowing, node, refusals, tainting, te
 from tests.unit.inventory.values import claim, inventory_of, on, pod, pool_slice
 from webhook.admission.chain import mutate, validate
 from webhook.admission.impact_text import annotation_of, gangs_text, measured_in
+from webhook.api.claims import Consumer
 from webhook.api.meta import ObjectMeta
 from webhook.api.pod_groups import ALL, PodGroup
 from webhook.eviction.followed_pods import FollowedPods
@@ -97,6 +98,14 @@ def test_companions_count_where_our_worker_evicts(rule: Any, policy: Policy) -> 
     assert texts == ["selects 4 devices in 1 pool; evicts 32 pods in 1 namespace, all at once", f"evicts {RING}"]
     assert " pods=32 " in decision.annotations["impact"]
     assert decision.annotations["impact"].endswith(" gangs=1 gangPods=32 gangSize=32 companions=28")
+
+
+def test_pod_whose_claim_its_group_keeps_is_no_companion() -> None:
+    objects = ring()
+    held = next(each for each in objects if each.meta.name == "rank-1")
+    kept = structs.replace(held, reserved_for=(Consumer("scheduling.k8s.io", "podgroups", "ring", "uid-ring"),))
+    decision = ask(tainting(node(0), "NoSchedule", evict=True), [kept if each is held else each for each in objects])
+    assert " gangPods=31 gangSize=32 companions=28 " in decision.annotations["impact"]
 
 
 def test_in_tree_controller_takes_no_pod_along() -> None:

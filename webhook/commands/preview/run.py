@@ -77,7 +77,7 @@ from webhook.inventory.gangs import Gang, broken_gangs, count_gangs
 from webhook.inventory.matching import Evictor
 from webhook.inventory.patch_preview import patch_changes, patch_preview
 from webhook.inventory.patching import EffectiveDevices, effective_devices
-from webhook.inventory.pod_groups import keeps_all
+from webhook.inventory.pod_groups import is_held, keeps_all
 from webhook.inventory.preview import (
     Cause,
     GroupRow,
@@ -452,7 +452,7 @@ def as_our_worker(inventory: Inventory, preview: Preview, pods: ProfiledPods, no
             held = wait.reason is StepReason.GROUP
             rows[row.uid] = _left_alone(row, OutcomeReason.HELD_BY_POD_GROUP if held else EXEMPTIONS[wait.reason])
     for each in made.going.values():
-        if each.along:
+        if each.along and not is_held(inventory, each.pod, preview.impact.claims):
             known, meta = rows.get(each.uid), each.pod.meta
             cause = Cause(OutcomeReason.WITH_POD_GROUP, each.eviction.reasons[0].taint)
             devices, due = () if known is None else known.devices, seconds[id(each.eviction)]

@@ -159,6 +159,14 @@ def test_pods_whose_group_keeps_their_claims_are_left_alone(run_preview: Preview
     assert f"PodGroup {group}" in shown
 
 
+def test_pod_whose_group_keeps_its_claim_does_not_go_along_either(run_preview: PreviewRunner) -> None:
+    users = [make_consumer("ring", uid="ring-uid", **GROUP)]
+    held = used("held", "node-0/gpu-1", users=users), make_pod("held", "held", **IN_RING)
+    told = run_preview.told(asks(), dump=crew(*held))
+    assert outcomes(told) == HIT, "as the worker does: a taint hits it, so it is no companion"
+    assert (told["summary"]["evicted"], [each["evicted"] for each in told["gangs"]]) == (1, [1])
+
+
 @pytest.mark.parametrize("uid", ["ring-uid", "another"])
 def test_reservation_of_a_group_that_is_gone_keeps_no_pod(run_preview: PreviewRunner, uid: str) -> None:
     dump = crew(hit=reserved())
