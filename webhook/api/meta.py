@@ -137,3 +137,8 @@ def changed_at(metadata: Mapping[str, JSON], field: str) -> datetime | None:
 def format_time(time: datetime) -> str:
     """The time as Kubernetes writes it: UTC, full seconds, `Z`."""
     return f"{time.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat()}Z"
+
+
+def time_text(time: datetime | None) -> str | None:
+    """Return a time as `format_time` does; None stays None."""
+    return None if time is None else format_time(time)

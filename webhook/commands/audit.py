@@ -77,7 +77,7 @@ _MILD: Final = {
 
 
 class _AuditInput(NamedTuple):
-    """What to audit, from files or a cluster."""
+    """Objects to audit and the policies for them, from files or a cluster."""
 
     dump: Dump
     policy: Policy | None = None

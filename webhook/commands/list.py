@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import structs
 
-from webhook.api.meta import format_time
+from webhook.api.meta import format_time, time_text
 from webhook.api.rules import DATA, DESCRIPTION, EVICT, EXPIRES_AT, DeviceTaintRule, condition_of
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
 from webhook.commands.shared.device_selection import (
@@ -252,7 +252,7 @@ def _listed(
         taint.value or None,
         taint.effect,
         annotations.get(EVICT) == "true",
-        None if taint.time_added is None else format_time(taint.time_added),
+        time_text(taint.time_added),
         source,
         eviction,
         annotations.get(EXPIRES_AT) or None,

@@ -189,7 +189,7 @@ _YEARS: Final = (1970, 9000)
 
 
 def as_time(text: str) -> datetime:
-    """A time as RFC 3339 writes it, in UTC and full seconds; far from the ends of the calendar, as spans are added."""
+    """Read an RFC 3339 time, in UTC and whole seconds; refuse years to which no span can be added."""
     time = parse_time(text)
     if time is None:
         raise ValueError('must be a time like "2026-01-31T12:00:00Z" (RFC 3339)')

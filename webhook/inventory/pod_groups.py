@@ -58,7 +58,7 @@ def keeps_all(inventory: Inventory, pod: Pod, claims: Iterable[ResourceClaim]) -
 
 
 def is_held(inventory: Inventory, pod: Pod, hit: Container[str]) -> bool:
-    """Whether a taint hits the pod through claims, of those that it `hit`, which the pod's PodGroup all keeps.
+    """Tell whether the pod uses claims that a taint `hit`, and its PodGroup keeps all of them reserved.
 
     Such a pod stays, also if others of the PodGroup go.
     """

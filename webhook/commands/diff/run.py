@@ -27,7 +27,7 @@ from webhook.commands.shared.flags import credentials_of, known_names, refuse_cl
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.manifest_review import DEFAULT_NAMESPACE
 from webhook.commands.shared.output import write
-from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
+from webhook.commands.shared.policy_files import holds_policy, policy_of, row_of
 from webhook.config.command_line import CommandLine
 from webhook.files.manifests import CLAIMS, Dump, Stock
 from webhook.files.read import Manifest, read
@@ -154,18 +154,13 @@ def _from_cluster(options: argparse.Namespace, notes: list[str]) -> tuple[list[M
 
 def _policy(word: str, holding: list[Manifest], rows: list[Row]) -> Policy | None:
     """Return the policy of a file, or the one that is live. Errors become rows."""
-    if word != LIVE:
-        found = policy_file(word)
-        rows += [row for row in found.rows if row.count(Level.ERROR)]
-        return found.policy
-    if len(holding) != 1:
+    if word == LIVE and len(holding) != 1:
         there = f"there are {len(holding)} policies" if holding else "there is no policy"
         rows.append(Row(LIVE).failed(f"{there}, so {LIVE!r} names none; name a file"))
         return None
-    judged = review_policy(holding[0], row_of(holding[0]))
-    if judged.row.count(Level.ERROR):
-        rows.append(judged.row)
-    return judged.policies[0]
+    found = policy_of(None, holding[0]) if word == LIVE else policy_of(word, None)
+    rows += [row for row in found.rows if row.count(Level.ERROR)]
+    return found.policy
 
 
 def _is_compared(manifest: Manifest, namespace: str | None) -> bool:

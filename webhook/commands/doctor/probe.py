@@ -1,4 +1,4 @@
-"""What `doctor` asks: probes, which the webhook comments on whatever the policy says, TLS handshakes, and rights.
+"""The questions of `doctor`: probes that the webhook comments on whatever the policy says, TLS handshakes, rights.
 
 Probes are refused, or created as dry runs; only the canary, which has a flag, changes anything. The rights are those of
 the roles in the manifests, right by right. A test compares the two.
@@ -121,7 +121,7 @@ class Doctor:
         self._entries: list[WebhookEntry] = []
         self._policy: Policy | None = None
         self._effective: Policy | None = BUILTIN
-        """The one in use as far as that can be read: None if the document is broken."""
+        """The policy in use, as far as it can be read; None if the document is broken."""
 
     async def examine(self) -> list[Check]:
         """Return all checks, causes before their consequences. Raises ClusterError."""
@@ -186,7 +186,7 @@ class Doctor:
 
     @property
     def _patched(self) -> bool:
-        """Whether patches are reviewed here: they are an option."""
+        """Tell whether patches are reviewed here: they are an option."""
         return any(re.fullmatch(r"patches\.(validate|mutate)\.devicetaint\.io", each.name) for each in self._entries)
 
     async def _author_policy(self) -> AsyncIterator[Check]:

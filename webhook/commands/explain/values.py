@@ -9,7 +9,7 @@ import argparse
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +18,7 @@ from webhook.admission.context import AdmissionContext
 from webhook.admission.impact_text import on_extended_resources
 from webhook.admission.rulings import toleration_text
 from webhook.api.claims import AllocationResult, ResourceClaim
-from webhook.api.meta import NamespacedName, format_time
+from webhook.api.meta import NamespacedName, format_time, time_text
 from webhook.api.pods import Pod
 from webhook.api.rules import (
     CONFIRM_IMPACT,
@@ -452,13 +452,13 @@ def _taint(placed: PlacedTaint) -> dict[str, Any]:
         "key": taint.key,
         "value": taint.value,
         "effect": taint.effect,
-        "timeAdded": _time_text(taint.time_added),
+        "timeAdded": time_text(taint.time_added),
         "data": {**annotations_of(taint), **({} if rule is None else rule.meta.annotations)}.get(DATA),
         "source": "ResourceSlice" if rule is None else "DeviceTaintRule",
         "rule": None if rule is None else rule.meta.name,
         "evict": rule is not None and rule.taint.effect != rule.effective_effect,
         "evictor": None if placed.taint.evictor is None else placed.taint.evictor.value,
-        "notBefore": _time_text(placed.taint.not_before),
+        "notBefore": time_text(placed.taint.not_before),
         "notJudged": [] if rule is None or rule.selector is None else sorted(not_judged(rule.selector)),
     }
 
@@ -483,10 +483,6 @@ def _judged(facts: ExplainFacts, placed: PlacedTaint, claim: ResourceClaim, resu
 
 def _toleration(found: DeviceToleration | None) -> dict[str, Any] | None:
     return None if found is None else {**toleration_values(found), "text": toleration_text(found)}
-
-
-def _time_text(time: datetime | None) -> str | None:
-    return None if time is None else format_time(time)
 
 
 # --- rules --------------------------------------------------------------------------------------

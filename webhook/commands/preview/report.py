@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType, structs
 
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.field import JSON
-from webhook.api.meta import format_time
+from webhook.api.meta import format_time, time_text
 from webhook.api.owners import Owner
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
@@ -318,7 +318,7 @@ def not_judged(selector: DeviceSelector) -> list[str]:
 
 def _taint_on_devices(names: DeviceNames, taint: Taint) -> TaintOnDevices:
     written, evictor = taint.scheduling or taint.taint, taint.evictor
-    fields = (written.key, written.value, written.effect, _time(taint.taint.time_added))
+    fields = (written.key, written.value, written.effect, time_text(taint.taint.time_added))
     return TaintOnDevices(*fields, None if evictor is None else evictor.value, *names)
 
 
@@ -401,9 +401,5 @@ def patch_result(
 
 def _state(state: JSON | tuple[DeviceTaint, ...]) -> JSON:
     if isinstance(state, tuple):
-        return [{"value": taint.value, "timeAdded": _time(taint.time_added)} for taint in state]
+        return [{"value": taint.value, "timeAdded": time_text(taint.time_added)} for taint in state]
     return state
-
-
-def _time(time: datetime | None) -> str | None:
-    return None if time is None else format_time(time)

@@ -22,7 +22,6 @@ from msgspec import structs
 
 from webhook.admission.carried_text import CarriedText
 from webhook.admission.cluster_lint import cluster_lint
-from webhook.admission.config_maps import POLICY_KEY
 from webhook.admission.context import AdmissionContext
 from webhook.admission.defaulting import edits_for
 from webhook.admission.lint import lint
@@ -59,7 +58,7 @@ from webhook.commands.shared.flags import (
 )
 from webhook.commands.shared.main import reading_cluster
 from webhook.commands.shared.output import ReportTarget, write_reports
-from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
+from webhook.commands.shared.policy_files import holds_policy, policy_of, row_of
 from webhook.config.command_line import CommandLine
 from webhook.eviction.conditions import EVICTION, ConditionReason
 from webhook.eviction.followed_pods import EXEMPTIONS, ProfiledPods
@@ -133,8 +132,9 @@ def run(options: argparse.Namespace, parser: CommandLine) -> int:
         source, held, server, confirmations = sight.source, sight.policy, sight.server, iter(sight.confirmations)
     if options.kubernetes_version:
         source.inventory.servers = version.facts
-    policy, judged = _policy(options.policy, held)
-    broken = [row for row in judged if row.count(Level.ERROR)]
+    judged = policy_of(options.policy, held)
+    policy = judged.policy or BUILTIN
+    broken = [row for row in judged.rows if row.count(Level.ERROR)]
     rows += broken
     claims_known, slices_known = source.knows("ResourceClaim"), source.knows("ResourceSlice")
     if not claims_known and not slices_known and not rows:
@@ -251,18 +251,6 @@ def _from_cluster(options: argparse.Namespace, subjects: Sequence[_Subject]) -> 
     config_map = None if options.policy is not None else options.policy_configmap
     with reading_cluster():
         return asyncio.run(sight_of_cluster(credentials_of(options), config_map, rules, patched=patched))
-
-
-def _policy(given: str | None, held: Manifest | None) -> tuple[Policy, Sequence[Row]]:
-    """Return the policy of a file, else of a document or ConfigMap, else the built-in one, and rows on it."""
-    if given is not None:
-        file = policy_file(given)
-        return file.policy or BUILTIN, file.rows
-    if held is None:
-        return BUILTIN, ()
-    judged = review_policy(held, row_of(held))
-    loaded = judged.loaded.get(POLICY_KEY)
-    return (loaded and loaded.policy) or BUILTIN, (judged.row,)
 
 
 # --- previews -----------------------------------------------------------------------------------

@@ -199,5 +199,14 @@ def policy_in(manifest: Manifest, *, now: datetime | None = None) -> PolicyFile:
     row = row_of(manifest)
     if not holds_policy(manifest.value):
         return PolicyFile((Row(manifest.file).failed(f"{row.reference}: contains no {KIND} in {POLICY_KEY}"),))
-    judged = review_policy(manifest, row, now=now)
+    return policy_of(None, manifest, now=now)
+
+
+def policy_of(name: str | None, held: Manifest | None, *, now: datetime | None = None) -> PolicyFile:
+    """Return the policy of a file, else that of a document or ConfigMap that was read, else none."""
+    if name is not None:
+        return policy_file(name, now=now)
+    if held is None:
+        return PolicyFile(())
+    judged = review_policy(held, row_of(held), now=now)
     return PolicyFile((judged.row,), *judged.policies)

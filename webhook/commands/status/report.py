@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from webhook.api.meta import format_time
+from webhook.api.meta import format_time, time_text
 from webhook.api.rules import EVICTED_PODS, Condition, DeviceTaintRule, evicted_pods
 from webhook.api.taints import DeviceTaint
 from webhook.commands.shared.objects import StatusObjects
@@ -246,7 +246,7 @@ def conditions_of(rule: DeviceTaintRule) -> list[dict[str, Any]]:
             "status": each.status,
             "reason": each.reason,
             "message": each.message,
-            "since": None if each.last_transition_time is None else format_time(each.last_transition_time),
+            "since": time_text(each.last_transition_time),
             "current": each.observed_generation == rule.generation,
         }
         for each in rule.conditions

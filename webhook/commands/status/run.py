@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
-from webhook.admission.config_maps import POLICY_KEY
 from webhook.api.names import PROGRAM, WORKER
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.slices import ResourceSlice
@@ -31,7 +30,7 @@ from webhook.commands.shared.flags import (
 from webhook.commands.shared.main import USAGE, ClusterUnreachable, reading_cluster
 from webhook.commands.shared.objects import StatusObject, StatusObjects, object_in
 from webhook.commands.shared.output import document, write, write_more
-from webhook.commands.shared.policy_files import holds_policy, policy_file, review_policy, row_of
+from webhook.commands.shared.policy_files import holds_policy, policy_of, row_of
 from webhook.commands.shared.words import NODES, RULES, name_in, type_in
 from webhook.commands.status.report import StatusReport, as_text, as_values, lines_of
 from webhook.commands.status.views import StatusSettings, mode_by_conditions
@@ -233,19 +232,12 @@ def _manifests(names: Sequence[str], rows: list[Row]) -> Iterator[Manifest]:
 
 def _policy_of(file: str | None, holding: Sequence[Manifest]) -> tuple[Policy, list[Row]]:
     """Return the policy of the file, or else of the objects read, or else the built-in one; rows with errors."""
-    rows: list[Row] = []
-    policy: Policy | None = None
-    if file is not None:
-        found = policy_file(file)
-        rows, policy = list(found.rows), found.policy
-    elif holding:
-        judged = review_policy(holding[0], row_of(holding[0]))
-        rows.append(judged.row)
-        if len(holding) > 1:
-            problem = f"contains {len(holding)} policies; choose one with --policy"
-            rows.insert(0, Row(holding[1].file).failed(problem, UNREADABLE))
-        policy = judged.loaded[POLICY_KEY].policy if POLICY_KEY in judged.loaded else None
-    return policy or BUILTIN, [row for row in rows if row.count(Level.ERROR)]
+    found = policy_of(file, next(iter(holding), None))
+    rows = list(found.rows)
+    if file is None and len(holding) > 1:
+        problem = f"contains {len(holding)} policies; choose one with --policy"
+        rows.insert(0, Row(holding[1].file).failed(problem, UNREADABLE))
+    return found.policy or BUILTIN, [row for row in rows if row.count(Level.ERROR)]
 
 
 def _settings(
