@@ -25,7 +25,7 @@ from tests.demo.terminal import Terminal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-SHOWN: Final = ("$ kubectl apply -f all-gpus.yaml", "$ kubectl dtaint drain server.example.com/server-1 --interval 5")
+SHOWN: Final = ("$ kubectl apply -f all-gpus.yaml", "$ kubectl dtaint drain server.example.com/server-1 --interval 10")
 """Of several chapters with the same command, the first is drawn."""
 _CHAPTER: Final = re.compile(r"\d+\. ")
 _COLOUR: Final = re.compile(r"\033\[([\d;]+)m")

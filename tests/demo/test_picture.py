@@ -53,7 +53,7 @@ def test_every_visible_line_is_drawn_with_its_words_and_its_style(monkeypatch: p
         ("$ kubectl apply -f all-gpus.yaml", "bold"),
         ("output <2> & more", None),
         ("3. Chapter 3.", "title"),
-        ("$ kubectl dtaint drain server.example.com/server-1 --interval 5", "bold"),
+        ("$ kubectl dtaint drain server.example.com/server-1 --interval 10", "bold"),
         ("output <3> & more", None),
     ]
 

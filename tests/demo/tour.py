@@ -66,6 +66,7 @@ _JOBS = (
     Step(command="kubectl apply -f team-policy.yaml", says=("policy created",), logged=_IN_USE),
     Step(command="kubectl apply -f namespaces.yaml -f jobs.yaml -f cards.yaml", says=("speech created",)),
     JOBS_WHOLE,
+    Step(command="kubectl wait -n models --for=jsonpath='{.status.disruptionsAllowed}'=4 pdb/ranks", says=("met",)),
     Step(command="kubectl rollout status -n ml statefulset/chat --timeout=4m", says=("complete",)),
     Step(command="kubectl apply -f spare-server.yaml", says=("server-2 created",)),
 )
@@ -102,7 +103,7 @@ TOUR = (
         scene=_JOBS,
         steps=(
             Step(
-                command="kubectl dtaint drain server.example.com/server-1 --interval 5",
+                command="kubectl dtaint drain server.example.com/server-1 --interval 10",
                 says=("drained: no allocation holds a device",),
             ),
             Step(command=_EVICTED, matches=ONE_JOB_AFTER_THE_OTHER, unseen=True),
@@ -121,14 +122,15 @@ TOUR = (
     Chapter(
         title="Large GPUs with firmware before 1.1.0 are broken. A patch selects them by class and CEL.",
         steps=(
-            Step(command="grep -A 3 filter: old-firmware.yaml", says=("deviceClassName: large", "1.1.0")),
+            Step(command="grep -e Class -e cel: old-firmware.yaml", says=("deviceClassName: large", "1.1.0")),
             Step(
                 command="kubectl apply -f old-firmware.yaml",
                 ripe="selects 3 devices in 2 pools",
                 says=("selects 3 devices in 2 pools; evicts 3 pods in 1 namespace", "old-firmware created"),
             ),
-            Step(command=_RULES, matches=r"^(?:\S+/old-firmware-\w+\s+){3}$", again=True),
+            Step(command=_RULES, matches=r"^(?:\S+/old-firmware-\w+\s+){3}$", again=True, unseen=True),
         ),
+        remark="Each of the three has a DeviceTaintRule of its own now.",
         asked=True,
     ),
 )
