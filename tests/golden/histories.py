@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from tests.golden.digests import Digests
-from tests.unit.inventory.patched import CREATED, DRIVER, class_of, slice_of
 from tests.unit.patches.fake_cluster import FakeCluster, gpu, part, play, scoped
+from tests.unit.patches.patched import CREATED, DRIVER, class_of, slice_of
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint, TaintExtras
 

@@ -14,8 +14,8 @@ from tests.selectors.hostile import bomb, long, towers
 from tests.unit.admission.patch_guarding import cel, known, patching, racks
 from tests.unit.policy.documents import judge_of
 from webhook.expressions.selectors import selector as selectors
-from webhook.inventory.filter_memo import FilterMemo
 from webhook.inventory.state import Sight
+from webhook.patches.filter_memo import FilterMemo
 
 if TYPE_CHECKING:
     from tests.https.conftest import StartServer

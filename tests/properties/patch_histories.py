@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from hypothesis import strategies as st
 
 from tests.properties.test_patches import CLASSES, EXPRESSIONS, patches, slices
-from tests.unit.inventory.patched import class_of
+from tests.unit.patches.patched import class_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

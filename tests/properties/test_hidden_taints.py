@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from tests.builders import DRIVER, KEY, NOW, make_taint
 from tests.unit.admission.guarding import ask, tainting
 from tests.unit.admission.patch_guarding import FIRST, ask_patch, cel, known, patching
-from tests.unit.inventory.patched import slice_of
 from tests.unit.inventory.values import claim, inventory_of, on
+from tests.unit.patches.patched import slice_of
 from webhook.api.decode import Reader
 from webhook.api.meta import format_time
 from webhook.api.patches import decode_patch
 from webhook.api.rules import decode_rule
 from webhook.api.taints import DeviceToleration
 from webhook.inventory.impact import Impact, Taint, impact_on_users
-from webhook.inventory.patch_reach import patch_reach
+from webhook.patches.patch_reach import patch_reach
 from webhook.policy.model import ImpactLimits, ImpactSettings
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.inventory.patched import DRIVER
+from tests.unit.patches.patched import DRIVER
 from webhook.api.decode import Reader
 from webhook.api.slices import decode_slice
-from webhook.inventory.originals import (
+from webhook.inventory.pools import Pools
+from webhook.patches.originals import (
     ATTRIBUTES,
     CAPACITY,
     ORIGINALS,
@@ -24,14 +25,13 @@ from webhook.inventory.originals import (
     with_settings,
     written_devices,
 )
-from webhook.inventory.overriding import Arrived, Override, arrived, overridden
-from webhook.inventory.patching import Origin
-from webhook.inventory.pools import Pools
-from webhook.inventory.published import published_devices, qualified_name
+from webhook.patches.overriding import Arrived, Override, arrived, overridden
+from webhook.patches.patching import Origin
+from webhook.patches.published import published_devices, qualified_name
 
 if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice
-    from webhook.inventory.overriding import Rewritten
+    from webhook.patches.overriding import Rewritten
 
 Device = dict[Setting, Any]
 Overrides = dict[str, dict[Origin, Override]]

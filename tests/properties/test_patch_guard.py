@@ -23,20 +23,19 @@ from tests.unit.admission.patch_guarding import (
     standing,
 )
 from tests.unit.admission.test_written_rules import judged, owner
-from tests.unit.inventory.patched import slice_of
 from tests.unit.inventory.values import claim, inventory_of, on
 from tests.unit.patches.indexed import drained
+from tests.unit.patches.patched import slice_of
 from webhook.api.decode import Reader
 from webhook.api.meta import ObjectMeta, format_time
 from webhook.api.patches import decode_patch
 from webhook.api.rules import PATCH_LABEL, DeviceTaintRule, decode_rule
-from webhook.inventory.device_selectors import SharedSelectors
-from webhook.inventory.fates import DeviceNames
+from webhook.inventory.fates import DeviceId, DeviceNames
 from webhook.inventory.matching import selects
-from webhook.inventory.patch_reach import KnownPatches, patch_reach
-from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import EFFECT_RANK
+from webhook.patches.device_selectors import SharedSelectors
 from webhook.patches.index import PatchIndex
+from webhook.patches.patch_reach import KnownPatches, patch_reach
 from webhook.patches.status import standing_of
 from webhook.policy.model import ImpactLimits, ImpactSettings, NamespaceMatch, Share, TaintMatch
 

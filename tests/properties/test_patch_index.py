@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from tests.properties.patch_histories import NAMES, Given, histories
 from tests.properties.test_patches import DEVICES, DRIVERS, POOLS, patches, slices
-from tests.unit.inventory.patched import by_number, slice_of
 from tests.unit.patches.indexed import ByNumber, drained
-from webhook.inventory.expansion import expansion
-from webhook.inventory.patching import effective_devices
+from tests.unit.patches.patched import by_number, slice_of
 from webhook.inventory.pools import Pools
+from webhook.patches.expansion import expansion
 from webhook.patches.index import PatchIndex
+from webhook.patches.patching import effective_devices
 from webhook.patches.status import standing_of
 
 if TYPE_CHECKING:

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.inventory.patched import CREATED, by_number, class_of, patch_of, pools_of, slice_of
+from tests.unit.patches.patched import CREATED, by_number, class_of, patch_of, pools_of, slice_of
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.expansion import expansion
 from webhook.inventory.matching import selects
-from webhook.inventory.patching import EffectiveDevices, Origin, by_precedence, effective_devices
 from webhook.inventory.pools import Pools
+from webhook.patches.expansion import expansion
+from webhook.patches.patching import EffectiveDevices, Origin, by_precedence, effective_devices
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.slices import ResourceSlice
-    from webhook.inventory.published import DeviceId
+    from webhook.inventory.fates import DeviceId
 
 DRIVERS: Final = ("a", "b")
 POOLS: Final = ("p", "q", "r")

@@ -29,7 +29,7 @@ from webhook.api.slices import decode_slice
 from webhook.cluster.cache.decoders import ClaimWire, ClassedClaimWire, RuleWire, SliceWire, WholeSliceWire
 from webhook.cluster.cache.pods import PodGroupWire, PodWire
 from webhook.inventory.pools import Pool, Pools
-from webhook.inventory.published import published_devices
+from webhook.patches.published import published_devices
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

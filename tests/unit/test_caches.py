@@ -33,9 +33,9 @@ from tests.unit.policy.documents import judge_of, make_entry, make_exception
 from webhook.admission.context import Budget
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.expressions.selectors.selector import compile_selector
-from webhook.inventory.filter_memo import FilterMemo
-from webhook.inventory.patch_reach import KnownPatches
 from webhook.inventory.state import Sight
+from webhook.patches.filter_memo import FilterMemo
+from webhook.patches.patch_reach import KnownPatches
 from webhook.server.http import Reviews
 from webhook.server.lane import Shed
 from webhook.server.responses import RequestRefused

@@ -25,7 +25,7 @@ from webhook.api.field import JSON, Finding, Path, Severity, forbidden
 from webhook.api.meta import changed_at
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import CONFIRM_IMPACT, DeviceTaintRule
-from webhook.inventory.patch_reach import nominal_rules
+from webhook.patches.patch_reach import nominal_rules
 from webhook.policy.impact_limits import limits_for, may_confirm
 from webhook.policy.model import ImpactSettings
 from webhook.policy.ports import ANONYMOUS, Requester

@@ -22,8 +22,8 @@ from webhook.api.meta import ObjectMeta, format_time
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import EVICT, NEVER, SCOPE, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE
-from webhook.inventory.patch_reach import nominal_rules
 from webhook.inventory.rule_delta import EFFECT_RANK
+from webhook.patches.patch_reach import nominal_rules
 
 _VERSION: Final = "v1"
 _TEXT_MOST: Final = 131_072

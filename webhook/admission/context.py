@@ -16,9 +16,9 @@ from webhook.expressions.selectors.selector import Compiling
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gang_impact import KnownPods
 from webhook.inventory.impact import Impact
-from webhook.inventory.patch_reach import KnownPatches
-from webhook.inventory.slice_patches import SlicePatches
 from webhook.inventory.state import Sight
+from webhook.patches.patch_reach import KnownPatches
+from webhook.patches.slice_patches import SlicePatches
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.document import Loaded
 from webhook.policy.model import Policy

@@ -38,7 +38,9 @@ from webhook.api.patches import SOFTENED_KEYS, ResourceSlicePatch
 from webhook.api.rules import DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE
 from webhook.inventory.impact import Impact, Taint
-from webhook.inventory.patch_reach import (
+from webhook.inventory.rule_delta import EFFECT_RANK
+from webhook.inventory.state import Inventory
+from webhook.patches.patch_reach import (
     REACH_SECONDS,
     PatchReach,
     added_rules,
@@ -48,8 +50,6 @@ from webhook.inventory.patch_reach import (
     patch_skips_a_step,
     stands,
 )
-from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.inventory.state import Inventory
 from webhook.policy.model import ImpactSettings, PolicyMode
 from webhook.validation.patches import DEVICES
 

@@ -17,15 +17,15 @@ from webhook.api.field import JSON
 from webhook.api.meta import GroupVersionKind
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
-from webhook.inventory.device_selectors import DeviceSelectors
 from webhook.inventory.gang_impact import with_companions, with_gangs
 from webhook.inventory.hardware import siblings_of_slice
 from webhook.inventory.impact import Taint, impact_on_devices
 from webhook.inventory.matching import Evictor
-from webhook.inventory.originals import BASIC, ORIGINALS, content_of, written_devices
-from webhook.inventory.overriding import arrived, changed_settings, overridden
 from webhook.inventory.rule_delta import EFFECT_RANK
 from webhook.inventory.state import Inventory
+from webhook.patches.device_selectors import DeviceSelectors
+from webhook.patches.originals import BASIC, ORIGINALS, content_of, written_devices
+from webhook.patches.overriding import arrived, changed_settings, overridden
 from webhook.policy.model import InTreeEvictor, PolicyMode
 from webhook.validation.device_objects import device_faults
 from webhook.validation.objects import decoding_errors

@@ -35,9 +35,9 @@ from webhook.api.meta import format_time
 from webhook.api.patches import SOFTENED_KEYS, ResourceSlicePatch
 from webhook.api.rules import EVICT, SOFTENED_FROM, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, DeviceTaint
-from webhook.inventory.patch_reach import does_no_more, patch_skips_a_step
-from webhook.inventory.patching import taints_of_patch
 from webhook.inventory.rule_delta import asks_for_more, begins_to_evict, only_less, skips_a_step
+from webhook.patches.patch_reach import does_no_more, patch_skips_a_step
+from webhook.patches.patching import taints_of_patch
 from webhook.policy.model import PolicyMode, Softening
 from webhook.validation.patches import PATCH_TAINTS_MAX
 from webhook.validation.rules import TAINT

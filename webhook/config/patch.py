@@ -29,7 +29,7 @@ from webhook.config.shared import (
     controller_values,
 )
 from webhook.config.texts import as_count, as_switch
-from webhook.inventory.expansion import RULES_MAX
+from webhook.patches.expansion import RULES_MAX
 
 _PATCH_FLAGS: Final = (
     Flag(

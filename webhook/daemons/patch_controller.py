@@ -23,8 +23,8 @@ from webhook.cluster.cache.listwatch import is_newer
 from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
 from webhook.flowcontrol.timeslice import TimeSlice
 from webhook.flowcontrol.workqueue import WorkQueue
-from webhook.inventory.device_selectors import SharedSelectors
 from webhook.patches.book import Handover, OwnerPlan, RuleBook, plan_of
+from webhook.patches.device_selectors import SharedSelectors
 from webhook.patches.filter_match import FaultNotes
 from webhook.patches.index import PatchIndex
 from webhook.patches.refusals import RefusalCounts

@@ -15,10 +15,10 @@ from typing import Final, NoReturn
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.slices import ResourceSlice
 from webhook.cluster.patch_writer import SliceToucher
-from webhook.inventory.device_selectors import DeviceSelectors
-from webhook.inventory.overriding import Faults
-from webhook.inventory.slice_patches import SlicePatches, SliceWork, slice_work
+from webhook.patches.device_selectors import DeviceSelectors
+from webhook.patches.overriding import Faults
 from webhook.patches.slice_ledger import SliceLedger
+from webhook.patches.slice_patches import SlicePatches, SliceWork, slice_work
 from webhook.patches.status import ATTRIBUTES_APPLIED, AppliedAttributes
 from webhook.patches.stored import StoredPatch
 from webhook.validation.device_objects import device_faults

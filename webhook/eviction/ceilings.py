@@ -19,10 +19,10 @@ from webhook.api.slices import ResourceSlice
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.ports import Ceiling, JudgedWhole
 from webhook.inventory.evictions import RuleRef
-from webhook.inventory.expansion import is_written_for_patch
 from webhook.inventory.hardware import is_written_for_hardware
-from webhook.inventory.patch_reach import judged_whole
 from webhook.inventory.rule_delta import only_less
+from webhook.patches.expansion import is_written_for_patch
+from webhook.patches.patch_reach import judged_whole
 from webhook.policy.impact_limits import limits_of_anybody, resolve_limit
 from webhook.policy.model import Policy, PolicyMode, Share
 

@@ -16,7 +16,6 @@ from webhook.inventory.usage import ClaimGroup, is_pod
 
 if TYPE_CHECKING:
     from webhook.api.claims import AllocationResult, ResourceClaim
-    from webhook.inventory.published import DeviceId
     from webhook.inventory.state import Inventory
 
 
@@ -25,6 +24,17 @@ FateOf = Callable[[tuple[DeviceToleration, ...]], int]
 
 
 _NO_PODS: Final[frozenset[str]] = frozenset()
+
+
+class DeviceId(NamedTuple):
+    """One device by name."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
 
 
 class DeviceNames(NamedTuple):

@@ -19,12 +19,11 @@ import msgspec
 from webhook.api.rules import HARDWARE, SCOPE, DeviceSelector, DeviceTaintRule
 from webhook.api.slices import Device, ResourceSlice
 from webhook.api.taints import NO_SCHEDULE, DeviceTaint
-from webhook.inventory.expansion import is_named_for, is_same_taint
 from webhook.inventory.extent import Extent
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.pools import PoolId, Pools
 from webhook.inventory.rule_delta import EFFECT_RANK
-from webhook.inventory.scope import can_judge
+from webhook.inventory.scope import can_judge, is_named_for, is_same_taint
 from webhook.inventory.state import Inventory
 from webhook.inventory.steps import Check, in_steps, unchecked
 from webhook.inventory.usage import is_pod
@@ -194,7 +193,7 @@ def written_for_hardware(
 def selectors_in_scope(
     inventory: Inventory, rule: DeviceTaintRule, check: Check = unchecked
 ) -> tuple[DeviceSelector, ...]:
-    """The devices for which the patch controller adds rules because of `/scope: hardware`, one by one; usually none."""
+    """The devices for which the controller adds rules because of `/scope: hardware`, one by one; usually none."""
     if rule.meta.annotations.get(SCOPE) != HARDWARE or not can_judge(rule.selector):
         return ()
     driver, name, device = DeviceNames.of(rule.selector)

@@ -19,13 +19,14 @@ from webhook.api.rules import (
     DeviceSelector,
 )
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
-from webhook.inventory.expansion import ExpandedRule, PatchExpansion, rule_name
 from webhook.inventory.hardware import siblings_in
-from webhook.inventory.patch_reach import may_meet
-from webhook.inventory.patching import Origin
 from webhook.inventory.pools import PoolId
 from webhook.inventory.rule_delta import EFFECT_RANK
+from webhook.inventory.scope import rule_name
+from webhook.patches.expansion import ExpandedRule, PatchExpansion
 from webhook.patches.index import PatchIndex
+from webhook.patches.patch_reach import may_meet
+from webhook.patches.patching import Origin
 from webhook.patches.status import Standing, standing_of
 from webhook.patches.stored import (
     PATCH_KIND,

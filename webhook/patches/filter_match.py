@@ -12,8 +12,10 @@ from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.rules import DeviceSelector
 from webhook.expressions.drivers import drivers_of
 from webhook.expressions.selectors.selector import Compiling
-from webhook.inventory.covering import Cover, DeviceNameSet, cover_of
-from webhook.inventory.device_filter import (
+from webhook.inventory.fates import DeviceId
+from webhook.inventory.pools import PoolId
+from webhook.patches.covering import Cover, DeviceNameSet, cover_of
+from webhook.patches.device_filter import (
     CannotFilterError,
     CompilesSelectors,
     FailedSelectorError,
@@ -21,9 +23,8 @@ from webhook.inventory.device_filter import (
     satisfies,
     tests_of,
 )
-from webhook.inventory.expansion import has_only_names
-from webhook.inventory.pools import PoolId
-from webhook.inventory.published import DeviceId, PublishedDevice
+from webhook.patches.expansion import has_only_names
+from webhook.patches.published import PublishedDevice
 
 NO_DEVICES: Final[DeviceNameSet] = frozenset()
 EXAMPLES_MAX: Final = 3

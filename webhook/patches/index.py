@@ -22,13 +22,13 @@ from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector
 from webhook.api.slices import ResourceSlice
 from webhook.expressions.selectors.selector import Compiling
-from webhook.inventory.covering import DeviceNameSet
-from webhook.inventory.device_selectors import SharedSelectors
-from webhook.inventory.originals import ORIGINALS
-from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
 from webhook.inventory.pools import Pool, PoolId, Pools
-from webhook.inventory.published import PublishedDevice, published_by_slice
+from webhook.patches.covering import DeviceNameSet
+from webhook.patches.device_selectors import SharedSelectors
 from webhook.patches.filter_match import NO_DEVICES, FaultTally, FilterMatch, Fleet
+from webhook.patches.originals import ORIGINALS
+from webhook.patches.patching import Origin, by_precedence, taints_of_patch
+from webhook.patches.published import PublishedDevice, published_by_slice
 
 _NOTHING_LOST: Final[Mapping[PoolId, DeviceNameSet]] = {}
 

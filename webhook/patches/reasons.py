@@ -17,9 +17,9 @@ from msgspec import structs
 from webhook.api.meta import format_time, parse_time
 from webhook.api.rules import DESCRIPTION, EVICT, REACTION, REASONS, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_SCHEDULE, DeviceTaint
-from webhook.inventory.expansion import number_of, numbered
+from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Pools
-from webhook.inventory.published import DeviceId
+from webhook.inventory.scope import number_of, numbered
 from webhook.inventory.steps import Check, in_steps, unchecked
 from webhook.policy.model import Reaction
 from webhook.policy.patterns import TextSet

@@ -1,6 +1,6 @@
 """Which slices have to be looked at again because of patches, and what came of it: slice by slice, never all at once.
 
-The caller takes a few slices at a time, works out what `/mutate` would make of them (`inventory.slice_patches`), beside
+The caller takes a few slices at a time, works out what `/mutate` would make of them (`patches.slice_patches`), beside
 its event loop if it likes, and puts down the result.
 """
 
@@ -14,8 +14,8 @@ from typing import NamedTuple
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.slices import ResourceSlice
-from webhook.inventory.overriding import Refusal
-from webhook.inventory.slice_patches import SlicePatches, SliceWork
+from webhook.patches.overriding import Refusal
+from webhook.patches.slice_patches import SlicePatches, SliceWork
 from webhook.patches.status import PatchInSlices
 
 

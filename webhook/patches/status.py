@@ -14,13 +14,13 @@ from webhook.api.counts import counted
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import Condition, DeviceSelector
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.covering import Cover, DeviceNameSet, each_of
-from webhook.inventory.expansion import ExpandedRule, rules_of_taint
-from webhook.inventory.overriding import ORIGINALS_MAX_BYTES, Refusal
-from webhook.inventory.patching import Origin, taints_of_patch
 from webhook.inventory.pools import PoolId
+from webhook.patches.covering import Cover, DeviceNameSet, each_of
+from webhook.patches.expansion import ExpandedRule, rules_of_taint
 from webhook.patches.filter_match import NO_DEVICES, FilterMatch, SelectorFaults
 from webhook.patches.index import PatchIndex
+from webhook.patches.overriding import ORIGINALS_MAX_BYTES, Refusal
+from webhook.patches.patching import Origin, taints_of_patch
 from webhook.patches.stored import PatchStatus, StoredPatch
 
 ATTRIBUTES_APPLIED: Final = "AttributesApplied"

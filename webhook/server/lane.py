@@ -25,7 +25,7 @@ from aiohttp import StreamReader
 from webhook.admission.context import Budget, OutOfTime, OutOfTurn
 from webhook.expressions.selectors.selector import COMPILE_STEPS, Compiling, compile_selector
 from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
-from webhook.inventory.patch_reach import REACH_SECONDS
+from webhook.patches.patch_reach import REACH_SECONDS
 from webhook.server.review_state import ReviewState
 
 _T = TypeVar("_T")

@@ -18,9 +18,9 @@ from webhook.api.rules import DeviceTaintRule
 from webhook.api.servers import UNKNOWN, ServerFacts
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gang_impact import KnownPods
-from webhook.inventory.patch_reach import KnownPatches
-from webhook.inventory.slice_patches import SlicePatches
 from webhook.inventory.state import Inventory, InventoryObject, Sight
+from webhook.patches.patch_reach import KnownPatches
+from webhook.patches.slice_patches import SlicePatches
 from webhook.policy.document import Loaded
 from webhook.policy.model import InTreeEvictor, Policy
 from webhook.policy.ports import NO_NAMES, ClusterNames, NamespaceFacts

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from tests.builders import DRIVER, NOW, make_admission_request, make_context, make_patch, make_taint
-from tests.unit.inventory.patched import CREATED, slice_of
 from tests.unit.inventory.values import claim, inventory_of, on
+from tests.unit.patches.patched import CREATED, slice_of
 from webhook.admission.chain import mutate, validate
 from webhook.admission.jsonpatch import apply_patch
 from webhook.api.decode import Reader
@@ -16,9 +16,9 @@ from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import format_time
 from webhook.api.patches import SOFTENED_KEYS, decode_patch
 from webhook.api.rules import CONFIRM_IMPACT, CELSelector, RuleOrigin
-from webhook.inventory.filter_memo import FilterMemo
-from webhook.inventory.patch_reach import KnownPatches, patch_reach
 from webhook.inventory.state import Inventory, Sight
+from webhook.patches.filter_memo import FilterMemo
+from webhook.patches.patch_reach import KnownPatches, patch_reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

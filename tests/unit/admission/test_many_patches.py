@@ -9,11 +9,11 @@ from tests.builders import DRIVER
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, cel, known, patching, racks
 from tests.unit.admission.test_written_rules import judged, stored_patch, written
 from webhook.admission.context import Budget
-from webhook.inventory.filter_memo import FilterMemo
+from webhook.patches.filter_memo import FilterMemo
 
 if TYPE_CHECKING:
     from webhook.admission.decision import Decision
-    from webhook.inventory.patch_reach import KnownPatches
+    from webhook.patches.patch_reach import KnownPatches
 
 NODES: Final = 30
 RIVALS: Final = 100

@@ -27,8 +27,8 @@ from webhook.api.patches import decode_patch
 from webhook.api.taints import DeviceToleration
 from webhook.commands.shared.policy_files import read_policy
 from webhook.eviction.conditions import CANARY, CANARY_DRIVER
-from webhook.inventory.slice_patches import SlicePatches
 from webhook.inventory.state import Sight
+from webhook.patches.slice_patches import SlicePatches
 from webhook.policy.model import Action, DefaultTolerations, ImpactLimits, ImpactSettings, Policy, Rule, UnknownAuthor
 from webhook.policy.vap.export import export
 from webhook.validation.kinds import BY_KIND

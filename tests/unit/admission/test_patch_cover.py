@@ -22,8 +22,8 @@ from tests.unit.admission.patch_guarding import (
     patching,
     racks,
 )
-from tests.unit.inventory.patched import slice_of
 from tests.unit.inventory.values import claim, on
+from tests.unit.patches.patched import slice_of
 from webhook.api.meta import format_time
 from webhook.inventory.usage import Usage
 from webhook.policy.model import Action, ImpactLimits, ImpactSettings

@@ -34,7 +34,7 @@ from tests.unit.admission.patch_guarding import (
 )
 from tests.unit.inventory.values import claim, group, inventory_of, lets_stay, on, pool_slice
 from webhook.admission.context import Budget, OutOfTime
-from webhook.inventory.filter_memo import FilterMemo
+from webhook.patches.filter_memo import FilterMemo
 from webhook.policy.model import (
     Action,
     ImpactLimits,

@@ -25,8 +25,8 @@ from webhook.admission.context import Budget, OutOfTime
 from webhook.admission.jsonpatch import apply_patch
 from webhook.api.decode import Reader
 from webhook.api.patches import decode_patch
-from webhook.inventory.originals import ORIGINALS
-from webhook.inventory.slice_patches import SlicePatches
+from webhook.patches.originals import ORIGINALS
+from webhook.patches.slice_patches import SlicePatches
 
 if TYPE_CHECKING:
     from webhook.admission.context import AdmissionContext

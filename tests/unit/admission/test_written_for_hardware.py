@@ -11,8 +11,8 @@ from tests.builders import DRIVER, NOW, make_rule, make_taint
 from tests.unit.admission.guarding import allowing, ask, over, tainting, told
 from tests.unit.admission.patch_guarding import CREATED_TEXT, evicting
 from tests.unit.admission.test_written_rules import ACCOUNT, faults, owner
-from tests.unit.inventory.patched import slice_of
 from tests.unit.inventory.values import claim, inventory_of, on
+from tests.unit.patches.patched import slice_of
 from webhook.api.decode import Reader
 from webhook.api.meta import format_time
 from webhook.api.rules import (
@@ -25,8 +25,8 @@ from webhook.api.rules import (
     DeviceTaintRule,
     decode_rule,
 )
-from webhook.inventory.expansion import rule_name
 from webhook.inventory.fates import DeviceNames
+from webhook.inventory.scope import rule_name
 from webhook.policy.model import InTreeEvictor
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 from tests.builders import DRIVER, KEY, make_admission_request, make_context, make_patch, make_rule, make_taint
 from tests.unit.admission.guarding import UNKNOWN, allowing, told
 from tests.unit.admission.patch_guarding import CREATED_TEXT, FIRST, cel, evicting, known, patching, racks
-from tests.unit.inventory.patched import slice_of
 from tests.unit.inventory.values import claim, inventory_of, on
+from tests.unit.patches.patched import slice_of
 from webhook.admission.chain import mutate, policy_part, validate
 from webhook.api.rules import (
     CONFIRM_IMPACT,
@@ -26,7 +26,7 @@ from webhook.api.rules import (
     DeviceSelector,
 )
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.expansion import rule_name
+from webhook.inventory.scope import rule_name
 from webhook.inventory.state import Inventory, Sight
 from webhook.policy.decide import Judge
 from webhook.policy.model import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.inventory.patched import DRIVER, class_of, patch_of, slice_of
+from tests.unit.patches.patched import DRIVER, class_of, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
 from webhook.cluster.cache.known_patches import StoredClass
 from webhook.cluster.client.errors import Refused

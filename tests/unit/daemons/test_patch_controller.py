@@ -8,12 +8,12 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.patched import DRIVER, class_of, slice_of
 from tests.unit.patches.fake_cluster import CLOSED, NOW, START, FakeCluster, gpu, made, part, play, scoped
+from tests.unit.patches.patched import DRIVER, class_of, slice_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DATA, HARDWARE_LABEL, PATCH_LABEL, Condition, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import TaintExtras
-from webhook.inventory.expansion import rule_name
+from webhook.inventory.scope import rule_name
 from webhook.patches.status import AppliedAttributes
 from webhook.patches.stored import RuleOwner
 

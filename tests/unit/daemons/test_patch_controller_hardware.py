@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.patched import DRIVER, slice_of
 from tests.unit.patches.fake_cluster import FakeCluster, gpu, made, part, play, scoped
+from tests.unit.patches.patched import DRIVER, slice_of
 from webhook.api.rules import DATA, HARDWARE_LABEL
 from webhook.patches.stored import RuleOwner
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from tests.unit.inventory.patched import DRIVER, slice_of
 from tests.unit.patches.fake_cluster import CLOSED, FakeCluster, gpu, play
+from tests.unit.patches.patched import DRIVER, slice_of
 from webhook.api.patches import SOFTENED_KEYS
 from webhook.api.rules import EVICT
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
-from tests.unit.inventory.patched import DRIVER, slice_of
 from tests.unit.patches.fake_cluster import CLOSED, FakeCluster, gpu, play
+from tests.unit.patches.patched import DRIVER, slice_of
 from webhook.cluster.patch_writer import WriteAnswer
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from tests.unit.daemons.test_patch_controller import BIG, two_pools
-from tests.unit.inventory.patched import DRIVER, slice_of
 from tests.unit.patches.fake_cluster import CLOSED, gpu, part, play, scoped
+from tests.unit.patches.patched import DRIVER, slice_of
 
 
 def test_refusal_is_a_condition_and_nothing_is_deleted() -> None:

@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 from msgspec import structs
 
 from tests.unit.cluster.peer import run, until
-from tests.unit.inventory.patched import DRIVER, class_of, patch_of, slice_of
+from tests.unit.patches.patched import DRIVER, class_of, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import Condition
 from webhook.daemons.slice_keeper import KeeperParts, SliceKeeper
-from webhook.inventory.device_selectors import DeviceSelectors
-from webhook.inventory.originals import (
-    ORIGINALS,
-    with_settings,
-    written_devices,
-)
-from webhook.inventory.overriding import arrived, overridden
-from webhook.inventory.slice_patches import SlicePatches
+from webhook.patches.device_selectors import DeviceSelectors
+from webhook.patches.originals import ORIGINALS, with_settings, written_devices
+from webhook.patches.overriding import arrived, overridden
+from webhook.patches.slice_patches import SlicePatches
 from webhook.patches.status import AppliedAttributes
 from webhook.patches.stored import PatchStatus, StoredPatch
 

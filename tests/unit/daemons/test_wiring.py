@@ -13,7 +13,7 @@ from webhook.api.names import OWN_NAMESPACE, POLICY_NAME, WORKER
 from webhook.config.serve import parse_serve
 from webhook.daemons.wiring import review_state_stages
 from webhook.inventory.gangs import Gang
-from webhook.inventory.slice_patches import SlicePatches
+from webhook.patches.slice_patches import SlicePatches
 from webhook.policy.model import Policy
 from webhook.runtime import Stage, Stages, side_by_side
 from webhook.server.probes import Checks

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
-from tests.unit.inventory.patched import DRIVER, patch_of
+from tests.unit.patches.patched import DRIVER, patch_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import SCOPE, DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint
 from webhook.cluster.patch_writer import WriteAnswer
 from webhook.daemons.patch_controller import ControllerParts, PatchController
-from webhook.inventory.expansion import rule_name
+from webhook.inventory.scope import rule_name
 from webhook.patches.status import REASONS, AppliedAttributes
 from webhook.patches.stored import StoredPatch, StoredRule
 from webhook.telemetry.workers import PatchMetrics

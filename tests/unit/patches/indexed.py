@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.unit.inventory.patched import by_number
-from webhook.inventory.device_selectors import SharedSelectors
+from tests.unit.patches.patched import by_number
+from webhook.patches.device_selectors import SharedSelectors
 from webhook.patches.index import PatchIndex
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from webhook.api.device_classes import DeviceClassSelectors
     from webhook.api.patches import ResourceSlicePatch
     from webhook.api.slices import ResourceSlice
-    from webhook.inventory.device_filter import DeviceTest
+    from webhook.patches.device_filter import DeviceTest
 
 
 class ByNumber(SharedSelectors):

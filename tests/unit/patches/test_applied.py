@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from webhook.inventory.overriding import Refusal
+from webhook.patches.overriding import Refusal
 from webhook.patches.status import PatchInSlices
 
 FULL: Final = (Refusal("p", "gpu-0", "too many"), Refusal("p", "gpu-1", "other"))

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
-from tests.unit.inventory.patched import CREATED, patch_of, slice_of
 from tests.unit.patches.indexed import drained, index_of
+from tests.unit.patches.patched import CREATED, patch_of, slice_of
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.patching import Origin
 from webhook.patches.index import Contests, origins_of
+from webhook.patches.patching import Origin
 from webhook.patches.status import Standing, standing_of
 
 if TYPE_CHECKING:

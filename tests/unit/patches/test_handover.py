@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from tests.unit.inventory.patched import CREATED, DRIVER, patch_of, slice_of
 from tests.unit.patches.indexed import index_of
+from tests.unit.patches.patched import CREATED, DRIVER, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint

@@ -9,17 +9,17 @@ import pytest
 from msgspec import structs
 
 from tests.costs import calls_of
-from tests.unit.inventory.patched import CREATED, DRIVER, class_of, patch_of, slice_of, slices_read
 from tests.unit.patches.indexed import ByNumber, drained, index_of
+from tests.unit.patches.patched import CREATED, DRIVER, class_of, patch_of, slice_of, slices_read
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.taints import DeviceTaint
 from webhook.expressions.selectors import selector as selectors
-from webhook.inventory.device_selectors import SharedSelectors
-from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.inventory.pools import Pool
-from webhook.inventory.published import published_devices
+from webhook.patches.device_selectors import SharedSelectors
 from webhook.patches.filter_match import FaultTally, FilterMatch, Fleet
 from webhook.patches.index import PatchIndex
+from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
+from webhook.patches.published import published_devices
 from webhook.patches.status import Standing, standing_of
 
 TAINT: Final = DeviceTaint("k", "", "NoSchedule", CREATED)

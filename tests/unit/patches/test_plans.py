@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
-from tests.unit.inventory.patched import DRIVER, patch_of, slice_of
 from tests.unit.patches.fake_cluster import CLOSED, NOW, made, part, scoped
 from tests.unit.patches.indexed import index_of
+from tests.unit.patches.patched import DRIVER, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import HARDWARE_LABEL, PATCH_LABEL, DeviceSelector, DeviceTaintRule
 from webhook.cluster.cache.known_patches import OwnedRuleWire, PatchWire

@@ -8,9 +8,9 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.patched import DRIVER, slice_of
 from tests.unit.patches.fake_cluster import made
 from tests.unit.patches.indexed import index_of
+from tests.unit.patches.patched import DRIVER, slice_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import (
     DATA,

@@ -8,10 +8,10 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.patched import CREATED, DRIVER, class_of, patch_of, slice_of
-from webhook.inventory.overriding import Refusal
-from webhook.inventory.slice_patches import SliceWork
+from tests.unit.patches.patched import CREATED, DRIVER, class_of, patch_of, slice_of
+from webhook.patches.overriding import Refusal
 from webhook.patches.slice_ledger import SliceLedger
+from webhook.patches.slice_patches import SliceWork
 from webhook.patches.status import PatchInSlices
 
 N: Final = f"{DRIVER}/n"

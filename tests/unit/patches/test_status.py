@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.patched import at, patch_of
 from tests.unit.patches.fake_cluster import NOW, START
+from tests.unit.patches.patched import at, patch_of
 from webhook.api.rules import Condition
 from webhook.patches.filter_match import FaultNotes, FaultTally, summed_faults
 from webhook.patches.status import AppliedAttributes, ExpansionOutcome, Standing, reason_of, status_of

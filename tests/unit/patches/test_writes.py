@@ -23,7 +23,8 @@ from webhook.api.rules import (
     DeviceTaintRule,
 )
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.expansion import ExpandedRule, rule_name
+from webhook.inventory.scope import rule_name
+from webhook.patches.expansion import ExpandedRule
 from webhook.patches.stored import RuleOwner, RuleWrites, StoredRule, kept_over_ceiling, own_labels, writes_for
 
 NOW: Final = datetime(2026, 7, 1, 12, 0, 0, 999_999, tzinfo=UTC)

@@ -13,7 +13,7 @@ from tests.builders import DRIVER, make_claim, make_device, make_patch, make_rev
 from tests.unit.server.test_http import reviewed
 from webhook.api.decode import Reader
 from webhook.api.patches import decode_patch
-from webhook.inventory.slice_patches import SlicePatches
+from webhook.patches.slice_patches import SlicePatches
 from webhook.server.review_state import ReviewState
 
 PATCH = decode_patch(Reader.of(make_patch(attributes={f"{DRIVER}/healthy": {"bool": False}}), []))

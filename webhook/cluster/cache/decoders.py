@@ -39,7 +39,7 @@ from webhook.cluster.cache.listwatch import (
     object_meta,
     owner_of,
 )
-from webhook.inventory.originals import ORIGINALS
+from webhook.patches.originals import ORIGINALS
 
 _NOTHING: Final = msgspec.Raw()
 

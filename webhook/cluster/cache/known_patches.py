@@ -28,10 +28,10 @@ from webhook.cluster.client.errors import NotFound
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import InventorySettings
 from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
-from webhook.inventory.filter_memo import FilterMemo
-from webhook.inventory.patch_reach import KnownPatches
-from webhook.inventory.slice_patches import SlicePatches
 from webhook.inventory.state import Sight
+from webhook.patches.filter_memo import FilterMemo
+from webhook.patches.patch_reach import KnownPatches
+from webhook.patches.slice_patches import SlicePatches
 from webhook.patches.stored import PATCH_VERSION, PatchStatus, RuleOwner, StoredPatch, StoredRule, own_labels
 from webhook.telemetry.metrics import Metrics
 

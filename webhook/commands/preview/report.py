@@ -23,14 +23,14 @@ from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import DeviceTaint, DeviceToleration
 from webhook.files.report import Row
-from webhook.inventory.expansion import PatchExpansion
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gangs import root_owner
 from webhook.inventory.impact import Taint
-from webhook.inventory.patch_preview import PatchChange
-from webhook.inventory.patching import PatchFault
 from webhook.inventory.preview import GroupRow, OutcomeReason, PodOutcome, PodRow, Preview
 from webhook.inventory.state import Inventory
+from webhook.patches.expansion import PatchExpansion
+from webhook.patches.patch_preview import PatchChange
+from webhook.patches.patching import PatchFault
 
 VERSION: Final = 1
 

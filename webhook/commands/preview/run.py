@@ -69,13 +69,9 @@ from webhook.eviction.profiles import Grouping
 from webhook.files.manifests import Stock, held_in, patching_object_in
 from webhook.files.read import Manifest, read, shown
 from webhook.files.report import STRUCTURED, UNREADABLE, Level, Result, Row
-from webhook.inventory.device_selectors import DeviceSelectors
 from webhook.inventory.evictions import NOTHING, Eviction, EvictionReason, Evictions, Without
-from webhook.inventory.expansion import PatchExpansion, expansion
 from webhook.inventory.gangs import Gang, broken_gangs, count_gangs
 from webhook.inventory.matching import Evictor
-from webhook.inventory.patch_preview import patch_changes, patch_preview
-from webhook.inventory.patching import EffectiveDevices, effective_devices
 from webhook.inventory.pod_groups import is_held, keeps_all
 from webhook.inventory.preview import (
     Cause,
@@ -90,6 +86,10 @@ from webhook.inventory.preview import (
 )
 from webhook.inventory.scope import EvictionScope
 from webhook.inventory.state import Inventory, Sight, key_of
+from webhook.patches.device_selectors import DeviceSelectors
+from webhook.patches.expansion import PatchExpansion, expansion
+from webhook.patches.patch_preview import patch_changes, patch_preview
+from webhook.patches.patching import EffectiveDevices, effective_devices
 from webhook.policy.decide import Judge
 from webhook.policy.model import BUILTIN, InTreeEvictor, Policy
 from webhook.validation.kinds import BY_KIND, KINDS

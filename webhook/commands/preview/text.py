@@ -34,14 +34,14 @@ from webhook.commands.preview.report import (
 from webhook.eviction.pod_plan import StepReason
 from webhook.eviction.profiles import classes_of
 from webhook.files.report import Row, line, table, visible
-from webhook.inventory.expansion import RULES_MAX
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import unused_claims
 from webhook.inventory.matching import Evictor, acts
-from webhook.inventory.patching import PatchFault
 from webhook.inventory.preview import OutcomeReason, PodOutcome, Preview, outdated
 from webhook.inventory.scope import can_judge
 from webhook.inventory.state import Inventory
+from webhook.patches.expansion import RULES_MAX
+from webhook.patches.patching import PatchFault
 from webhook.policy.model import Policy
 from webhook.policy.profile_matcher import PodFacts, ProfileMatcher
 from webhook.policy.window_fit import Leaving, fit_texts, has_windows, windows_text

@@ -31,8 +31,8 @@ from webhook.files.manifests import CLAIMS, Dump, Stock, held_in
 from webhook.files.read import Manifest, read
 from webhook.files.report import Entry, Level
 from webhook.files.spots import NOWHERE, find
-from webhook.inventory.patch_reach import KnownPatches
 from webhook.inventory.state import Inventory, Sight
+from webhook.patches.patch_reach import KnownPatches
 from webhook.policy.decide import Judge
 from webhook.policy.model import CLAIM_CONTROLLER, NAMESPACE_NAME_LABEL, Action, Policy
 from webhook.policy.ports import ClusterNames, KnownNames, Requester, authenticated

@@ -23,11 +23,11 @@ from webhook.cluster.cache.decoders import SliceWire, WholeSliceWire
 from webhook.cluster.cache.known_patches import PatchesInForce
 from webhook.cluster.cache.names import ClusterCache
 from webhook.cluster.settings import InventorySettings, ReflectorSettings
-from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
 from webhook.inventory.pools import Pool
-from webhook.inventory.published import published_devices
-from webhook.inventory.slice_patches import SlicePatches
 from webhook.inventory.state import Inventory, Sight
+from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
+from webhook.patches.published import published_devices
+from webhook.patches.slice_patches import SlicePatches
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.patched import CREATED, DRIVER, by_number, class_of, patch_of, slice_of
 from tests.unit.inventory.values import taint
+from tests.unit.patches.patched import CREATED, DRIVER, by_number, class_of, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
-from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
-from webhook.inventory.overriding import Override, arrived
-from webhook.inventory.patching import Origin
-from webhook.inventory.slice_patches import SlicePatches
+from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
+from webhook.patches.overriding import Override, arrived
+from webhook.patches.patching import Origin
+from webhook.patches.slice_patches import SlicePatches
 
 N = f"{DRIVER}/n"
 ORIGIN = Origin("attribute", N)

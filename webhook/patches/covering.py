@@ -20,8 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from webhook.api.rules import DeviceSelector
+from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Pools
-from webhook.inventory.published import DeviceId
 
 DeviceNameSet: TypeAlias = frozenset[str]
 """Names of devices of one pool."""

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.costs import calls_of
-from tests.unit.inventory.patched import DRIVER, at, pools_of, slice_of
+from tests.unit.patches.patched import DRIVER, at, pools_of, slice_of
 from webhook.api.rules import DeviceSelector
-from webhook.inventory.covering import _fewest_lines, cover_of, covering_selectors
 from webhook.inventory.matching import selects
+from webhook.patches.covering import _fewest_lines, cover_of, covering_selectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from webhook.inventory.fates import DeviceId
     from webhook.inventory.pools import Pools
-    from webhook.inventory.published import DeviceId
 
 
 def fleet(*pools: str) -> Pools:

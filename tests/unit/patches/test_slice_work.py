@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.patched import DRIVER, by_number, patch_of, slice_of
+from tests.unit.patches.patched import DRIVER, by_number, patch_of, slice_of
 from webhook.api.meta import ObjectMeta
-from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
-from webhook.inventory.overriding import Refusal
-from webhook.inventory.slice_patches import SlicePatches, SliceWork, slice_work
+from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
+from webhook.patches.overriding import Refusal
+from webhook.patches.slice_patches import SlicePatches, SliceWork, slice_work
 
 if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch

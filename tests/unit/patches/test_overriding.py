@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.patched import DRIVER, at, effective, patch_of, pools_of, slice_of
 from tests.unit.inventory.values import taint
+from tests.unit.patches.patched import DRIVER, at, effective, patch_of, pools_of, slice_of
 from webhook.api.meta import ObjectMeta
-from webhook.inventory.originals import (
+from webhook.patches.originals import (
     ATTRIBUTES,
     CAPACITY,
     ORIGINALS,
@@ -23,7 +23,7 @@ from webhook.inventory.originals import (
     with_settings,
     written_devices,
 )
-from webhook.inventory.overriding import (
+from webhook.patches.overriding import (
     ORIGINALS_MAX_BYTES,
     Override,
     Refusal,
@@ -33,7 +33,7 @@ from webhook.inventory.overriding import (
     overridden,
     overrides_of,
 )
-from webhook.inventory.patching import Origin
+from webhook.patches.patching import Origin
 
 if TYPE_CHECKING:
     from webhook.api.slices import ResourceSlice

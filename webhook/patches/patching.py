@@ -19,7 +19,10 @@ from webhook.api.field import JSON
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.device_filter import (
+from webhook.inventory.fates import DeviceId
+from webhook.inventory.pools import PoolId, Pools
+from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.patches.device_filter import (
     CannotFilterError,
     CompilesSelectors,
     DeviceTest,
@@ -27,9 +30,7 @@ from webhook.inventory.device_filter import (
     satisfies,
     tests_of,
 )
-from webhook.inventory.pools import PoolId, Pools
-from webhook.inventory.published import DeviceId, PublishedDevice, published_devices
-from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.patches.published import PublishedDevice, published_devices
 
 NULL: Final = "null"
 DEVICES_READ_AT_ONCE: Final = 100

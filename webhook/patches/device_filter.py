@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.rules import DeviceSelector
-from webhook.inventory.published import PublishedDevice
+from webhook.patches.published import PublishedDevice
 
 
 class CannotCompileError(Exception):

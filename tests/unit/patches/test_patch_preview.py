@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.patched import DRIVER, at, effective, patch_of, pools_of, slice_of
 from tests.unit.inventory.values import NOW, claim, lets_stay, on, pool_slice, taint
-from webhook.inventory.expansion import expansion
+from tests.unit.patches.patched import DRIVER, at, effective, patch_of, pools_of, slice_of
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.matching import Evictor
-from webhook.inventory.patch_preview import PatchChange, patch_changes, patch_preview
-from webhook.inventory.patching import Origin
 from webhook.inventory.preview import PodOutcome, Preview
 from webhook.inventory.state import Inventory
+from webhook.patches.expansion import expansion
+from webhook.patches.patch_preview import PatchChange, patch_changes, patch_preview
+from webhook.patches.patching import Origin
 
 if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch

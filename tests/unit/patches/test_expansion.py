@@ -10,29 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import field_errors
-from tests.unit.inventory.patched import (
-    CREATED,
-    DRIVER,
-    class_of,
-    effective,
-    patch_of,
-    pools_of,
-    slice_of,
-)
 from tests.unit.inventory.values import NOW, taint
+from tests.unit.patches.patched import CREATED, DRIVER, class_of, effective, patch_of, pools_of, slice_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import DeviceTaint, TaintExtras
-from webhook.inventory.expansion import (
-    RULES_MAX,
-    ExpandedRule,
-    PatchExpansion,
-    expansion,
-    is_named_for,
-    number_of,
-    numbered,
-    rule_name,
-)
+from webhook.inventory.scope import is_named_for, number_of, numbered, rule_name
+from webhook.patches.expansion import RULES_MAX, ExpandedRule, PatchExpansion, expansion
 
 if TYPE_CHECKING:
     from webhook.api.patches import ResourceSlicePatch

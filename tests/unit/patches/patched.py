@@ -11,12 +11,12 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.patches import PatchedAttribute, PatchedCapacity, ResourceSlicePatch
 from webhook.api.rules import CELSelector, DeviceSelector
 from webhook.api.slices import ResourceSlice, decode_slice
-from webhook.inventory import published
-from webhook.inventory.device_filter import CannotCompileError, CannotMatchError
-from webhook.inventory.originals import written_devices
-from webhook.inventory.patching import EffectiveDevices, effective_devices
+from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Pools
-from webhook.inventory.published import DeviceId
+from webhook.patches import published
+from webhook.patches.device_filter import CannotCompileError, CannotMatchError
+from webhook.patches.originals import written_devices
+from webhook.patches.patching import EffectiveDevices, effective_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pytest
 
     from webhook.api.taints import DeviceTaint
-    from webhook.inventory.device_filter import DeviceTest
-    from webhook.inventory.published import PublishedDevice
+    from webhook.patches.device_filter import DeviceTest
+    from webhook.patches.published import PublishedDevice
 
 DRIVER: Final = "gpu.example.com"
 CREATED: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,11 +11,11 @@ import pytest
 from msgspec import structs
 
 from tests.caches import held
-from tests.unit.inventory.patched import DRIVER, class_of, pools_of, slice_of, slices_read
+from tests.unit.patches.patched import DRIVER, class_of, pools_of, slice_of, slices_read
 from webhook.api.rules import CELSelector, DeviceSelector
-from webhook.inventory import filter_memo
-from webhook.inventory.device_filter import CannotFilterError
-from webhook.inventory.filter_memo import DEVICES_AT_ONCE, FilterMemo
+from webhook.patches import filter_memo
+from webhook.patches.device_filter import CannotFilterError
+from webhook.patches.filter_memo import DEVICES_AT_ONCE, FilterMemo
 
 if TYPE_CHECKING:
     from webhook.inventory.pools import Pools

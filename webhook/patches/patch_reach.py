@@ -19,22 +19,16 @@ from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.rules import DeviceSelector, DeviceTaintRule
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
-from webhook.inventory.covering import covering_selectors
-from webhook.inventory.device_filter import CannotFilterError
-from webhook.inventory.expansion import (
-    RULES_MAX,
-    has_only_names,
-    is_written_for_patch,
-    rules_of_taint,
-)
 from webhook.inventory.extent import Extent
-from webhook.inventory.fates import DeviceNames
-from webhook.inventory.filter_memo import FilterMemo
-from webhook.inventory.patching import Origin, by_precedence, taints_of_patch
+from webhook.inventory.fates import DeviceId, DeviceNames
 from webhook.inventory.pools import PoolId, Pools
-from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import EFFECT_RANK, asks_for_more, narrower, only_less, skips_a_step
 from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.patches.covering import covering_selectors
+from webhook.patches.device_filter import CannotFilterError
+from webhook.patches.expansion import RULES_MAX, has_only_names, is_written_for_patch, rules_of_taint
+from webhook.patches.filter_memo import FilterMemo
+from webhook.patches.patching import Origin, by_precedence, taints_of_patch
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 TOO_LONG: Final = "to evaluate its filter takes longer than a review may"

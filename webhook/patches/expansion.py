@@ -6,7 +6,6 @@ overwrite it (`semantics.md` P-22). Otherwise a device has from the rules what `
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,18 +25,15 @@ from webhook.api.rules import (
     DeviceTaintRule,
 )
 from webhook.api.taints import NO_EXECUTE, DeviceTaint
-from webhook.inventory.covering import covering_selectors
-from webhook.inventory.patching import EffectiveDevices, Origin, taints_of_patch
+from webhook.inventory.fates import DeviceId
 from webhook.inventory.pools import Pools
-from webhook.inventory.published import DeviceId
 from webhook.inventory.rule_delta import narrower
-from webhook.inventory.scope import can_judge
+from webhook.inventory.scope import is_named_for, is_same_taint, rule_name
+from webhook.patches.covering import covering_selectors
+from webhook.patches.patching import EffectiveDevices, Origin, taints_of_patch
 
 RULES_MAX: Final = 100
 """Rules of one patch, unless the caller sets another ceiling: each is an object that every scheduler looks at."""
-_NAME_MAX: Final = 200
-_DIGEST_BYTES: Final = 8
-_NUMBER_DIGITS: Final = 9
 
 
 class ExpandedRule(msgspec.Struct, frozen=True):
@@ -132,44 +128,12 @@ def rules_of_taint(
         yield ExpandedRule(rule_name(patch, taint, each), each, bare, annotations)
 
 
-def rule_name(owner: str, taint: DeviceTaint, selector: DeviceSelector) -> str:
-    """A name that starts with the owner's, the same wherever it puts the same taint on the same selector."""
-    identity = [owner, taint.key, taint.effect, selector.driver, selector.pool, selector.device]
-    digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=_DIGEST_BYTES).hexdigest()
-    return f"{owner[:_NAME_MAX].rstrip('-.')}-{digest}"
-
-
-def is_named_for(owner: str, rule: DeviceTaintRule) -> bool:
-    """Whether a rule has a name that the controller gives what it writes for an owner, with this taint and selector."""
-    selector = rule.selector
-    if selector is None or not can_judge(selector):
-        return False
-    return number_of(rule.meta.name, rule_name(owner, rule.taint, selector)) > 0
-
-
-def numbered(first: str, number: int) -> str:
-    """One of the names that a rule may have; each next one is for when the ones before are held, maybe for ever."""
-    return first if number == 1 else f"{first}-{number}"
-
-
-def number_of(name: str, first: str) -> int:
-    """Which of these names it is, from 1 on; 0 if it is none of them."""
-    last = name.rpartition("-")[2]
-    number = int(last) if name != first and last.isdecimal() and len(last) <= _NUMBER_DIGITS else 1
-    return number if numbered(first, number) == name else 0
-
-
 def is_written_for_patch(rule: DeviceTaintRule, patch: ResourceSlicePatch) -> bool:
     """Whether the controller may have written a rule for a patch: name, taint, and names within those of the filter."""
     own = patch.filter or DeviceSelector()
     within = narrower(rule.selector, DeviceSelector(own.driver, own.pool, own.device))
     sets = any(is_same_taint(rule.taint, each) for each in taints_of_patch(patch))
     return sets and within and is_named_for(patch.meta.name, rule)
-
-
-def is_same_taint(one: DeviceTaint, other: DeviceTaint) -> bool:
-    """Whether two taints have the same key, value and effect."""
-    return (one.key, one.value, one.effect) == (other.key, other.value, other.effect)
 
 
 def annotations_of(taint: DeviceTaint) -> dict[str, str]:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.patched import CREATED, DRIVER, class_of, patch_of, pools_of, slice_of
 from tests.unit.inventory.values import taint
+from tests.unit.patches.patched import CREATED, DRIVER, class_of, patch_of, pools_of, slice_of
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import SOFTENED_KEYS, ResourceSlicePatch
 from webhook.api.rules import EVICT, SOFTENED_FROM, DeviceSelector, RuleOrigin
 from webhook.api.taints import TaintExtras
-from webhook.inventory.patch_reach import (
+from webhook.inventory.fates import DeviceId
+from webhook.patches.patch_reach import (
     KnownPatches,
     PatchReach,
     added_rules,
@@ -23,8 +24,7 @@ from webhook.inventory.patch_reach import (
     nominal_rules,
     patch_reach,
 )
-from webhook.inventory.patching import Origin
-from webhook.inventory.published import DeviceId
+from webhook.patches.patching import Origin
 
 if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.inventory.patched import DRIVER, at, class_of, patch_of, pools_of, slice_of
-from webhook.inventory.device_filter import CannotCompileError, CannotMatchError
-from webhook.inventory.device_selectors import DeviceSelectors, SharedSelectors
-from webhook.inventory.patching import effective_devices
-from webhook.inventory.published import PublishedDevice
+from tests.unit.patches.patched import DRIVER, at, class_of, patch_of, pools_of, slice_of
+from webhook.patches.device_filter import CannotCompileError, CannotMatchError
+from webhook.patches.device_selectors import DeviceSelectors, SharedSelectors
+from webhook.patches.patching import effective_devices
+from webhook.patches.published import PublishedDevice
 
 DEVICE = PublishedDevice(
     at("gpu-0"),

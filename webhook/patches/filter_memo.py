@@ -13,10 +13,10 @@ from typing import Final
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.rules import DeviceSelector
 from webhook.expressions.drivers import drivers_of
-from webhook.inventory.device_filter import FailedSelectorError, PlacedTest, placed_expressions, satisfies, tests_of
-from webhook.inventory.device_selectors import SharedSelectors
 from webhook.inventory.pools import Pool, PoolId, Pools
-from webhook.inventory.published import PublishedDevice, published_by_slice
+from webhook.patches.device_filter import FailedSelectorError, PlacedTest, placed_expressions, satisfies, tests_of
+from webhook.patches.device_selectors import SharedSelectors
+from webhook.patches.published import PublishedDevice, published_by_slice
 
 FILTERS_MOST: Final = 1000
 """Filters that are remembered; the one that was asked about longest ago is forgotten first."""

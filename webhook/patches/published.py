@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import NamedTuple
 
 import msgspec
 
 from webhook.api.field import JSON
 from webhook.api.slices import ResourceSlice
 from webhook.api.taints import DeviceTaint
-from webhook.inventory.originals import (
+from webhook.inventory.fates import DeviceId
+from webhook.inventory.pools import Pool, PoolId
+from webhook.patches.originals import (
     ATTRIBUTES,
     CAPACITY,
     ORIGINALS,
@@ -25,18 +26,6 @@ from webhook.inventory.originals import (
     with_settings,
     written_devices,
 )
-from webhook.inventory.pools import Pool, PoolId
-
-
-class DeviceId(NamedTuple):
-    """One device by name."""
-
-    driver: str
-    pool: str
-    device: str
-
-    def __str__(self) -> str:
-        return f"{self.driver}/{self.pool}/{self.device}"
 
 
 class PublishedDevice(msgspec.Struct, frozen=True):

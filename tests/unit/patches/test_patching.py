@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.costs import calls_of
-from tests.unit.inventory.patched import (
+from tests.unit.inventory.values import taint
+from tests.unit.patches.patched import (
     CREATED,
     DRIVER,
     at,
@@ -21,10 +22,9 @@ from tests.unit.inventory.patched import (
     slice_of,
     slices_read,
 )
-from tests.unit.inventory.values import taint
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import PatchedAttribute, ResourceSlicePatch
-from webhook.inventory.patching import (
+from webhook.patches.patching import (
     EffectiveDevices,
     Origin,
     PatchFault,
@@ -34,9 +34,10 @@ from webhook.inventory.patching import (
 )
 
 if TYPE_CHECKING:
-    from webhook.inventory.device_filter import DeviceTest
+    from webhook.inventory.fates import DeviceId
     from webhook.inventory.pools import Pools
-    from webhook.inventory.published import DeviceId, PublishedDevice
+    from webhook.patches.device_filter import DeviceTest
+    from webhook.patches.published import PublishedDevice
 
 N = f"{DRIVER}/n"
 LATER = CREATED + timedelta(seconds=1)

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from webhook.api.field import JSON
 from webhook.api.slices import ResourceSlice
-from webhook.inventory.originals import (
+from webhook.patches.originals import (
     ATTRIBUTES,
     CAPACITY,
     ORIGINALS,
@@ -33,8 +33,8 @@ from webhook.inventory.originals import (
     with_settings,
     written_devices,
 )
-from webhook.inventory.patching import Origin, PatchedDevice
-from webhook.inventory.published import qualified_name
+from webhook.patches.patching import Origin, PatchedDevice
+from webhook.patches.published import qualified_name
 
 ORIGINALS_MAX_BYTES: Final = 64 * 1024
 """Of originals of values that are overridden now. What drivers still have of others comes on top, up to as much."""

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.patched import DRIVER, at, pools_of, slice_of, slices_read
+from tests.unit.patches.patched import DRIVER, at, pools_of, slice_of, slices_read
 from webhook.api.decode import Reader
 from webhook.api.device_classes import DeviceClassSelectors, decode_device_class
 from webhook.api.meta import ObjectMeta
 from webhook.api.rules import CELSelector
-from webhook.inventory.originals import ORIGINALS, Overridden, Setting, annotation_of
-from webhook.inventory.published import PublishedDevice, published_devices
+from webhook.patches.originals import ORIGINALS, Overridden, Setting, annotation_of
+from webhook.patches.published import PublishedDevice, published_devices
 
 
 def published(*slices: Any) -> list[PublishedDevice]:

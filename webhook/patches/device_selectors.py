@@ -9,8 +9,9 @@ from typing import Final
 from webhook.expressions.selectors.device import SelectedDevice
 from webhook.expressions.selectors.frame import StepBudget
 from webhook.expressions.selectors.selector import EvaluationError, Selector, SelectorFault, compile_selector
-from webhook.inventory.device_filter import CannotCompileError, CannotMatchError, DeviceTest
-from webhook.inventory.published import DeviceId, PublishedDevice
+from webhook.inventory.fates import DeviceId
+from webhook.patches.device_filter import CannotCompileError, CannotMatchError, DeviceTest
+from webhook.patches.published import PublishedDevice
 
 EVALUATION_STEPS: Final = 2000
 """Of one selector for one device: a millisecond or two at most. Usual ones take ten. An API server allows 1,000,000,

@@ -13,9 +13,11 @@ from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.meta import ObjectMeta
 from webhook.api.patches import ResourceSlicePatch
 from webhook.api.slices import ResourceSlice
-from webhook.inventory.device_filter import CompilesSelectors
-from webhook.inventory.originals import ORIGINALS
-from webhook.inventory.overriding import (
+from webhook.inventory.pools import Pools
+from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.patches.device_filter import CompilesSelectors
+from webhook.patches.originals import ORIGINALS
+from webhook.patches.overriding import (
     Arrived,
     DeviceOverrides,
     Faults,
@@ -25,9 +27,7 @@ from webhook.inventory.overriding import (
     overridden,
     overrides_of,
 )
-from webhook.inventory.patching import by_precedence, effective_devices
-from webhook.inventory.pools import Pools
-from webhook.inventory.steps import Check, in_steps, unchecked
+from webhook.patches.patching import by_precedence, effective_devices
 
 
 class SlicePatches(msgspec.Struct, frozen=True):

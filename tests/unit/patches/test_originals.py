@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.unit.inventory.patched import slice_of
-from webhook.inventory.originals import (
+from tests.unit.patches.patched import slice_of
+from webhook.patches.originals import (
     ATTRIBUTES,
     CAPACITY,
     Overridden,
