@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.golden.daemons import DAEMONS, daemons
 from tests.golden.decisions import DECISIONS
 from tests.golden.histories import HISTORIES
 from tests.golden.surface import SURFACE, surface
@@ -25,6 +26,11 @@ PARTS = 5
 def test_nothing_that_users_rely_on_by_name_has_changed() -> None:
     """`python -m tests.golden.surface` rewrites the file."""
     assert surface().splitlines() == SURFACE.read_text().splitlines()
+
+
+def test_long_running_processes_are_made_of_what_they_were() -> None:
+    """`python -m tests.golden.daemons` rewrites the file."""
+    assert daemons().splitlines() == DAEMONS.read_text().splitlines()
 
 
 @pytest.mark.slow
