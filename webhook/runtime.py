@@ -43,7 +43,7 @@ class Stage:
     """For the log."""
     work: Callable[[], Coroutine[Any, Any, None]] | None = None
     """A task that runs as long as the stage: begun before `start`, cancelled after `stop`."""
-    start: Callable[[], Awaitable[None]] = _nothing
+    start: Callable[[], Awaitable[object]] = _nothing
     """Returns once the next stage may rely on this one."""
     stop: Callable[[], Awaitable[None]] = _nothing
     """Returns once nothing relies on this stage any more. Not called if `start` failed."""

@@ -140,7 +140,7 @@ def _built(way: str, folder: Path) -> tuple[list[str], list[str]]:
         elif verb == "patch":
             stages = patch.Patcher(parse_patch(verb, flags, {})).stages()
         else:
-            stages = serve.build(parse_serve(verb, flags, {}))
+            stages = serve.Webhook(parse_serve(verb, flags, {})).stages()
         return [each.replace(str(folder), "FOLDER") for each in built.lines(stages)], built.metrics()
     finally:
         for each in patches:

@@ -1,7 +1,6 @@
-"""The two long-running processes: `serve` answers admission reviews, `evict` empties tainted devices.
+"""The long-running processes: `serve` answers admission reviews, `evict` empties tainted devices, `patch` writes rules.
 
-Each has one composition root, `serve.py` and `evict.py`, which turns settings into parts and parts into stages for
-`runtime`. `wiring` connects parts to files or to the cluster; `policy_loader` writes the policy store that all others
-read; `process` is what all of them do at their start.
-In: command-line arguments and the environment. Out: an exit code. Start with `serve.build` or `evict.Worker.stages`.
+Each has one composition root of its name, which turns settings into parts and parts into stages for `runtime`.
+`process` is what they have in common; `policy_loader` writes the policy store that all others read.
+In: command-line arguments and the environment. Out: an exit code. Start with `serve.Webhook.stages`.
 """

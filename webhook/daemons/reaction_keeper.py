@@ -24,39 +24,8 @@ from webhook.patches.reasons import FirstSights, ReactionRule
 from webhook.patches.refusals import WriteAttempts
 from webhook.patches.status import RULE_REFUSED
 from webhook.patches.stored import StoredRule
-from webhook.policy.decide import BUILTIN_JUDGE
 from webhook.policy.model import Reaction
-from webhook.policy.store import PolicyStore
 from webhook.telemetry.workers import PatchMetrics, ReactionMetrics
-
-
-class ReactionPolicy:
-    """Follows the policy store."""
-
-    def __init__(self, policies: PolicyStore, on_change: Callable[[], None]) -> None:
-        """`on_change` is called after another policy has become the active one, or it is known that there is none."""
-        self._policies = policies
-        policies.subscribe(lambda _old, _new: on_change())
-
-    @property
-    def problem(self) -> str | None:
-        """Why it is not known which reactions there are, or None.
-
-        A cluster without a policy has none. That a policy cannot be read says nothing about them: where no other one
-        was in use before, the rules of reactions stay as they are.
-        """
-        state = self._policies.state
-        if not state.loaded:
-            return "the policy has not been read yet"
-        if state.failure and state.active is BUILTIN_JUDGE:
-            return f"no policy could be loaded, so reactions wait: {state.failure}"
-        return None
-
-    @property
-    def reactions(self) -> Sequence[Reaction] | None:
-        """Those of the policy in use; None while there is a problem."""
-        return None if self.problem else self._policies.active.policy.reactions
-
 
 log = logging.getLogger(__name__)
 

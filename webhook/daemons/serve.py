@@ -1,55 +1,86 @@
-"""`serve`: answers admission reviews. The composition root of the webhook: everything is built here, and only here."""
+"""`serve`: answers admission reviews. The composition root of the webhook: everything is built here, and only here.
+
+What fills the review state is read concurrently: names and inventory from the cluster, the policy from there or from a
+file. The webhook listens for reviews once names and policy were read once, so that no review is decided without them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final, NoReturn
 
 from webhook import __version__, runtime
 from webhook.admission.config_maps import CONFIG_MAPS
+from webhook.api.names import PROGRAM
 from webhook.certificates.contexts import listening_context
 from webhook.certificates.handshakes import HandshakeFailures
+from webhook.certificates.self_managed import SelfManagedSource
 from webhook.certificates.settings import FileSettings
+from webhook.certificates.source import CertificateSource, FileSource
+from webhook.certificates.stores import StoreError
+from webhook.cluster.cache.author_policy import AuthorPolicyWatch
+from webhook.cluster.cache.inventory import InventoryCache
+from webhook.cluster.cache.known_patches import PatchesInForce
+from webhook.cluster.cache.names import ClusterCache
+from webhook.cluster.certificate_objects import MUTATING, VALIDATING, SecretObject, WebhookConfiguration
 from webhook.cluster.client.errors import NoCredentials
+from webhook.cluster.client.rest import Cluster
+from webhook.cluster.events import EventRecorder, EventWriter, ObjectReference
+from webhook.cluster.leader import EvictionLease
+from webhook.cluster.settings import InventorySettings
 from webhook.config.serve import ServeSettings, parse_serve
-from webhook.daemons.process import USAGE, folder_faults, policy_faults_of, read_settings, run_stages
-from webhook.daemons.wiring import (
-    certificate_source,
-    cluster_of,
-    probe_stages,
+from webhook.daemons.policy_loader import PolicyLoader, remind
+from webhook.daemons.process import (
+    USAGE,
+    Process,
+    chance,
+    cluster_credentials,
     read_policy,
-    registration_stage,
-    review_state_stages,
+    read_settings,
+    run_stages,
 )
-from webhook.flowcontrol.clock import Clock
+from webhook.eviction.followed_pods import FollowedPods
 from webhook.runtime import Stage, Stages
 from webhook.server.http import Reviews
 from webhook.server.listener import NOT_LISTENING, Listener
-from webhook.server.probes import Checks
-from webhook.server.review_state import ReviewState
-from webhook.telemetry.metrics import Metrics
+from webhook.server.review_state import ReviewState, RuleObserver
 from webhook.validation.kinds import KINDS
 
 log = logging.getLogger(__name__)
+_log = logging.getLogger("webhook.daemons.wiring")  # lines keep the name by which they are found
+_REGISTRATION_SECONDS: Final = 30.0
+_EVENT_ACTIONS: Final = {
+    "PolicyNotLoaded": "LoadPolicy",
+    "PolicyDeleted": "LoadPolicy",
+    "ExceptionEndsSoon": "RemindOfException",
+}
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Serves until a signal. Returns 2 for unusable flags and files, and for addresses that cannot be bound."""
-    settings = read_settings("serve", arguments, parse_serve, _faults)
+    """Serve until a signal; return 2 for unusable flags and files, and for addresses that cannot be bound."""
+    settings = read_settings("serve", arguments, parse_serve, _folder_faults)
     if settings is None:
         return USAGE
-    return run_stages(lambda: build(settings), log, error_text=_error_text)
+    return run_stages(lambda: Webhook(settings).stages(), log, error_text=_error_text)
 
 
-def _faults(settings: ServeSettings) -> list[str]:
-    """What is wrong with the files that the flags name."""
-    certificates = settings.certificates
-    folder = []
-    if isinstance(certificates, FileSettings):
-        folder = folder_faults(certificates.certificate_file)
-    return folder + policy_faults_of(settings)
+def _folder_faults(settings: ServeSettings) -> list[str]:
+    """Return what is wrong with the certificates' directory; its files may still be missing, and be written later."""
+    if not isinstance(settings.certificates, FileSettings):
+        return []
+    folder = settings.certificates.certificate_file.parent
+    try:
+        if folder.is_dir():
+            return []
+        why = "not a directory" if folder.exists() else "no such directory"
+    except OSError as error:
+        why = error.strerror or str(error)
+    return [f"--cert-dir or --tls-cert-file: {folder}: {why}"]
 
 
 def _error_text(cause: BaseException) -> str:
@@ -58,65 +89,200 @@ def _error_text(cause: BaseException) -> str:
     return str(cause)
 
 
-def build(settings: ServeSettings) -> Stages:
-    """Every part, in the order in which they start: metrics, review state, listener, readiness."""
-    metrics = Metrics(version=__version__, resources={row.resource for row in KINDS} | {CONFIG_MAPS.resource})
-    state = ReviewState(read_policy=read_policy)
-    cluster, now = cluster_of(settings), Clock().now
-    checks = Checks()
-    source = certificate_source(settings.certificates, cluster, checks, now=now, metrics=metrics)
-    tls = listening_context(
-        lambda: source.context,
-        client_certificates=bool(settings.client_names),
-        oldest_version=settings.tls_min_version,
-        tell_failure=HandshakeFailures(metrics).tell,
-        handshake_seconds=settings.listener.handshake_seconds,
-    )
-    reviews = Listener(
-        "reviews",
-        settings.address,
-        Reviews(settings.reviews, metrics, state, settings.client_names),
-        settings.listener,
-        tls=tls,
-        count_bad_request=metrics.count_bad_request,
-    )
-    decided_by = review_state_stages(settings, cluster, state, metrics, checks, now)
-    checks.add("listener", lambda: _not_listening(reviews, checks))
-    metrics.watch_readiness(checks.problems)
-    metrics.watch_requesters(state.assumed_rules.not_counted)
-    # Connections of probes may be closed at any time, so these ports do not wait for a last request.
-    probing = replace(settings.listener, drain_idle_seconds=0.0)
-    stages = [
-        runtime.lag_stage(metrics.event_loop_lag.observe),
-        *probe_stages(settings, probing, metrics, checks),
-    ]
-    if cluster is not None:
-        stages.append(Stage(name="cluster", start=cluster.open, stop=cluster.close))
-        stages.append(registration_stage(settings.certificates, cluster, metrics))
-    stages += [
-        *runtime.side_by_side([*decided_by, Stage(name="certificate", work=source.run, start=source.loaded)]),
-        Stage(name="reviews", start=reviews.start, stop=reviews.stop),
-        _readiness(reviews, settings.shutdown_delay_seconds),
-    ]
-    return Stages(stages)
+class Webhook(Process):
+    """All parts of one process."""
+
+    _settings: ServeSettings
+
+    def __init__(self, settings: ServeSettings) -> None:
+        super().__init__(resources={row.resource for row in KINDS} | {CONFIG_MAPS.resource}, serves=True)
+        self._settings = settings
+        self._state = ReviewState(read_policy=read_policy)
+        self._cluster = None if settings.cluster is None else Cluster(cluster_credentials(settings.cluster))
+
+    def stages(self) -> Stages:
+        """Return all stages in start order: metrics, review state, listener, readiness."""
+        settings, metrics, state, cluster = self._settings, self._metrics, self._state, self._cluster
+        source = self._certificate_source()
+        tls = listening_context(
+            lambda: source.context,
+            client_certificates=bool(settings.client_names),
+            oldest_version=settings.tls_min_version,
+            tell_failure=HandshakeFailures(metrics).tell,
+            handshake_seconds=settings.listener.handshake_seconds,
+        )
+        reviews = Listener(
+            "reviews",
+            settings.address,
+            Reviews(settings.reviews, metrics, state, settings.client_names),
+            settings.listener,
+            tls=tls,
+            count_bad_request=metrics.count_bad_request,
+        )
+        decided_by = self._review_state_stages()
+        self._checks.add("listener", lambda: self._not_listening(reviews))
+        # Connections of probes may be closed at any time, so these ports do not wait for a last request.
+        stages = self._front(replace(settings.listener, drain_idle_seconds=0.0))
+        metrics.watch_requesters(state.assumed_rules.not_counted)
+        if cluster is not None:
+            stages.append(Stage(name="cluster", start=cluster.open, stop=cluster.close))
+            stages.append(Stage(name="registration", work=lambda: self._follow_registration(cluster)))
+        stages += [
+            *runtime.side_by_side([*decided_by, Stage(name="certificate", work=source.run, start=source.loaded)]),
+            Stage(name="reviews", start=reviews.start, stop=reviews.stop),
+            self._readiness(reviews),
+        ]
+        return Stages(stages)
+
+    def _not_listening(self, reviews: Listener) -> str | None:
+        """Why no connection is accepted, or None. The listener starts last, so at first it waits for all others."""
+        problem = reviews.problem
+        missing = self._checks.missing(besides="listener") if problem == NOT_LISTENING else []
+        return f"{problem}: waits for {', '.join(missing)}" if missing else problem
+
+    def _readiness(self, reviews: Listener) -> Stage:
+        """Return the last stage, stopped first: clients go elsewhere while this process still answers."""
+
+        async def start() -> None:
+            runtime.settle_memory()
+            log.info("ready", extra={"version": __version__})
+
+        async def stop() -> None:
+            reviews.drain()
+            await asyncio.sleep(self._settings.shutdown_delay_seconds)
+
+        return Stage(name="readiness", start=start, stop=stop)
+
+    # --- the certificate -------------------------------------------------------------------------
+
+    def _certificate_source(self) -> CertificateSource:
+        settings, now, metrics = self._settings.certificates, self._clock.now, self._metrics
+        source: CertificateSource
+        if isinstance(settings, FileSettings):
+            source = FileSource(settings, now=now, metrics=metrics)
+        else:
+            assert self._cluster is not None, "flags exclude each other"
+            secret, configurations = SecretObject(self._cluster, *settings.secret), self._configurations(self._cluster)
+            source = SelfManagedSource(settings, secret, configurations, now=now, metrics=metrics)
+        self._checks.add("certificate", lambda: source.problem)
+        self._checks.inform("certificate renewal", lambda: source.remark)
+        return source
+
+    def _configurations(self, cluster: Cluster) -> list[WebhookConfiguration]:
+        settings, names = self._settings.certificates, (PROGRAM, PROGRAM)
+        if not isinstance(settings, FileSettings):
+            names = settings.validating_configuration, settings.mutating_configuration
+        kinds = (VALIDATING, MUTATING)
+        return [WebhookConfiguration(cluster, kind, name) for kind, name in zip(kinds, names, strict=True)]
+
+    async def _follow_registration(self, cluster: Cluster) -> NoReturn:
+        """Look whether API servers are registered to call us. No stage waits for it: only a gauge depends on it.
+
+        What cannot be read leaves the gauge as it was, so missing rights are no alert.
+        """
+        configurations = self._configurations(cluster)
+        while True:
+            for each in configurations:
+                with contextlib.suppress(StoreError):
+                    self._metrics.set_registered(each.resource, registered=await each.is_registered())
+            await asyncio.sleep(_REGISTRATION_SECONDS)
+
+    # --- the review state ------------------------------------------------------------------------
+
+    def _review_state_stages(self) -> list[Stage]:
+        """Return the stages that fill the review state, and add their checks. The cluster must be open by then."""
+        cluster, events = self._cluster, self._policy_events()
+
+        def record(reason: str, note: str) -> None:
+            if events is not None:
+                events.warn(reason, _EVENT_ACTIONS[reason], note)
+
+        self._policy_loader = PolicyLoader(self._state.policies, self._metrics.policy, read_policy, record)
+        stages = [] if cluster is None else self._cluster_stages(cluster)
+        self._checks.add("policy", lambda: self._policy_loader.problem)
+        if events is not None:
+            stages.append(Stage(name="events", work=events.run))
+        stages += self._policy_stages()
+        stages.append(Stage(name="reminders", work=lambda: remind(self._policy_loader, self._clock.now)))
+        return stages
+
+    def _policy_events(self) -> EventRecorder | None:
+        """Events about the ConfigMap that holds the policy; None where there is no such ConfigMap."""
+        config_map = self._settings.policy_config_map
+        if self._cluster is None or config_map is None:
+            return None
+        writer = EventWriter(self._cluster, instance=os.environ.get("HOSTNAME", ""), now=self._clock.now)
+        return EventRecorder(writer, ObjectReference("v1", "ConfigMap", config_map.namespace, config_map.name))
+
+    def _cluster_stages(self, cluster: Cluster) -> list[Stage]:
+        """Return what proves authors, the names, the inventory and what else is asked for. Only names are waited for.
+
+        Until the others are known, reviews that need them say so.
+        """
+        settings, state, metrics, checks = self._settings, self._state, self._metrics, self._checks
+        authors = AuthorPolicyWatch(cluster, random=chance, metrics=metrics)
+        state.authors_unproved = lambda: authors.problem
+        checks.inform("authors", lambda: authors.problem or None)
+        metrics.watch_authors(lambda: not authors.problem)
+
+        names = ClusterCache(cluster, random=chance, metrics=metrics)
+        state.names = names
+        state.look_up = lambda namespaces, classes, seconds: _look_up(names, namespaces, classes, seconds)
+        checks.add("names", lambda: names.problem)
+
+        inventory = self._inventory(cluster)
+        stages = [
+            Stage(name="authors", work=authors.run),
+            Stage(name="names", work=names.run, start=lambda: _names_synced(names)),
+            Stage(name="inventory", work=inventory.run),
+        ]
+        if settings.watch_patches:
+            patches = PatchesInForce(cluster, names, random=chance, metrics=metrics)
+            state.patches = patches.known
+            if settings.slice_attributes:
+                state.slice_patches = patches.for_slices  # until they are known, what they have set in slices stays
+            checks.inform("patches", lambda: patches.problem)
+            stages.append(Stage(name="patches", work=lambda: patches.run(inventory.sight)))
+        state.patch_account = settings.patch_account
+        if settings.eviction_lease is not None:
+            lease = EvictionLease(cluster, settings.eviction_lease, wanted=lambda: state.softens, random=chance)
+            state.worker_problem = lambda: lease.problem
+            stages.append(Stage(name="eviction lease", work=lease.run))
+        return stages
+
+    def _inventory(self, cluster: Cluster) -> InventoryCache:
+        settings, state, checks = self._settings, self._state, self._checks
+        cache = InventoryCache(
+            cluster,
+            random=chance,
+            metrics=self._metrics,
+            settings=InventorySettings(pods_needed=False),
+            pods=settings.watch_pods,
+            attributes=settings.watch_patches,
+        )
+        if settings.watch_pods:
+            # So that impacts name gangs while pods are current. Neither readiness nor the inventory depends on it.
+            followed = FollowedPods(cache.inventory, state.names.namespace)
+            cache.subscribe(followed.observe)
+            state.pods = lambda policy: followed.under(policy) if cache.pods_current else None
+            checks.inform("pods", lambda: cache.pods_problem)
+        state.sight = cache.sight
+        state.servers = lambda: cache.inventory.servers
+        cache.subscribe(state.recent_taints.observe)
+        cache.subscribe(RuleObserver(state, cache.inventory).observe)
+        checks.inform("inventory", lambda: cache.problem)
+        return cache
 
 
-def _not_listening(reviews: Listener, checks: Checks) -> str | None:
-    """Why no connection is accepted, or None. The listener starts last, so at first it waits for all others."""
-    problem = reviews.problem
-    missing = checks.missing(besides="listener") if problem == NOT_LISTENING else []
-    return f"{problem}: waits for {', '.join(missing)}" if missing else problem
+async def _names_synced(names: ClusterCache) -> None:
+    await names.synced()
+    unreadable = names.unreadable_classes()
+    if unreadable:
+        text = "drivers of device classes unknown: deny rules on any driver match these classes"
+        _log.warning(text, extra={"deviceClasses": unreadable})
 
 
-def _readiness(reviews: Listener, delay_seconds: float) -> Stage:
-    """The last stage, stopped first: it makes clients go elsewhere while this process still answers."""
-
-    async def start() -> None:
-        runtime.settle_memory()
-        log.info("ready", extra={"version": __version__})
-
-    async def stop() -> None:
-        reviews.drain()
-        await asyncio.sleep(delay_seconds)
-
-    return Stage(name="readiness", start=start, stop=stop)
+async def _look_up(names: ClusterCache, namespaces: frozenset[str], classes: frozenset[str], seconds: float) -> bool:
+    await names.fetch(namespaces, classes, seconds)
+    found = any(names.namespace(name) is not None for name in namespaces)
+    return found or any(names.drivers(name) is not None for name in classes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,29 +12,31 @@ from tests.unit.cluster.peer import Answer, Peer, Request, cluster_of, run, stat
 from webhook.certificates.self_managed import SelfManagedSource
 from webhook.certificates.settings import FileSettings, SelfManagedSettings
 from webhook.certificates.source import FileSource
-from webhook.daemons.wiring import certificate_source, registration_stage
-from webhook.server.probes import Checks
-from webhook.telemetry.metrics import Metrics
+from webhook.config.serve import parse_serve
+from webhook.daemons.serve import Webhook
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from webhook.cluster.client.rest import Cluster
 
 SETTINGS = SelfManagedSettings(
     secret=("ns", "ca"), validating_configuration="ours", mutating_configuration="ours", names=("webhook.ns.svc",)
 )
 
 
-def now() -> datetime:
-    return datetime(2026, 6, 1, tzinfo=UTC)
+def webhook_of(certificates: FileSettings | SelfManagedSettings, cluster: Cluster | None = None) -> Webhook:
+    settings = parse_serve("serve", ["--standalone", "--cert-dir=."], {})
+    webhook = Webhook(replace(settings, certificates=certificates))
+    webhook._cluster = cluster
+    return webhook
 
 
 def test_files_need_no_cluster(tmp_path: Path) -> None:
-    checks = Checks()
-    settings = FileSettings(certificate_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key")
-    source = certificate_source(settings, None, checks, now=now, metrics=Metrics(version="0", resources=()))
-    assert isinstance(source, FileSource)
-    assert [name for name, _ in checks.problems()] == ["certificate"]
-    assert [name for name, _ in checks.notes()] == ["certificate renewal"]
+    webhook = webhook_of(FileSettings(certificate_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key"))
+    assert isinstance(webhook._certificate_source(), FileSource)
+    assert [name for name, _ in webhook._checks.problems()] == ["certificate"]
+    assert [name for name, _ in webhook._checks.notes()] == ["certificate renewal"]
 
 
 class Api:
@@ -67,11 +69,11 @@ def look(api: Api) -> dict[str, str | None]:
     async def test() -> None:
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = api
-            checks = Checks()
-            source = certificate_source(SETTINGS, cluster, checks, now=now, metrics=Metrics(version="0", resources=()))
+            webhook = webhook_of(SETTINGS, cluster)
+            source = webhook._certificate_source()
             assert isinstance(source, SelfManagedSource)
             await source.look()
-            told.update({**dict(checks.problems()), **dict(checks.notes())})
+            told.update({**dict(webhook._checks.problems()), **dict(webhook._checks.notes())})
 
     run(test())
     return told
@@ -115,7 +117,7 @@ def test_gauge_shows_which_configurations_are_registered(
 ) -> None:
     """H3: nothing else notices that API servers no longer ask."""
     files = FileSettings(certificate_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key")
-    metrics = Metrics(version="0", resources=())
+    webhook = webhook_of(files)
 
     def answer(request: Request) -> Answer:
         assert request.path.endswith("/device-taint-webhook")
@@ -126,7 +128,7 @@ def test_gauge_shows_which_configurations_are_registered(
         return Answer({"metadata": {"resourceVersion": "1"}, "webhooks": webhooks})
 
     def registered() -> dict[str, float]:
-        families = {family.name: family for family in metrics.registry.collect()}
+        families = {family.name: family for family in webhook._metrics.registry.collect()}
         return {
             each.labels["configuration"]: each.value for each in families["device_taint_webhook_registered"].samples
         }
@@ -134,9 +136,7 @@ def test_gauge_shows_which_configurations_are_registered(
     async def test() -> None:
         async with Peer() as peer, cluster_of(peer) as cluster:
             peer.otherwise = answer
-            stage = registration_stage(files, cluster, metrics)
-            assert stage.work is not None
-            work = asyncio.ensure_future(stage.work())
+            work = asyncio.ensure_future(webhook._follow_registration(cluster))
             await until(lambda: registered() == shown, "the gauge")
             work.cancel()
 

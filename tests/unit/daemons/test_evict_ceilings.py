@@ -93,4 +93,4 @@ def test_patches_are_looked_for_and_readiness_does_not_depend_on_them(tmp_path: 
     assert dict(worker._checks.notes())["patches"] == "resourceslicepatches not read yet"
     assert "patches" not in dict(worker._checks.problems())
     assert dict(worker._patches.patches()) == {}
-    worker._on_patch(None, patch())
+    worker._patches.reflector._store.upsert(patch())

@@ -6,13 +6,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, cast
 
-from webhook import __version__
 from webhook.config.evict import parse_evict
-from webhook.daemons.evict import EvictionPolicy
-from webhook.daemons.policy_loader import PolicyLoader
-from webhook.daemons.wiring import policy_stages, read_policy
-from webhook.policy.store import PolicyStore
-from webhook.telemetry.metrics import Metrics
+from webhook.daemons.evict import Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,26 +15,27 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from webhook.cluster.client.rest import Cluster
+    from webhook.eviction.controller import Controller
 
 HEAD = "apiVersion: policy.devicetaint.io/v1alpha1\nkind: DeviceTaintPolicy\n"
 GOOD = f"{HEAD}eviction: [{{rate: 3}}]\n"
 OTHER = f"{HEAD}eviction: [{{rate: 4}}]\n"
 BROKEN = f"{HEAD}eviction: [{{rate: fast}}]\n"
 SECONDS = 20.0
-NO_CLUSTER = cast("Cluster", None)
-"""Nothing is asked for."""
 
 
 class World:
-    """The policy of a worker, offered as a ConfigMap's data would be."""
+    """A worker, whose policy is offered as a ConfigMap's data would be. Nothing is asked of its cluster."""
 
-    def __init__(self) -> None:
-        self.policies = PolicyStore()
-        self.metrics = Metrics(version=__version__, resources=())
-        self.loader = PolicyLoader(self.policies, self.metrics.policy, read_policy)
+    def __init__(self, *flags: str) -> None:
+        self.worker = Worker(parse_evict("evict", ["--kubeconfig=/nonexistent", *flags], {}))
+        self.loader = self.worker._policy_loader
         self.replaced: list[str] = []
-        self.policy = EvictionPolicy(self.policies, lambda: self.replaced.append(self.policy.policy.hash))
+        self.worker._controller = cast("Controller", self)
+
+    def replan_all(self) -> None:
+        """What the worker asks of its controller."""
+        self.replaced.append(self.worker._policy.hash)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -63,8 +59,8 @@ def acting(*offers: str | None) -> list[bool]:
         async with world.running():
             for text in offers:
                 await world.offer(text)
-                found.append(world.policy.problem is None)
-                assert world.policy.usable.is_set() is found[-1]
+                found.append(world.worker._policy_problem is None)
+                assert world.worker._usable.is_set() is found[-1]
         return found
 
     return asyncio.run(test())
@@ -87,7 +83,7 @@ def test_b2_the_problem_names_the_mistake(caplog: pytest.LogCaptureFixture) -> N
         async with world.running():
             await world.offer(BROKEN)
             await world.offer(f"{BROKEN}# the same mistake\n")
-            return world.policy.problem
+            return world.worker._policy_problem
 
     problem = asyncio.run(test())
     assert problem is not None
@@ -100,22 +96,21 @@ def test_b2_what_follows_the_policy_does_not_start_before_there_is_one(tmp_path:
     """The lease, the canary and the evictions come after these stages."""
     path = tmp_path / "p.yaml"
     path.write_text(GOOD)
-    settings = parse_evict("program", [f"--policy-file={path}"], {})
-    path.write_text(BROKEN)  # after the flags were looked at
 
     async def test() -> None:
-        world = World()
-        stages = policy_stages(NO_CLUSTER, settings, world.loader, world.metrics)
+        world = World(f"--policy-file={path}")
+        path.write_text(BROKEN)  # after the flags were looked at
+        stages = world.worker._policy_stages()
         async with asyncio.timeout(SECONDS):
             work = [asyncio.create_task(stage.work()) for stage in stages if stage.work is not None]
             for stage in stages:
                 await stage.start()
-            last = asyncio.ensure_future(world.policy.acquired())
+            last = asyncio.ensure_future(world.worker._usable.wait())
             await world.loader.loaded.wait()
             assert not last.done()
             path.write_text(GOOD)
             await last
-            assert world.policy.policy.hash != "builtin"
+            assert world.worker._policy.hash != "builtin"
             for task in work:
                 task.cancel()
 
@@ -133,7 +128,7 @@ def test_another_policy_is_in_use_as_soon_as_it_was_read() -> None:
     world = asyncio.run(test())
     good, builtin = dict.fromkeys(world.replaced)
     assert world.replaced == [good, good, builtin], "a document that is written again is read again"
-    assert builtin == world.policy.policy.hash == "builtin"
+    assert builtin == world.worker._policy.hash == "builtin"
 
 
 def test_profiles_are_those_of_the_policy_in_use() -> None:
@@ -142,7 +137,7 @@ def test_profiles_are_those_of_the_policy_in_use() -> None:
         async with world.running():
             for text in (GOOD, BROKEN, OTHER):
                 await world.offer(text)
-                rates.append(world.policy.profiles.all[0].settings.rate)
+                rates.append(world.worker._profiles.all[0].settings.rate)
         return rates
 
     assert asyncio.run(test()) == [3, 3, 4]

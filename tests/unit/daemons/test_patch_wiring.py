@@ -29,7 +29,7 @@ def ready_lines(patcher: Patcher) -> list[str]:
 
 
 def drivers(patcher: Patcher) -> list[str] | None:
-    reactions = patcher._policy.reactions
+    reactions = patcher._reactions._parts.reactions()
     return None if reactions is None else [each.driver for each in reactions]
 
 

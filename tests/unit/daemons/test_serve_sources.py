@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from tests.builders import NOW
 from tests.unit.cluster.api_peer import ApiPeer
 from tests.unit.cluster.cache.inventory_bench import a_pod
 from tests.unit.cluster.peer import Answer, Peer, Reply, Request, cluster_of, run, status, until
 from webhook.api.names import OWN_NAMESPACE, POLICY_NAME, WORKER
 from webhook.config.serve import parse_serve
-from webhook.daemons.wiring import review_state_stages
+from webhook.daemons.serve import Webhook
 from webhook.inventory.gangs import Gang
 from webhook.patches.slice_patches import SlicePatches
 from webhook.policy.model import Policy
 from webhook.runtime import Stage, Stages, side_by_side
-from webhook.server.probes import Checks
-from webhook.server.review_state import ReviewState
-from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,10 +27,9 @@ class World:
     """An API server of one's own making, and a `serve` that wants to begin."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
-        self.settings = parse_serve("serve", [f"--kubeconfig={folder / 'k'}", f"--cert-dir={folder}", *flags], {})
-        self.metrics = Metrics(version="0", resources=())
-        self.checks = Checks()
-        self.state = ReviewState()
+        words = [f"--kubeconfig={folder / 'k'}", f"--cert-dir={folder}", *flags]
+        self.webhook = Webhook(parse_serve("serve", words, {}))
+        self.metrics, self.checks, self.state = self.webhook._metrics, self.webhook._checks, self.webhook._state
         self.ready = asyncio.Event()
         self.peer = Peer()
         self.policy: Reply = Answer({"metadata": {"resourceVersion": "1"}, "items": []})
@@ -61,14 +56,8 @@ class World:
                 async def begin() -> None:
                     self.ready.set()
 
-                sources = review_state_stages(
-                    self.settings,
-                    cluster,
-                    self.state,
-                    self.metrics,
-                    self.checks,
-                    lambda: NOW,
-                )
+                self.webhook._cluster = cluster
+                sources = self.webhook._review_state_stages()
                 stages = Stages([*side_by_side(sources), Stage(name="reviews", start=begin)])
                 running = asyncio.create_task(stages.run())
                 try:
