@@ -167,8 +167,7 @@ class Worker(Leading):
         hint = advice(mode, in_tree)
         if hint is not None:
             log.warning("eviction mode does not fit this cluster", extra={"mode": mode.value, "error": hint})
-        policy = self._policy
-        if mode is Mode.REPLACEMENT and policy.in_tree_evictor is not InTreeEvictor.ABSENT:
+        if mode is Mode.REPLACEMENT and self._policy.in_tree_evictor is not InTreeEvictor.ABSENT:
             log.warning(
                 "policy says inTreeEvictor: active, so admission counts on the in-tree controller",
                 extra={"mode": mode.value},

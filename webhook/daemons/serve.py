@@ -111,7 +111,7 @@ class Webhook(Process):
             tell_failure=HandshakeFailures(metrics).tell,
             handshake_seconds=settings.listener.handshake_seconds,
         )
-        reviews = Listener(
+        reviews = self._reviews = Listener(
             "reviews",
             settings.address,
             Reviews(settings.reviews, metrics, state, settings.client_names),
@@ -120,7 +120,7 @@ class Webhook(Process):
             count_bad_request=metrics.count_bad_request,
         )
         decided_by = self._review_state_stages()
-        self._checks.add("listener", lambda: self._not_listening(reviews))
+        self._checks.add("listener", self._not_listening)
         # Connections of probes may be closed at any time, so these ports do not wait for a last request.
         stages = self._front(replace(settings.listener, drain_idle_seconds=0.0))
         metrics.watch_requesters(state.assumed_rules.not_counted)
@@ -130,28 +130,25 @@ class Webhook(Process):
         stages += [
             *runtime.side_by_side([*decided_by, Stage(name="certificate", work=source.run, start=source.loaded)]),
             Stage(name="reviews", start=reviews.start, stop=reviews.stop),
-            self._readiness(reviews),
+            # Last, so stopped first.
+            Stage(name="readiness", start=self._ready, stop=self._drain),
         ]
         return Stages(stages)
 
-    def _not_listening(self, reviews: Listener) -> str | None:
+    def _not_listening(self) -> str | None:
         """Why no connection is accepted, or None. The listener starts last, so at first it waits for all others."""
-        problem = reviews.problem
+        problem = self._reviews.problem
         missing = self._checks.missing(besides="listener") if problem == NOT_LISTENING else []
         return f"{problem}: waits for {', '.join(missing)}" if missing else problem
 
-    def _readiness(self, reviews: Listener) -> Stage:
-        """Return the last stage, stopped first: clients go elsewhere while this process still answers."""
+    async def _ready(self) -> None:
+        runtime.settle_memory()
+        log.info("ready", extra={"version": __version__})
 
-        async def start() -> None:
-            runtime.settle_memory()
-            log.info("ready", extra={"version": __version__})
-
-        async def stop() -> None:
-            reviews.drain()
-            await asyncio.sleep(self._settings.shutdown_delay_seconds)
-
-        return Stage(name="readiness", start=start, stop=stop)
+    async def _drain(self) -> None:
+        """Make clients go elsewhere while this process still answers."""
+        self._reviews.drain()
+        await asyncio.sleep(self._settings.shutdown_delay_seconds)
 
     # --- the certificate -------------------------------------------------------------------------
 
@@ -191,28 +188,25 @@ class Webhook(Process):
 
     def _review_state_stages(self) -> list[Stage]:
         """Return the stages that fill the review state, and add their checks. The cluster must be open by then."""
-        cluster, events = self._cluster, self._policy_events()
+        cluster, config_map, events = self._cluster, self._settings.policy_config_map, None
+        stages = [] if cluster is None else self._cluster_stages(cluster)
+        if cluster is not None and config_map is not None:
+            writer = EventWriter(cluster, instance=os.environ.get("HOSTNAME", ""), now=self._clock.now)
+            about = ObjectReference("v1", "ConfigMap", config_map.namespace, config_map.name)
+            events = EventRecorder(writer, about)
+            stages.append(Stage(name="events", work=events.run))
 
         def record(reason: str, note: str) -> None:
             if events is not None:
                 events.warn(reason, _EVENT_ACTIONS[reason], note)
 
-        self._policy_loader = PolicyLoader(self._state.policies, self._metrics.policy, read_policy, record)
-        stages = [] if cluster is None else self._cluster_stages(cluster)
-        self._checks.add("policy", lambda: self._policy_loader.problem)
-        if events is not None:
-            stages.append(Stage(name="events", work=events.run))
-        stages += self._policy_stages()
-        stages.append(Stage(name="reminders", work=lambda: remind(self._policy_loader, self._clock.now)))
-        return stages
-
-    def _policy_events(self) -> EventRecorder | None:
-        """Events about the ConfigMap that holds the policy; None where there is no such ConfigMap."""
-        config_map = self._settings.policy_config_map
-        if self._cluster is None or config_map is None:
-            return None
-        writer = EventWriter(self._cluster, instance=os.environ.get("HOSTNAME", ""), now=self._clock.now)
-        return EventRecorder(writer, ObjectReference("v1", "ConfigMap", config_map.namespace, config_map.name))
+        loader = self._policy_loader = PolicyLoader(self._state.policies, self._metrics.policy, read_policy, record)
+        self._checks.add("policy", lambda: loader.problem)
+        return [
+            *stages,
+            *self._policy_stages(),
+            Stage(name="reminders", work=lambda: remind(loader, self._clock.now)),
+        ]
 
     def _cluster_stages(self, cluster: Cluster) -> list[Stage]:
         """Return what proves authors, the names, the inventory and what else is asked for. Only names are waited for.
