@@ -149,14 +149,14 @@ class Worker(Leading):
     # --- the worker ------------------------------------------------------------------------------
 
     async def _synced(self) -> None:
-        """Returns once everything that plans depend on is known, except budgets: without them the worker is gentler."""
+        """Wait until all that plans depend on is known, except budgets: without them the worker is gentler."""
         await self._cache.synced()
         await self._namespaces.reflector.synced.wait()
         await self._in_tree_writes.reflector.synced.wait()
         log.info("ready", extra={"version": __version__, "mode": self._settings.worker.mode.value})
 
     async def _find_in_tree(self) -> None:
-        """Detects the in-tree controller. Raises Unsafe if the mode must not run beside it."""
+        """Detect the in-tree controller. Raises Unsafe if the mode must not run beside it."""
         in_tree = self._in_tree = await self._detect_in_tree()
         mode = self._settings.worker.mode
         if mode.acts and self._settings.worker.in_tree is None:  # else it was not found, but said
@@ -174,7 +174,7 @@ class Worker(Leading):
             )
 
     async def _watch_in_tree(self) -> None:
-        """Ends the process in mode replacement if the in-tree controller is running after all."""
+        """End the process in mode replacement if the in-tree controller is running after all."""
         await self._in_tree_writes.seen.wait()
         unsafe_because = refusal(self._settings.worker.mode, InTree.ACTIVE)
         if unsafe_because is not None:
@@ -205,7 +205,7 @@ class Worker(Leading):
             await self._controller.flush_events()
 
     async def _detect_in_tree(self) -> InTree:
-        """Whether the in-tree controller runs. Mode observe creates no canary; it believes the policy.
+        """Find out whether the in-tree controller runs. Mode observe creates no canary; it believes the policy.
 
         While the API server cannot accept the canary, as when a webhook does not answer, mode delegated starts without
         knowing, and mode replacement, which must know, tries again.
@@ -263,7 +263,7 @@ class Worker(Leading):
         return periodic_audit(self._acting, sources, metrics, interval.total_seconds())
 
     def _trusted(self) -> bool:
-        """Whether the caches are up to date, and this process still leads."""
+        """Return whether the caches are up to date, and this process still leads."""
         return (
             self._leads()
             and self._policy_problem is None
@@ -273,7 +273,7 @@ class Worker(Leading):
         )
 
     def _totals(self) -> Numbers:
-        """The totals for limits given as shares, at most a minute old: counting is slow, and they hardly change."""
+        """Return totals for limits given as shares, at most a minute old: counting is slow, and they hardly change."""
         now = self._clock.seconds()
         if self._known_totals is None or now - self._totals_at > _TOTALS_SECONDS:
             self._known_totals, self._totals_at = totals(self._cache.inventory), now
@@ -283,7 +283,7 @@ class Worker(Leading):
         return self._ceiling_by(rule, self._confirmed_by(rule))
 
     def _patch_ceiling_of(self, rule: DeviceTaintRule, patch: ResourceSlicePatch | None) -> Ceiling | None:
-        """The ceiling of a patch by its confirmation, or by the limits for the taint of one of its rules."""
+        """Return the ceiling of a patch by its confirmation, or by the limits for the taint of one of its rules."""
         if patch is not None:
             return self._ceiling_by(rule, self._confirmed_by(patch))
         problem = self._patches.problem
@@ -291,7 +291,7 @@ class Worker(Leading):
         return self._ceiling_by(rule, Confirmed(problem=unknown))
 
     def _confirmed_by(self, judged: DeviceTaintRule | ResourceSlicePatch) -> Confirmed:
-        """What the text on a rule or patch allows; its writer is believed, as admission has judged it."""
+        """Return what the text on a rule or patch allows; its writer is believed, as admission has judged it."""
         text = judged.meta.annotations.get(CONFIRM_IMPACT, "")
         said = read_text(text)
         if said is None:
@@ -305,7 +305,7 @@ class Worker(Leading):
         return ceiling_of(rule, self._policy, self._totals, confirmed, self._protected)
 
     def _protected(self, namespaces: Collection[str]) -> frozenset[str]:
-        """The namespaces that the policy protects. One that is not known counts as protected."""
+        """Return the namespaces that the policy protects. One that is not known counts as protected."""
         return protected_among(self._policy.impact.protected_namespaces, namespaces, self._namespaces.facts_of)
 
     def _profile_of(self, pod: Pod) -> Profile:
@@ -341,7 +341,7 @@ class Worker(Leading):
                 self._controller.replan_all()
 
     def _annotate_policy(self, _: PolicyState, new: PolicyState) -> None:
-        """With the built-in policy, the Lease keeps the annotation about the last other one."""
+        """Write the policy in use to the Lease, and while it is the built-in one, keep the last other one there."""
         used = self._on_lease[POLICY_ANNOTATION] = new.active.policy.hash
         self._on_lease.pop(LAST_POLICY_ANNOTATION, None)
         if used != BUILTIN_JUDGE.policy.hash:

@@ -59,7 +59,7 @@ def read_settings(
     parse: Callable[[str, Sequence[str], Mapping[str, str]], S],
     faults_of: Callable[[S], list[str]] = lambda _: [],
 ) -> S | None:
-    """Read the flags of a process and set up its log; after printing what is wrong with them, return None.
+    """Read the flags of a process and set up its log; return None after printing their faults.
 
     `faults_of` looks at the files that the flags name, besides that of the policy.
     """
@@ -118,7 +118,7 @@ def _policy_faults(path: FilePath | None) -> Iterator[str]:
 
 
 def read_policy(text: str, at: Path, check: Callable[[str], None] = lambda _: None) -> Loaded:
-    """`files.manifests.read_policy`, imported with the first document, as its imports are slow."""
+    """Call `files.manifests.read_policy`, imported with the first document, as its imports are slow."""
     from webhook.files import manifests  # noqa: PLC0415
 
     return manifests.read_policy(text, at, check, own_namespace())
@@ -131,7 +131,7 @@ def cluster_credentials(settings: ClusterSettings) -> Credentials:
 
 
 class Process:
-    """What every process has: a clock, metrics, readiness checks, and a policy to follow."""
+    """A clock, metrics, readiness checks, and a policy to follow."""
 
     _settings: ServeSettings | EvictSettings | PatchSettings
     _cluster: Cluster | None
@@ -192,7 +192,7 @@ class Leading(Process):
     _cluster: ThrottledCluster
 
     def __init__(self, settings: EvictSettings | PatchSettings, user_agent: str, *, without_policy: str) -> None:
-        """`without_policy` says what follows from it that no policy could be loaded."""
+        """`without_policy` says what happens where no policy could be loaded."""
         super().__init__()
         self._settings = settings
         credentials = cluster_credentials(settings.cluster)
@@ -207,7 +207,7 @@ class Leading(Process):
         self._without_policy = without_policy
         self._begun = asyncio.Event()
         self._loops: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        """What the leader runs from then on."""
+        """Run side by side by the leader."""
 
     @property
     def _policy(self) -> Policy:
@@ -218,7 +218,7 @@ class Leading(Process):
         """Why this process must not act by the policy in use, or None.
 
         The built-in policy has no limits and no reactions, so it applies only where a cluster has no policy at all. If
-        a policy cannot be read, that says nothing about what it wants.
+        a policy cannot be read, its limits and reactions are not known.
         """
         state = self._policies.state
         if not state.loaded:
@@ -231,7 +231,7 @@ class Leading(Process):
         return self._policy_loader.problem or self._policy_problem
 
     def _leads(self) -> bool:
-        """Whether this process may act: it has the lease, or needs none."""
+        """Return whether this process may act: it has the lease, or needs none."""
         return self._leader is None or self._leader.holds
 
     def _front(self, listener: ListenerSettings) -> list[Stage]:

@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _folder_faults(settings: ServeSettings) -> list[str]:
-    """Return what is wrong with the certificates' directory; its files may still be missing, and be written later."""
+    """Return the faults of the certificates' directory; its files may still be missing, and be written later."""
     if not isinstance(settings.certificates, FileSettings):
         return []
     folder = settings.certificates.certificate_file.parent
@@ -136,7 +136,7 @@ class Webhook(Process):
         return Stages(stages)
 
     def _not_listening(self) -> str | None:
-        """Why no connection is accepted, or None. The listener starts last, so at first it waits for all others."""
+        """Say why no connection is accepted. The listener starts last, so at first it waits for all others."""
         problem = self._reviews.problem
         missing = self._checks.missing(besides="listener") if problem == NOT_LISTENING else []
         return f"{problem}: waits for {', '.join(missing)}" if missing else problem
