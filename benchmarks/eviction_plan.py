@@ -36,7 +36,7 @@ from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.plan import planning
 from webhook.eviction.ports import EvictionOutcome, EvictionResult
 from webhook.eviction.profiles import Grouping, Profiles
-from webhook.flowcontrol.clock import Clock
+from webhook.flowcontrol.rates import Clock
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.matching import Evictor
 from webhook.inventory.scope import EvictionScope

@@ -20,7 +20,7 @@ from webhook.eviction.modes import Mode
 from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, OwnerLimit, RateLimit
 from webhook.eviction.profiles import Profile
-from webhook.flowcontrol.token_bucket import Rate, TokenBucket
+from webhook.flowcontrol.rates import Rate, TokenBucket
 from webhook.inventory.evictions import Eviction
 from webhook.policy.model import EvictionProfile
 

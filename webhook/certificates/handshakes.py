@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from webhook.flowcontrol.loop import Sampled
 from webhook.telemetry.metrics import HandshakeFailure, Metrics
-from webhook.telemetry.repeats import Sampled
 
 Tell = Callable[[HandshakeFailure, str, str | None], None]
 

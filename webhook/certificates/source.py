@@ -24,8 +24,8 @@ from webhook.certificates.parsing import Unusable, parsing
 from webhook.certificates.rotation import late_from
 from webhook.certificates.settings import FileSettings
 from webhook.certificates.stored import time_text
+from webhook.flowcontrol.loop import LastingFault
 from webhook.telemetry.metrics import Metrics
-from webhook.telemetry.repeats import LastingFault
 
 log = logging.getLogger(__name__)
 

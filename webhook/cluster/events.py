@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.rest import Cluster, path_of
-from webhook.flowcontrol.write_behind import WriteBehind
+from webhook.flowcontrol.loop import WriteBehind
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from webhook.cluster.client.list_pages import decoded, pages
 from webhook.cluster.client.rest import Cluster, ThrottledCluster
 from webhook.eviction.conditions import CANARY, CANARY_DRIVER, IN_TREE, is_canary
 from webhook.eviction.modes import InTree
-from webhook.flowcontrol.backoff import Backoff
+from webhook.flowcontrol.rates import Backoff
 
 log = logging.getLogger(__name__)
 WAIT_SECONDS: Final = 5.0

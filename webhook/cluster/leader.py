@@ -24,7 +24,7 @@ from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound, Unavailable
 from webhook.cluster.client.rest import Cluster, path_of
 from webhook.eviction.modes import MODE_ANNOTATION
-from webhook.flowcontrol.clock import boottime_seconds
+from webhook.flowcontrol.rates import boottime_seconds
 
 log = logging.getLogger(__name__)
 JITTER_FACTOR: Final = 1.2

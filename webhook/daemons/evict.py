@@ -47,7 +47,7 @@ from webhook.eviction.modes import (
 )
 from webhook.eviction.ports import Ceiling
 from webhook.eviction.profiles import Profile, Profiles, classes_of
-from webhook.flowcontrol.backoff import Backoff
+from webhook.flowcontrol.rates import Backoff
 from webhook.policy.decide import BUILTIN_JUDGE
 from webhook.policy.impact_limits import protected_among
 from webhook.policy.model import InTreeEvictor

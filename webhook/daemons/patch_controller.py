@@ -21,8 +21,7 @@ from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.slices import ResourceSlice
 from webhook.cluster.cache.listwatch import is_newer
 from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
-from webhook.flowcontrol.timeslice import TimeSlice
-from webhook.flowcontrol.workqueue import WorkQueue
+from webhook.flowcontrol.workqueue import TimeSlice, WorkQueue
 from webhook.patches.book import Handover, OwnerPlan, RuleBook, plan_of
 from webhook.patches.device_selectors import SharedSelectors
 from webhook.patches.filter_match import FaultNotes

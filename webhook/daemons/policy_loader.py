@@ -19,11 +19,11 @@ from webhook.admission.rulings import EXPIRY_WARNING
 from webhook.api.field import FieldError, Path
 from webhook.api.meta import format_time
 from webhook.files import text_of
+from webhook.flowcontrol.loop import LastingFault
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.document import Loaded
 from webhook.policy.model import DEFAULT_RULE, Policy
 from webhook.policy.store import PolicyStore
-from webhook.telemetry.repeats import LastingFault
 from webhook.telemetry.reviews import PolicyMetrics
 
 Read = Callable[[str, Path], Loaded]

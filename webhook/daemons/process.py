@@ -33,8 +33,8 @@ from webhook.config.patch import PatchSettings
 from webhook.config.serve import ServeSettings
 from webhook.daemons.policy_loader import PolicyLoader, watch_file
 from webhook.files import text_of
-from webhook.flowcontrol.clock import Clock
-from webhook.flowcontrol.throttle import Throttle
+from webhook.flowcontrol.loop import Throttle
+from webhook.flowcontrol.rates import Clock
 from webhook.policy.decide import BUILTIN_JUDGE
 from webhook.policy.document import Loaded
 from webhook.policy.model import Policy

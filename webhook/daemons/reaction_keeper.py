@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, NoReturn
 from webhook.api.rules import REASONS
 from webhook.cluster.patch_writer import ReactionWriter, WriteAnswer
 from webhook.daemons.patch_controller import PatchController
-from webhook.flowcontrol.backoff import Backoff
+from webhook.flowcontrol.rates import Backoff
 from webhook.patches.reactions import ABOVE_MAX_DEVICES, WITHIN_MAX_DEVICES, ReactionPass, react
 from webhook.patches.reasons import FirstSights, ReactionRule
 from webhook.patches.refusals import WriteAttempts

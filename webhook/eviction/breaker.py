@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from webhook.eviction.profiles import max_unavailable
-from webhook.flowcontrol.clock import Clock
+from webhook.flowcontrol.rates import Clock
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.pools import ShareUse
 from webhook.inventory.state import Inventory

@@ -34,12 +34,12 @@ from webhook.eviction.rule_status import RuleStatusUpdater
 from webhook.eviction.sender import Sender
 from webhook.eviction.telling import Telling
 from webhook.eviction.upkeep import Attempt, Upkeep
-from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.flowcontrol.loop import LastingFault
+from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.evictions import Eviction, RuleRef
 from webhook.inventory.pod_groups import goes_with_all, group_key
 from webhook.inventory.scope import is_ours
 from webhook.inventory.state import InventoryObject, claim_keys, key_of
-from webhook.telemetry.repeats import LastingFault
 
 log = logging.getLogger(__name__)
 _SOON_SECONDS: Final = 0.2

@@ -19,8 +19,7 @@ from webhook.eviction.modes import InTree, scope_of
 from webhook.eviction.pod_plan import EvictionPlan
 from webhook.eviction.profiles import Grouping
 from webhook.eviction.room import Room
-from webhook.flowcontrol.timeslice import TimeSlice
-from webhook.flowcontrol.workqueue import WorkQueue
+from webhook.flowcontrol.workqueue import TimeSlice, WorkQueue
 from webhook.inventory.evictions import Evictions
 from webhook.inventory.scope import EvictionScope
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from webhook.api.rules import DeviceTaintRule
     from webhook.eviction.ports import Ceiling, ClusterWriter, NamespaceHolds, PodBudgets
     from webhook.eviction.profiles import Profile, Profiles
-    from webhook.flowcontrol.clock import Clock
+    from webhook.flowcontrol.rates import Clock
     from webhook.inventory.state import Inventory
     from webhook.policy.model import BreakerSettings, Pause
     from webhook.telemetry.workers import EvictionMetrics

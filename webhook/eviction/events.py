@@ -17,7 +17,7 @@ from webhook.eviction.conditions import ConditionReason
 from webhook.eviction.dependencies import Dependencies
 from webhook.eviction.modes import Mode
 from webhook.eviction.ports import Disruption, EvictionEvent, PodRef
-from webhook.flowcontrol.write_behind import WriteBehind
+from webhook.flowcontrol.loop import WriteBehind
 from webhook.inventory.evictions import Eviction
 
 _REASONS_MOST: Final = 3

@@ -23,14 +23,14 @@ from webhook.api.meta import OWN_GROUP, format_time, parse_time
 from webhook.api.rules import EXPIRES_AT, Condition, DeviceTaintRule, condition_of
 from webhook.eviction.conditions import ConditionState, updated
 from webhook.eviction.dependencies import Dependencies
-from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.flowcontrol.loop import LastingFault
+from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.holders import is_published
 from webhook.inventory.matching import acts
 from webhook.inventory.pools import Pool, PoolId
 from webhook.inventory.scope import can_judge
 from webhook.inventory.state import Inventory
-from webhook.telemetry.repeats import LastingFault
 
 CONTESTED: Final = f"{OWN_GROUP}/ExpiryContested"
 """Condition type. Unknown: the expired rule is being taken back; False: it was; True: it was restored after that."""

@@ -36,7 +36,7 @@ from webhook.eviction.ports import (
 )
 from webhook.eviction.profiles import max_unavailable, owner_of
 from webhook.eviction.room import PROBE_SECONDS, Gate, Room, allowed_by
-from webhook.flowcontrol.token_bucket import Rate, TokenBucket
+from webhook.flowcontrol.rates import Rate, TokenBucket
 
 AT_ONCE_MOST: Final = 4
 """Requests in flight for one budget: the API server serializes them, by conflicts on the budget's status."""

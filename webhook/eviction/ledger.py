@@ -31,8 +31,7 @@ from webhook.api.pods import Pod
 from webhook.eviction.breaker import Breaker
 from webhook.eviction.ports import BudgetLimit
 from webhook.eviction.profiles import Profile
-from webhook.flowcontrol.clock import Clock
-from webhook.flowcontrol.token_bucket import TokenBucket
+from webhook.flowcontrol.rates import Clock, TokenBucket
 from webhook.inventory.evictions import Eviction, Evictions, RuleRef
 from webhook.inventory.state import Inventory
 from webhook.policy.model import BreakerSettings, EvictionProfile

@@ -16,7 +16,7 @@ from webhook.api.budgets import DisruptionBudget
 from webhook.api.pod_groups import PodGroup
 from webhook.api.pods import Pod
 from webhook.api.rules import CONFIRM_IMPACT, Condition, DeviceTaintRule
-from webhook.flowcontrol.token_bucket import Rate
+from webhook.flowcontrol.rates import Rate
 
 _TO_CONFIRM: Final = (
     f"its devices stay closed, and its pods stay until {CONFIRM_IMPACT}%s confirms them: set to any text, such as "

@@ -27,7 +27,7 @@ from webhook.eviction.conditions import (
 )
 from webhook.eviction.pod_plan import Going, StepReason, Unit, Wait, exemption, opening_text, state_text
 from webhook.eviction.ports import LimitKind
-from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.fates import DeviceNames
 from webhook.inventory.gangs import root_owner
 from webhook.inventory.impact import Taint, impact_of

@@ -21,7 +21,7 @@ from webhook.eviction.ports import (
     RateLimit,
 )
 from webhook.eviction.profiles import Profile, deletes_at_once, owner_of
-from webhook.flowcontrol.token_bucket import Rate
+from webhook.flowcontrol.rates import Rate
 from webhook.inventory.evictions import Eviction, EvictionReason
 from webhook.policy.model import EvictionProfile
 

@@ -27,8 +27,8 @@ from webhook.eviction.expiry import ExpiryStep, RuleExpiry, without_time
 from webhook.eviction.modes import Mode
 from webhook.eviction.progress import forecast_of, progress_of
 from webhook.eviction.released import ReleasedConditions, is_true
+from webhook.flowcontrol.loop import LastingFault
 from webhook.inventory.scope import can_judge, is_ours, start_of, tolerating_scheduling
-from webhook.telemetry.repeats import LastingFault
 
 log = logging.getLogger(__name__)
 

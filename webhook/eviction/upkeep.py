@@ -30,7 +30,7 @@ from webhook.eviction.pod_plan import Going, stuck_at
 from webhook.eviction.ports import BudgetLimit, EvictionOutcome
 from webhook.eviction.profiles import Profile, owner_of
 from webhook.eviction.room import PROBE_SECONDS, Room, allowed_by
-from webhook.flowcontrol.backoff import exponential_seconds
+from webhook.flowcontrol.rates import exponential_seconds
 from webhook.inventory.evictions import Eviction, RuleRef
 
 log = logging.getLogger(__name__)

@@ -1,17 +1,19 @@
 """A work queue with client-go's verbs, for one event loop: delays, no item twice, backoff for each item.
 
-Between `get` and `done` an item belongs to one worker; added meanwhile, it comes once more afterwards.
+Between `get` and `done` an item belongs to one worker; added meanwhile, it comes once more afterwards. Work that takes
+long yields by a `TimeSlice`: reviews, probes, watches and leases share its event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-from webhook.flowcontrol.backoff import exponential_seconds
+from webhook.flowcontrol.rates import exponential_seconds
 
 K = TypeVar("K", bound="Hashable")
 
@@ -20,6 +22,10 @@ FIRST_SECONDS: Final = 0.005
 MOST_SECONDS: Final = 30.0
 _OUTDATED_MOST: Final = 64
 """Outdated delays that are kept beside as many as there are items: fewer are not worth the work."""
+SLICE_SECONDS: Final = 0.005
+"""For a daemon that evicts: a probe or a lease waits for one slice, and not for 100,000 pods."""
+REVIEW_SECONDS: Final = 0.001
+"""For a daemon that answers reviews: about what a large one takes."""
 
 
 class WorkQueue(Generic[K]):
@@ -143,3 +149,40 @@ class WorkQueue(Generic[K]):
         if len(self._later) > 2 * len(self._ready_at) + _OUTDATED_MOST:
             self._later = [each for each in self._later if self._ready_at.get(each[2]) == each[0]]
             heapq.heapify(self._later)
+
+
+class TimeSlice:
+    """Measures how long work has held the event loop. Tasks may share one: together they get one slice."""
+
+    def __init__(self, seconds: float = SLICE_SECONDS, clock: Callable[[], float] = time.perf_counter) -> None:
+        """`clock` returns seconds that only go forward."""
+        self._seconds = seconds
+        self._clock = clock
+        self._began = clock()
+        self._waiting = 0
+
+    @property
+    def paused(self) -> bool:
+        """Whether a task has more to do and is waiting for the loop."""
+        return self._waiting > 0
+
+    @property
+    def over(self) -> bool:
+        """Whether it is time to yield."""
+        return self._clock() - self._began >= self._seconds
+
+    def begin(self) -> None:
+        """A slice begins now."""
+        self._began = self._clock()
+
+    async def pause(self) -> bool:
+        """Yields to other tasks if the slice is over; returns whether it did. Call it after each small step."""
+        if not self.over:
+            return False
+        self._waiting += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._waiting -= 1
+        self.begin()
+        return True

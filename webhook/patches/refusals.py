@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from webhook.flowcontrol.backoff import exponential_seconds
+from webhook.flowcontrol.rates import exponential_seconds
 
 MOST_SECONDS: Final = 60.0
 """Policies change, and nothing reports it."""

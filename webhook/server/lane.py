@@ -24,7 +24,7 @@ from aiohttp import StreamReader
 
 from webhook.admission.context import Budget, OutOfTime, OutOfTurn
 from webhook.expressions.selectors.selector import COMPILE_STEPS, Compiling, compile_selector
-from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
+from webhook.flowcontrol.workqueue import REVIEW_SECONDS, TimeSlice
 from webhook.patches.patch_reach import REACH_SECONDS
 from webhook.server.review_state import ReviewState
 

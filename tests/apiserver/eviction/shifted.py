@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from webhook.cli import main
 from webhook.cluster.client.rest import Cluster
-from webhook.flowcontrol.clock import Clock
+from webhook.flowcontrol.rates import Clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

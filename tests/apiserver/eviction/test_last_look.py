@@ -28,7 +28,7 @@ from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.ports import Disruption, EvictionOutcome, EvictionResult, PodRef
-from webhook.flowcontrol.throttle import Throttle
+from webhook.flowcontrol.loop import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

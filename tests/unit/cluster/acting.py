@@ -13,7 +13,7 @@ from webhook.cluster.client.rest import ThrottledCluster
 from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.eviction.ports import Disruption, PodRef
-from webhook.flowcontrol.throttle import Throttle
+from webhook.flowcontrol.loop import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

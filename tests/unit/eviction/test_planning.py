@@ -21,7 +21,7 @@ from webhook.eviction.line import Line
 from webhook.eviction.modes import Mode
 from webhook.eviction.profiles import Profiles
 from webhook.eviction.room import Room
-from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.pod_groups import is_leaving
 from webhook.policy.model import EvictionProfile, NamespaceMatch
 from webhook.policy.ports import NamespaceFacts

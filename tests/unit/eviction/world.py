@@ -21,7 +21,7 @@ from webhook.eviction.dependencies import Dependencies, WorkerSettings
 from webhook.eviction.modes import InTree, Mode
 from webhook.eviction.ports import EvictionOutcome, EvictionResult, PodRef, WriteFailure
 from webhook.eviction.profiles import Profiles
-from webhook.flowcontrol import clock as flowcontrol
+from webhook.flowcontrol import rates as flowcontrol
 from webhook.inventory.pod_groups import is_leaving
 from webhook.inventory.state import Inventory, key_of
 from webhook.policy.model import BreakerSettings, EvictionProfile, Pause

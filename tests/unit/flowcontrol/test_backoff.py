@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.flowcontrol.backoff import Backoff
+from webhook.flowcontrol.rates import Backoff
 
 
 def test_waits_double_up_to_the_most_and_begin_again() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.flowcontrol.throttle import Throttle
+from webhook.flowcontrol.loop import Throttle
 
 
 def test_throttle_lets_a_burst_through_and_then_one_after_the_other() -> None:

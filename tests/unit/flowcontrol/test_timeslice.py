@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.flowcontrol.workqueue import TimeSlice
 
 
 @pytest.mark.parametrize(("taken_seconds", "pauses"), [(0.0004, 0), (0.0011, 1)])

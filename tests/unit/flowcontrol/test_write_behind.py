@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from webhook.flowcontrol.write_behind import WriteBehind
+from webhook.flowcontrol.loop import WriteBehind
 
 
 async def never() -> None:

@@ -35,10 +35,10 @@ from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.client.errors import ClusterError, NotFound
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import InventorySettings
-from webhook.flowcontrol.backoff import Backoff
+from webhook.flowcontrol.loop import LastingFault
+from webhook.flowcontrol.rates import Backoff
 from webhook.inventory.state import Inventory, InventoryObject, Sight
 from webhook.telemetry.metrics import Metrics
-from webhook.telemetry.repeats import LastingFault
 
 log = logging.getLogger(__name__)
 _WATCH_SECONDS: Final = 3

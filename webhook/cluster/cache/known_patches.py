@@ -27,7 +27,7 @@ from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.client.errors import NotFound
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import InventorySettings
-from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
+from webhook.flowcontrol.workqueue import REVIEW_SECONDS, TimeSlice
 from webhook.inventory.state import Sight
 from webhook.patches.filter_memo import FilterMemo
 from webhook.patches.patch_reach import KnownPatches

@@ -18,7 +18,7 @@ from webhook.cluster.client.answers import decode, decode_large
 from webhook.cluster.client.errors import Undecodable, error_of
 from webhook.cluster.client.list_pages import Page, collection_version, list_pages
 from webhook.cluster.client.rest import JSON, Cluster
-from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.flowcontrol.workqueue import TimeSlice
 
 _TOMBSTONES_MOST: Final = 1024
 """Deleted objects that are remembered, so that an event that comes late does not bring one back."""

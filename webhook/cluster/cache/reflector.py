@@ -34,10 +34,10 @@ from webhook.cluster.client.errors import (
 )
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import ReflectorSettings
-from webhook.flowcontrol.backoff import Backoff
-from webhook.flowcontrol.timeslice import REVIEW_SECONDS, TimeSlice
+from webhook.flowcontrol.loop import LastingFault
+from webhook.flowcontrol.rates import Backoff
+from webhook.flowcontrol.workqueue import REVIEW_SECONDS, TimeSlice
 from webhook.telemetry.metrics import Metrics
-from webhook.telemetry.repeats import LastingFault
 
 
 class WatchGap:

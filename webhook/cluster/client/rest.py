@@ -31,7 +31,7 @@ from webhook.cluster.client.errors import ClusterError, NoCredentials, NotSent, 
 from webhook.cluster.client.proxy import UnknownProxy, proxy_at, proxy_for
 from webhook.cluster.client.raw import RawResponse
 from webhook.cluster.settings import RequestSettings
-from webhook.flowcontrol.throttle import Throttle
+from webhook.flowcontrol.loop import Throttle
 
 log = logging.getLogger(__name__)
 JSON: Final = "application/json"

@@ -48,7 +48,7 @@ from webhook.config.command_line import CommandLine
 from webhook.config.namespace import policy_config_map
 from webhook.eviction.modes import LAST_POLICY_ANNOTATION, POLICY_ANNOTATION, InTree, WorkerSays
 from webhook.files.report import visible
-from webhook.flowcontrol.throttle import Throttle
+from webhook.flowcontrol.loop import Throttle
 from webhook.policy.document import Loaded
 from webhook.policy.model import BUILTIN, Policy
 from webhook.policy.vap.author_policy import AUTHOR_POLICY

@@ -10,7 +10,7 @@ from tests.unit.cluster.peer import Answer, Fixed, Peer, run
 from webhook.cluster.client.credentials import Access
 from webhook.cluster.client.errors import ClusterError, NotSent
 from webhook.cluster.client.rest import STRATEGIC, ThrottledCluster
-from webhook.flowcontrol.throttle import Throttle
+from webhook.flowcontrol.loop import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

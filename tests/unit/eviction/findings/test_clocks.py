@@ -22,7 +22,7 @@ from webhook.daemons.evict import Worker
 from webhook.eviction.controller import Controller
 from webhook.eviction.loop_monitor import LoopMonitor
 from webhook.eviction.modes import Mode
-from webhook.flowcontrol.clock import Clock
+from webhook.flowcontrol.rates import Clock
 
 if TYPE_CHECKING:
     from pathlib import Path

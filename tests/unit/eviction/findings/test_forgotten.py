@@ -13,7 +13,7 @@ from tests.unit.eviction.world import World
 from webhook.api.rules import DeviceSelector
 from webhook.eviction import expiry
 from webhook.eviction.expiry import StaleReporter
-from webhook.flowcontrol.timeslice import TimeSlice
+from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.state import Inventory
 
 if TYPE_CHECKING:

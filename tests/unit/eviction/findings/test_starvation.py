@@ -14,7 +14,7 @@ from tests.unit.eviction.objects import claim, owned, pod, rule
 from tests.unit.eviction.world import FREE, Budget, FakeCluster, World
 from webhook.api.rules import DeviceSelector
 from webhook.eviction.modes import Mode
-from webhook.flowcontrol.throttle import Throttle
+from webhook.flowcontrol.loop import Throttle
 from webhook.policy.model import EvictionProfile
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from webhook.config.evict import parse_evict
 from webhook.daemons.evict import Worker
 from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.modes import Mode
-from webhook.flowcontrol.throttle import Throttle
+from webhook.flowcontrol.loop import Throttle
 from webhook.runtime import Stage, Stages, causes
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from webhook.eviction.ledger import BudgetAnswers, Failure, Ledger, Moment, Round, Taken, View
 from webhook.eviction.ports import BudgetLimit, PodBudgets
 from webhook.eviction.profiles import Profile, owner_of
-from webhook.flowcontrol.token_bucket import Rate, TokenBucket
+from webhook.flowcontrol.rates import Rate, TokenBucket
 from webhook.inventory.state import claim_keys
 from webhook.policy.model import EvictionProfile
 

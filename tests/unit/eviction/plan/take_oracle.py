@@ -19,7 +19,7 @@ from webhook.eviction.ledger import BudgetAnswers, Ledger
 from webhook.eviction.pod_plan import Going, StepReason, Wait, later
 from webhook.eviction.ports import BudgetLimit, Limit, MinuteLimit, NamespaceLimit, OverallLimit, OwnerLimit, RateLimit
 from webhook.eviction.profiles import deletes_at_once, max_unavailable, owner_of
-from webhook.flowcontrol.token_bucket import Rate, TokenBucket
+from webhook.flowcontrol.rates import Rate, TokenBucket
 from webhook.inventory.evictions import EvictionReason
 
 _MINUTE: Final = 60.0

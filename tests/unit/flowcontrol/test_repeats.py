@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.telemetry.repeats import LastingFault, Sampled
+from webhook.flowcontrol.loop import LastingFault, Sampled
 
 
 class Clock:

@@ -1,0 +1,151 @@
+"""What runs in the background: writes that nothing waits for, requests in their turn, faults that last."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+
+class WriteBehind(Generic[T]):
+    """A bounded buffer in front of one writer, as client-go has one in front of its Events."""
+
+    def __init__(
+        self, write: Callable[[T], Awaitable[None]], *, most: int, on_dropped: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """`most`: items that may wait. `on_dropped` is called with the number of items dropped."""
+        self._write = write
+        self._most = most
+        self._on_dropped = on_dropped
+        self._added = asyncio.Event()
+        self.waiting: deque[T] = deque()
+        """Oldest first; the one being written is not among them."""
+
+    def add(self, item: T) -> None:
+        """Queues the item, or drops it if too many wait."""
+        if len(self.waiting) >= self._most:
+            self._on_dropped(1)
+            return
+        self.waiting.append(item)
+        self._added.set()
+
+    async def run(self) -> NoReturn:
+        """Writes items in order until it is cancelled."""
+        while True:
+            await self._drain()
+            self._added.clear()
+            await self._added.wait()
+
+    async def finish(self, seconds: float) -> int:
+        """Writes what waits, after `run` was cancelled. Drops what is left after `seconds`; returns how many."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._drain()
+        except TimeoutError:
+            dropped = len(self.waiting)
+            self.waiting.clear()
+            self._on_dropped(dropped)
+            return dropped
+        return 0
+
+    async def _drain(self) -> None:
+        while self.waiting:
+            item = self.waiting.popleft()
+            try:
+                await self._write(item)
+            except asyncio.CancelledError:
+                self.waiting.appendleft(item)  # it may have been written: better twice than not at all
+                raise
+
+
+_PAUSE_MOST_SECONDS: Final = 30.0
+
+
+class Throttle:
+    """Limits requests per second, after a burst; those that come too fast wait in the order in which they come."""
+
+    def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """`per_second`: zero or less is no limit. `burst`: requests that may come at once after a quiet time."""
+        self._interval = 1.0 / per_second if per_second > 0 else 0.0
+        self._ahead = self._interval * max(burst - 1, 0)
+        self._clock = clock
+        self._next = clock() - self._ahead
+
+    def delay_seconds(self) -> float:
+        """How long the request that comes now has to wait, in seconds; it is counted."""
+        now = self._clock()
+        at = max(self._next, now - self._ahead)
+        self._next = at + self._interval
+        return max(at - now, 0.0)
+
+    async def wait(self, requests: int = 1) -> None:
+        """Returns once that many requests may be made; they count."""
+        delay = max(self.delay_seconds() for _ in range(requests))
+        if delay:
+            await asyncio.sleep(delay)
+
+    def pause(self, seconds: float) -> None:
+        """No request for `seconds` (at most 30), and no burst afterwards."""
+        self._next = max(self._next, self._clock() + min(seconds, _PAUSE_MOST_SECONDS))
+
+
+_AGAIN_SECONDS: Final = 300.0
+"""A fault that lasts is logged again this often."""
+
+
+class LastingFault:
+    """A fault that lasts over many attempts: logged when it begins, when it changes, and every five minutes."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` returns monotonic seconds."""
+        self._clock = clock
+        self._since = 0.0
+        self._logged_at = 0.0
+        self.text = ""
+        """The error of the last attempt; empty after a success."""
+        self.attempts = 0
+        """Failed attempts in a row."""
+
+    def failed(self, text: str) -> bool:
+        """Counts a failed attempt; returns whether to log it."""
+        now = self._clock()
+        if not self.attempts:
+            self._since = now
+        due = text != self.text or not self.attempts or now - self._logged_at >= _AGAIN_SECONDS
+        self.attempts += 1
+        self.text = text
+        if due:
+            self._logged_at = now
+        return due
+
+    def ended(self) -> None:
+        """Ends the fault: an attempt succeeded."""
+        self.attempts, self.text = 0, ""
+
+    @property
+    def fields(self) -> dict[str, float]:
+        """For the log line: the number of failed attempts, and the seconds since the first."""
+        return {"attempt": self.attempts, "sinceSeconds": round(self._clock() - self._since, 1)}
+
+
+class Sampled:
+    """Logs at most one event in each interval, with the number of events since the last logged one."""
+
+    def __init__(self, every_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._every_seconds = every_seconds
+        self._clock = clock
+        self._logged_at: float | None = None
+        self._times = 0
+
+    def take(self) -> int:
+        """Counts an event. Returns 0 if it is not to be logged, else the number of events since the last logged one."""
+        now = self._clock()
+        self._times += 1
+        if self._logged_at is not None and now - self._logged_at < self._every_seconds:
+            return 0
+        times, self._times, self._logged_at = self._times, 0, now
+        return times
