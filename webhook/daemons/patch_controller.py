@@ -21,6 +21,7 @@ from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.slices import ResourceSlice
 from webhook.cluster.cache.listwatch import is_newer
 from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
+from webhook.flowcontrol.loop import together
 from webhook.flowcontrol.workqueue import TimeSlice, WorkQueue
 from webhook.patches.book import Handover, OwnerPlan, RuleBook, plan_of
 from webhook.patches.device_selectors import SharedSelectors
@@ -175,10 +176,7 @@ class PatchController:
 
     async def run(self) -> NoReturn:
         """Works until it is cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_index())
-            group.create_task(self._keep_rules())
-        raise AssertionError("the loops do not return")
+        await together(self._keep_index(), self._keep_rules())
 
     async def _keep_index(self) -> NoReturn:
         while True:

@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.slices import ResourceSlice
 from webhook.cluster.patch_writer import SliceToucher
+from webhook.flowcontrol.loop import together
 from webhook.patches.device_selectors import DeviceSelectors
 from webhook.patches.overriding import Faults
 from webhook.patches.slice_ledger import SliceLedger
@@ -91,10 +92,7 @@ class SliceKeeper:
 
     async def run(self) -> NoReturn:
         """Works until it is cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._parts.toucher.run())
-            group.create_task(self._keep())
-        raise AssertionError("the loops do not return")
+        await together(self._parts.toucher.run(), self._keep())
 
     async def _keep(self) -> NoReturn:
         while True:

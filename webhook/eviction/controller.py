@@ -34,7 +34,7 @@ from webhook.eviction.rule_status import RuleStatusUpdater
 from webhook.eviction.sender import Sender
 from webhook.eviction.telling import Telling
 from webhook.eviction.upkeep import Attempt, Upkeep
-from webhook.flowcontrol.loop import LastingFault
+from webhook.flowcontrol.loop import LastingFault, together
 from webhook.flowcontrol.workqueue import TimeSlice
 from webhook.inventory.evictions import Eviction, RuleRef
 from webhook.inventory.pod_groups import goes_with_all, group_key
@@ -290,15 +290,13 @@ class Controller:
     async def run(self) -> NoReturn:
         """Plans and evicts until it is cancelled."""
         settings = self._deps.settings
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._plan_for_ever())
-            for _ in range(settings.planners):
-                group.create_task(self._write_conditions())
-            for _ in range(settings.workers):
-                group.create_task(self._evict_for_ever())
-            group.create_task(self._core.recorder.run())
-            group.create_task(self._watch_clock())
-        raise AssertionError("its tasks do not end")
+        await together(
+            self._plan_for_ever(),
+            *[self._write_conditions() for _ in range(settings.planners)],
+            *[self._evict_for_ever() for _ in range(settings.workers)],
+            self._core.recorder.run(),
+            self._watch_clock(),
+        )
 
     async def stop(self) -> None:
         """Starts no further eviction, waits for those in flight, and writes the final conditions; each for a time.

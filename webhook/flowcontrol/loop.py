@@ -5,10 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Final, Generic, NoReturn, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
+
+
+async def together(*loops: Coroutine[Any, Any, NoReturn]) -> NoReturn:
+    """Run loops until they are cancelled, or one fails."""
+    async with asyncio.TaskGroup() as group:
+        for each in loops:
+            group.create_task(each)
+    raise AssertionError("loops do not return")
 
 
 class WriteBehind(Generic[T]):

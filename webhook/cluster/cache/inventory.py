@@ -35,7 +35,7 @@ from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.client.errors import ClusterError, NotFound
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import InventorySettings
-from webhook.flowcontrol.loop import LastingFault
+from webhook.flowcontrol.loop import LastingFault, together
 from webhook.flowcontrol.rates import Backoff
 from webhook.inventory.state import Inventory, InventoryObject, Sight
 from webhook.telemetry.metrics import Metrics
@@ -159,11 +159,7 @@ class InventoryCache:
 
     async def run(self) -> NoReturn:
         """Follows all of them; returns only when cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._servers.run())
-            for reflector in self._reflectors:
-                group.create_task(reflector.run())
-        raise AssertionError("reflectors do not return")
+        await together(self._servers.run(), *[each.run() for each in self._reflectors])
 
     def _doubt(self, reflector: Reflector[Any]) -> str:
         """Why a resource is not current; empty if it is."""

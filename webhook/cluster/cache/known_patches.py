@@ -27,6 +27,7 @@ from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.client.errors import NotFound
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import InventorySettings
+from webhook.flowcontrol.loop import together
 from webhook.flowcontrol.workqueue import REVIEW_SECONDS, TimeSlice
 from webhook.inventory.state import Sight
 from webhook.patches.filter_memo import FilterMemo
@@ -170,10 +171,7 @@ class PatchCache:
 
     async def run(self) -> NoReturn:
         """Follows all of them; returns only when cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for each in self._all:
-                group.create_task(each.run())
-        raise AssertionError("reflectors do not return")
+        await together(*[each.run() for each in self._all])
 
     def _doubt(self, reflector: Reflector[Any]) -> str:
         error = f" ({reflector.error})" if reflector.error else ""
@@ -252,10 +250,7 @@ class PatchesInForce:
 
     async def run(self, sight: Callable[[], Sight]) -> NoReturn:
         """Follows them, and goes on with filters that took a review too long; returns only when cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.reflector.run())
-            group.create_task(self._match(sight))
-        raise AssertionError("reflectors do not return")
+        await together(self.reflector.run(), self._match(sight))
 
     async def _match(self, sight: Callable[[], Sight]) -> NoReturn:
         timeslice = TimeSlice(REVIEW_SECONDS)

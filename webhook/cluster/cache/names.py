@@ -24,6 +24,7 @@ from webhook.cluster.client.errors import ClusterError, Unavailable
 from webhook.cluster.client.rest import JSON, Cluster
 from webhook.cluster.settings import NameSettings, ReflectorSettings
 from webhook.expressions.drivers import drivers_of
+from webhook.flowcontrol.loop import together
 from webhook.policy.ports import NamespaceFacts
 from webhook.telemetry.metrics import Metrics
 from webhook.validation.formats import dns1123_subdomain
@@ -333,13 +334,10 @@ class ClusterCache:
     async def run(self) -> NoReturn:
         """Follows both; returns only when cancelled."""
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self.namespace_reflector.run())
-                group.create_task(self.class_reflector.run())
+            await together(self.namespace_reflector.run(), self.class_reflector.run())
         finally:
             self._namespace_lookups.close()
             self._class_lookups.close()
-        raise AssertionError("reflectors do not return")
 
     # --- how it is filled ------------------------------------------------------------------------
 
