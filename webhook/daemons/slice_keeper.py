@@ -7,7 +7,6 @@ is worked out beside the event loop, a few slices at a time; `/mutate` does the 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, NoReturn
@@ -15,7 +14,7 @@ from typing import Final, NoReturn
 from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.slices import ResourceSlice
 from webhook.cluster.patch_writer import SliceToucher
-from webhook.flowcontrol.loop import together
+from webhook.flowcontrol.loop import Again, Loop, together
 from webhook.patches.device_selectors import DeviceSelectors
 from webhook.patches.overriding import Faults
 from webhook.patches.slice_ledger import SliceLedger
@@ -54,7 +53,7 @@ class SliceKeeper:
     def __init__(self, parts: KeeperParts) -> None:
         self._parts = parts
         self._ledger = SliceLedger()
-        self._news = asyncio.Event()
+        self._loop = Loop(self._keep)
         self._problems: dict[str, str] = {}
         self._complete = False
         """Whether every slice was looked at since the last change."""
@@ -86,30 +85,21 @@ class SliceKeeper:
     def _wake(self) -> None:
         if self._ledger.open:
             self._complete = False
-        self._news.set()
+        self._loop.wake()
 
     # --- the work --------------------------------------------------------------------------------
 
     async def run(self) -> NoReturn:
         """Works until it is cancelled."""
-        await together(self._parts.toucher.run(), self._keep())
+        await together(self._parts.toucher.run(), self._loop.run())
 
-    async def _keep(self) -> NoReturn:
-        while True:
-            current = self._parts.current()
-            if current:
-                self._news.clear()
-                await self._pass()
-            await asyncio.sleep(self._parts.pause_seconds)
-            if current:
-                await self._wait()
-
-    async def _wait(self) -> None:
-        """Until something changes, or it is time to look why slices are still to be written."""
-        seconds = PENDING_SECONDS if self._ledger.touch or self._ledger.open else None
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
+    async def _keep(self) -> Again:
+        """Look at slices if that may be done; again in a while if some are still to be written, to see why."""
+        pause, ledger = self._parts.pause_seconds, self._ledger
+        if not self._parts.current():
+            return Again(0, pause)
+        await self._pass()
+        return Again(PENDING_SECONDS if ledger.touch or ledger.open else None, pause)
 
     async def _pass(self) -> None:
         """Looks at all slices that have to be, and has those written that are not as they should be."""

@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, Generic, NoReturn, TypeVar
+from contextlib import suppress
+from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -17,6 +18,46 @@ async def together(*loops: Coroutine[Any, Any, NoReturn]) -> NoReturn:
         for each in loops:
             group.create_task(each)
     raise AssertionError("loops do not return")
+
+
+class Again(NamedTuple):
+    """When to look again."""
+
+    after: float | None = None
+    """In how many seconds after the pause; None: only once woken."""
+    pause: float = 0.0
+    """Seconds without a look, even if woken."""
+
+
+class Loop:
+    """Looks at once, and then whenever it is woken or it is time. A wake during a look or a pause means one look more.
+
+    A wait that nothing may cut short, such as one after a failure, is a sleep in the look.
+    """
+
+    def __init__(self, look: Callable[[], Awaitable[Again]]) -> None:
+        self._look = look
+        self._woken = asyncio.Event()
+
+    @property
+    def woken(self) -> bool:
+        """Whether it was woken since the present look began."""
+        return self._woken.is_set()
+
+    def wake(self) -> None:
+        """Look again, as something may have changed."""
+        self._woken.set()
+
+    async def run(self) -> NoReturn:
+        """Look until it is cancelled."""
+        while True:
+            self._woken.clear()
+            after, pause = await self._look()
+            if pause:
+                await asyncio.sleep(pause)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(after):
+                    await self._woken.wait()
 
 
 class WriteBehind(Generic[T]):
