@@ -7,7 +7,6 @@ been gone, for long enough. What is to be written is worked out again every few 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Final, NamedTuple, NoReturn
 from webhook.api.rules import REASONS
 from webhook.cluster.patch_writer import ReactionWriter, WriteAnswer
 from webhook.daemons.patch_controller import PatchController
+from webhook.flowcontrol.loop import Again, Loop
 from webhook.flowcontrol.rates import Backoff
 from webhook.patches.reactions import ABOVE_MAX_DEVICES, WITHIN_MAX_DEVICES, ReactionPass, react
 from webhook.patches.reasons import FirstSights, ReactionRule
@@ -78,7 +78,7 @@ class ReactionKeeper:
         """`controller` knows slices and rules, and has to know of each change before the keeper."""
         self._parts = parts
         self._controller = controller
-        self._changed = asyncio.Event()
+        self._loop = Loop(self._look)
         self._sights = sights
         self._attempts = WriteAttempts()
         self._backoff = Backoff(_FIRST_RETRY_SECONDS, _MOST_RETRY_SECONDS, parts.random)
@@ -89,7 +89,7 @@ class ReactionKeeper:
 
     def wake(self) -> None:
         """Slices have changed."""
-        self._changed.set()
+        self._loop.wake()
 
     def observe_policy(self) -> None:
         """Another policy is in use; what the last one's limits forbade may be allowed now."""
@@ -102,22 +102,14 @@ class ReactionKeeper:
             self.wake()
 
     async def run(self) -> NoReturn:
-        """Works until it is cancelled."""
-        while True:
-            self._changed.clear()
-            seconds = await self._look()
-            await asyncio.sleep(max(PAUSE_SECONDS, _PAUSE_SHARE * self._pass_seconds))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._changed.wait()
+        """Work until it is cancelled."""
+        await self._loop.run()
 
-    async def _look(self) -> float | None:
-        """Writes what is to be written; returns in how many seconds to look again although nothing has changed."""
+    async def _look(self) -> Again:
+        """Write what is to be written."""
         self._attempts.expire(self._parts.seconds())
-        while True:
-            plan = self._plan()
-            if plan is None:
-                return _LOOK_SECONDS
+        seconds: float | None = _LOOK_SECONDS
+        while (plan := self._plan()) is not None:
             steps = self._steps(plan)
             now = self._parts.seconds()
             waits = {each.name: self._attempts.left_seconds(each.name, each.wanted, now) for each in steps}
@@ -125,10 +117,12 @@ class ReactionKeeper:
             if not due:
                 await self._report(plan, waits)
                 ends = [*waits.values(), *([] if plan.next_seconds is None else [plan.next_seconds])]
-                return min(ends, default=None)
+                seconds = min(ends, default=None)
+                break
             if not await self._carry_out(due):
                 await self._report(plan, waits)
                 await asyncio.sleep(self._backoff.next_seconds())
+        return Again(seconds, max(PAUSE_SECONDS, _PAUSE_SHARE * self._pass_seconds))
 
     def _plan(self) -> ReactionPass | None:
         """What should be there as things are now; None if that is not known, or not for this process to write."""

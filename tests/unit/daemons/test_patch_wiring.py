@@ -53,9 +53,9 @@ def test_patches_do_not_wait_for_the_policy_and_reactions_do(tmp_path: Path) -> 
             await patcher._policy_loader.loaded.wait()
             assert drivers(patcher) is None
             assert 'device_taint_webhook_readiness_check{check="policy"} 0.0' in ready_lines(patcher)
-            patcher._reactions._changed.clear()
+            patcher._reactions._loop._woken.clear()
             (tmp_path / "policy.yaml").write_text(GOOD)
-            await patcher._reactions._changed.wait()
+            await patcher._reactions._loop._woken.wait()
         assert drivers(patcher) == ["d.example.com"]
         assert 'device_taint_webhook_readiness_check{check="policy"} 1.0' in ready_lines(patcher)
         for task in work:
