@@ -7,7 +7,6 @@ the worker may not read the policy that proves them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ from webhook.cluster.cache.names import DeviceClass, class_drivers
 from webhook.cluster.client.errors import ClusterError
 from webhook.cluster.client.list_pages import listed, pages
 from webhook.cluster.client.rest import Cluster
+from webhook.flowcontrol.loop import Again, Loop
 from webhook.policy.ports import NamespaceFacts
 from webhook.policy.store import PolicyState, PolicyStore
 from webhook.telemetry.workers import AuditMetrics
@@ -92,27 +92,26 @@ class PeriodicAudit:
         self._sources = sources
         self._metrics = metrics
         self._seconds = seconds
-        self._policy_changed = asyncio.Event()
+        self._loop = Loop(self._look)
         sources.policies.subscribe(self._changed)
 
     async def run(self) -> NoReturn:
-        """Makes passes until it is cancelled. A failed pass is counted and logged; the next one comes at its time."""
-        while True:
-            self._policy_changed.clear()
-            try:
-                await self.look()
-            except ClusterError as error:
-                self._metrics.count_failure()
-                for collection in self._collections.values():
-                    collection.forget()
-                log.warning("audit failed", extra={"error": str(error)})
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._seconds):
-                    await self._policy_changed.wait()
+        """Make passes until it is cancelled. A failed pass is counted and logged; the next one comes at its time."""
+        await self._loop.run()
+
+    async def _look(self) -> Again:
+        try:
+            await self.look()
+        except ClusterError as error:
+            self._metrics.count_failure()
+            for collection in self._collections.values():
+                collection.forget()
+            log.warning("audit failed", extra={"error": str(error)})
+        return Again(self._seconds)
 
     def _changed(self, old: PolicyState, new: PolicyState) -> None:
         if (new.active, new.candidate) != (old.active, old.candidate):
-            self._policy_changed.set()
+            self._loop.wake()
 
     async def look(self) -> None:
         """One pass. Raises ClusterError."""
