@@ -19,7 +19,7 @@ from webhook.admission.rulings import EXPIRY_WARNING
 from webhook.api.field import FieldError, Path
 from webhook.api.meta import format_time
 from webhook.files import text_of
-from webhook.flowcontrol.loop import LastingFault
+from webhook.flowcontrol.loop import Again, LastingFault, Loop
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.document import Loaded
 from webhook.policy.model import DEFAULT_RULE, Policy
@@ -91,8 +91,8 @@ class PolicyLoader:
         self._metrics = metrics
         self._read = read
         self._record = record
-        self._offered = _Offer()
-        self._offer_made = asyncio.Event()
+        self._offered: _Offer | None = None
+        self._loop = Loop(self._look)
         self._fault = LastingFault(clock)
         self._complaint: tuple[str, dict[str, object]] | None = None
         self._texts: dict[str, str | FieldError | None] = {}
@@ -116,7 +116,7 @@ class PolicyLoader:
         `binary_keys` are those of binaryData. A ConfigMap without a document in `policy.yaml` is a broken policy.
         """
         self._offered = _Offer(data, frozenset(binary_keys))
-        self._offer_made.set()
+        self._loop.wake()
 
     def remind(self, now: datetime) -> None:
         """Logs exceptions that expire within a week: each once, and again if its expiry changes."""
@@ -152,17 +152,17 @@ class PolicyLoader:
             log.error(message, extra={**fields, "policyHash": self._in_use, **self._fault.fields})
 
     async def run(self) -> None:
-        """Reads what is offered, until it is cancelled."""
-        while True:
-            try:
-                async with asyncio.timeout(_COMPLAINT_SECONDS):
-                    await self._offer_made.wait()
-            except TimeoutError:
-                self.complain()
-                continue
-            self._offer_made.clear()
-            await self._take(self._offered)
+        """Read what is offered, until it is cancelled."""
+        await self._loop.run()
+
+    async def _look(self) -> Again:
+        offer, self._offered = self._offered, None
+        if offer is None:
+            self.complain()
+        else:
+            await self._take(offer)
             self.loaded.set()
+        return Again(_COMPLAINT_SECONDS)
 
     async def _take(self, offer: _Offer) -> None:
         changed = False
