@@ -21,7 +21,7 @@ from webhook.api.device_classes import DeviceClassSelectors
 from webhook.api.slices import ResourceSlice
 from webhook.cluster.cache.listwatch import is_newer
 from webhook.cluster.patch_writer import PatchWriter, WriteAnswer
-from webhook.flowcontrol.loop import together
+from webhook.flowcontrol.loop import Again, Loop, together
 from webhook.flowcontrol.workqueue import TimeSlice, WorkQueue
 from webhook.patches.book import Handover, OwnerPlan, RuleBook, plan_of
 from webhook.patches.device_selectors import SharedSelectors
@@ -105,7 +105,7 @@ class PatchController:
         self._under_way = 0
         """Owners in this round."""
         self._timeslice = TimeSlice()
-        self._changed = asyncio.Event()
+        self._index_loop = Loop(self._keep_index)
         self._idle = asyncio.Event()
         self._notes = FaultNotes()
         self._refusals = RefusalCounts()
@@ -170,30 +170,28 @@ class PatchController:
 
     def _wake(self) -> None:
         self._idle.clear()
-        self._changed.set()
+        self._index_loop.wake()
 
     # --- the work --------------------------------------------------------------------------------
 
     async def run(self) -> NoReturn:
         """Works until it is cancelled."""
-        await together(self._keep_index(), self._keep_rules())
+        await together(self._index_loop.run(), self._keep_rules())
 
-    async def _keep_index(self) -> NoReturn:
-        while True:
-            self._changed.clear()
-            began = self._parts.seconds()
-            self.index.fleet.forget_unused()
-            self._timeslice.begin()
-            any_step = False
-            while self.index.step():
-                any_step = True
-                await self._timeslice.pause()
-            self._look_at(self._changed_owners())
-            if any_step:
-                self._parts.metrics.observe_pass(self._parts.seconds() - began)
-            if not self._changed.is_set():
-                self._idle.set()
-            await self._changed.wait()
+    async def _keep_index(self) -> Again:
+        began = self._parts.seconds()
+        self.index.fleet.forget_unused()
+        self._timeslice.begin()
+        any_step = False
+        while self.index.step():
+            any_step = True
+            await self._timeslice.pause()
+        self._look_at(self._changed_owners())
+        if any_step:
+            self._parts.metrics.observe_pass(self._parts.seconds() - began)
+        if not self._index_loop.woken:
+            self._idle.set()
+        return Again()
 
     def _changed_owners(self) -> list[str]:
         patches = self.book.patches
