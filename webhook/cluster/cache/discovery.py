@@ -14,6 +14,7 @@ from webhook.api.servers import UNKNOWN, ServerFacts, facts_of
 from webhook.cluster.client.answers import decode
 from webhook.cluster.client.errors import ClusterError, NotFound, Unavailable
 from webhook.cluster.client.rest import Cluster, path_of
+from webhook.flowcontrol.loop import Again, Loop
 
 log = logging.getLogger(__name__)
 _PATH: Final = "/version"
@@ -137,35 +138,31 @@ class ServerVersions:
         self._seen: dict[str, float] = {}
         self._facts = UNKNOWN
         self._warned = False
-        self._asked = asyncio.Event()
+        self._loop = Loop(self._look)
         self.read = asyncio.Event()
         """Set once a server was asked, whether it answered or not."""
 
     def ask(self) -> None:
         """A connection was made, perhaps to another server than before."""
-        self._asked.set()
+        self._loop.wake()
 
     async def run(self) -> NoReturn:
-        """Follows them; returns only when cancelled."""
-        while True:
-            self._asked.clear()
-            problem, now = await self._sample(), self._clock()
-            self._seen = {each: at for each, at in self._seen.items() if now - at < _KEPT_SECONDS}
-            facts = facts_of(self._seen)
-            if problem and facts == UNKNOWN and not self._warned:
-                log.warning("versions of the API servers not known", extra={"error": problem, "assumed": _ASSUMED})
-            self._warned = facts == UNKNOWN and (self._warned or bool(problem))
-            if facts != self._facts:
-                log.info("versions of the API servers", extra={"versions": sorted(self._seen)})
-                self._facts = facts
-                self._on_change(facts)
-            self.read.set()
-            await asyncio.sleep(_AT_MOST_EVERY_SECONDS)
-            try:
-                async with asyncio.timeout(_EVERY_SECONDS - _AT_MOST_EVERY_SECONDS):
-                    await self._asked.wait()
-            except TimeoutError:
-                pass
+        """Follow them until it is cancelled."""
+        await self._loop.run()
+
+    async def _look(self) -> Again:
+        problem, now = await self._sample(), self._clock()
+        self._seen = {each: at for each, at in self._seen.items() if now - at < _KEPT_SECONDS}
+        facts = facts_of(self._seen)
+        if problem and facts == UNKNOWN and not self._warned:
+            log.warning("versions of the API servers not known", extra={"error": problem, "assumed": _ASSUMED})
+        self._warned = facts == UNKNOWN and (self._warned or bool(problem))
+        if facts != self._facts:
+            log.info("versions of the API servers", extra={"versions": sorted(self._seen)})
+            self._facts = facts
+            self._on_change(facts)
+        self.read.set()
+        return Again(_EVERY_SECONDS - _AT_MOST_EVERY_SECONDS, _AT_MOST_EVERY_SECONDS)
 
     async def _sample(self) -> str:
         """Asks some of the servers; returns why nothing may follow from that, empty if one gave no answer."""
