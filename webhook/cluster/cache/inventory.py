@@ -35,7 +35,7 @@ from webhook.cluster.cache.reflector import Reflector, doubt
 from webhook.cluster.client.errors import ClusterError, NotFound
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.settings import InventorySettings
-from webhook.flowcontrol.loop import LastingFault, together
+from webhook.flowcontrol.loop import Again, LastingFault, Loop, together
 from webhook.flowcontrol.rates import Backoff
 from webhook.inventory.state import Inventory, InventoryObject, Sight
 from webhook.telemetry.metrics import Metrics
@@ -215,7 +215,7 @@ class ClaimsHorizon:
         self._marks: tuple[_Mark, ...] = ()
         """Not reached yet: the oldest, which no newer one may replace, and the newest."""
         self._wanted_at = -math.inf
-        self._wanted = asyncio.Event()
+        self._loop = Loop(self._look)
 
     def reached(self, at: float) -> bool:
         """Whether all changes made before `at`, a moment that is past, are in the inventory; if not, call it again."""
@@ -225,24 +225,31 @@ class ClaimsHorizon:
             return True
         if at > self._wanted_at:
             self._wanted_at = at
-            self._wanted.set()
+            self._loop.wake()
         return False
 
     async def run(self) -> NoReturn:
-        """Asks the server while an answer is wanted; returns only when cancelled."""
-        while True:
-            await self._wanted.wait()
-            try:
-                await self._look()
-            except ClusterError as error:
-                await self._recover(error)
-            else:
-                self._backoff.reset()
-                self._fault.ended()
+        """Ask the server while an answer is wanted, until it is cancelled."""
+        await self._loop.run()
 
-    async def _look(self) -> None:
-        """Finds what the inventory has to come to for all that is wanted now."""
-        at, wanted_at = self._clock(), self._wanted_at
+    async def _look(self) -> Again:
+        if self._wanted_at == -math.inf:
+            return Again()  # the first look comes before anything is wanted
+        try:
+            await self._ask()
+        except ClusterError as error:
+            seconds = self._backoff.next_seconds(error.retry_after_seconds)
+            if self._fault.failed(str(error)):
+                about = {"error": str(error), "delaySeconds": round(seconds, 3), **self._fault.fields}
+                log.warning("version of claims not read", extra=about)
+            return Again(0, pause=seconds)
+        self._backoff.reset()
+        self._fault.ended()
+        return Again()
+
+    async def _ask(self) -> None:
+        """Find what the inventory has to come to for all that is wanted now."""
+        at = self._clock()
         newest = needed = await self._newest_version()
         await asyncio.sleep(self._event_seconds)
         if is_newer(newest, self._version()):
@@ -250,8 +257,6 @@ class ClaimsHorizon:
         # Versions that go back, as after etcd was restored, would never reach the older mark.
         older = [mark for mark in self._marks[:1] if not is_newer(mark.version, newest)]
         self._marks = (*older, _Mark(at, needed))
-        if self._wanted_at == wanted_at:
-            self._wanted.clear()
 
     async def _newest_version(self) -> str:
         """The version of the collection as it is now."""
@@ -277,10 +282,3 @@ class ClaimsHorizon:
                 if event.version and not is_newer(until, event.version):
                     return last
         return until
-
-    async def _recover(self, error: ClusterError) -> None:
-        seconds = self._backoff.next_seconds(error.retry_after_seconds)
-        if self._fault.failed(str(error)):
-            about = {"error": str(error), "delaySeconds": round(seconds, 3), **self._fault.fields}
-            log.warning("version of claims not read", extra=about)
-        await asyncio.sleep(seconds)

@@ -35,7 +35,7 @@ class Bench:
     async def answered(self, lists: int, watches: int = 0) -> None:
         """So many requests were made, and what they brought was noted."""
         await until(lambda: (len(self.peer.lists), len(self.peer.watched)) == (lists, watches), "asked")
-        await until(lambda: not self.horizon._wanted.is_set(), "noted")
+        await until(lambda: [each.at for each in self.horizon._marks[-1:]] == [self.now], "noted")
 
 
 @contextlib.asynccontextmanager
