@@ -70,7 +70,7 @@ class WriteBehind(Generic[T]):
         self._write = write
         self._most = most
         self._on_dropped = on_dropped
-        self._added = asyncio.Event()
+        self._loop = Loop(self._drain)
         self.waiting: deque[T] = deque()
         """Oldest first; the one being written is not among them."""
 
@@ -80,14 +80,11 @@ class WriteBehind(Generic[T]):
             self._on_dropped(1)
             return
         self.waiting.append(item)
-        self._added.set()
+        self._loop.wake()
 
     async def run(self) -> NoReturn:
         """Writes items in order until it is cancelled."""
-        while True:
-            await self._drain()
-            self._added.clear()
-            await self._added.wait()
+        await self._loop.run()
 
     async def finish(self, seconds: float) -> int:
         """Writes what waits, after `run` was cancelled. Drops what is left after `seconds`; returns how many."""
@@ -101,7 +98,7 @@ class WriteBehind(Generic[T]):
             return dropped
         return 0
 
-    async def _drain(self) -> None:
+    async def _drain(self) -> Again:
         while self.waiting:
             item = self.waiting.popleft()
             try:
@@ -109,6 +106,7 @@ class WriteBehind(Generic[T]):
             except asyncio.CancelledError:
                 self.waiting.appendleft(item)  # it may have been written: better twice than not at all
                 raise
+        return Again()
 
 
 _PAUSE_MOST_SECONDS: Final = 30.0

@@ -11,6 +11,7 @@ import heapq
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from webhook.flowcontrol.rates import exponential_seconds
@@ -120,11 +121,9 @@ class WorkQueue(Generic[K]):
                     self._news.set()  # for the next worker
                 return item
             self._news.clear()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._news.wait()
-            except TimeoutError:
-                continue
 
     def _promote(self) -> float | None:
         """Moves what has become ready; returns the seconds until the next item is, None if there is none."""
