@@ -45,7 +45,7 @@ def periodic_audit(
     metrics: AuditMetrics,
     seconds: float,
 ) -> PeriodicAudit:
-    """The audit of one cluster, in the versions that it serves."""
+    """Return the audit of one cluster, in the versions that it serves."""
     collections = {
         resource: ServedCollection(cluster, GROUP, SERVED_VERSIONS, resource) for resource in ("deviceclasses", *_KINDS)
     }
@@ -76,7 +76,7 @@ class _Names:
 
 
 class PeriodicAudit:
-    """Makes one pass over templates and claims at each interval, and when the policy has changed."""
+    """A pass over templates and claims at each interval, and when the policy has changed."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class PeriodicAudit:
             self._loop.wake()
 
     async def look(self) -> None:
-        """One pass. Raises ClusterError."""
+        """Make one pass. Raises ClusterError."""
         policies = self._sources.policies.state
         names = _Names(self._sources.namespace, await self._drivers())
         context = AdmissionContext(
@@ -151,7 +151,7 @@ def _named_drivers(item: dict[str, Any]) -> tuple[str, frozenset[str] | None]:
 
 
 def _counted(found: Iterable[AtRest], counts: Counter[tuple[str, str, str]]) -> bool:
-    """Adds an object's findings, each kind once; returns whether there were any."""
+    """Add an object's findings, each kind once; return whether there were any."""
     sorts = {(each.resource, each.reason.value, each.finding.rule or "") for each in found}
     counts.update(sorts)
     return bool(sorts)

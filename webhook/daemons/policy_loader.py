@@ -42,7 +42,7 @@ _DATA: Final = Path.root().child("data")
 
 
 def no_event(_reason: str, _note: str) -> None:
-    """Drops an Event: there is no object that it could be about."""
+    """Drop an Event: there is no object that it could be about."""
 
 
 class _Result(NamedTuple):
@@ -61,7 +61,7 @@ class _Offer(NamedTuple):
     binary_keys: frozenset[str] = frozenset()
 
     def text(self, key: str) -> str | FieldError | None:
-        """The document under a key, why there is none although there should be, or None if none is asked for."""
+        """Return the document under a key, why there is none although there should be, or None if none is asked for."""
         if self.data is None:
             return None
         text = self.data.get(key)
@@ -73,7 +73,7 @@ class _Offer(NamedTuple):
 
 
 class PolicyLoader:
-    """Reads the documents that it is offered, and puts those that are good into the store."""
+    """A reader of the documents that it is offered, which puts those that are good into the store."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class PolicyLoader:
         return f"the policy has not been read yet: {why}" if why else "the policy has not been read yet"
 
     def offer(self, data: Mapping[str, str] | None, binary_keys: Collection[str] = ()) -> None:
-        """The documents as they are now, by key; None if there is no ConfigMap. Returns at once.
+        """Offer the documents as they are now, by key; None if there is no ConfigMap. Returns at once.
 
         `binary_keys` are those of binaryData. A ConfigMap without a document in `policy.yaml` is a broken policy.
         """
@@ -119,7 +119,7 @@ class PolicyLoader:
         self._loop.wake()
 
     def remind(self, now: datetime) -> None:
-        """Logs exceptions that expire within a week: each once, and again if its expiry changes."""
+        """Log exceptions that expire within a week: each once, and again if its expiry changes."""
         for exception in self._policies.active.policy.exceptions:
             left = exception.expires_at - now
             if timedelta() < left <= EXPIRY_WARNING and (exception.name, exception.expires_at) not in self._reminded:
@@ -132,7 +132,7 @@ class PolicyLoader:
                 )
 
     def unreadable(self, why: str) -> None:
-        """Reports a policy file that cannot be read; the current policy stays in use."""
+        """Report a policy file that cannot be read; the current policy stays in use."""
         self._metrics.load_success = False
         self._complaint = "policy cannot be read; the current policy stays in use", {"error": why}
         self.complain()
@@ -146,7 +146,7 @@ class PolicyLoader:
         return self._policies.active.policy.hash
 
     def complain(self) -> None:
-        """Logs why the policy last written is not in use, if that is new or was logged five minutes ago."""
+        """Log why the policy last written is not in use, if that is new or was logged five minutes ago."""
         if self._complaint is not None and self._fault.failed(str(self._complaint)):
             message, fields = self._complaint
             log.error(message, extra={**fields, "policyHash": self._in_use, **self._fault.fields})
@@ -181,7 +181,7 @@ class PolicyLoader:
             self._update_metrics()
 
     async def _result_of(self, key: str, text: str | FieldError | None) -> _Result | None:
-        """None if no document is asked for."""
+        """Read a document; None if none is asked for."""
         if text is None:
             return None
         if isinstance(text, str):
@@ -266,7 +266,7 @@ def _about(result: _Result) -> dict[str, object]:
 
 
 async def watch_file(path: FilePath, loader: PolicyLoader) -> None:
-    """Offers a policy file's text whenever it changes; a file that cannot be read leaves the last one in use.
+    """Offer a policy file's text whenever it changes; a file that cannot be read leaves the last one in use.
 
     The content is compared, not the time stamp: editors and mounted ConfigMaps replace files in many ways. A pipe or
     device in its place cannot be read either, so that the watch goes on with the file that comes next.
@@ -286,7 +286,7 @@ async def watch_file(path: FilePath, loader: PolicyLoader) -> None:
 
 
 async def remind(loader: PolicyLoader, now: Callable[[], datetime]) -> None:
-    """Looks for exceptions that expire within a week, every ten minutes."""
+    """Look for exceptions that expire within a week, every ten minutes."""
     while True:
         loader.remind(now())
         await asyncio.sleep(_REMINDER_SECONDS)

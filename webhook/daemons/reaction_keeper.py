@@ -88,16 +88,16 @@ class ReactionKeeper:
         self._refused = False
 
     def wake(self) -> None:
-        """Slices have changed."""
+        """Look again, as slices have changed."""
         self._loop.wake()
 
     def observe_policy(self) -> None:
-        """Another policy is in use; what the last one's limits forbade may be allowed now."""
+        """Note that another policy is in use; what the last one's limits forbade may be allowed now."""
         self._attempts.clear()
         self.wake()
 
     def observe_rule(self, old: StoredRule | None, new: StoredRule | None) -> None:
-        """A rule came, changed or went."""
+        """Note that a rule came, changed or went."""
         if any(each is not None and REASONS in each.meta.annotations for each in (old, new)):
             self.wake()
 
@@ -125,7 +125,7 @@ class ReactionKeeper:
         return Again(seconds, max(PAUSE_SECONDS, _PAUSE_SHARE * self._pass_seconds))
 
     def _plan(self) -> ReactionPass | None:
-        """What should be there as things are now; None if that is not known, or not for this process to write."""
+        """Return what should be there as things are now; None if that is unknown, or not for this process to write."""
         parts, reactions = self._parts, self._parts.reactions()
         if reactions is None or not parts.current() or not parts.leads():
             return None
@@ -136,7 +136,7 @@ class ReactionKeeper:
         return plan
 
     def _steps(self, plan: ReactionPass) -> list[_Step]:
-        """All writes of a plan, those that create first."""
+        """Return all writes of a plan, those that create first."""
         writer, stored = self._parts.writer, self._controller.book.rules
         writes = [
             _Step(
@@ -153,7 +153,7 @@ class ReactionKeeper:
         ]
 
     async def _carry_out(self, steps: Sequence[_Step]) -> bool:
-        """Whether the server took any of it, or at least answered with a refusal."""
+        """Return whether the server took any of it, or at least answered with a refusal."""
         answered = False
         for at in range(0, len(steps), _AT_ONCE):
             if not self._parts.leads():
@@ -169,7 +169,7 @@ class ReactionKeeper:
         return True
 
     def _take_down(self, step: _Step, answer: WriteAnswer) -> None:
-        """What was written counts before the watch shows it: the next plan must not exceed `maxDevices`."""
+        """Count what was written before the watch shows it: the next plan must not exceed `maxDevices`."""
         result = "refused" if answer.refused else "failed" if answer.failed else "done"
         self._parts.writes.count_write(step.verb, result)
         fields = {"verb": step.verb, "rule": step.name}
@@ -189,7 +189,7 @@ class ReactionKeeper:
     # --- what users see --------------------------------------------------------------------------
 
     async def _report(self, plan: ReactionPass, names: Iterable[str]) -> None:
-        """Figures, and an Event where one has changed from good to bad or back."""
+        """Show figures, and write an Event where one has changed from good to bad or back."""
         refused = self._attempts.refused(names)
         self._parts.metrics.show(plan.outcomes, len(refused))
         before, self._above = (
@@ -214,5 +214,5 @@ class ReactionKeeper:
 
 
 def _essence(rule: ReactionRule) -> Hashable:
-    """What a rule is about: two writes of it that differ in times alone are the same attempt."""
+    """Return what matters in a rule: two writes of it that differ in times alone are the same attempt."""
     return rule.level, tuple([(reason.id, reason.value, reason.clear is None) for reason in rule.reasons])

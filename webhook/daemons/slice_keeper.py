@@ -63,17 +63,17 @@ class SliceKeeper:
     # --- changes ---------------------------------------------------------------------------------
 
     def observe_slice(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
-        """A slice came, changed or went."""
+        """Note that a slice came, changed or went."""
         self._ledger.apply_slice(old, new)
         self._wake()
 
     def observe_class(self, name: str, new: DeviceClassSelectors | None) -> None:
-        """A DeviceClass came, changed or, if it is None, went."""
+        """Note that a DeviceClass came, changed or, if it is None, went."""
         self._ledger.apply_class(name, new)
         self._wake()
 
     def observe_patch(self, name: str, new: StoredPatch | None) -> None:
-        """A patch came, changed or went. One that is being deleted counts until it is gone, as in `/mutate`."""
+        """Note that a patch came, changed or went. One being deleted counts until it is gone, as in `/mutate`."""
         self._ledger.apply_patch(name, None if new is None else new.patch)
         self._wake()
 
@@ -90,7 +90,7 @@ class SliceKeeper:
     # --- the work --------------------------------------------------------------------------------
 
     async def run(self) -> NoReturn:
-        """Works until it is cancelled."""
+        """Work until it is cancelled."""
         await together(self._parts.toucher.run(), self._loop.run())
 
     async def _keep(self) -> Again:
@@ -102,7 +102,7 @@ class SliceKeeper:
         return Again(PENDING_SECONDS if ledger.touch or ledger.open else None, pause)
 
     async def _pass(self) -> None:
-        """Looks at all slices that have to be, and has those written that are not as they should be."""
+        """Look at all slices that have to be, and have those written that are not as they should be."""
         ledger, parts = self._ledger, self._parts
         while ledger.open and parts.current():
             some = ledger.take(AT_ONCE)
@@ -125,7 +125,7 @@ class SliceKeeper:
     # --- what users see --------------------------------------------------------------------------
 
     def applied(self, stored: StoredPatch) -> AppliedAttributes:
-        """What its status should say; what it says now, while slices are being looked at."""
+        """Return what its status should say; what it says now, while slices are being looked at."""
         name = stored.meta.name
         if not self._complete:
             self._asked.add(name)
@@ -138,11 +138,11 @@ class SliceKeeper:
 
 
 def _works(slices: list[ResourceSlice], patches: SlicePatches) -> list[SliceWork]:
-    """Of each slice by itself."""
+    """Work out each slice by itself."""
     return [slice_work([each], patches, DeviceSelectors(SLICE_STEPS), _faults_of) for each in slices]
 
 
 def _faults_of(value: ResourceSlice) -> Faults:
-    """As `/mutate` finds them, so that it is not asked for what it will not do."""
+    """Return faults as `/mutate` finds them, so that it is not asked for what it will not do."""
     named = {} if value.partition_type is None else {"partitionTypeAttribute": value.partition_type}
     return device_faults({"driver": value.driver, **named})

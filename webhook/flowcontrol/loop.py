@@ -30,9 +30,9 @@ class Again(NamedTuple):
 
 
 class Loop:
-    """Looks at once, and then whenever it is woken or it is time. A wake during a look or a pause means one look more.
+    """A task that looks at once, and again when it is woken or it is time.
 
-    A wait that nothing may cut short, such as one after a failure, is a sleep in the look.
+    A wake during a look or a pause cuts neither short, and means one look more.
     """
 
     def __init__(self, look: Callable[[], Awaitable[Again]]) -> None:
@@ -75,7 +75,7 @@ class WriteBehind(Generic[T]):
         """Oldest first; the one being written is not among them."""
 
     def add(self, item: T) -> None:
-        """Queues the item, or drops it if too many wait."""
+        """Queue the item, or drop it if too many wait."""
         if len(self.waiting) >= self._most:
             self._on_dropped(1)
             return
@@ -83,11 +83,11 @@ class WriteBehind(Generic[T]):
         self._loop.wake()
 
     async def run(self) -> NoReturn:
-        """Writes items in order until it is cancelled."""
+        """Write items in order until it is cancelled."""
         await self._loop.run()
 
     async def finish(self, seconds: float) -> int:
-        """Writes what waits, after `run` was cancelled. Drops what is left after `seconds`; returns how many."""
+        """Write what waits, after `run` was cancelled. Drop what is left after `seconds`, and return how many."""
         try:
             async with asyncio.timeout(seconds):
                 await self._drain()
@@ -113,7 +113,7 @@ _PAUSE_MOST_SECONDS: Final = 30.0
 
 
 class Throttle:
-    """Limits requests per second, after a burst; those that come too fast wait in the order in which they come."""
+    """A limit on requests per second, after a burst; those that come too fast wait in the order in which they come."""
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         """`per_second`: zero or less is no limit. `burst`: requests that may come at once after a quiet time."""
@@ -123,20 +123,20 @@ class Throttle:
         self._next = clock() - self._ahead
 
     def delay_seconds(self) -> float:
-        """How long the request that comes now has to wait, in seconds; it is counted."""
+        """Count a request that comes now, and return how long it has to wait."""
         now = self._clock()
         at = max(self._next, now - self._ahead)
         self._next = at + self._interval
         return max(at - now, 0.0)
 
     async def wait(self, requests: int = 1) -> None:
-        """Returns once that many requests may be made; they count."""
+        """Wait until that many requests may be made, and count them."""
         delay = max(self.delay_seconds() for _ in range(requests))
         if delay:
             await asyncio.sleep(delay)
 
     def pause(self, seconds: float) -> None:
-        """No request for `seconds` (at most 30), and no burst afterwards."""
+        """Allow no request for `seconds` (at most 30), and no burst afterwards."""
         self._next = max(self._next, self._clock() + min(seconds, _PAUSE_MOST_SECONDS))
 
 
@@ -158,7 +158,7 @@ class LastingFault:
         """Failed attempts in a row."""
 
     def failed(self, text: str) -> bool:
-        """Counts a failed attempt; returns whether to log it."""
+        """Count a failed attempt, and return whether to log it."""
         now = self._clock()
         if not self.attempts:
             self._since = now
@@ -170,7 +170,7 @@ class LastingFault:
         return due
 
     def ended(self) -> None:
-        """Ends the fault: an attempt succeeded."""
+        """End the fault: an attempt succeeded."""
         self.attempts, self.text = 0, ""
 
     @property
@@ -180,7 +180,7 @@ class LastingFault:
 
 
 class Sampled:
-    """Logs at most one event in each interval, with the number of events since the last logged one."""
+    """A limit of one logged event in each interval, with the number of events since the last logged one."""
 
     def __init__(self, every_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._every_seconds = every_seconds
@@ -189,7 +189,7 @@ class Sampled:
         self._times = 0
 
     def take(self) -> int:
-        """Counts an event. Returns 0 if it is not to be logged, else the number of events since the last logged one."""
+        """Count an event. Return 0 if it is not to be logged, else the number of events since the last logged one."""
         now = self._clock()
         self._times += 1
         if self._logged_at is not None and now - self._logged_at < self._every_seconds:

@@ -22,7 +22,7 @@ class Rate(NamedTuple):
 
 
 class TokenBucket:
-    """Starts full; each operation takes a token."""
+    """A bucket that starts full; each operation takes a token."""
 
     __slots__ = ("_at", "_tokens", "rate")
 
@@ -37,19 +37,19 @@ class TokenBucket:
         self._at = now
 
     def change(self, rate: Rate, now: float) -> None:
-        """Another rate from now on; tokens are kept, so a change starts no fresh burst (N-18)."""
+        """Use another rate from now on; tokens are kept, so a change starts no fresh burst (N-18)."""
         if rate != self.rate:
             self._refill(now)
             self.rate = rate
 
     def wait_seconds(self, now: float) -> float:
-        """Until there is a token; 0 if there is one."""
+        """Return the seconds until there is a token; 0 if there is one."""
         self._refill(now)
         missing = 1.0 - self._tokens
         return 0.0 if missing <= _HAIR else missing / self.rate.per_second
 
     def take(self, now: float, *, owing: bool = False) -> float:
-        """One operation; returns the tokens it took: less than one if another bucket, of a higher rate, let it through.
+        """Take a token, and return what was taken: less than one if another bucket, of a higher rate, let it through.
 
         An empty bucket goes into debt only for an operation that may owe its token; the next ones wait for that.
         """
@@ -59,11 +59,11 @@ class TokenBucket:
         return taken
 
     def give_back(self, tokens: float) -> None:
-        """The operation that took them did not happen after all."""
+        """Put tokens back: the operation that took them did not happen after all."""
         self._tokens = min(self._tokens + tokens, float(self.rate.burst))
 
     def full(self, now: float) -> bool:
-        """Whether it is as good as new, so that it can be forgotten (N-16)."""
+        """Return whether it is as good as new, so that it can be forgotten (N-16)."""
         self._refill(now)
         return self._tokens >= self.rate.burst - _HAIR
 
@@ -73,7 +73,7 @@ _DOUBLINGS_MOST: Final = 30
 
 
 def exponential_seconds(failures: int, first_seconds: float, most_seconds: float, random: Callable[[], float]) -> float:
-    """The wait in seconds after `failures` earlier ones in a row: doubled with each, cut by up to half at random.
+    """Return the wait after `failures` earlier ones in a row: doubled with each, cut by up to half at random.
 
     `random` returns numbers in [0, 1). Replicas that failed together do not come back together.
     """
@@ -93,11 +93,11 @@ class Backoff:
         """In a row."""
 
     def reset(self) -> None:
-        """The attempt succeeded."""
+        """Begin with the first wait again: the attempt succeeded."""
         self.failures = 0
 
     def next_seconds(self, retry_after_seconds: float = 0.0) -> float:
-        """The wait after one more failure; at least the server's Retry-After, at most the longest wait."""
+        """Return the wait after one more failure: at least the server's Retry-After, at most the longest wait."""
         seconds = exponential_seconds(self.failures, self._first_seconds, self._most_seconds, self._random)
         self.failures += 1
         return max(seconds, min(retry_after_seconds, self._most_seconds))
@@ -107,7 +107,7 @@ _BOOTTIME: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def boottime_seconds() -> float:
-    """Seconds that only go forward, from any origin; where CLOCK_BOOTTIME is missing, those of time.monotonic.
+    """Return seconds that only go forward, from any origin; where CLOCK_BOOTTIME is missing, those of time.monotonic.
 
     On Linux time.monotonic stands still while a machine is suspended, and the timers of the event loop with it: a lease
     would seem to last, and caches to be current. Waits on the loop end late after that, never early.
@@ -119,9 +119,9 @@ class Clock:
     """Wall-clock and monotonic time."""
 
     def now(self) -> datetime:
-        """Wall-clock time in UTC, for what the API says."""
+        """Return wall-clock time in UTC, for what the API says."""
         return datetime.now(UTC)  # noqa: TID251 -- the shell's clock
 
     def seconds(self) -> float:
-        """As `boottime_seconds`, for waits and rates."""
+        """Return `boottime_seconds`, for waits and rates."""
         return boottime_seconds()

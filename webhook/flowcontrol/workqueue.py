@@ -55,11 +55,11 @@ class WorkQueue(Generic[K]):
         self._news = asyncio.Event()
 
     def __len__(self) -> int:
-        """Items that are ready."""
+        """Count the items that are ready."""
         return len(self._ready)
 
     def add(self, item: K) -> None:
-        """Ready now."""
+        """Make the item ready now."""
         self._undelay(item)
         if item in self._in_work:
             self._again.add(item)
@@ -68,7 +68,7 @@ class WorkQueue(Generic[K]):
             self._news.set()
 
     def add_after(self, item: K, seconds: float) -> None:
-        """Ready in `seconds`, or sooner if it was to be ready sooner."""
+        """Make the item ready in `seconds`, or sooner if it was to be ready sooner."""
         if seconds <= 0:
             self.add(item)
             return
@@ -82,7 +82,7 @@ class WorkQueue(Generic[K]):
         self._news.set()
 
     def add_rate_limited(self, item: K, at_least_seconds: float = 0.0) -> float:
-        """Ready after a wait that doubles with each failure, cut by up to half at random; returns that wait."""
+        """Make it ready after a wait that doubles with each failure, cut by up to half at random; return that wait."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
         wait = exponential_seconds(failures, self._first_seconds, self._most_seconds, self._random)
@@ -91,27 +91,27 @@ class WorkQueue(Generic[K]):
         return seconds
 
     def comes_again(self, item: K) -> bool:
-        """Whether an item that a worker has was added meanwhile."""
+        """Return whether an item that a worker has was added meanwhile."""
         return item in self._again
 
     def forget(self, item: K) -> None:
-        """It succeeded: the next failure counts as its first."""
+        """Forget its failures: it succeeded."""
         self._failures.pop(item, None)
 
     def discard(self, item: K) -> None:
-        """It is needed no longer: its delay and its failures are dropped. An item that is ready comes all the same."""
+        """Drop its delay and its failures: it is needed no longer. An item that is ready comes all the same."""
         self._undelay(item)
         self.forget(item)
 
     def done(self, item: K) -> None:
-        """The worker has finished with it."""
+        """Take an item back from its worker, which has finished with it."""
         self._in_work.discard(item)
         if item in self._again:
             self._again.discard(item)
             self.add(item)
 
     async def get(self) -> K:
-        """The next item, as soon as there is one."""
+        """Return the next item, as soon as there is one."""
         while True:
             wait = self._promote()
             if self._ready:
@@ -126,7 +126,7 @@ class WorkQueue(Generic[K]):
                     await self._news.wait()
 
     def _promote(self) -> float | None:
-        """Moves what has become ready; returns the seconds until the next item is, None if there is none."""
+        """Move what has become ready; return the seconds until the next item is, None if there is none."""
         now = self._clock()
         while self._later:
             at, _, item = self._later[0]
@@ -144,14 +144,14 @@ class WorkQueue(Generic[K]):
             self._drop_outdated()
 
     def _drop_outdated(self) -> None:
-        """Drops delays that do not hold any more, once they are most: their ends may be months away."""
+        """Drop delays that do not hold any more, once they are most: their ends may be months away."""
         if len(self._later) > 2 * len(self._ready_at) + _OUTDATED_MOST:
             self._later = [each for each in self._later if self._ready_at.get(each[2]) == each[0]]
             heapq.heapify(self._later)
 
 
 class TimeSlice:
-    """Measures how long work has held the event loop. Tasks may share one: together they get one slice."""
+    """A measure of how long work has held the event loop. Tasks may share one: together they get one slice."""
 
     def __init__(self, seconds: float = SLICE_SECONDS, clock: Callable[[], float] = time.perf_counter) -> None:
         """`clock` returns seconds that only go forward."""
@@ -171,11 +171,11 @@ class TimeSlice:
         return self._clock() - self._began >= self._seconds
 
     def begin(self) -> None:
-        """A slice begins now."""
+        """Begin a slice now."""
         self._began = self._clock()
 
     async def pause(self) -> bool:
-        """Yields to other tasks if the slice is over; returns whether it did. Call it after each small step."""
+        """Yield to other tasks if the slice is over; return whether it did. Call it after each small step."""
         if not self.over:
             return False
         self._waiting += 1

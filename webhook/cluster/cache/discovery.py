@@ -143,7 +143,7 @@ class ServerVersions:
         """Set once a server was asked, whether it answered or not."""
 
     def ask(self) -> None:
-        """A connection was made, perhaps to another server than before."""
+        """Look again: a connection was made, perhaps to another server than before."""
         self._loop.wake()
 
     async def run(self) -> NoReturn:
@@ -165,7 +165,7 @@ class ServerVersions:
         return Again(_EVERY_SECONDS - _AT_MOST_EVERY_SECONDS, _AT_MOST_EVERY_SECONDS)
 
     async def _sample(self) -> str:
-        """Asks some of the servers; returns why nothing may follow from that, empty if one gave no answer."""
+        """Ask some of the servers; return why nothing may follow from that, empty if one gave no answer."""
         try:
             for _ in range(_SAMPLES):
                 self._seen[decode(_DECODER, await self._cluster.sample(_PATH)).git_version] = self._clock()

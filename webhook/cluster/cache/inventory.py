@@ -158,7 +158,7 @@ class InventoryCache:
         await self._servers.read.wait()
 
     async def run(self) -> NoReturn:
-        """Follows all of them; returns only when cancelled."""
+        """Follow all of them until it is cancelled."""
         await together(self._servers.run(), *[each.run() for each in self._reflectors])
 
     def _doubt(self, reflector: Reflector[Any]) -> str:
@@ -189,7 +189,7 @@ class _Mark(NamedTuple):
 
 
 class ClaimsHorizon:
-    """Answers whether all changes of claims before a moment are in the inventory; asks the server when it is needed."""
+    """A record of up to when all changes of claims are in the inventory; it asks the server when that is wanted."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class ClaimsHorizon:
         self._loop = Loop(self._look)
 
     def reached(self, at: float) -> bool:
-        """Whether all changes made before `at`, a moment that is past, are in the inventory; if not, call it again."""
+        """Return whether all changes made before `at`, a past moment, are in the inventory; if not, call it again."""
         while self._marks and not is_newer(self._marks[0].version, self._version()):
             self._known_at, self._marks = self._marks[0].at, self._marks[1:]
         if self._known_at >= at:
@@ -259,7 +259,7 @@ class ClaimsHorizon:
         self._marks = (*older, _Mark(at, needed))
 
     async def _newest_version(self) -> str:
-        """The version of the collection as it is now."""
+        """Return the version of the collection as it is now."""
         try:
             return await self._claims.newest_version()
         except NotFound:
@@ -267,7 +267,7 @@ class ClaimsHorizon:
             raise
 
     async def _last_change(self, until: str) -> str:
-        """The version of the last change up to `until`, if the server says so; else `until` itself."""
+        """Return the version of the last change up to `until`, if the server says so; else `until` itself."""
         with contextlib.suppress(ClusterError):  # such as 410: then only the first watch can say
             return await self._replayed(until)
         return until

@@ -170,7 +170,7 @@ class PatchCache:
             await each.synced.wait()
 
     async def run(self) -> NoReturn:
-        """Follows all of them; returns only when cancelled."""
+        """Follow all of them until it is cancelled."""
         await together(*[each.run() for each in self._all])
 
     def _doubt(self, reflector: Reflector[Any]) -> str:
@@ -249,7 +249,7 @@ class PatchesInForce:
         return (f"{unknown} ({error})" if error else unknown) or None
 
     async def run(self, sight: Callable[[], Sight]) -> NoReturn:
-        """Follows them, and goes on with filters that took a review too long; returns only when cancelled."""
+        """Follow them, and go on with filters that took a review too long, until it is cancelled."""
         await together(self.reflector.run(), self._match(sight))
 
     async def _match(self, sight: Callable[[], Sight]) -> NoReturn:

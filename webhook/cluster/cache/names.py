@@ -332,7 +332,7 @@ class ClusterCache:
         await self.class_reflector.synced.wait()
 
     async def run(self) -> NoReturn:
-        """Follows both; returns only when cancelled."""
+        """Follow both until it is cancelled."""
         try:
             await together(self.namespace_reflector.run(), self.class_reflector.run())
         finally:
