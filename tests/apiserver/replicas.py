@@ -22,7 +22,7 @@ from tests.controlplane.client import path
 from tests.controlplane.processes import wait_until
 from tests.controlplane.registration import MOST_SECONDS, calls, configurations, default_probes
 from tests.controlplane.webhook_process import SERVE, WebhookProcess
-from webhook.certificates.stored import authorities_in
+from webhook.certificates.rotation import authorities_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import uvloop
 
 from webhook.certificates.authority import Authority
-from webhook.certificates.contexts import listening_context
-from webhook.certificates.handshakes import HandshakeFailures
+from webhook.certificates.contexts import HandshakeFailures, listening_context
 from webhook.certificates.settings import FileSettings, TLSVersion
 from webhook.certificates.source import FileSource
 from webhook.server.http import Reviews

@@ -1,4 +1,6 @@
-"""The one place where errors of the parsers of certificates and keys become ours. It imports nothing that is slow.
+"""The one place where errors of the parsers of certificates and keys become ours, and the CAs that clients trust.
+
+It imports no `cryptography`, since the client of the cluster needs it at the start of verbs; `settings` not even `ssl`.
 
 `cryptography` and OpenSSL document only some of what they raise, and `cryptography` parses parts of a certificate when
 they are first read. So every use of either, on bytes from a file or from the cluster, is inside `parsing`.
@@ -34,3 +36,14 @@ def parsing(what: str) -> Iterator[None]:
             raise
         words = " ".join(str(error).split()) or type(error).__name__
         raise Unusable(f"{what}: {words}") from None
+
+
+def trusting_context(ca_pem: str) -> ssl.SSLContext:
+    """A client's context that trusts these CAs, and verifies as API servers and their clients in Go do.
+
+    Python 3.13 refuses certificates without key identifiers or with a basic constraint that is not critical, which
+    CAs of many clusters lack. Raises ssl.SSLError or ValueError for what is no CA in PEM.
+    """
+    context = ssl.create_default_context(cadata=ca_pem)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context

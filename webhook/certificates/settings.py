@@ -1,12 +1,16 @@
-"""Settings of this room. Nothing here imports cryptography, so that reading flags stays quick."""
+"""Settings of this room, and where self-managed certificates are stored as it sees it: `cluster` implements that.
+
+Nothing here imports ssl or cryptography, so that reading flags stays quick.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 CIPHER_SUITES: Final = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
@@ -78,3 +82,46 @@ class SelfManagedSettings:
     def settle(self) -> timedelta:
         """How long a caBundle has to be in place before it is relied on: a watch of an API server may lag behind."""
         return min(timedelta(minutes=10), self.ca_lifetime / 20)
+
+
+class StoreError(Exception):
+    """It could not be read or written; the text says what and why."""
+
+
+class StoredSecret(NamedTuple):
+    """What a Secret held when it was read."""
+
+    data: Mapping[str, bytes]
+    version: str
+
+
+class SecretStore(Protocol):
+    """One Secret. Raises StoreError."""
+
+    async def read(self) -> StoredSecret:
+        """What it holds."""
+
+    async def write(self, data: Mapping[str, bytes], version: str) -> bool:
+        """Replaces all data, unless it changed since that version: then nothing, and false."""
+
+
+class StoredBundles(NamedTuple):
+    """What a webhook configuration had when it was read."""
+
+    bundles: tuple[bytes, ...]
+    """The caBundle of each webhook, empty where there is none."""
+    version: str
+
+
+class BundleStore(Protocol):
+    """One webhook configuration. Raises StoreError."""
+
+    @property
+    def name(self) -> str:
+        """Identifies it in messages."""
+
+    async def read(self) -> StoredBundles | None:
+        """The caBundles; None if there is no such configuration."""
+
+    async def write(self, bundle: bytes, version: str) -> bool:
+        """Gives each webhook this caBundle, unless anything changed since that version: then nothing, and false."""

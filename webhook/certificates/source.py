@@ -1,4 +1,8 @@
-"""Where the serving certificate comes from. The server knows CertificateSource and nothing else about certificates."""
+"""Where the serving certificate comes from: files, or a CA of our own in a Secret.
+
+The server knows CertificateSource and nothing else about certificates. Every replica that manages its own runs the same
+loop: read what is stored, take the next step of `rotation` if there is one, read again.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ import logging
 import ssl
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, assert_never
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -19,16 +23,53 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from webhook.certificates.contexts import serving_context
+from webhook.certificates.authority import SKEW, Authority
+from webhook.certificates.contexts import pair_context, serving_context
 from webhook.certificates.parsing import Unusable, parsing
-from webhook.certificates.rotation import late_from
-from webhook.certificates.settings import FileSettings
-from webhook.certificates.stored import time_text
+from webhook.certificates.rotation import (
+    FIELDS,
+    Authorities,
+    Forget,
+    Garbled,
+    Keep,
+    Leaf,
+    Make,
+    Plan,
+    Promote,
+    Spread,
+    Step,
+    Trust,
+    alive,
+    authorities_in,
+    certificates_in,
+    data_of,
+    is_early,
+    is_late,
+    late_from,
+    leaf_signer,
+    next_step,
+    signer_of,
+    time_text,
+    trusted_since,
+)
+from webhook.certificates.settings import (
+    BundleStore,
+    FileSettings,
+    SecretStore,
+    SelfManagedSettings,
+    StoredBundles,
+    StoredSecret,
+    StoreError,
+)
 from webhook.flowcontrol.loop import LastingFault
 from webhook.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
+logger = logging.getLogger("webhook.certificates.self_managed")  # the name that its lines have always had
 
+_NAME: Final = "device-taint-webhook CA"
+_STEPS: Final = 12
+"""More than any way from one state to its end takes, with a few steps that others were quicker to take."""
 _SIGNING_KEYS: Final = (RSAPrivateKey, EllipticCurvePrivateKey, Ed25519PrivateKey, Ed448PrivateKey)
 
 
@@ -188,6 +229,229 @@ class FileSource(CertificateSource):
         self._metrics.certificate_reload_failures.inc()
         if self._fault.failed(text):
             log.warning("certificate not loaded", extra={"error": text, **self._fault.fields})
+
+
+class SelfManagedSource(CertificateSource):
+    """A serving certificate and a CA, each renewed at two thirds of its lifetime by the wall clock."""
+
+    def __init__(
+        self,
+        settings: SelfManagedSettings,
+        secret: SecretStore,
+        bundles: Sequence[BundleStore],
+        *,
+        now: Callable[[], datetime],
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`now` gives the wall-clock time in UTC, `clock` seconds that only go forward."""
+        super().__init__(now=now, metrics=metrics, clock=clock)
+        self._settings = settings
+        self._secret = secret
+        self._bundles = bundles
+        self._plan = Plan(settings.leaf_lifetime, settings.settle)
+        self._leaf: Leaf | None = None
+        self._client_ca: bytes | None = None
+        self._signing: bytes | None = None
+        self._since: Mapping[bytes, datetime] = {}
+        self._trusting: bool | None = None
+        self._replaced_early = False
+        """Whether this replica has replaced a CA that was not valid yet. It does so once, see `rotation`."""
+
+    @property
+    def problem(self) -> str | None:
+        """There is no certificate yet, or the one in use is not valid now, or no configuration trusts it.
+
+        A Secret that cannot be used is none before: every replica would leave at once although it serves well. Nor is a
+        CA that is not valid yet, since API servers accept it if only this clock is wrong.
+        """
+        if self._leaf is None:
+            return f"no certificate: {self._fault.text or 'not read yet'}"
+        end, why = self._leaf.ends, self._fault.text or "not tried since"
+        if self._now() >= end:
+            return f"the certificate expired at {time_text(end)} and was not renewed: {why}"
+        if is_early(self._leaf, self._now()):
+            return f"the certificate is valid only from {time_text(self._leaf.made - SKEW)} on, not renewed: {why}"
+        if self._trusting is False:
+            return f"no webhook configuration trusts the certificate: {self._fault.text or 'caBundle is being written'}"
+        return None
+
+    @property
+    def remark(self) -> str | None:
+        """What should be mended before it becomes a problem: the end is near, or the last looks failed."""
+        if self._leaf is not None and is_late(self._leaf, self._now(), self._plan):
+            ends = "expires" if self._now() < self._leaf.ends else "expired"
+            why = self._fault.text or "not tried since"
+            return f"the certificate {ends} at {time_text(self._leaf.ends)} and was not renewed: {why}"
+        if self._fault.attempts:
+            return f"{self._fault.attempts} failures in a row to renew the certificate: {self._fault.text}"
+        return None
+
+    async def run(self) -> None:
+        """Calls `look` periodically; returns only when cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(self._settings.poll_seconds if self._context else min(1, self._settings.poll_seconds))
+
+    async def look(self) -> None:
+        """Takes all steps that are due. Faults are counted, and logged when they are new and every five minutes."""
+        try:
+            await self._converge()
+        except (StoreError, Garbled, Unusable, OSError) as error:
+            self._fail(str(error))
+        else:
+            if self._fault.attempts:
+                logger.info("certificate renewal works again", extra=self._fault.fields)
+            self._fault.ended()
+
+    async def _converge(self) -> None:
+        for _ in range(_STEPS):
+            # In this order: what is read of the bundles is not older than what the Secret says about them.
+            stored = await self._secret.read()
+            authorities = authorities_in(stored.data)
+            self._tell_authority(authorities)
+            self._renew_leaf(authorities)
+            seen, faults = await self._read_bundles()
+            trust = [Trust(name, _entries(name, each)) for name, each in seen.items()]
+            now = self._now()
+            complete = not faults
+            self._since = trusted_since(self._since, authorities, trust, now) if complete else {}
+            self._note_trust(trust)
+            step = next_step(
+                authorities,
+                trust,
+                complete=complete,
+                since=self._since,
+                now=now,
+                plan=self._plan,
+                may_replace_early=not self._replaced_early,
+            )
+            if step is None:
+                if faults:
+                    raise StoreError("; ".join(faults))
+                self._complain_of_early(authorities, now)
+                return
+            await self._take(step, stored, authorities, seen)
+        raise StoreError("another writer changed the Secret or a webhook configuration during each attempt")
+
+    def _complain_of_early(self, authorities: Authorities, now: datetime) -> None:
+        """Raises Unusable if the CA that signs is not valid yet, and nothing is left to do about it at this look."""
+        signing, successor = alive(authorities.signing, now), alive(authorities.next, now)
+        signer = signing or successor
+        if signer is None or not is_early(signer, now):
+            return
+        if signing is not None and successor is not None and not is_early(successor, now):
+            then = "another one signs once API servers trust it"
+        elif self._replaced_early:
+            then = "this replica replaced one already, so its own clock may be behind: compare the clocks of the nodes"
+        else:
+            then = "compare the clocks of the nodes"
+        raise Unusable(f"the CA is valid only from {time_text(signer.made - SKEW)} on: {then}")
+
+    async def _read_bundles(self) -> tuple[dict[str, StoredBundles], list[str]]:
+        """Those that exist, and what went wrong with the others."""
+        seen, faults = {}, []
+        for store in self._bundles:
+            try:
+                bundles = await store.read()
+            except StoreError as error:
+                faults.append(str(error))
+                continue
+            if bundles is not None:
+                seen[store.name] = bundles
+        return seen, faults
+
+    async def _take(
+        self, step: Step, stored: StoredSecret, authorities: Authorities, seen: Mapping[str, StoredBundles]
+    ) -> None:
+        """One write, or one for each configuration; a failed one does not keep the others from being written."""
+        now = self._now()
+        match step:
+            case Make(successor, _):
+                made = signer_of(Authority.create(_NAME, now=now, lifetime=self._settings.ca_lifetime))
+                changed = authorities.with_new(made, successor=successor)
+            case Keep(certificates, until):
+                changed = authorities.keeping(certificates, until)
+            case Promote(until):
+                changed = authorities.promoted(until)
+            case Forget():
+                changed = authorities.forgotten(now)
+            case Spread(names, certificates):
+                await self._spread(names, b"".join(certificates), seen)
+                return
+            case _:
+                assert_never(step)
+        others = {field: value for field, value in stored.data.items() if field not in FIELDS}
+        if await self._secret.write({**others, **data_of(changed, now)}, stored.version):
+            self._replaced_early = self._replaced_early or (isinstance(step, Make) and step.early)
+            logger.info("certificate authorities changed", extra={"step": type(step).__name__})
+
+    async def _spread(self, names: Sequence[str], bundle: bytes, seen: Mapping[str, StoredBundles]) -> None:
+        faults = []
+        for store in self._bundles:
+            if store.name in names:
+                try:
+                    if await store.write(bundle, seen[store.name].version):
+                        logger.info("caBundle written", extra={"configuration": store.name})
+                except StoreError as error:
+                    faults.append(str(error))
+        if faults:
+            raise StoreError("; ".join(faults))
+
+    def _tell_authority(self, authorities: Authorities) -> None:
+        signing = authorities.signing
+        if signing is None:
+            return
+        self._metrics.certificate_authority_expiry.set(signing.ends.timestamp())
+        if self._signing not in (None, signing.pair.certificate):
+            self._metrics.certificate_rotations.labels("ca").inc()
+        self._signing = signing.pair.certificate
+
+    def _note_trust(self, trust: Sequence[Trust]) -> None:
+        """Notes whether calls can succeed; unknown while no configuration exists or could be read."""
+        entries = [entry for each in trust for entry in each.entries]
+        issuer = self._leaf.issuer if self._leaf is not None else b""
+        self._trusting = any(issuer in entry for entry in entries) if issuer and entries else None
+
+    def _renew_leaf(self, authorities: Authorities) -> None:
+        now, names = self._now().replace(microsecond=0), self._settings.names  # certificates know only whole seconds
+        client_ca_file = self._settings.client_ca_file
+        client_ca = client_ca_file.read_bytes() if client_ca_file else None
+        signer = leaf_signer(authorities, self._leaf, self._since, now, self._plan)
+        leaf = self._leaf
+        if signer is not None:
+            lifetime = min(self._settings.leaf_lifetime, signer.ends - now - timedelta(seconds=1))
+            with parsing("the CA cannot sign a certificate"):
+                pair = Authority.load(signer.pair).serving_pair(names, now=now, lifetime=lifetime)
+            leaf = Leaf(pair, signer.pair.certificate, now, now + lifetime)
+        if leaf is None or (leaf is self._leaf and client_ca == self._client_ca):
+            return
+        clients = client_ca_text(client_ca) if client_ca is not None else None
+        context = pair_context(leaf.pair, clients, self._settings.cipher_suites)
+        if self._leaf not in (None, leaf):
+            self._metrics.certificate_rotations.labels("leaf").inc()
+        self._leaf, self._client_ca, self._context = leaf, client_ca, context
+        self._metrics.certificate_expiry.set(leaf.ends.timestamp())
+        self._metrics.certificate_not_before.set(leaf.made.timestamp())
+        self._loaded.set()
+        logger.info("certificate issued", extra={"notAfter": time_text(leaf.ends), "names": names})
+
+    def _fail(self, error: str) -> None:
+        self._metrics.certificate_reload_failures.inc()
+        if self._fault.failed(error):
+            logger.error("certificate renewal failed", extra={"error": error, **self._fault.fields})
+
+
+def _entries(name: str, bundles: StoredBundles) -> tuple[dict[bytes, datetime], ...]:
+    """The certificates in each bundle. A bundle that cannot be parsed counts as empty, and will be replaced."""
+    entries = []
+    for bundle in bundles.bundles:
+        try:
+            entries.append(certificates_in(bundle))
+        except Unusable as error:
+            logger.warning("caBundle cannot be read", extra={"configuration": name, "error": str(error)})
+            entries.append({})
+    return tuple(entries)
 
 
 def usable_leaf(certificate: bytes, key: bytes, now: datetime) -> x509.Certificate:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.certificates.stores import StoredBundles, StoredSecret, StoreError
+from webhook.certificates.settings import StoredBundles, StoredSecret, StoreError
 from webhook.cluster.client.answers import decode, objects
 from webhook.cluster.client.errors import ClusterError, Conflict, NotFound
 from webhook.cluster.client.rest import Cluster, path_of
@@ -31,7 +31,7 @@ _SECRET: Final = msgspec.json.Decoder(_Secret)
 
 
 class SecretObject:
-    """One Secret by name: a `SecretStore`. Raises StoreError. Its fields are for `certificates.stored` to read."""
+    """One Secret by name: a `SecretStore`. Raises StoreError. Its fields are for `certificates.rotation` to read."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
         self._cluster = cluster

@@ -17,12 +17,9 @@ from typing import Final, NoReturn
 from webhook import __version__, runtime
 from webhook.admission.config_maps import CONFIG_MAPS
 from webhook.api.names import PROGRAM
-from webhook.certificates.contexts import listening_context
-from webhook.certificates.handshakes import HandshakeFailures
-from webhook.certificates.self_managed import SelfManagedSource
-from webhook.certificates.settings import FileSettings
-from webhook.certificates.source import CertificateSource, FileSource
-from webhook.certificates.stores import StoreError
+from webhook.certificates.contexts import HandshakeFailures, listening_context
+from webhook.certificates.settings import FileSettings, StoreError
+from webhook.certificates.source import CertificateSource, FileSource, SelfManagedSource
 from webhook.cluster.cache.author_policy import AuthorPolicyWatch
 from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.cache.known_patches import PatchesInForce

@@ -11,8 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from webhook.certificates.authority import Authority
-from webhook.certificates.contexts import listening_context, pair_context, serving_context
-from webhook.certificates.handshakes import HandshakeFailures
+from webhook.certificates.contexts import HandshakeFailures, listening_context, pair_context, serving_context
 from webhook.certificates.settings import CIPHER_SUITES
 from webhook.telemetry.metrics import Metrics
 

@@ -18,7 +18,7 @@ from cryptography import x509
 from tests.unit.certificates import odd
 from tests.unit.certificates.world import MINUTE, SETTINGS, START, World
 from webhook.certificates.authority import Authority
-from webhook.certificates.stored import time_text
+from webhook.certificates.rotation import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

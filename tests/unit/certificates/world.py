@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from webhook.certificates.self_managed import SelfManagedSource
-from webhook.certificates.settings import SelfManagedSettings
-from webhook.certificates.stored import authorities_in, certificates_in
-from webhook.certificates.stores import StoredBundles, StoredSecret, StoreError
+from webhook.certificates.rotation import authorities_in, certificates_in
+from webhook.certificates.settings import SelfManagedSettings, StoredBundles, StoredSecret, StoreError
+from webhook.certificates.source import SelfManagedSource
 from webhook.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.unit.cluster.peer import Answer, Drop, Peer, cluster_of, run, status
-from webhook.certificates.stores import StoredBundles, StoredSecret, StoreError
+from webhook.certificates.settings import StoredBundles, StoredSecret, StoreError
 from webhook.cluster.certificate_objects import MUTATING, VALIDATING, SecretObject, WebhookConfiguration
 
 if TYPE_CHECKING:

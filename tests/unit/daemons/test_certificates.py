@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.unit.cluster.peer import Answer, Peer, Request, cluster_of, run, status, until
-from webhook.certificates.self_managed import SelfManagedSource
 from webhook.certificates.settings import FileSettings, SelfManagedSettings
-from webhook.certificates.source import FileSource
+from webhook.certificates.source import FileSource, SelfManagedSource
 from webhook.config.serve import parse_serve
 from webhook.daemons.serve import Webhook
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
-from webhook.certificates.parsing import Unusable, parsing
-from webhook.certificates.trust import trusting_context
+from webhook.certificates.parsing import Unusable, parsing, trusting_context
 from webhook.cluster.client.errors import NoCredentials
 
 _HEADER_CHARACTERS: Final = "!#$&'*+-.^_`|~"

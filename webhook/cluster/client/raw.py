@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from multidict import CIMultiDictProxy
 
-from webhook.certificates.parsing import Unusable, parsing
-from webhook.certificates.trust import trusting_context
+from webhook.certificates.parsing import Unusable, parsing, trusting_context
 from webhook.cluster.client.answers import decode, objects
 from webhook.cluster.client.connections import reason_of_connecting
 
