@@ -94,7 +94,7 @@ def test_running_source_keeps_the_last_good_pair(certificate: bytes, key: bytes)
             for file, content in zip(("tls.crt", "tls.key", "ca.crt"), good, strict=True):
                 (folder / file).write_bytes(content)
             before = source.context
-            source.poll()
+            asyncio.run(source.look())
     failures = metrics.registry.get_sample_value("device_taint_webhook_certificate_reload_failures_total")
     assert source.problem is None
     assert failures == (1 if source.context is before else 0)

@@ -30,13 +30,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from webhook.api.meta import parse_time
+from webhook.api.meta import format_time, parse_time
 from webhook.certificates.authority import SKEW, Authority, Pair
 from webhook.certificates.parsing import Unusable, parsing
 
@@ -310,7 +310,7 @@ def data_of(authorities: Authorities, now: datetime) -> dict[str, bytes]:
         if signer is not None:
             fields |= {f"{name}.crt": signer.pair.certificate, f"{name}.key": signer.pair.key}
     if authorities.old and authorities.old_until is not None:
-        fields |= {"old.crt": b"".join(authorities.old), "old.until": time_text(authorities.old_until).encode()}
+        fields |= {"old.crt": b"".join(authorities.old), "old.until": format_time(authorities.old_until).encode()}
     return fields | {"ca.crt": b"".join(authorities.trusted(now))}
 
 
@@ -326,11 +326,6 @@ def certificates_in(bundle: bytes) -> dict[bytes, datetime]:
     with parsing("the certificates cannot be read"):
         certificates = x509.load_pem_x509_certificates(bundle)
         return {each.public_bytes(Encoding.PEM): each.not_valid_after_utc for each in certificates}
-
-
-def time_text(time: datetime) -> str:
-    """RFC 3339 in UTC, as Kubernetes writes it."""
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _signer(data: Mapping[str, bytes], name: str) -> Signer | None:

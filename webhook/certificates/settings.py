@@ -79,6 +79,11 @@ class SelfManagedSettings:
         return min(10.0, self.leaf_lifetime.total_seconds() / 30)
 
     @property
+    def first_poll_seconds(self) -> float:
+        """The same while there is no certificate yet."""
+        return min(1.0, self.poll_seconds)
+
+    @property
     def settle(self) -> timedelta:
         """How long a caBundle has to be in place before it is relied on: a watch of an API server may lag behind."""
         return min(timedelta(minutes=10), self.ca_lifetime / 20)

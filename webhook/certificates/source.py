@@ -12,9 +12,8 @@ import ssl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, assert_never
+from typing import ClassVar, Final, assert_never
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -23,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from webhook.api.meta import format_time
 from webhook.certificates.authority import SKEW, Authority
 from webhook.certificates.contexts import pair_context, serving_context
 from webhook.certificates.parsing import Unusable, parsing
@@ -44,12 +44,10 @@ from webhook.certificates.rotation import (
     certificates_in,
     data_of,
     is_early,
-    is_late,
     late_from,
     leaf_signer,
     next_step,
     signer_of,
-    time_text,
     trusted_since,
 )
 from webhook.certificates.settings import (
@@ -76,6 +74,12 @@ _SIGNING_KEYS: Final = (RSAPrivateKey, EllipticCurvePrivateKey, Ed25519PrivateKe
 class CertificateSource(ABC):
     """Something that has a certificate to serve and keeps it fresh."""
 
+    _settings: FileSettings | SelfManagedSettings
+    _renewed: ClassVar[str]
+    """The word for what a certificate near its end was not."""
+    _no_fault: ClassVar[str]
+    """Why it was not, if there is no fault."""
+
     def __init__(
         self, *, now: Callable[[], datetime], metrics: Metrics, clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -83,6 +87,8 @@ class CertificateSource(ABC):
         self._now = now
         self._metrics = metrics
         self._context: ssl.SSLContext | None = None
+        self._ends: datetime | None = None
+        self._late = timedelta()
         self._fault = LastingFault(clock)
         self._loaded = asyncio.Event()
 
@@ -92,31 +98,55 @@ class CertificateSource(ABC):
         return self._context
 
     @property
-    @abstractmethod
     def problem(self) -> str | None:
-        """Why the process is not ready, or None."""
+        """Why the process is not ready, or None: there is no certificate yet, or the one in use has ended.
+
+        Not sooner: all replicas read the same Secret, so all of them would leave while they still serve well.
+        """
+        return self._ending(timedelta()) if self._ends else f"no certificate: {self._fault.text or 'not read yet'}"
 
     @property
-    @abstractmethod
     def remark(self) -> str | None:
         """What should be fixed before it becomes a problem, or None."""
+        return self._ending(self._late)
 
     async def loaded(self) -> None:
-        """Returns once there is a context; never if there never is."""
+        """Return once there is a context; never if there never is."""
         await self._loaded.wait()
 
-    @abstractmethod
     async def run(self) -> None:
-        """Keeps the certificate fresh; returns only when cancelled."""
+        """Keep the certificate fresh; return only when cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(self._settings.poll_seconds if self._context else self._settings.first_poll_seconds)
 
+    @abstractmethod
+    async def look(self) -> None:
+        """Do what is due. Faults are counted, and logged when they are new and every five minutes."""
 
-@dataclass(frozen=True, slots=True)
-class _Material:
-    """The content of the files, to compare: equal content needs no new context."""
+    def _serve(
+        self, context: ssl.SSLContext, begins: datetime, ends: datetime, *, lifetime: timedelta, rotated: bool
+    ) -> None:
+        """Have new handshakes use this context; `rotated` says whether its leaf takes the place of another."""
+        if rotated:
+            self._metrics.certificate_rotations.labels("leaf").inc()
+        self._context, self._ends, self._late = context, ends, late_from(lifetime)
+        self._metrics.certificate_expiry.set(ends.timestamp())
+        self._metrics.certificate_not_before.set(begins.timestamp())
+        self._loaded.set()
 
-    certificate: bytes
-    key: bytes
-    client_ca: bytes | None
+    def _failed(self, error: Exception) -> bool:
+        """Count a failure; return whether to log it."""
+        self._metrics.certificate_reload_failures.inc()
+        return self._fault.failed(str(error))
+
+    def _ending(self, late: timedelta) -> str | None:
+        """Say when the certificate in use ends, if no more than this is left."""
+        if self._ends is None or (left := self._ends - self._now()) > late:
+            return None
+        ends = "expires" if left > timedelta() else "expired"
+        why = self._fault.text or self._no_fault
+        return f"the certificate {ends} at {format_time(self._ends)} and was not {self._renewed}: {why}"
 
 
 class FileSource(CertificateSource):
@@ -125,6 +155,10 @@ class FileSource(CertificateSource):
     A new context is built beside the one in use and swapped in only when the pair parses, belongs together and is
     valid now. A half-written pair is thus kept out and tried again at the next poll.
     """
+
+    _settings: FileSettings
+    _renewed = "replaced"
+    _no_fault = "files unchanged"
 
     def __init__(
         self,
@@ -137,102 +171,67 @@ class FileSource(CertificateSource):
         """`now` gives the wall-clock time in UTC, `clock` seconds that only go forward."""
         super().__init__(now=now, metrics=metrics, clock=clock)
         self._settings = settings
-        self._material: _Material | None = None
+        self._content: tuple[bytes, bytes, bytes | None] | None = None
         self._leaf: x509.Certificate | None = None
 
     @property
-    def problem(self) -> str | None:
-        """There is no certificate yet, or the one in use has ended.
-
-        Not sooner: all replicas read the same Secret, so all of them would leave while they still serve well.
-        """
-        if self._leaf is None:
-            return f"no certificate: {self._fault.text or 'not read yet'}"
-        end = self._leaf.not_valid_after_utc
-        if self._now() < end:
-            return None
-        return (
-            f"the certificate expired at {time_text(end)} and was not replaced: {self._fault.text or 'files unchanged'}"
-        )
-
-    @property
     def remark(self) -> str | None:
-        """What should be mended before it becomes a problem: the end is near, or a dozen failures in a row."""
-        if self._leaf is None:
-            return None
-        end, left = self._leaf.not_valid_after_utc, self._leaf.not_valid_after_utc - self._now()
-        # Short-lived certificates are renewed late in absolute terms, so for them it is a share of their life.
-        if left <= late_from(end - self._leaf.not_valid_before_utc):
-            ends = "expires" if left > timedelta() else "expired"
-            why = self._fault.text or "files unchanged"
-            return f"the certificate {ends} at {time_text(end)} and was not replaced: {why}"
-        if self._fault.attempts >= self._settings.tolerated_failures:
-            return f"{self._fault.attempts} failures in a row to load the changed certificate: {self._fault.text}"
-        return None
+        """What should be fixed before it becomes a problem: the end is near, or a dozen failures in a row."""
+        ending, attempts = super().remark, self._fault.attempts
+        if ending is not None or self._leaf is None or attempts < self._settings.tolerated_failures:
+            return ending
+        return f"{attempts} failures in a row to load the changed certificate: {self._fault.text}"
 
-    async def run(self) -> None:
-        """Polls the files; returns only when cancelled."""
-        settings = self._settings
-        while True:
-            self.poll()
-            await asyncio.sleep(settings.poll_seconds if self._context else settings.first_poll_seconds)
-
-    def poll(self) -> None:
-        """Reads the files once, and replaces the context if they changed and are usable."""
+    async def look(self) -> None:
+        """Read the files once, and replace the context if they changed and are usable."""
         try:
-            material = self._read()
-            if material != self._material:
-                leaf = usable_leaf(material.certificate, material.key, self._now())
-                context = self._build(material)
-                self._swap(material, leaf, context)
+            self._load()
         except (OSError, Unusable) as error:
-            self._fail(error)
+            if self._failed(error):
+                log.warning("certificate not loaded", extra={"error": str(error), **self._fault.fields})
         else:
             self._fault.ended()
 
-    def _read(self) -> _Material:
+    def _load(self) -> None:
+        settings, content = self._settings, self._read()
+        if content == self._content:
+            return
+        certificate, key, client_ca = content
+        leaf = usable_leaf(certificate, key, self._now())
+        clients = None if client_ca is None else client_ca_text(client_ca)
+        context = serving_context(settings.certificate_file, settings.key_file, clients, settings.cipher_suites)
+        # Python loads pairs from paths only: the context must have been built from the very bytes that were checked.
+        if self._read() != content:
+            raise Unusable("the files changed while they were read")
+        begins, ends = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+        # Short-lived certificates are renewed late in absolute terms, so late is a share of their own life.
+        self._serve(context, begins, ends, lifetime=ends - begins, rotated=self._leaf not in (None, leaf))
+        self._content, self._leaf = content, leaf
+        log.info(
+            "certificate loaded",
+            extra={
+                "file": str(settings.certificate_file),
+                "serial": f"{leaf.serial_number:x}",
+                "notAfter": format_time(ends),
+            },
+        )
+
+    def _read(self) -> tuple[bytes, bytes, bytes | None]:
+        """Return certificate, key and client CA, to compare: equal content needs no new context."""
         settings = self._settings
-        return _Material(
+        return (
             settings.certificate_file.read_bytes(),
             settings.key_file.read_bytes(),
             settings.client_ca_file.read_bytes() if settings.client_ca_file else None,
         )
 
-    def _build(self, material: _Material) -> ssl.SSLContext:
-        """The context for these very bytes: Python loads pairs from paths only, so the files are read again after."""
-        settings = self._settings
-        client_ca = None if material.client_ca is None else client_ca_text(material.client_ca)
-        context = serving_context(settings.certificate_file, settings.key_file, client_ca, settings.cipher_suites)
-        if self._read() != material:
-            raise Unusable("the files changed while they were read")
-        return context
-
-    def _swap(self, material: _Material, leaf: x509.Certificate, context: ssl.SSLContext) -> None:
-        if self._leaf is not None and leaf != self._leaf:
-            self._metrics.certificate_rotations.labels("leaf").inc()
-        self._material, self._leaf, self._context = material, leaf, context
-        self._loaded.set()
-        self._metrics.certificate_expiry.set(leaf.not_valid_after_utc.timestamp())
-        self._metrics.certificate_not_before.set(leaf.not_valid_before_utc.timestamp())
-        log.info(
-            "certificate loaded",
-            extra={
-                "file": str(self._settings.certificate_file),
-                "serial": f"{leaf.serial_number:x}",
-                "notAfter": time_text(leaf.not_valid_after_utc),
-            },
-        )
-
-    def _fail(self, error: Exception) -> None:
-        """Counts each failure, and logs it when it is new and every five minutes."""
-        text = f"{error}"
-        self._metrics.certificate_reload_failures.inc()
-        if self._fault.failed(text):
-            log.warning("certificate not loaded", extra={"error": text, **self._fault.fields})
-
 
 class SelfManagedSource(CertificateSource):
     """A serving certificate and a CA, each renewed at two thirds of its lifetime by the wall clock."""
+
+    _settings: SelfManagedSettings
+    _renewed = "renewed"
+    _no_fault = "not tried since"
 
     def __init__(
         self,
@@ -260,45 +259,36 @@ class SelfManagedSource(CertificateSource):
 
     @property
     def problem(self) -> str | None:
-        """There is no certificate yet, or the one in use is not valid now, or no configuration trusts it.
+        """Why the process is not ready: as for files, or the certificate is not valid yet, or it is not trusted.
 
         A Secret that cannot be used is none before: every replica would leave at once although it serves well. Nor is a
         CA that is not valid yet, since API servers accept it if only this clock is wrong.
         """
-        if self._leaf is None:
-            return f"no certificate: {self._fault.text or 'not read yet'}"
-        end, why = self._leaf.ends, self._fault.text or "not tried since"
-        if self._now() >= end:
-            return f"the certificate expired at {time_text(end)} and was not renewed: {why}"
-        if is_early(self._leaf, self._now()):
-            return f"the certificate is valid only from {time_text(self._leaf.made - SKEW)} on, not renewed: {why}"
+        problem, leaf = super().problem, self._leaf
+        if problem is not None or leaf is None:
+            return problem
+        if is_early(leaf, self._now()):
+            why = self._fault.text or self._no_fault
+            return f"the certificate is valid only from {format_time(leaf.made - SKEW)} on, not renewed: {why}"
         if self._trusting is False:
             return f"no webhook configuration trusts the certificate: {self._fault.text or 'caBundle is being written'}"
         return None
 
     @property
     def remark(self) -> str | None:
-        """What should be mended before it becomes a problem: the end is near, or the last looks failed."""
-        if self._leaf is not None and is_late(self._leaf, self._now(), self._plan):
-            ends = "expires" if self._now() < self._leaf.ends else "expired"
-            why = self._fault.text or "not tried since"
-            return f"the certificate {ends} at {time_text(self._leaf.ends)} and was not renewed: {why}"
-        if self._fault.attempts:
-            return f"{self._fault.attempts} failures in a row to renew the certificate: {self._fault.text}"
-        return None
-
-    async def run(self) -> None:
-        """Calls `look` periodically; returns only when cancelled."""
-        while True:
-            await self.look()
-            await asyncio.sleep(self._settings.poll_seconds if self._context else min(1, self._settings.poll_seconds))
+        """What should be fixed before it becomes a problem: the end is near, or the last looks failed."""
+        ending, attempts = super().remark, self._fault.attempts
+        if ending is not None or not attempts:
+            return ending
+        return f"{attempts} failures in a row to renew the certificate: {self._fault.text}"
 
     async def look(self) -> None:
-        """Takes all steps that are due. Faults are counted, and logged when they are new and every five minutes."""
+        """Take all steps that are due."""
         try:
             await self._converge()
         except (StoreError, Garbled, Unusable, OSError) as error:
-            self._fail(str(error))
+            if self._failed(error):
+                logger.error("certificate renewal failed", extra={"error": str(error), **self._fault.fields})  # noqa: TRY400 -- the text says it
         else:
             if self._fault.attempts:
                 logger.info("certificate renewal works again", extra=self._fault.fields)
@@ -346,7 +336,7 @@ class SelfManagedSource(CertificateSource):
             then = "this replica replaced one already, so its own clock may be behind: compare the clocks of the nodes"
         else:
             then = "compare the clocks of the nodes"
-        raise Unusable(f"the CA is valid only from {time_text(signer.made - SKEW)} on: {then}")
+        raise Unusable(f"the CA is valid only from {format_time(signer.made - SKEW)} on: {then}")
 
     async def _read_bundles(self) -> tuple[dict[str, StoredBundles], list[str]]:
         """Those that exist, and what went wrong with the others."""
@@ -428,18 +418,10 @@ class SelfManagedSource(CertificateSource):
             return
         clients = client_ca_text(client_ca) if client_ca is not None else None
         context = pair_context(leaf.pair, clients, self._settings.cipher_suites)
-        if self._leaf not in (None, leaf):
-            self._metrics.certificate_rotations.labels("leaf").inc()
-        self._leaf, self._client_ca, self._context = leaf, client_ca, context
-        self._metrics.certificate_expiry.set(leaf.ends.timestamp())
-        self._metrics.certificate_not_before.set(leaf.made.timestamp())
-        self._loaded.set()
-        logger.info("certificate issued", extra={"notAfter": time_text(leaf.ends), "names": names})
-
-    def _fail(self, error: str) -> None:
-        self._metrics.certificate_reload_failures.inc()
-        if self._fault.failed(error):
-            logger.error("certificate renewal failed", extra={"error": error, **self._fault.fields})
+        rotated = self._leaf not in (None, leaf)
+        self._serve(context, leaf.made, leaf.ends, lifetime=self._settings.leaf_lifetime, rotated=rotated)
+        self._leaf, self._client_ca = leaf, client_ca
+        logger.info("certificate issued", extra={"notAfter": format_time(leaf.ends), "names": names})
 
 
 def _entries(name: str, bundles: StoredBundles) -> tuple[dict[bytes, datetime], ...]:
@@ -468,9 +450,9 @@ def usable_leaf(certificate: bytes, key: bytes, now: datetime) -> x509.Certifica
     if private.public_key() != public_key:
         raise Unusable("the key does not belong to the certificate")
     if now < leaf.not_valid_before_utc:
-        raise Unusable(f"the certificate is valid only from {time_text(leaf.not_valid_before_utc)} on")
+        raise Unusable(f"the certificate is valid only from {format_time(leaf.not_valid_before_utc)} on")
     if now >= leaf.not_valid_after_utc:
-        raise Unusable(f"the certificate expired at {time_text(leaf.not_valid_after_utc)}")
+        raise Unusable(f"the certificate expired at {format_time(leaf.not_valid_after_utc)}")
     return leaf
 
 

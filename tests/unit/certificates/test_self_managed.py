@@ -17,8 +17,8 @@ from cryptography import x509
 
 from tests.unit.certificates import odd
 from tests.unit.certificates.world import MINUTE, SETTINGS, START, World
+from webhook.api.meta import format_time
 from webhook.certificates.authority import Authority
-from webhook.certificates.rotation import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +88,7 @@ def test_leaf_never_outlives_its_ca() -> None:
         assert world.replica.ends <= signing.ends
     assert (
         world.replica.source.problem
-        == f"the certificate expired at {time_text(world.replica.ends)} and was not renewed: GET: 403"
+        == f"the certificate expired at {format_time(world.replica.ends)} and was not renewed: GET: 403"
     )
 
 
@@ -118,11 +118,11 @@ def test_garbled_secret_is_left_alone_and_told_while_service_goes_on(
     [line] = lines(caplog)
     assert line.startswith(reason)
     world.now = ends - SETTINGS.leaf_lifetime / 10
-    nears = f"the certificate expires at {time_text(ends)} and was not renewed: {reason}"
+    nears = f"the certificate expires at {format_time(ends)} and was not renewed: {reason}"
     assert (source.problem, (source.remark or "").startswith(nears)) == (None, True), "M8: it serves well until the end"
     world.now = ends
     assert (source.problem or "").startswith(
-        f"the certificate expired at {time_text(ends)} and was not renewed: {reason}"
+        f"the certificate expired at {format_time(ends)} and was not renewed: {reason}"
     )
     world.secret.put(good)
     world.replica.look()

@@ -67,10 +67,15 @@ class Bench:
         (self.folder / "tls.key").write_bytes(pair.key)
         return pair
 
+    def poll(self) -> None:
+        """One look, which waits for nothing."""
+        with pytest.raises(StopIteration):
+            self.source.look().send(None)
+
     def loaded(self) -> ssl.SSLContext:
         """The context after a first good pair."""
         self.write(self.pair())
-        self.source.poll()
+        self.poll()
         assert self.source.context is not None
         return self.source.context
 
@@ -93,14 +98,14 @@ def test_good_pair_is_served_and_its_end_is_told(bench: Bench) -> None:
 
 def test_unchanged_files_need_no_new_context(bench: Bench) -> None:
     context = bench.loaded()
-    bench.source.poll()
+    bench.poll()
     assert bench.source.context is context
 
 
 def test_changed_pair_gets_a_context_of_its_own(bench: Bench) -> None:
     context = bench.loaded()
     bench.write(bench.pair())
-    bench.source.poll()
+    bench.poll()
     assert bench.source.context not in (None, context)
 
 
@@ -174,7 +179,7 @@ def test_unfit_pair_is_kept_out_and_the_old_one_served_until_it_is_mended(
     bench.write(make(bench, old))
     for _ in range(12):
         assert bench.source.remark is None
-        bench.source.poll()
+        bench.poll()
     assert (bench.source.context, bench.source.problem) == (context, None)
     assert bench.metric(FAILURES) == 12
     told = bench.source.remark or ""
@@ -184,7 +189,7 @@ def test_unfit_pair_is_kept_out_and_the_old_one_served_until_it_is_mended(
     assert record.getMessage() == "certificate not loaded"
     assert reason in vars(record)["error"]
     bench.write(bench.pair())
-    bench.source.poll()
+    bench.poll()
     assert bench.source.context is not context
     assert (bench.source.problem, bench.source.remark) == (None, None)
 
@@ -194,7 +199,7 @@ def test_fault_that_lasts_is_logged_every_five_minutes(bench: Bench, caplog: pyt
     bench.loaded()
     (bench.folder / "tls.key").unlink()
     for _ in range(61):
-        bench.source.poll()
+        bench.poll()
         bench.now += timedelta(seconds=10)
     records = [record for record in caplog.records if record.levelno == logging.WARNING]
     told = [(vars(record)["attempt"], vars(record)["sinceSeconds"]) for record in records]
@@ -202,7 +207,7 @@ def test_fault_that_lasts_is_logged_every_five_minutes(bench: Bench, caplog: pyt
 
 
 def test_missing_file_is_named(bench: Bench) -> None:
-    bench.source.poll()
+    bench.poll()
     path = bench.folder / "tls.crt"
     assert bench.source.problem == f"no certificate: [Errno 2] No such file or directory: '{path}'"
     assert bench.source.context is None
@@ -220,9 +225,9 @@ def test_files_that_change_while_they_are_read_are_tried_again(bench: Bench, mon
     with monkeypatch.context() as patch:
         patch.setattr("webhook.certificates.source.serving_context", build_and_change)
         bench.write(bench.pair())
-        bench.source.poll()
+        bench.poll()
         assert bench.source.context is context
-    bench.source.poll()
+    bench.poll()
     assert bench.source.context is not context
 
 
@@ -233,13 +238,13 @@ def test_twelve_failures_in_a_row_are_told_and_keep_a_good_certificate_in_servic
     (bench.folder / "tls.key").unlink()
     remarks = []
     for _ in range(12):
-        bench.source.poll()
+        bench.poll()
         remarks.append(bench.source.remark or "")
         assert bench.source.problem is None
     assert remarks[:11] == [""] * 11
     assert remarks[11].startswith("12 failures in a row to load the changed certificate: [Errno 2]")
     (bench.folder / "tls.key").write_bytes(old)
-    bench.source.poll()
+    bench.poll()
     assert bench.source.remark is None
 
 
@@ -258,9 +263,9 @@ def test_certificate_that_nears_its_end_is_told_and_only_its_end_is_a_problem(
 ) -> None:
     """M8: an hour before the end it still serves."""
     bench.write(bench.pair(lifetime=lifetime))
-    bench.source.poll()
+    bench.poll()
     bench.now = START + lifetime - before_end
-    bench.source.poll()
+    bench.poll()
     end = (START + lifetime).strftime("%Y-%m-%dT%H:%M:%SZ")
     expected = remark and f"the certificate {remark} at {end} and was not replaced: files unchanged"
     assert bench.source.remark == expected
@@ -274,7 +279,7 @@ def test_client_ca_is_part_of_the_context(tmp_path: Path) -> None:
     [ca] = context.get_ca_certs(binary_form=True)
     assert ca == x509.load_pem_x509_certificate(bench.authority.certificate).public_bytes(Encoding.DER)
     (tmp_path / "ca.crt").write_bytes(b"nothing")
-    bench.source.poll()
+    bench.poll()
     assert bench.source.context is context
     assert bench.metric(FAILURES) == 1
 
@@ -287,7 +292,7 @@ def test_odd_client_ca_never_replaces_the_one_in_use(tmp_path: Path, fault: str)
     (tmp_path / "ca.crt").write_bytes(bench.authority.certificate)
     context = bench.loaded()
     (tmp_path / "ca.crt").write_bytes(change(bench.authority.certificate))
-    bench.source.poll()
+    bench.poll()
     refused = bench.source.context is context
     assert bench.metric(FAILURES) == (1 if refused else 0)
     assert bench.source.problem is None
@@ -295,10 +300,10 @@ def test_odd_client_ca_never_replaces_the_one_in_use(tmp_path: Path, fault: str)
 
 def test_source_waits_for_files_and_then_goes_on_polling(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: asyncio.Queue[ssl.SSLContext | None] = asyncio.Queue()
-    poll = bench.source.poll
+    look = bench.source.look
 
-    def poll_and_tell() -> None:
-        poll()
+    async def look_and_tell() -> None:
+        await look()
         seen.put_nowait(bench.source.context)
 
     async def scenario() -> None:
@@ -314,5 +319,5 @@ def test_source_waits_for_files_and_then_goes_on_polling(bench: Bench, monkeypat
         with pytest.raises(asyncio.CancelledError):
             await running
 
-    monkeypatch.setattr(bench.source, "poll", poll_and_tell)
+    monkeypatch.setattr(bench.source, "look", look_and_tell)
     asyncio.run(asyncio.wait_for(scenario(), 20))
