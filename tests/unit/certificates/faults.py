@@ -11,6 +11,7 @@ import logging
 import re
 import ssl
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,9 +40,12 @@ _PARSERS_WORDS: Final = re.compile(r"((?:cannot be read|be loaded): )[^;\"]+")
 class _Records(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
+        self._thread = threading.get_ident()
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.thread != self._thread:
+            return
         extra = {name: value for name, value in vars(record).items() if name not in _USUAL}
         if "serial" in extra:
             extra["serial"] = re.sub("^[0-9a-f]+$", "SERIAL", extra["serial"])
@@ -287,7 +291,12 @@ def _history(bench: Bench, steps: Steps) -> Iterator[str]:
     """Each look at which anything changed but the count of a lasting fault, and the last."""
     waits: list[float] = []
 
+    really, this_thread = asyncio.sleep, threading.get_ident()
+
     async def sleep(seconds: float) -> None:
+        if threading.get_ident() != this_thread:  # the loop of a server of another test
+            await really(seconds)
+            return
         waits.append(seconds)
         bench.now += timedelta(seconds=seconds)
         await Turn()
