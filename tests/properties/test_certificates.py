@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from tests.unit.certificates.odd import der_of, pem_of
 from webhook.certificates.authority import Authority
+from webhook.certificates.contexts import client_ca_text
 from webhook.certificates.parsing import Unusable
 from webhook.certificates.rotation import Garbled, authorities_in, certificates_in
 from webhook.certificates.settings import FileSettings
-from webhook.certificates.source import FileSource, client_ca_text, usable_leaf
+from webhook.certificates.source import FileSource, usable_leaf
 from webhook.cluster.client.credentials import InCluster
 from webhook.cluster.client.errors import NoCredentials
 from webhook.cluster.client.raw import NoHandshake, Untrusted, certificate_end

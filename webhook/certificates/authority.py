@@ -42,7 +42,7 @@ class Authority:
 
     @classmethod
     def create(cls, common_name: str, *, now: datetime, lifetime: timedelta) -> Self:
-        """A new CA with a new key, which may sign leaves and nothing else. `now` is UTC."""
+        """Make a CA with a new key, which may sign leaves and nothing else. `now` is UTC."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name(common_name)
         builder = (
@@ -55,7 +55,7 @@ class Authority:
 
     @classmethod
     def load(cls, pair: Pair) -> Self:
-        """The CA that a pair holds. Raises Unusable."""
+        """Return the CA that a pair holds. Raises Unusable."""
         with parsing("the certificate cannot be read"):
             certificates = x509.load_pem_x509_certificates(pair.certificate)
             if len(certificates) != 1:
@@ -96,7 +96,7 @@ class Authority:
         return self._certificate.not_valid_after_utc
 
     def serving_pair(self, names: Sequence[str], *, now: datetime, lifetime: timedelta) -> Pair:
-        """A new key with a serving certificate for DNS names and IP addresses; the first is its common name."""
+        """Make a key with a serving certificate for DNS names and IP addresses; the first is its common name."""
         alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
         return self.issue(names[0], now, lifetime, ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
 
@@ -108,7 +108,7 @@ class Authority:
         purpose: x509.ObjectIdentifier,
         alternatives: x509.SubjectAlternativeName | None = None,
     ) -> Pair:
-        """A new key with a certificate for one purpose."""
+        """Make a key with a certificate for one purpose."""
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = (

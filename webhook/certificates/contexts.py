@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from cryptography import x509
+
 from webhook.certificates.authority import Pair
 from webhook.certificates.parsing import parsing
 from webhook.certificates.settings import CIPHER_SUITES, TLSVersion
@@ -27,6 +29,10 @@ from webhook.flowcontrol.loop import Sampled
 from webhook.telemetry.metrics import HandshakeFailure, Metrics
 
 Tell = Callable[[HandshakeFailure, str, str | None], None]
+"""Takes reason, text and server name of a handshake that failed.
+
+The text is empty for a connection that ended without a byte: load balancers and port scanners do that all day.
+"""
 
 log = logging.getLogger("webhook.certificates.handshakes")  # the name that these lines have always had
 
@@ -60,36 +66,44 @@ _VERSIONS: Final = {TLSVersion.TLS12: ssl.TLSVersion.TLSv1_2, TLSVersion.TLS13: 
 
 
 def serving_context(
-    certificate_file: Path, key_file: Path, client_ca: str | None, cipher_suites: Sequence[str] = ()
+    certificate_file: Path, key_file: Path, client_ca: bytes | None, cipher_suites: Sequence[str] = ()
 ) -> ssl.SSLContext:
-    """A context with a pair, the CAs (PEM) of clients if they must show one, and the suites of TLS 1.2 if not all.
+    """Make a context with a pair, the CAs (PEM) of clients if they must show one, and suites of TLS 1.2 if not all.
 
     Raises OSError for files that cannot be read, and Unusable for what OpenSSL refuses: a pair that cannot be parsed or
     does not match, a key with a password, CAs that are none.
     """
+    clients = None if client_ca is None else client_ca_text(client_ca)
     context = _context()
     with parsing("certificate and key cannot be loaded"):
         context.load_cert_chain(certificate_file, key_file, password=_no_password)
     if cipher_suites:
         context.set_ciphers(":".join(CIPHER_SUITES[name] for name in cipher_suites))
-    if client_ca is not None:
+    if clients is not None:
         with parsing("the client CA cannot be loaded"):
-            context.load_verify_locations(cadata=client_ca)
+            context.load_verify_locations(cadata=clients)
         # Whether clients are asked is up to the listener's context, but Python shows their certificates only if this
         # one says so too.
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
-def pair_context(pair: Pair, client_ca: str | None, cipher_suites: Sequence[str] = ()) -> ssl.SSLContext:
-    """The same for a pair that is in no file: a key that is made here never touches a disk."""
+def client_ca_text(pem: bytes) -> str:
+    """Return CAs for clients as a context takes them; raises Unusable."""
+    with parsing("the client CA cannot be read"):
+        x509.load_pem_x509_certificates(pem)
+    return pem.decode("ascii", "ignore")  # comments between the blocks may be in any language
+
+
+def pair_context(pair: Pair, client_ca: bytes | None, cipher_suites: Sequence[str] = ()) -> ssl.SSLContext:
+    """Do the same for a pair that is in no file: a key that is made here never touches a disk."""
     with _file_of(pair.certificate + pair.key) as file:
         return serving_context(file, file, client_ca, cipher_suites)
 
 
 @contextlib.contextmanager
 def _file_of(content: bytes) -> Iterator[Path]:
-    """A path that leads to the content as long as the block lasts: `load_cert_chain` takes nothing else."""
+    """Give a path that leads to the content as long as the block lasts: `load_cert_chain` takes nothing else."""
     if not hasattr(os, "memfd_create"):  # not Linux: a laptop
         with tempfile.TemporaryDirectory() as folder:  # readable for this user only
             path = Path(folder) / "pair.pem"
@@ -111,7 +125,7 @@ def listening_context(
     tell_failure: Tell | None = None,
     handshake_seconds: float = math.inf,
 ) -> ssl.SSLContext:
-    """The context to listen with: it has no certificate, each handshake takes what `newest` gives.
+    """Make the context to listen with: it has no certificate, each handshake takes what `newest` gives.
 
     OpenSSL calls back with and without a server name. A switch takes over the certificate, the suites of TLS 1.2 and
     the CAs for clients, but not whether they are asked nor which versions are spoken: that stays as the listener's
@@ -119,7 +133,8 @@ def listening_context(
     """
     context = _context()
     if tell_failure is not None:
-        watch(context, tell_failure, handshake_seconds)
+        attributes = {"tell": staticmethod(tell_failure), "timeout_seconds": handshake_seconds}
+        context.sslobject_class = type("WatchedHandshakeOfContext", (WatchedHandshake,), attributes)
     context.minimum_version = _VERSIONS[oldest_version]
     if client_certificates:
         context.verify_mode = ssl.CERT_REQUIRED
@@ -153,12 +168,6 @@ def _no_password() -> str:
     raise ValueError("the key has a password")
 
 
-def reason_of(error: ssl.SSLError) -> HandshakeFailure:
-    """The reason that an error of OpenSSL counts under."""
-    name = error.reason or ""
-    return next((reason for part, reason in _REASONS if part in name), HandshakeFailure.OTHER)
-
-
 class WatchedHandshake(ssl.SSLObject):
     """The server's end of a TLS connection; reports a handshake that fails.
 
@@ -177,7 +186,7 @@ class WatchedHandshake(ssl.SSLObject):
     _over = False
 
     def do_handshake(self) -> None:
-        """One more step, with all that has come in. Raises what ssl raises."""
+        """Take one more step, with all that has come in. Raises what ssl raises."""
         if self._begun_at is None:
             self._begun_at = time.monotonic()
         else:
@@ -188,13 +197,14 @@ class WatchedHandshake(ssl.SSLObject):
             raise
         except ssl.SSLError as error:
             self._over = True
-            text = getattr(error, "verify_message", None) or error.reason or str(error)
-            type(self).tell(reason_of(error), text, self.server_name)
+            name, text = error.reason or "", getattr(error, "verify_message", None) or error.reason or str(error)
+            reason = next((reason for part, reason in _REASONS if part in name), HandshakeFailure.OTHER)
+            type(self).tell(reason, text, self.server_name)
             raise
         self._over = True
 
     def __del__(self) -> None:
-        """The end of the connection."""
+        """Report a handshake that the end of the connection cut off."""
         if self._over or self._begun_at is None:
             return
         if time.monotonic() - self._begun_at >= self.timeout_seconds - _TIMER_SLACK_SECONDS:
@@ -205,16 +215,6 @@ class WatchedHandshake(ssl.SSLObject):
             type(self).tell(HandshakeFailure.CLOSED, "", None)
 
 
-def watch(context: ssl.SSLContext, tell: Tell, timeout_seconds: float) -> None:
-    """Calls `tell` with reason, text and server name for each handshake of this context that fails.
-
-    The text is empty for a connection that ended without a byte: load balancers and port scanners do that all day.
-    `timeout_seconds` is how long the loop lets a handshake take.
-    """
-    attributes = {"tell": staticmethod(tell), "timeout_seconds": timeout_seconds}
-    context.sslobject_class = type("WatchedHandshakeOfContext", (WatchedHandshake,), attributes)
-
-
 class HandshakeFailures:
     """Counts each failure, and logs at most one a minute for each reason."""
 
@@ -223,7 +223,7 @@ class HandshakeFailures:
         self._sampled = {reason: Sampled(_LOGGED_EVERY_SECONDS, clock) for reason in HandshakeFailure}
 
     def tell(self, reason: HandshakeFailure, error: str, server_name: str | None) -> None:
-        """One handshake that failed; see `watch`."""
+        """Count one handshake that failed; see `Tell`."""
         self._metrics.count_handshake_failure(reason)
         if not error:
             return

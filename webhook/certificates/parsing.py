@@ -20,7 +20,7 @@ class Unusable(ValueError):  # noqa: N818 -- it says what the bytes are
 
 @contextlib.contextmanager
 def parsing(what: str) -> Iterator[None]:
-    """Raises Unusable for whatever a parser raises inside: `what`, then the parser's own words.
+    """Raise Unusable for whatever a parser raises inside: `what`, then the parser's own words.
 
     Errors of the operating system, such as a missing file, are passed on: they name the file.
     """
@@ -39,7 +39,7 @@ def parsing(what: str) -> Iterator[None]:
 
 
 def trusting_context(ca_pem: str) -> ssl.SSLContext:
-    """A client's context that trusts these CAs, and verifies as API servers and their clients in Go do.
+    """Make a client's context that trusts these CAs, and verifies as API servers and their clients in Go do.
 
     Python 3.13 refuses certificates without key identifiers or with a basic constraint that is not critical, which
     CAs of many clusters lack. Raises ssl.SSLError or ValueError for what is no CA in PEM.

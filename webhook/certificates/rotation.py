@@ -28,7 +28,7 @@ The Secret has the fields of a kubernetes.io/tls Secret, and some more:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -42,8 +42,6 @@ from webhook.certificates.parsing import Unusable, parsing
 
 FIELDS: Final = ("tls.crt", "tls.key", "ca.crt", "next.crt", "next.key", "old.crt", "old.until")
 """Of the Secret, those that are ours."""
-_LATE: Final = timedelta(hours=1)
-_LATE_SHARE: Final = 10
 
 
 class Signer(NamedTuple):
@@ -77,32 +75,32 @@ class Authorities:
     """When that ends."""
 
     def with_new(self, signer: Signer, *, successor: bool) -> Authorities:
-        """A new CA has been made."""
+        """Return them with a new CA."""
         return replace(self, next=signer) if successor else replace(self, signing=signer, next=None)
 
     def keeping(self, certificates: Iterable[bytes], until: datetime) -> Authorities:
-        """These are trusted for some time more."""
+        """Trust these for some time more."""
         old = tuple(dict.fromkeys((*certificates, *self.old)))
         return replace(self, old=old, old_until=max(until, self.old_until or until))
 
     def promoted(self, until: datetime) -> Authorities:
-        """The next CA signs; the one that did is trusted for some time more."""
+        """Let the next CA sign; the one that did is trusted for some time more."""
         kept = self if self.signing is None else self.keeping([self.signing.pair.certificate], until)
         return replace(kept, signing=self.next, next=None)
 
     def forgotten(self, now: datetime) -> Authorities:
-        """The old CAs are no longer trusted once their time is over, nor is a successor that has ended."""
+        """Drop the old CAs once their time is over, and a successor that has ended."""
         kept = replace(self, next=alive(self.next, now))
         return kept if self.old_until is not None and now < self.old_until else replace(kept, old=(), old_until=None)
 
     def trusted(self, now: datetime) -> tuple[bytes, ...]:
-        """What a caBundle should hold: no CA that has ended, and no old one past its time."""
+        """Return what a caBundle should hold: no CA that has ended, and no old one past its time."""
         signers = (alive(self.signing, now), alive(self.next, now))
         old = self.old if self.old_until is not None and now < self.old_until else ()
         return tuple(dict.fromkeys((*(signer.pair.certificate for signer in signers if signer), *old)))
 
     def known(self) -> frozenset[bytes]:
-        """Every certificate there is."""
+        """Return every certificate there is."""
         return frozenset((*(signer.pair.certificate for signer in (self.signing, self.next) if signer), *self.old))
 
 
@@ -168,7 +166,7 @@ def next_step(  # noqa: PLR0913 -- all by name
     plan: Plan,
     may_replace_early: bool = True,
 ) -> Step | None:
-    """What is to be done now, or None if all is as it should be, or nothing can be done.
+    """Return what is to be done now, or None if all is as it should be, or nothing can be done.
 
     `trust` must have been read after `authorities`: then a certificate that is in a caBundle and not stored is not one
     that another replica is about to introduce, or storing it fails. `complete` says that every configuration that
@@ -177,7 +175,8 @@ def next_step(  # noqa: PLR0913 -- all by name
     """
     # A leaf that was signed just before the step ends this much later, and clocks differ by less than settling takes.
     until = now.replace(microsecond=0) + timedelta(seconds=1) + plan.leaf_lifetime + plan.settle
-    present = {certificate for certificate, end in _present(trust) if now < end}
+    entries = [entry for each in trust for entry in each.entries]
+    present = {certificate for entry in entries for certificate, end in entry.items() if now < end}
     signers = [signer for signer in (alive(authorities.signing, now), alive(authorities.next, now)) if signer]
     if not signers:
         return Make(successor=bool(present)) if complete else None
@@ -198,7 +197,7 @@ def next_step(  # noqa: PLR0913 -- all by name
 def _rotation(
     authorities: Authorities, since: Mapping[bytes, datetime], now: datetime, plan: Plan, until: datetime
 ) -> Step | None:
-    """The next step while every caBundle is as it should be."""
+    """Return the next step while every caBundle is as it should be."""
     signing, successor = alive(authorities.signing, now), alive(authorities.next, now)
     due = signing is not None and now >= two_thirds(signing)
     if successor is not None and is_early(successor, now):
@@ -217,7 +216,7 @@ def _rotation(
 def trusted_since(
     before: Mapping[bytes, datetime], authorities: Authorities, trust: Sequence[Trust], now: datetime
 ) -> dict[bytes, datetime]:
-    """Since when each CA has been in every caBundle, seen by this replica at every look."""
+    """Return since when each CA has been in every caBundle, seen by this replica at every look."""
     return {
         certificate: min(before.get(certificate, now), now)  # the clock may have been put back
         for certificate in authorities.known()
@@ -228,7 +227,7 @@ def trusted_since(
 def leaf_signer(
     authorities: Authorities, leaf: Leaf | None, since: Mapping[bytes, datetime], now: datetime, plan: Plan
 ) -> Signer | None:
-    """The CA that should sign a new leaf now; None if the present leaf may stay, or no CA can sign.
+    """Return the CA that should sign a new leaf now; None if the present leaf may stay, or no CA can sign.
 
     `authorities` must have just been read: a CA that has been replaced must sign nothing more. Nor may an unexpected CA
     (after a manual change of the Secret) sign before it is trusted.
@@ -241,27 +240,28 @@ def leaf_signer(
     if leaf.issuer == signer.pair.certificate:
         return signer if urgent or now >= two_thirds(leaf) else None
     trusted_now = signer.pair.certificate in since
-    settled = _is_settled(signer, since, now, plan) or (trusted_now and (urgent or is_late(leaf, now, plan)))
+    is_late = leaf.ends - now <= late_from(plan.leaf_lifetime)
+    settled = _is_settled(signer, since, now, plan) or (trusted_now and (urgent or is_late))
     return signer if settled else None
 
 
 def alive(signer: Signer | None, now: datetime) -> Signer | None:
-    """The CA, unless it has ended."""
+    """Return the CA, unless it has ended."""
     return signer if signer is not None and now < signer.ends else None
 
 
 def is_early(certificate: Signer | Leaf, now: datetime) -> bool:
-    """Whether it is not valid yet: the clock that made it was ahead of this one by more than it is backdated."""
+    """Return whether it is not valid yet: the clock that made it was ahead of this one by more than it is backdated."""
     return now < certificate.made - SKEW
 
 
 def _is_far(signer: Signer, now: datetime, plan: Plan) -> bool:
-    """Whether it becomes valid only after a replacement made now would sign; a sooner one is worth the wait."""
+    """Return whether it becomes valid only after a replacement made now would sign; a sooner one is worth the wait."""
     return is_early(signer, now + plan.settle)
 
 
 def two_thirds(certificate: Signer | Leaf) -> datetime:
-    """When it is to be renewed."""
+    """Return when it is to be renewed."""
     return certificate.made + (certificate.ends - certificate.made) * 2 / 3
 
 
@@ -270,20 +270,9 @@ def _is_settled(signer: Signer, since: Mapping[bytes, datetime], now: datetime, 
     return start is not None and start + plan.settle <= now
 
 
-def is_late(leaf: Leaf, now: datetime, plan: Plan) -> bool:
-    """Whether so little time is left that it should be reported: an hour, or a tenth of a short planned lifetime."""
-    return leaf.ends - now <= late_from(plan.leaf_lifetime)
-
-
 def late_from(lifetime: timedelta) -> timedelta:
-    """How much time is left when it should be reported."""
-    return min(_LATE, lifetime / _LATE_SHARE)
-
-
-def _present(trust: Iterable[Trust]) -> Iterator[tuple[bytes, datetime]]:
-    for each in trust:
-        for entry in each.entries:
-            yield from entry.items()
+    """Return how much time is left when it should be reported: an hour, or a tenth of a short planned lifetime."""
+    return min(timedelta(hours=1), lifetime / 10)
 
 
 class Garbled(Exception):  # noqa: N818 -- it says what the Secret is
@@ -291,7 +280,7 @@ class Garbled(Exception):  # noqa: N818 -- it says what the Secret is
 
 
 def authorities_in(data: Mapping[str, bytes]) -> Authorities:
-    """What the fields say; nothing if they are missing or empty. Raises Garbled."""
+    """Return what the fields say; nothing if they are missing or empty. Raises Garbled."""
     until_text = data.get("old.until", b"").decode(errors="replace").strip()
     until = parse_time(until_text) if until_text else None
     if until_text and until is None:
@@ -304,7 +293,7 @@ def authorities_in(data: Mapping[str, bytes]) -> Authorities:
 
 
 def data_of(authorities: Authorities, now: datetime) -> dict[str, bytes]:
-    """The fields; those that have nothing to say are missing."""
+    """Return the fields; those that have nothing to say are missing."""
     fields: dict[str, bytes] = {}
     for name, signer in (("tls", authorities.signing), ("next", authorities.next)):
         if signer is not None:
@@ -315,12 +304,12 @@ def data_of(authorities: Authorities, now: datetime) -> dict[str, bytes]:
 
 
 def signer_of(authority: Authority) -> Signer:
-    """An authority as rotation knows it."""
+    """Return an authority as rotation knows it."""
     return Signer(authority.pair, authority.made, authority.ends)
 
 
 def certificates_in(bundle: bytes) -> dict[bytes, datetime]:
-    """Each certificate of a bundle in one spelling, with its end. Raises Unusable for anything else."""
+    """Return each certificate of a bundle in one spelling, with its end. Raises Unusable for anything else."""
     if not bundle.strip():
         return {}
     with parsing("the certificates cannot be read"):

@@ -104,10 +104,10 @@ class SecretStore(Protocol):
     """One Secret. Raises StoreError."""
 
     async def read(self) -> StoredSecret:
-        """What it holds."""
+        """Read all data."""
 
     async def write(self, data: Mapping[str, bytes], version: str) -> bool:
-        """Replaces all data, unless it changed since that version: then nothing, and false."""
+        """Replace all data, unless it changed since that version: then nothing, and false."""
 
 
 class StoredBundles(NamedTuple):
@@ -126,7 +126,7 @@ class BundleStore(Protocol):
         """Identifies it in messages."""
 
     async def read(self) -> StoredBundles | None:
-        """The caBundles; None if there is no such configuration."""
+        """Read the caBundles; None if there is no such configuration."""
 
     async def write(self, bundle: bytes, version: str) -> bool:
-        """Gives each webhook this caBundle, unless anything changed since that version: then nothing, and false."""
+        """Give each webhook this caBundle, unless anything changed since that version: then nothing, and false."""

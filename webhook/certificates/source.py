@@ -87,6 +87,7 @@ class CertificateSource(ABC):
         self._now = now
         self._metrics = metrics
         self._context: ssl.SSLContext | None = None
+        self._leaf: Leaf | x509.Certificate | None = None
         self._ends: datetime | None = None
         self._late = timedelta()
         self._fault = LastingFault(clock)
@@ -125,12 +126,12 @@ class CertificateSource(ABC):
         """Do what is due. Faults are counted, and logged when they are new and every five minutes."""
 
     def _serve(
-        self, context: ssl.SSLContext, begins: datetime, ends: datetime, *, lifetime: timedelta, rotated: bool
+        self, context: ssl.SSLContext, leaf: Leaf | x509.Certificate, begins: datetime, ends: datetime, late: timedelta
     ) -> None:
-        """Have new handshakes use this context; `rotated` says whether its leaf takes the place of another."""
-        if rotated:
+        """Have new handshakes use this context; `late` is how much time is left when its end should be reported."""
+        if self._leaf not in (None, leaf):
             self._metrics.certificate_rotations.labels("leaf").inc()
-        self._context, self._ends, self._late = context, ends, late_from(lifetime)
+        self._context, self._leaf, self._ends, self._late = context, leaf, ends, late
         self._metrics.certificate_expiry.set(ends.timestamp())
         self._metrics.certificate_not_before.set(begins.timestamp())
         self._loaded.set()
@@ -172,7 +173,6 @@ class FileSource(CertificateSource):
         super().__init__(now=now, metrics=metrics, clock=clock)
         self._settings = settings
         self._content: tuple[bytes, bytes, bytes | None] | None = None
-        self._leaf: x509.Certificate | None = None
 
     @property
     def remark(self) -> str | None:
@@ -198,15 +198,14 @@ class FileSource(CertificateSource):
             return
         certificate, key, client_ca = content
         leaf = usable_leaf(certificate, key, self._now())
-        clients = None if client_ca is None else client_ca_text(client_ca)
-        context = serving_context(settings.certificate_file, settings.key_file, clients, settings.cipher_suites)
+        context = serving_context(settings.certificate_file, settings.key_file, client_ca, settings.cipher_suites)
         # Python loads pairs from paths only: the context must have been built from the very bytes that were checked.
         if self._read() != content:
             raise Unusable("the files changed while they were read")
         begins, ends = leaf.not_valid_before_utc, leaf.not_valid_after_utc
         # Short-lived certificates are renewed late in absolute terms, so late is a share of their own life.
-        self._serve(context, begins, ends, lifetime=ends - begins, rotated=self._leaf not in (None, leaf))
-        self._content, self._leaf = content, leaf
+        self._serve(context, leaf, begins, ends, late_from(ends - begins))
+        self._content = content
         log.info(
             "certificate loaded",
             extra={
@@ -230,6 +229,7 @@ class SelfManagedSource(CertificateSource):
     """A serving certificate and a CA, each renewed at two thirds of its lifetime by the wall clock."""
 
     _settings: SelfManagedSettings
+    _leaf: Leaf | None
     _renewed = "renewed"
     _no_fault = "not tried since"
 
@@ -249,7 +249,6 @@ class SelfManagedSource(CertificateSource):
         self._secret = secret
         self._bundles = bundles
         self._plan = Plan(settings.leaf_lifetime, settings.settle)
-        self._leaf: Leaf | None = None
         self._client_ca: bytes | None = None
         self._signing: bytes | None = None
         self._since: Mapping[bytes, datetime] = {}
@@ -325,7 +324,7 @@ class SelfManagedSource(CertificateSource):
         raise StoreError("another writer changed the Secret or a webhook configuration during each attempt")
 
     def _complain_of_early(self, authorities: Authorities, now: datetime) -> None:
-        """Raises Unusable if the CA that signs is not valid yet, and nothing is left to do about it at this look."""
+        """Raise Unusable if the CA that signs is not valid yet, and nothing is left to do about it at this look."""
         signing, successor = alive(authorities.signing, now), alive(authorities.next, now)
         signer = signing or successor
         if signer is None or not is_early(signer, now):
@@ -339,7 +338,7 @@ class SelfManagedSource(CertificateSource):
         raise Unusable(f"the CA is valid only from {format_time(signer.made - SKEW)} on: {then}")
 
     async def _read_bundles(self) -> tuple[dict[str, StoredBundles], list[str]]:
-        """Those that exist, and what went wrong with the others."""
+        """Read those that exist, and say what went wrong with the others."""
         seen, faults = {}, []
         for store in self._bundles:
             try:
@@ -354,7 +353,7 @@ class SelfManagedSource(CertificateSource):
     async def _take(
         self, step: Step, stored: StoredSecret, authorities: Authorities, seen: Mapping[str, StoredBundles]
     ) -> None:
-        """One write, or one for each configuration; a failed one does not keep the others from being written."""
+        """Write once, or once for each configuration; a failed one does not keep the others from being written."""
         now = self._now()
         match step:
             case Make(successor, _):
@@ -398,7 +397,7 @@ class SelfManagedSource(CertificateSource):
         self._signing = signing.pair.certificate
 
     def _note_trust(self, trust: Sequence[Trust]) -> None:
-        """Notes whether calls can succeed; unknown while no configuration exists or could be read."""
+        """Note whether calls can succeed; unknown while no configuration exists or could be read."""
         entries = [entry for each in trust for entry in each.entries]
         issuer = self._leaf.issuer if self._leaf is not None else b""
         self._trusting = any(issuer in entry for entry in entries) if issuer and entries else None
@@ -416,16 +415,14 @@ class SelfManagedSource(CertificateSource):
             leaf = Leaf(pair, signer.pair.certificate, now, now + lifetime)
         if leaf is None or (leaf is self._leaf and client_ca == self._client_ca):
             return
-        clients = client_ca_text(client_ca) if client_ca is not None else None
-        context = pair_context(leaf.pair, clients, self._settings.cipher_suites)
-        rotated = self._leaf not in (None, leaf)
-        self._serve(context, leaf.made, leaf.ends, lifetime=self._settings.leaf_lifetime, rotated=rotated)
-        self._leaf, self._client_ca = leaf, client_ca
+        context = pair_context(leaf.pair, client_ca, self._settings.cipher_suites)
+        self._serve(context, leaf, leaf.made, leaf.ends, late_from(self._settings.leaf_lifetime))
+        self._client_ca = client_ca
         logger.info("certificate issued", extra={"notAfter": format_time(leaf.ends), "names": names})
 
 
 def _entries(name: str, bundles: StoredBundles) -> tuple[dict[bytes, datetime], ...]:
-    """The certificates in each bundle. A bundle that cannot be parsed counts as empty, and will be replaced."""
+    """Return the certificates in each bundle. A bundle that cannot be parsed counts as empty, and will be replaced."""
     entries = []
     for bundle in bundles.bundles:
         try:
@@ -437,7 +434,7 @@ def _entries(name: str, bundles: StoredBundles) -> tuple[dict[bytes, datetime], 
 
 
 def usable_leaf(certificate: bytes, key: bytes, now: datetime) -> x509.Certificate:
-    """The first certificate of a chain in PEM, if the key belongs to it and it is valid now; raises Unusable."""
+    """Return the first certificate of a chain in PEM, if the key belongs to it and it is valid now; raises Unusable."""
     with parsing("the certificate cannot be read"):
         leaf = x509.load_pem_x509_certificates(certificate)[0]
         public_key = leaf.public_key()
@@ -454,10 +451,3 @@ def usable_leaf(certificate: bytes, key: bytes, now: datetime) -> x509.Certifica
     if now >= leaf.not_valid_after_utc:
         raise Unusable(f"the certificate expired at {format_time(leaf.not_valid_after_utc)}")
     return leaf
-
-
-def client_ca_text(pem: bytes) -> str:
-    """CAs for clients as a context takes them; raises Unusable."""
-    with parsing("the client CA cannot be read"):
-        x509.load_pem_x509_certificates(pem)
-    return pem.decode("ascii", "ignore")  # comments between the blocks may be in any language

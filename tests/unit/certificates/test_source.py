@@ -217,7 +217,7 @@ def test_files_that_change_while_they_are_read_are_tried_again(bench: Bench, mon
     """The pair that was checked must be the pair that is served, and OpenSSL reads the files itself."""
     context = bench.loaded()
 
-    def build_and_change(certificate_file: Path, key_file: Path, client_ca: str | None, *_: object) -> ssl.SSLContext:
+    def build_and_change(certificate_file: Path, key_file: Path, client_ca: bytes | None, *_: object) -> ssl.SSLContext:
         built = serving_context(certificate_file, key_file, client_ca)
         bench.write(bench.pair())
         return built
