@@ -88,17 +88,17 @@ def serving_context(
     return context
 
 
+def pair_context(pair: Pair, client_ca: bytes | None, cipher_suites: Sequence[str] = ()) -> ssl.SSLContext:
+    """Do the same for a pair that is in no file: a key that is made here never touches a disk."""
+    with _file_of(pair.certificate + pair.key) as file:
+        return serving_context(file, file, client_ca, cipher_suites)
+
+
 def client_ca_text(pem: bytes) -> str:
     """Return CAs for clients as a context takes them; raises Unusable."""
     with parsing("the client CA cannot be read"):
         x509.load_pem_x509_certificates(pem)
     return pem.decode("ascii", "ignore")  # comments between the blocks may be in any language
-
-
-def pair_context(pair: Pair, client_ca: bytes | None, cipher_suites: Sequence[str] = ()) -> ssl.SSLContext:
-    """Do the same for a pair that is in no file: a key that is made here never touches a disk."""
-    with _file_of(pair.certificate + pair.key) as file:
-        return serving_context(file, file, client_ca, cipher_suites)
 
 
 @contextlib.contextmanager
