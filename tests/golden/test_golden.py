@@ -15,6 +15,7 @@ from tests.golden.histories import HISTORIES
 from tests.golden.surface import SURFACE, surface
 from tests.golden.verbs import DUMPS, file_of, golden
 from tests.golden.worlds import WORLDS
+from tests.golden.wrong_flags import WRONG_FLAGS, wrong_flags
 
 if TYPE_CHECKING:
     from tests.golden.digests import Digests
@@ -31,6 +32,11 @@ def test_nothing_that_users_rely_on_by_name_has_changed() -> None:
 def test_long_running_processes_are_made_of_what_they_were() -> None:
     """`python -m tests.golden.daemons` rewrites the file."""
     assert daemons().splitlines() == DAEMONS.read_text().splitlines()
+
+
+def test_daemons_say_what_they_did_about_wrong_flags() -> None:
+    """`python -m tests.golden.wrong_flags` rewrites the file."""
+    assert wrong_flags().splitlines() == WRONG_FLAGS.read_text().splitlines()
 
 
 @pytest.mark.slow
