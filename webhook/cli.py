@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stderr is not None:  # messages quote files and servers
         write_raw = sys.stderr.write
         sys.stderr.write = lambda text: write_raw(steady(text))  # type: ignore[method-assign]
-    if arguments is None and not DAEMONS.intersection(sys.argv[1:]):
+    if arguments is None and not DAEMONS.keys() & sys.argv[1:]:
         gc.set_threshold(_OBJECTS)
     if without_output():
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 -- for as long as we run

@@ -10,7 +10,7 @@ from unittest import mock
 
 from webhook.api.names import OWN_NAMESPACE, PROGRAM
 from webhook.commands.verbs import VERBS, command_line_of
-from webhook.config.namespace import VARIABLES
+from webhook.config.texts import VARIABLES
 
 if TYPE_CHECKING:
     import argparse

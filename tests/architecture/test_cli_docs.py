@@ -17,10 +17,9 @@ from tests.architecture.cli_reference import REFERENCE, ROOT, reference
 from webhook.api.names import PROGRAM
 from webhook.commands import completion
 from webhook.commands.verbs import VERBS, command_line_of
-from webhook.config.evict import parse_evict
-from webhook.config.flags import ENVIRONMENT_PREFIX
-from webhook.config.patch import parse_patch
 from webhook.config.serve import parse_serve
+from webhook.config.settings import ENVIRONMENT_PREFIX
+from webhook.config.workers import parse_evict, parse_patch
 
 PAGE = REFERENCE.read_text()
 PARSERS: dict[str, Any] = {"serve": parse_serve, "evict": parse_evict, "patch": parse_patch}

@@ -15,9 +15,8 @@ from unittest import mock
 
 from webhook.cluster.client.rest import Cluster
 from webhook.cluster.leader import Leadership
-from webhook.config.evict import parse_evict
-from webhook.config.patch import parse_patch
 from webhook.config.serve import parse_serve
+from webhook.config.workers import parse_evict, parse_patch
 from webhook.daemons import evict, patch, serve
 from webhook.runtime import Stage, Stages
 from webhook.server.listener import Listener

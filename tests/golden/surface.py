@@ -22,7 +22,7 @@ from tests.caches import modules
 from tests.unit.eviction.world import World
 from webhook.api.names import OWN_NAMESPACE
 from webhook.commands.verbs import VERBS, command_line_of
-from webhook.config.namespace import VARIABLES
+from webhook.config.texts import VARIABLES
 from webhook.eviction.conditions import ConditionReason
 from webhook.eviction.events import PodEventKind
 from webhook.eviction.expiry import ExpiryReason

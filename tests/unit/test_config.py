@@ -12,8 +12,8 @@ import pytest
 from webhook.api.meta import NamespacedName
 from webhook.certificates.settings import FileSettings, SelfManagedSettings, TLSVersion
 from webhook.cluster.settings import ClusterSettings
-from webhook.config.flags import ConfigError
 from webhook.config.serve import ServeSettings, parse_serve
+from webhook.config.settings import ConfigError
 from webhook.server.settings import Address
 from webhook.telemetry.logs import LogFormat
 

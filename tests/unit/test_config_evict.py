@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from webhook.api.meta import NamespacedName
-from webhook.config.evict import EvictSettings, parse_evict
-from webhook.config.flags import ConfigError
 from webhook.config.serve import parse_serve
+from webhook.config.settings import ConfigError
+from webhook.config.workers import EvictSettings, parse_evict
 from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.modes import InTree, Mode
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.config.flags import ConfigError
 from webhook.config.serve import parse_serve
+from webhook.config.settings import ConfigError
 
 
 def test_slices_are_changed_only_if_asked_for() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from webhook.certificates.settings import SelfManagedSettings
 from webhook.commands.doctor import command as doctor
-from webhook.config.evict import parse_evict
-from webhook.config.flags import ConfigError
-from webhook.config.namespace import own_namespace
 from webhook.config.serve import parse_serve
+from webhook.config.settings import ConfigError
+from webhook.config.texts import own_namespace
+from webhook.config.workers import parse_evict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

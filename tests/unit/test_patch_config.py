@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from webhook.config.flags import ConfigError
-from webhook.config.patch import parse_patch
+from webhook.config.settings import ConfigError
+from webhook.config.workers import parse_patch
 
 
 def test_without_flags_it_leads_and_keeps_to_the_documented_limits() -> None:

@@ -49,8 +49,8 @@ CLUSTER_FLAGS: Final = {
     "as_group": "--as-group",
 }
 """kubectl's flags that say which cluster, and as which user, by where argparse puts their values."""
-DAEMONS: Final = frozenset({"evict", "patch", "serve"})
-"""Verbs that run until they are stopped. Their flags can be set in the environment too; `webhook.config` has them."""
+DAEMONS: Final = {"evict": "workers", "patch": "workers", "serve": "serve"}
+"""Verbs that run until they are stopped, with the module of `webhook.config` that has their flags."""
 _FOLDERS: Final = frozenset({"diff", "doctor", "explain", "preview", "status", "test"})
 """Verbs of several modules, whose `command` is run."""
 
@@ -66,7 +66,8 @@ def module_of(verb: str) -> str:
 def command_line_of(verb: str, program: str = PROGRAM) -> CommandLine:
     """The command line of a verb. A daemon's calls itself `program`; others know by what name they were called."""
     if verb in DAEMONS:
-        made: CommandLine = importlib.import_module(f"webhook.config.{verb}").command_line(program)
+        module = importlib.import_module(f"webhook.config.{DAEMONS[verb]}")
+        made: CommandLine = getattr(module, f"{verb}_command_line")(program)
     else:
         made = importlib.import_module(module_of(verb)).command_line()
     return made

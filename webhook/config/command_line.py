@@ -13,8 +13,6 @@ from typing import Any, ClassVar, Final, NoReturn
 from webhook.api.names import PROGRAM
 from webhook.api.nearest import nearest
 
-__all__ = ["CommandLine", "IntermixedLine", "did_you_mean", "misspelt", "program", "wrapped"]
-
 _PLUGIN: Final = "kubectl-"
 
 

@@ -1,131 +1,95 @@
-"""Parsers of flag values, for all verbs: text in, value out, or ValueError saying what would be valid."""
+"""Values of flags, for all verbs: parsers, which raise ValueError with what would be right, and our own namespace."""
 
 from __future__ import annotations
 
 import math
+import operator
+import os
 import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path as FilePath
 from typing import Final
 
 from webhook.api.meta import NamespacedName, parse_time
+from webhook.api.names import OWN_NAMESPACE, POLICY_NAME
 from webhook.certificates.settings import CIPHER_SUITES, TLS13_CIPHER_SUITES
 from webhook.server.settings import Address
 from webhook.validation.formats import dns1123_label, dns1123_subdomain
 
-_HIGHEST_PORT: Final = 65535
-_LONGEST_DELAY_SECONDS: Final = 3600.0
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _SHORTEST_LEAF: Final = timedelta(seconds=10)
 _LONGEST_CA: Final = timedelta(days=3653)
-_MOST_COUNT: Final = 10_000
-_LONGEST_WAIT_SECONDS: Final = 24 * 3600.0
+_YEARS: Final = (1970, 9000)
+VARIABLES: Final = ("DEVICE_TAINT_WEBHOOK_NAMESPACE", "POD_NAMESPACE")
+"""Our own namespace, in this order. The manifests set the second by the downward API."""
+ACCOUNT_FILE: Final = FilePath("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""Mounted with a service account's token (kubernetes.io/docs/tasks/run-application/access-api-from-pod)."""
 
 
-def as_text(text: str) -> str:
-    """Any text."""
-    return text
+def own_namespace(environment: Mapping[str, str] | None = None, account_file: FilePath = ACCOUNT_FILE) -> str:
+    """Return the first that is set: the two VARIABLES, the service account's file, that of the shipped manifests.
+
+    Never raises: a file that cannot be read counts as empty.
+    """
+    variables = os.environ if environment is None else environment
+    for name in VARIABLES:
+        if variables.get(name):
+            return variables[name]
+    try:
+        mounted = account_file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        mounted = ""
+    return mounted or OWN_NAMESPACE
 
 
-def as_file(text: str) -> FilePath:
-    """A path, which is not opened here."""
-    if not text:
-        raise ValueError("must be a path")
-    return FilePath(text)
+def policy_config_map(namespace: str) -> NamespacedName:
+    """Return where an installation in the namespace has its policy."""
+    return NamespacedName(namespace, POLICY_NAME)
+
+
+def _whole(words: str, least: int = 0, most: float = math.inf) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+            raise ValueError(f"must be {words}")
+        return int(text)
+
+    return parse
+
+
+def _number(words: str, least: float = -math.inf, most: float = math.inf) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not (math.isfinite(number) and least <= number <= most):
+            raise ValueError(f"must be {words}")
+        return number
+
+    return parse
+
+
+as_port: Final = _whole("between 0 and 65535", most=65535)  # 0 is any free one
+as_count: Final = _whole("between 1 and 10000", 1, 10_000)
+as_limit: Final = _whole("a whole number; 0 for all")
+as_rate: Final = _number("a number; 0 for no limit")  # per second
+as_seconds: Final = _number("a number of seconds between 0 and 3600", 0, 3600)
+as_wait: Final = _number("a number of seconds, at most a day", 0, 24 * 3600)
 
 
 def as_switch(text: str) -> bool:
-    """Yes or no."""
-    if text.lower() in _TRUE:
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise ValueError("must be true or false")
-
-
-def as_port(text: str) -> int:
-    """A TCP port; 0 is any free one."""
-    if not text.isascii() or not text.isdigit() or int(text) > _HIGHEST_PORT:
-        raise ValueError(f"must be between 0 and {_HIGHEST_PORT}")
-    return int(text)
-
-
-def as_address(text: str) -> Address | None:
-    """`host:port`, `:port` for every interface, `[::1]:port`; `0` for none, as in controller-runtime."""
-    if text == "0":
-        return None
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not port or (":" in host and not bracketed):
-        raise ValueError('must be "host:port", ":port", "[address]:port", or "0" for none')
-    return Address(host=host[1:-1] if bracketed else host, port=as_port(port))
-
-
-def as_namespaced(text: str) -> NamespacedName:
-    """`namespace/name`."""
-    namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name) or "/" in name:
-        raise ValueError('must be "namespace/name"')
-    return NamespacedName(namespace, name)
-
-
-def as_host_names(text: str) -> tuple[str, ...]:
-    """DNS names and IP addresses, separated by commas."""
-    names = tuple(name.strip() for name in text.split(","))
-    for name in names:
-        try:
-            ip_address(name)
-        except ValueError:
-            if dns1123_subdomain(name):
-                raise ValueError("must be DNS names and IP addresses, separated by commas") from None
-    return names
-
-
-def as_names(text: str) -> tuple[str, ...]:
-    """Names of any kind, separated by commas."""
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise ValueError("must be names, separated by commas")
-    return names
-
-
-def as_cipher_suites(text: str) -> tuple[str, ...]:
-    """Cipher suites by the names that Kubernetes' flags use, separated by commas."""
-    names = as_names(text)
-    known = (*TLS13_CIPHER_SUITES, *CIPHER_SUITES)
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValueError(f"{unknown[0]} is not among the supported suites: {', '.join(known)}")
-    return names
-
-
-def as_object_name(text: str) -> str:
-    """The name of an object."""
-    if dns1123_subdomain(text):
-        raise ValueError("must be the name of an object")
-    return text
-
-
-def as_namespace(text: str) -> str:
-    """The name of a namespace."""
-    if dns1123_label(text):
-        raise ValueError("must be the name of a namespace")
-    return text
-
-
-def as_service(text: str) -> NamespacedName:
-    """`namespace/name` of a Service."""
-    service = as_namespaced(text)
-    if any("." in part or dns1123_subdomain(part) for part in service):
-        raise ValueError('must be "namespace/name" of a Service')
-    return service
+    """Read yes or no."""
+    if text.lower() not in _TRUE | _FALSE:
+        raise ValueError("must be true or false")
+    return text.lower() in _TRUE
 
 
 def as_lifetime(text: str) -> timedelta:
-    """A whole number with a unit."""
+    """Read a whole number with a unit."""
     match = re.fullmatch(r"([0-9]{1,9})([smhd])", text, re.ASCII)
     lifetime = timedelta(**{_UNITS[match[2]]: int(match[1])}) if match else timedelta()
     if not _SHORTEST_LEAF <= lifetime <= _LONGEST_CA:
@@ -134,58 +98,8 @@ def as_lifetime(text: str) -> timedelta:
 
 
 def as_interval(text: str) -> timedelta | None:
-    """A whole number with a unit; None for `0`, which means never."""
+    """Read a whole number with a unit; None for `0`, which means never."""
     return None if text == "0" else as_lifetime(text)
-
-
-def as_seconds(text: str) -> float:
-    """A number of seconds."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= _LONGEST_DELAY_SECONDS:
-        raise ValueError(f"must be a number of seconds between 0 and {_LONGEST_DELAY_SECONDS:g}")
-    return seconds
-
-
-def as_rate(text: str) -> float:
-    """A rate a second; 0 for no limit."""
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = math.nan
-    if not math.isfinite(rate):
-        raise ValueError("must be a number; 0 for no limit")
-    return rate
-
-
-def as_count(text: str) -> int:
-    """A whole number above zero."""
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _MOST_COUNT:
-        raise ValueError(f"must be between 1 and {_MOST_COUNT}")
-    return int(text)
-
-
-def as_limit(text: str) -> int:
-    """How many lines are shown at most; 0 for all."""
-    if not (text.isascii() and text.isdigit()):
-        raise ValueError("must be a whole number; 0 for all")
-    return int(text)
-
-
-def as_wait(text: str) -> float:
-    """Seconds to wait at most."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= _LONGEST_WAIT_SECONDS:
-        raise ValueError("must be a number of seconds, at most a day")
-    return seconds
-
-
-_YEARS: Final = (1970, 9000)
 
 
 def as_time(text: str) -> datetime:
@@ -198,15 +112,86 @@ def as_time(text: str) -> datetime:
     return time
 
 
-def as_group(text: str) -> str:
-    """The name of a group of users."""
+def _named(words: str, faults: Callable[[str], Sequence[str] | bool]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if faults(text):
+            raise ValueError(f"must be the name of {words}")
+        return text
+
+    return parse
+
+
+as_object_name: Final = _named("an object", dns1123_subdomain)
+as_namespace: Final = _named("a namespace", dns1123_label)
+as_group: Final = _named("a group", operator.not_)
+
+
+def as_namespaced(text: str) -> NamespacedName:
+    """Read `namespace/name`."""
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise ValueError('must be "namespace/name"')
+    return NamespacedName(namespace, name)
+
+
+def as_service(text: str) -> NamespacedName:
+    """Read `namespace/name` of a Service."""
+    service = as_namespaced(text)
+    if any("." in part or dns1123_subdomain(part) for part in service):
+        raise ValueError('must be "namespace/name" of a Service')
+    return service
+
+
+def as_names(text: str) -> tuple[str, ...]:
+    """Read names of any kind, separated by commas."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ValueError("must be names, separated by commas")
+    return names
+
+
+def as_host_names(text: str) -> tuple[str, ...]:
+    """Read DNS names and IP addresses, separated by commas."""
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        try:
+            ip_address(name)
+        except ValueError:
+            if dns1123_subdomain(name):
+                raise ValueError("must be DNS names and IP addresses, separated by commas") from None
+    return names
+
+
+def as_cipher_suites(text: str) -> tuple[str, ...]:
+    """Read cipher suites by the names that Kubernetes' flags use, separated by commas."""
+    names = as_names(text)
+    known = (*TLS13_CIPHER_SUITES, *CIPHER_SUITES)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"{unknown[0]} is not among the supported suites: {', '.join(known)}")
+    return names
+
+
+def as_file(text: str) -> FilePath:
+    """Read a path, which is not opened here."""
     if not text:
-        raise ValueError("must be the name of a group")
-    return text
+        raise ValueError("must be a path")
+    return FilePath(text)
+
+
+def as_address(text: str) -> Address | None:
+    """Read `host:port`, `:port` for every interface, `[::1]:port`; `0` for none, as in controller-runtime."""
+    if text == "0":
+        return None
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port or (":" in host and not bracketed):
+        raise ValueError('must be "host:port", ":port", "[address]:port", or "0" for none')
+    return Address(host=host[1:-1] if bracketed else host, port=as_port(port))
 
 
 def as_labels(text: str) -> dict[str, str]:
-    """`key=value,...`; empty for none."""
+    """Read `key=value,...`; empty for none."""
     labels: dict[str, str] = {}
     for pair in filter(None, text.split(",")):
         key, equals, value = pair.partition("=")
@@ -217,7 +202,7 @@ def as_labels(text: str) -> dict[str, str]:
 
 
 def as_class_drivers(text: str) -> tuple[str, frozenset[str]]:
-    """`name=driver,...`: a device class and the drivers behind it."""
+    """Read `name=driver,...`: a device class and the drivers behind it."""
     name, equals, drivers = text.partition("=")
     found = frozenset(filter(None, drivers.split(",")))
     if not equals or not name or not found:
@@ -226,7 +211,7 @@ def as_class_drivers(text: str) -> tuple[str, frozenset[str]]:
 
 
 def as_pattern(text: str) -> re.Pattern[str]:
-    """A regular expression of Python."""
+    """Read a regular expression of Python."""
     try:
         return re.compile(text)
     except re.error as error:

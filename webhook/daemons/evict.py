@@ -26,7 +26,7 @@ from webhook.cluster.events import EventWriter
 from webhook.cluster.eviction_writer import EvictionWriter
 from webhook.cluster.in_tree_probe import InTreeWrites, find_in_tree
 from webhook.cluster.settings import InventorySettings
-from webhook.config.evict import EvictSettings, parse_evict
+from webhook.config.workers import EvictSettings, parse_evict
 from webhook.daemons.periodic_audit import AuditSources, PeriodicAudit, periodic_audit
 from webhook.daemons.process import USAGE, Leading, chance, read_settings, run_stages
 from webhook.eviction.ceilings import NOT_CONFIRMED, Confirmed, ceiling_of

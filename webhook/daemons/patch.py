@@ -11,7 +11,7 @@ from webhook.api.names import PATCHER
 from webhook.cluster.cache.known_patches import PatchCache, StoredClass
 from webhook.cluster.events import EventWriter
 from webhook.cluster.patch_writer import PatchWriter, ReactionWriter, SliceToucher
-from webhook.config.patch import PatchSettings, parse_patch
+from webhook.config.workers import PatchSettings, parse_patch
 from webhook.daemons.patch_controller import ControllerParts, PatchController
 from webhook.daemons.process import USAGE, Leading, chance, read_settings, run_stages
 from webhook.daemons.reaction_keeper import ReactionKeeper, ReactionParts

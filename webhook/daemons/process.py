@@ -26,11 +26,10 @@ from webhook.cluster.client.rest import Cluster, ThrottledCluster, clients_of_le
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.command_line import program
-from webhook.config.evict import EvictSettings
-from webhook.config.flags import ConfigError
-from webhook.config.namespace import own_namespace
-from webhook.config.patch import PatchSettings
 from webhook.config.serve import ServeSettings
+from webhook.config.settings import ConfigError
+from webhook.config.texts import own_namespace
+from webhook.config.workers import EvictSettings, PatchSettings
 from webhook.daemons.policy_loader import PolicyLoader, watch_file
 from webhook.files import text_of
 from webhook.flowcontrol.loop import Throttle

@@ -13,8 +13,8 @@ from tests.chart.values_page import VALUES, documented
 from webhook import __version__
 from webhook.api.field import Path
 from webhook.commands.doctor.probe import COLLECTIONS
-from webhook.config.evict import parse_evict
 from webhook.config.serve import parse_serve
+from webhook.config.workers import parse_evict
 from webhook.policy.document import load
 
 pytestmark = pytest.mark.apiserver

@@ -17,8 +17,8 @@ from tests.apiserver.manifests.installing import (
     way_of,
 )
 from webhook.certificates.settings import SelfManagedSettings
-from webhook.config.evict import parse_evict
 from webhook.config.serve import parse_serve
+from webhook.config.workers import parse_evict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

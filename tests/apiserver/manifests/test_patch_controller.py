@@ -15,14 +15,14 @@ from tests.apiserver.patching import PatchProcess
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.processes import wait_until
 from webhook.api.names import PATCH_ACCOUNT, PATCHER
-from webhook.config.patch import parse_patch
+from webhook.config.workers import parse_patch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.apiserver.manifests.installing import Json
     from tests.controlplane.assets import Assets
-    from webhook.config.patch import PatchSettings
+    from webhook.config.workers import PatchSettings
 
 pytestmark = pytest.mark.apiserver
 

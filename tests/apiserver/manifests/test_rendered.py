@@ -22,8 +22,8 @@ from tests.apiserver.manifests.installing import (
     ports_of,
     rendered,
 )
-from webhook.config.evict import parse_evict
 from webhook.config.serve import parse_serve
+from webhook.config.workers import parse_evict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from tests.unit.eviction.objects import rule
 from tests.unit.eviction.patched import part, patch
 from webhook.admission.confirmation import ImpactToConfirm, Numbers, digest_of, text_of
 from webhook.api.rules import CONFIRM_IMPACT
-from webhook.config.evict import parse_evict
+from webhook.config.workers import parse_evict
 from webhook.daemons.evict import Worker
 from webhook.eviction.ports import Ceiling
 from webhook.policy.decide import BUILTIN_JUDGE, Judge

@@ -8,8 +8,7 @@ import pytest
 
 from tests.unit.cluster.peer import Answer, Peer, run
 from webhook.cluster.client.errors import ClusterError
-from webhook.config.evict import parse_evict
-from webhook.config.patch import parse_patch
+from webhook.config.workers import parse_evict, parse_patch
 from webhook.daemons.evict import Worker
 from webhook.daemons.patch import Patcher
 from webhook.eviction.ports import Disruption, EvictionResult, PodRef

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from webhook.config.patch import parse_patch
+from webhook.config.workers import parse_patch
 from webhook.daemons.patch import Patcher
 
 if TYPE_CHECKING:

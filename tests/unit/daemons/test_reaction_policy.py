@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.unit.patches.reacting import make_reaction
-from webhook.config.patch import parse_patch
+from webhook.config.workers import parse_patch
 from webhook.daemons.patch import Patcher
 from webhook.policy.decide import BUILTIN_JUDGE, Judge
 from webhook.policy.model import Policy

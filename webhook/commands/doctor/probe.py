@@ -45,7 +45,7 @@ from webhook.commands.shared.output import write
 from webhook.commands.shared.policy_files import read_policy
 from webhook.commands.shared.snapshot import CLAIMS, PATCHES, RULES, SLICES, TEMPLATES
 from webhook.config.command_line import CommandLine
-from webhook.config.namespace import policy_config_map
+from webhook.config.texts import policy_config_map
 from webhook.eviction.modes import LAST_POLICY_ANNOTATION, POLICY_ANNOTATION, InTree, WorkerSays
 from webhook.files.report import visible
 from webhook.flowcontrol.loop import Throttle

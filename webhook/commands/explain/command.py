@@ -21,7 +21,7 @@ from webhook.commands.shared.main import USAGE, main_of
 from webhook.commands.shared.output import write
 from webhook.commands.status.command import add_evictors
 from webhook.config.command_line import CommandLine, program
-from webhook.config.namespace import own_namespace, policy_config_map
+from webhook.config.texts import own_namespace, policy_config_map
 from webhook.files import STDIN
 from webhook.files.report import STRUCTURED
 

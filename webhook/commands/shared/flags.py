@@ -11,8 +11,17 @@ from msgspec import structs
 from webhook.api.servers import UNKNOWN, ServerFacts, facts_of, parse_version
 from webhook.commands.verbs import CLUSTER_FLAGS
 from webhook.config.command_line import program
-from webhook.config.namespace import own_namespace, policy_config_map
-from webhook.config.texts import as_class_drivers, as_count, as_group, as_labels, as_namespace, as_namespaced, as_time
+from webhook.config.texts import (
+    as_class_drivers,
+    as_count,
+    as_group,
+    as_labels,
+    as_namespace,
+    as_namespaced,
+    as_time,
+    own_namespace,
+    policy_config_map,
+)
 from webhook.files import STDIN
 from webhook.validation.releases import NEWEST, RELEASES, Release, release_of
 

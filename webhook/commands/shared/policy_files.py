@@ -24,7 +24,7 @@ from webhook.commands.shared.entries import (
     unreadable_row,
     with_entries,
 )
-from webhook.config.namespace import own_namespace
+from webhook.config.texts import own_namespace
 from webhook.files import manifests
 from webhook.files.manifests import MAX_BYTES
 from webhook.files.read import Manifest, read, shown, with_text_read

@@ -18,8 +18,7 @@ from webhook.commands.shared.policy_files import policy_file
 from webhook.commands.test.results import Results, as_report, as_text, as_values
 from webhook.commands.test.runner import BadCase, Runner, beside, cluster_of
 from webhook.config.command_line import CommandLine, program
-from webhook.config.namespace import own_namespace
-from webhook.config.texts import as_pattern
+from webhook.config.texts import as_pattern, own_namespace
 from webhook.files import STDIN
 from webhook.files.read import Manifest, read, shown
 from webhook.files.report import FORMATS, STRUCTURED, Entry, Level, Result

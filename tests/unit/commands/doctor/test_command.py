@@ -33,7 +33,7 @@ from webhook.commands.doctor.probe import (
     wait_answered,
     webhook_entry_of,
 )
-from webhook.config.namespace import policy_config_map
+from webhook.config.texts import policy_config_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from tests.unit.cluster.peer import Answer, Peer, Reply, Request, run, status, u
 from webhook.api.meta import GROUP
 from webhook.cluster.cache.discovery import ServedCollection
 from webhook.cluster.in_tree_probe import find_in_tree
-from webhook.config.evict import parse_evict
+from webhook.config.workers import parse_evict
 from webhook.daemons.evict import Worker
 from webhook.eviction.conditions import CANARY
 from webhook.eviction.modes import InTree

@@ -17,7 +17,7 @@ from tests.unit.eviction.objects import claim, pod, rule, slice_of, taint, toler
 from tests.unit.eviction.world import FREE, Budget, World
 from webhook.api.meta import format_time
 from webhook.api.rules import EXPIRES_AT
-from webhook.config.evict import parse_evict
+from webhook.config.workers import parse_evict
 from webhook.daemons.evict import Worker
 from webhook.eviction.controller import Controller
 from webhook.eviction.loop_monitor import LoopMonitor

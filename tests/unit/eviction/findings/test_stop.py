@@ -19,7 +19,7 @@ from webhook.api.rules import EXPIRES_AT
 from webhook.cluster import leader
 from webhook.cluster.client.errors import NotFound, Unavailable
 from webhook.cluster.leader import RELEASE_SECONDS
-from webhook.config.evict import parse_evict
+from webhook.config.workers import parse_evict
 from webhook.daemons.evict import Worker
 from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.modes import Mode

@@ -12,7 +12,7 @@ from tests.unit.running import running
 from webhook.cluster.cache.inventory import InventoryCache
 from webhook.cluster.cache.names import NamespaceCache
 from webhook.cluster.settings import InventorySettings
-from webhook.config.evict import parse_evict
+from webhook.config.workers import parse_evict
 from webhook.daemons.evict import Worker
 from webhook.policy.decide import BUILTIN_JUDGE
 
