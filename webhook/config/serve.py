@@ -19,7 +19,7 @@ from webhook.config.settings import (
     PROBES,
     DaemonCommandLine,
     DaemonSettings,
-    Setting,
+    Flag,
     Values,
     switch,
 )
@@ -40,7 +40,7 @@ _SERVE: Final = (
     switch(
         "watch-patches", "follow ResourceSlicePatches too, to judge what they taint: docs/impact.md says what it costs"
     ),
-    Setting(
+    Flag(
         "patch-account",
         "the patch controller: a ServiceAccount in --namespace, or a user name with a colon; implies --watch-patches",
         lambda text: text or None,
@@ -51,76 +51,72 @@ _SERVE: Final = (
         "put attributes and capacity of patches into ResourceSlices: docs/patches.md; implies --watch-patches",
     ),
     *POLICY,
-    Setting(
+    Flag(
         "eviction-lease",
         f"the lease of the eviction worker, read while the policy softens rules (default {WORKER} in --namespace)",
         texts.as_namespaced,
         "NS/NAME",
     ),
-    Setting("bind-address", "address to listen on; default: all interfaces", str, "A", ""),
-    Setting("port", "port for reviews; 0 picks a free port and logs it", texts.as_port, "N", "9443"),
-    Setting("cert-dir", "directory with tls.crt and tls.key, as in a kubernetes.io/tls Secret", texts.as_file, "D"),
-    Setting("tls-cert-file", "serving certificate (PEM, leaf first); with --tls-private-key-file", texts.as_file, "F"),
-    Setting("tls-private-key-file", "private key of the serving certificate (PEM, no password)", texts.as_file, "F"),
+    Flag("bind-address", "address to listen on; default: all interfaces", str, "A", ""),
+    Flag("port", "port for reviews; 0 picks a free port and logs it", texts.as_port, "N", "9443"),
+    Flag("cert-dir", "directory with tls.crt and tls.key, as in a kubernetes.io/tls Secret", texts.as_file, "D"),
+    Flag("tls-cert-file", "serving certificate (PEM, leaf first); with --tls-private-key-file", texts.as_file, "F"),
+    Flag("tls-private-key-file", "private key of the serving certificate (PEM, no password)", texts.as_file, "F"),
     switch("self-managed-certificates", "issue certificates from the webhook's own CA, which all replicas share"),
-    Setting(
+    Flag(
         "ca-secret",
         f"the Secret with that CA, filled if it is empty (default {CA_NAME} in --namespace)",
         texts.as_namespaced,
         "NS/NAME",
     ),
-    Setting(
+    Flag(
         "validating-webhook-configuration",
         f"configuration whose caBundle is kept up to date (default {PROGRAM})",
         texts.as_object_name,
         "NAME",
     ),
-    Setting(
-        "mutating-webhook-configuration", f"the same for mutation (default {PROGRAM})", texts.as_object_name, "NAME"
-    ),
-    Setting(
+    Flag("mutating-webhook-configuration", f"the same for mutation (default {PROGRAM})", texts.as_object_name, "NAME"),
+    Flag(
         "service",
         f"Service that API servers call; its DNS names go into the certificate (default {PROGRAM} in --namespace)",
         texts.as_service,
         "NS/NAME",
     ),
-    Setting(
+    Flag(
         "certificate-names",
         "more DNS names and IP addresses for the certificate, comma-separated",
         texts.as_host_names,
         "NAMES",
     ),
-    Setting(
-        "ca-lifetime", "lifetime of a CA, such as 90d; renewed at two thirds (default 365d)", texts.as_lifetime, "T"
-    ),
-    Setting(
+    Flag("ca-lifetime", "lifetime of a CA, such as 90d; renewed at two thirds (default 365d)", texts.as_lifetime, "T"),
+    Flag(
         "certificate-lifetime",
         "lifetime of a serving certificate; renewed at two thirds (default 24h)",
         texts.as_lifetime,
         "T",
     ),
-    Setting("client-ca-file", "require client certificates that these CAs signed", texts.as_file, "F"),
-    Setting(
+    Flag("client-ca-file", "require client certificates that these CAs signed", texts.as_file, "F"),
+    Flag(
         "client-names",
         f"comma-separated names; a client certificate must have one, as CN or DNS name (default {_CLIENT_NAME})",
         texts.as_names,
         "NAMES",
     ),
-    Setting(
+    Flag(
         "tls-min-version",
         "minimum TLS version for reviews: VersionTLS12 or VersionTLS13",
         TLSVersion,
         "VERSION",
         TLSVersion.TLS12,
     ),
-    Setting(
+    Flag(
         "tls-cipher-suites",
         "comma-separated suites, as kube-apiserver names them; for TLS 1.2 only, since those of TLS 1.3 are fixed",
         texts.as_cipher_suites,
         "SUITES",
     ),
     *PROBES,
-    Setting(
+    Flag(
         "shutdown-delay",
         "seconds to keep serving after SIGTERM, not ready, until load balancers notice; 5 to 10 behind a Service",
         texts.as_seconds,

@@ -37,8 +37,8 @@ class ConfigError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """A flag, and the variable that stands in for it. `parse` raises ValueError with what would be right."""
+class Flag:
+    """A flag, which a variable can stand in for. `parse` raises ValueError with what would be right."""
 
     name: str
     help: str
@@ -58,20 +58,20 @@ class Setting:
         return tuple(self.parse) if isinstance(self.parse, EnumType) else ()
 
 
-def switch(name: str, text: str, short: str = "") -> Setting:
-    """Return a setting that is on or off, and whose flag has no value."""
-    return Setting(name, text, texts.as_switch, default="false", short=short)
+def switch(name: str, text: str, short: str = "") -> Flag:
+    """Return a flag without a value, which is on or off."""
+    return Flag(name, text, texts.as_switch, default="false", short=short)
 
 
 CLUSTER: Final = (
-    Setting(
+    Flag(
         "kubeconfig",
         "kubeconfig of the cluster; default: the pod's service account, else $KUBECONFIG or ~/.kube/config",
         texts.as_file,
         "F",
     ),
-    Setting("context", "context of the kubeconfig; default: its current context", str, "C"),
-    Setting(
+    Flag("context", "context of the kubeconfig; default: its current context", str, "C"),
+    Flag(
         "namespace",
         f"namespace of the webhook's own objects; default: the pod's namespace, else {OWN_NAMESPACE}",
         texts.as_namespace,
@@ -79,8 +79,8 @@ CLUSTER: Final = (
     ),
 )
 POLICY: Final = (
-    Setting("policy-file", "policy file, reloaded when it changes; instead of the ConfigMap", texts.as_file, "F"),
-    Setting(
+    Flag("policy-file", "policy file, reloaded when it changes; instead of the ConfigMap", texts.as_file, "F"),
+    Flag(
         "policy-configmap",
         f"the ConfigMap with policy.yaml (default {POLICY_NAME} in --namespace)",
         texts.as_namespaced,
@@ -88,12 +88,10 @@ POLICY: Final = (
     ),
 )
 PROBES: Final = (
-    Setting(
-        "health-probe-bind-address", "address of /livez and /readyz; 0 disables them", texts.as_address, "A", ":8081"
-    ),
-    Setting("metrics-bind-address", "address of /metrics; 0 disables it", texts.as_address, "A", ":8080"),
+    Flag("health-probe-bind-address", "address of /livez and /readyz; 0 disables them", texts.as_address, "A", ":8081"),
+    Flag("metrics-bind-address", "address of /metrics; 0 disables it", texts.as_address, "A", ":8080"),
 )
-LOG_FORMAT: Final = Setting("log-format", "json or text", LogFormat, "FORMAT", LogFormat.JSON)
+LOG_FORMAT: Final = Flag("log-format", "json or text", LogFormat, "FORMAT", LogFormat.JSON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +114,7 @@ class DaemonSettings:
 
 
 class Values(dict[str, Any]):
-    """Values of settings by name, None for those without one, and all that is wrong with them."""
+    """Values of flags by name, None for those without one, and all that is wrong with them."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         super().__init__()
@@ -128,20 +126,20 @@ class Values(dict[str, Any]):
         """The namespace that defaults of other flags are in."""
         return self["namespace"] or texts.own_namespace(self.environment)
 
-    def parse(self, setting: Setting, given: str | None, default: str | None) -> None:
+    def parse(self, flag: Flag, given: str | None, default: str | None) -> None:
         """Add the value from the command line, the environment or by default, and what is wrong with it."""
-        source, text, self[setting.name] = f"--{setting.name}", given, None
+        source, text, self[flag.name] = f"--{flag.name}", given, None
         if text is None:
-            source, text = setting.variable, self.environment.get(setting.variable)
+            source, text = flag.variable, self.environment.get(flag.variable)
             # --port shares its variable with the address of a Service of this product's name
             if text is None or _SERVICE_LINK_VALUE.match(text):
                 text = default
         try:
             if text is not None:
-                self[setting.name] = setting.parse(text)
+                self[flag.name] = flag.parse(text)
         except ValueError as error:
-            if setting.choices:
-                self.errors.append(not_supported(Path(None, source), text, setting.choices))
+            if flag.choices:
+                self.errors.append(not_supported(Path(None, source), text, flag.choices))
             else:
                 number = re.fullmatch(r"-?[0-9]+", text or "")
                 self.refuse(source, int(number[0]) if number else text, str(error))
@@ -155,17 +153,17 @@ class Values(dict[str, Any]):
         self.errors.append(required(Path(None, flag), detail))
 
     def has(self, name: str) -> bool:
-        """Return whether a setting has a value, and is not a switch that is off."""
+        """Return whether a flag has a value, and is not a switch that is off."""
         return self[name] is not None and self[name] is not False
 
     def exclude(self, name: str, *others: str) -> None:
-        """Refuse all others if a setting has a value."""
+        """Refuse all others if a flag has a value."""
         for other in filter(self.has, others if self.has(name) else ()):
             value = self[other] if self[other] is True else str(self[other])
             self.refuse(f"--{other}", value, f"may not be given together with --{name}")
 
     def need(self, name: str, *others: str) -> None:
-        """Require a setting if one of the others has a value."""
+        """Require a flag if one of the others has a value."""
         for other in filter(self.has, () if self.has(name) else others):
             self.require(f"--{name}", f"must come with --{other}")
 
@@ -176,11 +174,11 @@ class DaemonCommandLine(CommandLine):
     last_wins = True
 
     def __init__(
-        self, program: str, description: str, end: str, examples: Sequence[str], settings: Sequence[Setting]
+        self, program: str, description: str, end: str, examples: Sequence[str], flags: Sequence[Flag]
     ) -> None:
         super().__init__(program, description, end, examples)
-        self._settings = settings
-        for each in settings:
+        self._flags = flags
+        for each in flags:
             self.variables[each.name] = each.variable
             self.values[each.name] = each.choices
             names = [each.short, f"--{each.name}"] if each.short else [f"--{each.name}"]
@@ -197,9 +195,9 @@ class DaemonCommandLine(CommandLine):
     def read(
         self, arguments: Sequence[str], environment: Mapping[str, str], defaults: Mapping[str, str] | None = None
     ) -> Values:
-        """Return the values of the settings, some of which may have other defaults. `--help` raises SystemExit."""
+        """Return the values of the flags, some of which may have other defaults. `--help` raises SystemExit."""
         given, values = vars(self.parse_args(arguments)), Values(environment)
-        for each in self._settings:
+        for each in self._flags:
             values.parse(each, given[each.name], (defaults or {}).get(each.name, each.default))
         return values
 

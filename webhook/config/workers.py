@@ -19,7 +19,7 @@ from webhook.config.settings import (
     PROBES,
     DaemonCommandLine,
     DaemonSettings,
-    Setting,
+    Flag,
     Values,
     switch,
 )
@@ -58,37 +58,34 @@ class PatchSettings(ControllerSettings):
     slice_attributes: bool = False
 
 
-def _controller(lease: str, per_second: str, burst: str) -> tuple[Setting, ...]:
-    """Return settings with their defaults: the lease, the cluster, and how fast that is asked."""
+def _controller(lease: str, per_second: str, burst: str) -> tuple[Flag, ...]:
+    """Return flags with their defaults: the lease, the cluster, and how fast that is asked."""
     return (
         switch("leader-elect", "act only while holding the lease"),
-        Setting("leader-elect-lease", f"the lease (default {lease} in --namespace)", as_namespaced, "NS/NAME"),
+        Flag("leader-elect-lease", f"the lease (default {lease} in --namespace)", as_namespaced, "NS/NAME"),
         *CLUSTER,
-        Setting("kube-api-qps", "requests per second to the API server; 0 for no limit", as_rate, "N", per_second),
-        Setting("kube-api-burst", "burst size for requests to the API server", as_count, "N", burst),
+        Flag("kube-api-qps", "requests per second to the API server; 0 for no limit", as_rate, "N", per_second),
+        Flag("kube-api-burst", "burst size for requests to the API server", as_count, "N", burst),
     )
 
 
 _VERBOSE: Final = switch("verbose", "log at level debug", "-v")
 _EVICT: Final = (
-    Setting(
+    Flag(
         "mode",
         "observe: plan and report; delegated: act for rules with /evict; replacement: for every NoExecute taint",
         Mode,
         "MODE",
         Mode.OBSERVE,
     ),
-    Setting(
-        "in-tree",
-        "active or absent: whether the in-tree eviction controller runs; default: detected",
-        InTree,
-        "WHICH",
+    Flag(
+        "in-tree", "active or absent: whether the in-tree eviction controller runs; default: detected", InTree, "WHICH"
     ),
     switch("delete-expired", "delete rules past their /expires-at instead of setting their effect to None"),
     *_controller(WORKER, "100", "200"),
-    Setting("concurrent-evictions", "eviction requests in flight at the same time", as_count, "N", "32"),
+    Flag("concurrent-evictions", "eviction requests in flight at the same time", as_count, "N", "32"),
     *POLICY,
-    Setting(
+    Flag(
         "audit-interval",
         "how often stored templates and claims are checked against the policy, for metrics; 0 for never",
         as_interval,
@@ -100,7 +97,7 @@ _EVICT: Final = (
     _VERBOSE,
 )
 _PATCH: Final = (
-    Setting(
+    Flag(
         "rules-per-patch",
         "DeviceTaintRules that one patch, or one rule with /scope: hardware, may have; with more it gets none",
         as_count,
