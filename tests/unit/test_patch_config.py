@@ -8,11 +8,12 @@ import pytest
 
 from webhook.config.settings import ConfigError
 from webhook.config.workers import parse_patch
+from webhook.inventory.expansion import RULES_MAX
 
 
 def test_without_flags_it_leads_and_keeps_to_the_documented_limits() -> None:
     settings = parse_patch("x", [], {})
-    assert (settings.rules_per_patch, settings.lease) == (100, None)
+    assert (settings.rules_per_patch, settings.lease) == (RULES_MAX, None)
     assert (settings.requests_per_second, settings.request_burst) == (50.0, 100)
     assert settings.health_address is not None
     assert settings.metrics_address is not None

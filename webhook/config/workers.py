@@ -26,7 +26,6 @@ from webhook.config.settings import (
 from webhook.config.texts import as_count, as_interval, as_namespaced, as_rate
 from webhook.eviction.dependencies import WorkerSettings
 from webhook.eviction.modes import InTree, Mode
-from webhook.patches.expansion import RULES_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +101,7 @@ _PATCH: Final = (
         "DeviceTaintRules that one patch, or one rule with /scope: hardware, may have; with more it gets none",
         as_count,
         "N",
-        str(RULES_MAX),
+        "100",  # as RULES_MAX, with which --help would load the inventory
     ),
     switch(
         "slice-attributes",
