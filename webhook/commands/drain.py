@@ -30,6 +30,7 @@ from webhook.commands.shared.main import (
     REFUSED,
     ClusterUnreachable,
     ServerRefusal,
+    WrongUsage,
     asking_server,
     main_of,
     reading_cluster,
@@ -83,7 +84,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:
-    drain = Drain(options, parser, *_read(options, parser))
+    drain = Drain(options, *_read(options))
     with asking_server():
         results = ask_cluster(options, drain.close)
     if report_refusals(results, drain.order, parser.prog, words):
@@ -103,18 +104,15 @@ def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str])
     return flushed(REFUSED)
 
 
-def _read(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelection, TaintSpec]:
+def _read(options: argparse.Namespace) -> tuple[DeviceSelection, TaintSpec]:
     words, nodes = split_nodes(options.words)
     nodes += [each for each in words if "/" not in each]
-    try:
-        addresses, taints = split_words([each for each in words if "/" in each])
-        taint = as_taint_spec(f"{options.key}:{NO_SCHEDULE}")
-    except ValueError as error:
-        parser.error(str(error))
+    addresses, taints = split_words([each for each in words if "/" in each])
+    taint = as_taint_spec(f"{options.key}:{NO_SCHEDULE}")
     if taint.key != options.key:
-        parser.error(f"--key {options.key} must be a key, without a value")
+        raise WrongUsage(f"--key {options.key} must be a key, without a value")
     if taints or sum(map(bool, (addresses, nodes, options.selector))) != 1:
-        parser.error("either nodes, or pools such as gpu.example.com/node-7, or --selector is required")
+        raise WrongUsage("either nodes, or pools such as gpu.example.com/node-7, or --selector is required")
     return DeviceSelection(tuple(dict.fromkeys(addresses)), tuple(dict.fromkeys(nodes)), options.selector), taint
 
 
@@ -161,7 +159,6 @@ class Drain(msgspec.Struct):
     """The rules of one drain, written at first, and again whenever more belongs to what is drained."""
 
     options: argparse.Namespace
-    parser: CommandLine
     selection: DeviceSelection
     taint: TaintSpec
     order: TaintOrder = TaintOrder((), {}, {}, DryRun.NONE, "keep")
@@ -182,7 +179,7 @@ class Drain(msgspec.Struct):
         read, nodes = await self._read(cluster)
         refuse_missing(read, self.selection, nodes)
         addresses = belonging(read, self.selection, nodes)
-        self.order = order_of(self.options, self.parser, addresses, [self.taint], {EVICT: "true"}, "keep")
+        self.order = order_of(self.options, addresses, [self.taint], {EVICT: "true"}, "keep")
         return await self._write(store, self.order, read, nodes)
 
     async def _read(self, cluster: Cluster) -> tuple[ReadInventory, frozenset[str]]:

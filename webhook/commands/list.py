@@ -132,7 +132,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace, parser: CommandLine) -> int:
-    selection, taints = parse_selection(options, parser)
+    selection, taints = parse_selection(options)
     if taints:
         parser.error(f"{taints[0]} is no device such as gpu.example.com/node-7/gpu-0")
     if options.interval is not None and not options.watch:

@@ -14,7 +14,7 @@ from webhook.api.rules import EVICT, EXPIRES_AT
 from webhook.api.taints import NO_SCHEDULE
 from webhook.commands.shared.device_selection import DeviceSelection, add_nodes, addresses_of, parse_selection
 from webhook.commands.shared.flags import add_cluster
-from webhook.commands.shared.main import REFUSED, ClusterUnreachable, asking_server, main_of
+from webhook.commands.shared.main import REFUSED, ClusterUnreachable, WrongUsage, asking_server, main_of
 from webhook.commands.shared.output import write
 from webhook.commands.shared.tainting import (
     DryRun,
@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str]) -> int:
-    selection, taints = _read(options, parser)
+    selection, taints = _read(options)
 
     def order_for(addresses: Sequence[DeviceAddress]) -> TaintOrder:
         annotations = {}
@@ -52,7 +52,7 @@ def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str])
             annotations[EXPIRES_AT] = format_time(now + options.lifetime)
         if options.evict:
             annotations[EVICT] = "true"
-        return order_of(options, parser, addresses, taints, annotations, "overwrite" if options.overwrite else "refuse")
+        return order_of(options, addresses, taints, annotations, "overwrite" if options.overwrite else "refuse")
 
     async def taint(cluster: Cluster) -> tuple[list[TaintResult], TaintOrder]:
         # Late: see commands/shared/main.py.
@@ -84,26 +84,25 @@ def _run(options: argparse.Namespace, parser: CommandLine, words: Sequence[str])
     return write(_shown(written, options.output, order.dry_run), REFUSED if refused else 0)
 
 
-def _read(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelection, list[TaintSpec]]:
-    selection, words = parse_selection(options, parser)
+def _read(options: argparse.Namespace) -> tuple[DeviceSelection, list[TaintSpec]]:
+    selection, words = parse_selection(options)
     removing = next((word for word in words if word.endswith("-")), None)
     if removing is not None:
         where = " ".join(map(str, selection.addresses))
-        parser.error(f"{removing} removes a taint: run {program('untaint')} {where} {removing}")
+        raise WrongUsage(f"{removing} removes a taint: run {program('untaint')} {where} {removing}")
     if not words:
-        parser.error("a taint such as key=value:NoSchedule is required")
+        raise WrongUsage("a taint such as key=value:NoSchedule is required")
     if not selection.by_node and not selection.addresses:
-        parser.error("a device such as gpu.example.com/node-7/gpu-0 is required, or --node")
+        raise WrongUsage("a device such as gpu.example.com/node-7/gpu-0 is required, or --node")
     wide = next((each for each in selection.addresses if not each.device), None)
     if wide is not None and not selection.by_node and not options.all:
-        parser.error(f"{wide} is more than one device: pass --all to taint every device of it")
-    try:
-        taints = as_taint_specs(words)
-    except ValueError as error:
-        parser.error(str(error))
+        raise WrongUsage(f"{wide} is more than one device: pass --all to taint every device of it")
+    taints = as_taint_specs(words)
     other = next((each.effect for each in taints if each.effect != NO_SCHEDULE), None)
     if options.evict and other is not None:
-        parser.error(f"--evict goes with effect {NO_SCHEDULE}, not {other}: the eviction worker empties such devices")
+        raise WrongUsage(
+            f"--evict goes with effect {NO_SCHEDULE}, not {other}: the eviction worker empties such devices"
+        )
     return selection, taints
 
 

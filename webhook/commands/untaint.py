@@ -18,7 +18,7 @@ from webhook.commands.shared.device_selection import (
     refuse_missing,
 )
 from webhook.commands.shared.flags import add_cluster
-from webhook.commands.shared.main import REFUSED, ServerRefusal, asking_server, main_of, refusal_text
+from webhook.commands.shared.main import REFUSED, ServerRefusal, WrongUsage, asking_server, main_of, refusal_text
 from webhook.commands.shared.output import write
 from webhook.commands.shared.tainting import DryRun, add_dry_run, ask_cluster, write_warnings
 from webhook.commands.shared.words import (
@@ -67,8 +67,8 @@ def run(arguments: Sequence[str]) -> int:
     return main_of(command_line(), arguments, _run)
 
 
-def _run(options: argparse.Namespace, parser: CommandLine) -> int:
-    selection, patterns = _read(options, parser)
+def _run(options: argparse.Namespace, _: CommandLine) -> int:
+    selection, patterns = _read(options)
     dry_run = DryRun(options.dry_run)
     with asking_server():
         choices, removed = ask_cluster(options, lambda cluster: _untaint(cluster, selection, patterns, dry_run))
@@ -89,23 +89,20 @@ def _run(options: argparse.Namespace, parser: CommandLine) -> int:
     return write("".join(f"{line}\n" for line in dict.fromkeys(lines)), REFUSED if refused else 0)
 
 
-def _read(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelection, list[TaintPattern]]:
+def _read(options: argparse.Namespace) -> tuple[DeviceSelection, list[TaintPattern]]:
     words: list[str] = options.words
     try:
         bare = len(words) > 1 - bool(options.node or options.selector) and not split_words(words)[1]
-    except ValueError:
+    except WrongUsage:
         bare = True
     if bare:
         options.words = [*words[:-1], f"{words[-1]}-"]  # a bare key comes last
-    selection, removing = parse_selection(options, parser)
+    selection, removing = parse_selection(options)
     if not selection.by_node and not selection.addresses:
-        parser.error("a device such as gpu.example.com/node-7/gpu-0 is required, or --node")
+        raise WrongUsage("a device such as gpu.example.com/node-7/gpu-0 is required, or --node")
     if not removing:
-        parser.error("a taint such as key- or key:NoSchedule- is required")
-    try:
-        return selection, list(dict.fromkeys(map(as_taint_pattern, removing)))
-    except ValueError as error:
-        parser.error(str(error))
+        raise WrongUsage("a taint such as key- or key:NoSchedule- is required")
+    return selection, list(dict.fromkeys(map(as_taint_pattern, removing)))
 
 
 async def _untaint(

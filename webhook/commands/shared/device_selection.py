@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.commands.shared.main import ServerRefusal
+from webhook.commands.shared.main import ServerRefusal, WrongUsage
 from webhook.commands.shared.words import DEVICES, NODES, RULES, DeviceAddress, is_taint, name_in, split_words, type_in
-from webhook.config.command_line import CommandLine
 from webhook.inventory.fates import DeviceNames
 
 if TYPE_CHECKING:
@@ -48,21 +47,18 @@ def add_nodes(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-def parse_selection(options: argparse.Namespace, parser: CommandLine) -> tuple[DeviceSelection, list[str]]:
-    """Return the devices, and the words that are taints. Exits as argparse does if both or neither way is used."""
+def parse_selection(options: argparse.Namespace) -> tuple[DeviceSelection, list[str]]:
+    """Return the devices, and the words that are taints. Raises WrongUsage."""
     words, nodes = split_nodes(options.words)
     if rule := next((each for each in words if name_in(each, RULES)), None):
-        parser.error(f"{rule} is a rule, and not a device: `status {rule}` shows it")
-    try:
-        addresses, taints = split_words(words)
-    except ValueError as error:
-        parser.error(str(error))
+        raise WrongUsage(f"{rule} is a rule, and not a device: `status {rule}` shows it")
+    addresses, taints = split_words(words)
     nodes = [*[name_in(each, NODES) or each for each in options.node], *nodes]
     selection = DeviceSelection(tuple(dict.fromkeys(addresses)), tuple(dict.fromkeys(nodes)), options.selector)
     if selection.nodes and selection.labels:
-        parser.error("--node and --selector may not be given together")
+        raise WrongUsage("--node and --selector may not be given together")
     if selection.by_node and any(each.pool for each in addresses):
-        parser.error("with --node or --selector only drivers can be named, whose devices on these nodes are meant")
+        raise WrongUsage("with --node or --selector only drivers can be named, whose devices on these nodes are meant")
     return selection, taints
 
 

@@ -20,6 +20,10 @@ REFUSED: Final = 1
 _UNAUTHORIZED: Final = "Unauthorized"
 
 
+class WrongUsage(ValueError):  # noqa: N818 -- it says what it is
+    """Flags or arguments that make no sense; the text says why."""
+
+
 class ClusterUnreachable(Exception):  # noqa: N818 -- it says what the cluster is
     """The cluster cannot be read; the text says why."""
 
@@ -35,10 +39,14 @@ def main_of(
 
     After a refusal of the server it is 1, and stderr has the text.
 
-    The body gets the flags, and the parser, whose `error` it calls for flags that do not fit together.
+    The body gets the flags and the parser. For flags that do not fit together it raises WrongUsage, or calls `error`.
     """
     try:
-        return body(parser.parse_args(arguments), parser)
+        options = parser.parse_args(arguments)
+        try:
+            return body(options, parser)
+        except WrongUsage as error:
+            parser.error(str(error))
     except ClusterUnreachable as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
         return USAGE

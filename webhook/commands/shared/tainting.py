@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from webhook.api.rules import CONFIRM_IMPACT, DESCRIPTION, EVICT
 from webhook.commands.shared.flags import credentials_of
-from webhook.commands.shared.main import ServerRefusal, refusal_text
+from webhook.commands.shared.main import ServerRefusal, WrongUsage, refusal_text
 from webhook.commands.shared.words import NAME, DeviceAddress, StoredTaintRule, TaintSpec, WantedRule
-from webhook.config.command_line import CommandLine
 from webhook.files.report import visible
 
 if TYPE_CHECKING:
@@ -71,20 +70,16 @@ class TaintResult(NamedTuple):
 
 def order_of(
     options: argparse.Namespace,
-    parser: CommandLine,
     addresses: Sequence[DeviceAddress],
     taints: Sequence[TaintSpec],
     annotations: Mapping[str, str],
     existing: Existing,
 ) -> TaintOrder:
-    """Return the rules to write for devices and taints. Exits as argparse does if a confirmation is for another."""
+    """Return the rules to write for devices and taints. Raises WrongUsage if a confirmation is for another."""
     wanted = tuple([WantedRule(address, taint) for address in addresses for taint in taints])
     if options.reason is not None:
         annotations = {**annotations, DESCRIPTION: options.reason}
-    try:
-        texts = texts_by_rule(options.confirm, [each.name for each in wanted])
-    except ValueError as error:
-        parser.error(str(error))
+    texts = texts_by_rule(options.confirm, [each.name for each in wanted])
     return TaintOrder(wanted, annotations, texts, DryRun(options.dry_run), existing)
 
 
@@ -220,14 +215,14 @@ def as_confirmation(text: str) -> tuple[str, str]:
 
 
 def texts_by_rule(given: Sequence[tuple[str, str]], rules: Sequence[str]) -> dict[str, str]:
-    """Return the text of each rule that has one. Raises ValueError for texts that cannot be attributed."""
+    """Return the text of each rule that has one. Raises WrongUsage for texts that cannot be attributed."""
     found: dict[str, str] = {}
     for rule, text in given:
         if not rule and len(rules) != 1:
-            raise ValueError(f"{_FLAG} needs RULE=TEXT, since there are several rules: {', '.join(rules)}")
+            raise WrongUsage(f"{_FLAG} needs RULE=TEXT, since there are several rules: {', '.join(rules)}")
         name = rule or rules[0]
         if name not in rules:
-            raise ValueError(f"{_FLAG} {name}=...: this command writes no such rule, but {', '.join(rules)}")
+            raise WrongUsage(f"{_FLAG} {name}=...: this command writes no such rule, but {', '.join(rules)}")
         found[name] = text
     return found
 

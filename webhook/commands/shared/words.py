@@ -11,6 +11,7 @@ from webhook.api.decode import Reader
 from webhook.api.meta import GROUP
 from webhook.api.rules import REACTION, DeviceSelector, DeviceTaintRule, decode_rule
 from webhook.api.taints import NO_EXECUTE, NO_SCHEDULE, NONE
+from webhook.commands.shared.main import WrongUsage
 from webhook.validation.formats import dns1123_label, dns1123_subdomain, label_key, label_value
 
 NODES: Final = frozenset({"node", "nodes", "no"})
@@ -57,12 +58,12 @@ class DeviceAddress(NamedTuple):
 
 
 def as_device_address(text: str) -> DeviceAddress:
-    """Return an address. Of three parts and more the last is the device, unless a slash follows. Raises ValueError."""
+    """Return an address. Of three parts and more the last is the device, unless a slash follows. Raises WrongUsage."""
     kind, _, name = text.partition("/")
     driver, *rest = (name if name and type_in(kind) in DEVICES else text).split("/")
     device = rest.pop() if len(rest) > 1 else ""
     if any(map(dns1123_subdomain, (driver, *rest))) or (device and dns1123_label(device)):
-        raise ValueError(_FORM)
+        raise WrongUsage(_FORM)
     return DeviceAddress(driver, "/".join(rest), device)
 
 
@@ -97,39 +98,39 @@ def is_taint(word: str) -> bool:
 
 
 def split_words(words: list[str]) -> tuple[list[DeviceAddress], list[str]]:
-    """Return devices, and taints as they were written. Raises ValueError."""
+    """Return devices, and taints as they were written. Raises WrongUsage."""
     addresses = []
     for word in words:
         if not is_taint(word):
             try:
                 addresses.append(as_device_address(word))
-            except ValueError as error:
-                raise ValueError(f"{word!r} {error}") from None
+            except WrongUsage as error:
+                raise WrongUsage(f"{word!r} {error}") from None
     return addresses, list(filter(is_taint, words))
 
 
 def as_taint_specs(texts: Iterable[str]) -> list[TaintSpec]:
-    """Return the taints to set, each key with an effect once. Raises ValueError."""
+    """Return the taints to set, each key with an effect once. Raises WrongUsage."""
     found: dict[tuple[str, str], TaintSpec] = {}
     for text in texts:
         taint = as_taint_spec(text)
         known = found.setdefault((taint.key, taint.effect), taint)
         if known is not taint:
-            raise ValueError(f"duplicated taints with the same key and effect: {text!r} and {known}")
+            raise WrongUsage(f"duplicated taints with the same key and effect: {text!r} and {known}")
     return list(found.values())
 
 
 def as_taint_spec(text: str) -> TaintSpec:
-    """Return a taint to set. Raises ValueError."""
+    """Return a taint to set. Raises WrongUsage."""
     form = 'a taint such as "key=value:NoSchedule" or "key:NoExecute"'
     taint = _taint(text, form)
     if not taint.effect:
-        raise ValueError(f"{text!r} must be {form}")
+        raise WrongUsage(f"{text!r} must be {form}")
     return taint
 
 
 def as_taint_pattern(text: str) -> TaintPattern:
-    """Return taints to remove: `key`, `key:Effect`, each with or without a minus at its end. Raises ValueError."""
+    """Return taints to remove: `key`, `key:Effect`, each with or without a minus at its end. Raises WrongUsage."""
     taint = _taint(text.removesuffix("-"), 'a taint to remove, such as "key-" or "key:NoSchedule-"')
     return TaintPattern(taint.key, taint.effect)
 
@@ -140,11 +141,11 @@ def _taint(text: str, form: str) -> TaintSpec:
     key, _, value = named.partition("=") if colon else (named, "", "")
     wrong = [f"key: {each}" for each in label_key(key)] + [f"value: {each}" for each in label_value(value)]
     if wrong:
-        raise ValueError("; ".join((f"{text!r} must be {form}", *wrong)))
+        raise WrongUsage("; ".join((f"{text!r} must be {form}", *wrong)))
     if colon and effect not in _EFFECTS:
         meant = next((each for each in _EFFECTS if each.lower() == effect.lower()), "")
         hint = f"did you mean {meant}?" if meant else f"device taints have {', '.join(_EFFECTS)}"
-        raise ValueError(f"invalid taint effect: {effect!r}; {hint}")
+        raise WrongUsage(f"invalid taint effect: {effect!r}; {hint}")
     return TaintSpec(key, value, effect)
 
 
