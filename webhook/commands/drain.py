@@ -397,23 +397,16 @@ def command_line() -> CommandLine:
         ),
     )
     add = parser.add_argument
-    add(
-        "words",
-        nargs="*",
-        metavar="NODE|DRIVER/POOL...",
-        help="nodes (NAME or node/NAME), or pools or devices of drivers, to drain",
-    )
+    help_text = "nodes (NAME or node/NAME), or pools or devices of drivers, to drain"
+    add("words", nargs="*", metavar="NODE|DRIVER/POOL...", help=help_text)
     add("-l", "--selector", default="", metavar="L", help="drain the nodes with these labels, such as pool=a100")
     add("--key", default=_KEY, metavar="K", help=f"key of the taint; default {_KEY}")
     add("--reason", metavar="TEXT", help="why, for people (annotation devicetaint.io/description)")
     add("--timeout", type=as_timeout, metavar="10m", help="how long to wait until they are empty; default 0, for ever")
     add_interval(parser)
     add_confirm(parser)
-    add(
-        "--ignore-daemonsets",
-        action="store_true",
-        help="end as well when only pods of DaemonSets hold devices, by admin access, and list these",
-    )
+    help_text = "end as well when only pods of DaemonSets hold devices, by admin access, and list these"
+    add("--ignore-daemonsets", action="store_true", help=help_text)
     add_dry_run(parser)
     add_cluster(parser)
     add_policy_config_map(parser)

@@ -423,12 +423,8 @@ def command_line() -> CommandLine:
         ),
     )
     add = parser.add_argument
-    add(
-        "words",
-        nargs="*",
-        metavar="DEVICE...",
-        help="only these devices: DRIVER, DRIVER/POOL or DRIVER/POOL/DEVICE; default all",
-    )
+    text = "only these devices: DRIVER, DRIVER/POOL or DRIVER/POOL/DEVICE; default all"
+    add("words", nargs="*", metavar="DEVICE...", help=text)
     add("--all", action="store_true", help="also list devices without taints")
     add_nodes(parser, "list")
     add("-n", "--namespace", type=as_namespace, metavar="NS", help="only taints that concern a pod of this namespace")

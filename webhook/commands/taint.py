@@ -137,29 +137,18 @@ def command_line() -> CommandLine:
         ),
     )
     add = parser.add_argument
-    add(
-        "words",
-        nargs="*",
-        metavar="DEVICE... KEY[=VALUE]:EFFECT...",
-        help="devices as DRIVER/POOL/DEVICE, DRIVER/POOL or DRIVER, and taints; "
-        "effects are NoSchedule, NoExecute and None",
+    text = (
+        "devices as DRIVER/POOL/DEVICE, DRIVER/POOL or DRIVER, and taints; effects are NoSchedule, NoExecute and None"
     )
+    add("words", nargs="*", metavar="DEVICE... KEY[=VALUE]:EFFECT...", help=text)
     add("--all", action="store_true", help="taint every device of a DRIVER/POOL or DRIVER that is named")
     add_nodes(parser, "taint")
     add("--overwrite", action="store_true", help="change rules that set the same key and effect on these devices")
     add("--missing-ok", action="store_true", help="also taint devices that are neither published nor allocated yet")
-    add(
-        "--for",
-        dest="lifetime",
-        type=as_lifetime,
-        metavar="2h",
-        help="until then (annotation devicetaint.io/expires-at): the eviction worker ends it, unless it only observes",
-    )
-    add(
-        "--evict",
-        action="store_true",
-        help="have the eviction worker empty the devices gently (annotation devicetaint.io/evict); effect NoSchedule",
-    )
+    text = "until then (annotation devicetaint.io/expires-at): the eviction worker ends it, unless it only observes"
+    add("--for", dest="lifetime", type=as_lifetime, metavar="2h", help=text)
+    text = "have the eviction worker empty the devices gently (annotation devicetaint.io/evict); effect NoSchedule"
+    add("--evict", action="store_true", help=text)
     add("--reason", metavar="TEXT", help="why, for people (annotation devicetaint.io/description)")
     add_confirm(parser)
     add_dry_run(parser)

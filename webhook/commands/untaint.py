@@ -261,12 +261,8 @@ def command_line() -> CommandLine:
         ),
     )
     add = parser.add_argument
-    add(
-        "words",
-        nargs="*",
-        metavar="DEVICE... KEY[:EFFECT]-...",
-        help="devices as DRIVER/POOL/DEVICE, DRIVER/POOL or DRIVER, and taints; the last may lack the minus",
-    )
+    text = "devices as DRIVER/POOL/DEVICE, DRIVER/POOL or DRIVER, and taints; the last may lack the minus"
+    add("words", nargs="*", metavar="DEVICE... KEY[:EFFECT]-...", help=text)
     add_nodes(parser, "untaint")
     add_dry_run(parser)
     add("-o", "--output", choices=("name",), help="print the names of the rules; default a line for each")

@@ -37,14 +37,11 @@ def command_line() -> CommandLine:
     policy = f"a DeviceTaintPolicy, or the ConfigMap that holds it; {LIVE}: the one in the cluster or the dump"
     add("old", metavar="OLD", help=policy)
     add("new", metavar="NEW", help="the policy to compare it with, in the same forms")
-    add(
-        "--dump",
-        action="append",
-        default=[],
-        metavar="DIR|FILE",
-        help="output of kubectl get resourceclaimtemplates,resourceclaims,devicetaintrules,resourceslices,"
-        "deviceclasses,namespaces -A -o json, or other manifests; repeatable; without this flag the cluster is read",
+    text = (
+        "output of kubectl get resourceclaimtemplates,resourceclaims,devicetaintrules,resourceslices,"
+        "deviceclasses,namespaces -A -o json, or other manifests; repeatable; without this flag the cluster is read"
     )
+    add("--dump", action="append", default=[], metavar="DIR|FILE", help=text)
     add_cluster(parser)
     add_policy_config_map(parser)
     add("-n", "--namespace", type=as_namespace, metavar="NS", help="only claims and templates in this namespace")

@@ -114,23 +114,18 @@ def command_line() -> CommandLine:
             "device-taint-webhook explain DT001",
         ),
     )
-    parser.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE|DIR|-|CODE|KIND NAME",
-        help=f"claims, templates, rules, patches or slices ({STDIN} is standard input), or codes such as DT001; or one "
-        "pod or claim (NAME or NAMESPACE/NAME), device (DRIVER/POOL/DEVICE) or rule by name",
+    text = (
+        f"claims, templates, rules, patches or slices ({STDIN} is standard input), or codes such as DT001; or one "
+        "pod or claim (NAME or NAMESPACE/NAME), device (DRIVER/POOL/DEVICE) or rule by name"
     )
+    parser.add_argument("files", nargs="+", metavar="FILE|DIR|-|CODE|KIND NAME", help=text)
     add_policy(parser)
     add_terms(parser)
-    parser.add_argument(
-        "--dump",
-        action="append",
-        default=[],
-        metavar="DIR|FILE",
-        help="for KIND NAME: output of kubectl get devicetaintrules,resourceslices,resourceclaims,deviceclasses,pods,"
-        "namespaces,poddisruptionbudgets,leases -A -o json; repeatable; without this flag the cluster is read",
+    text = (
+        "for KIND NAME: output of kubectl get devicetaintrules,resourceslices,resourceclaims,deviceclasses,pods,"
+        "namespaces,poddisruptionbudgets,leases -A -o json; repeatable; without this flag the cluster is read"
     )
+    parser.add_argument("--dump", action="append", default=[], metavar="DIR|FILE", help=text)
     add_evictors(parser)
     add_output(parser, ("json", "text", "yaml"))
     add_color(parser)

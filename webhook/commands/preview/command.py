@@ -37,22 +37,15 @@ def command_line() -> CommandLine:
         ),
     )
     add = parser.add_argument
-    add(
-        "files",
-        nargs="+",
-        metavar="FILE|-",
-        help=f"YAML or JSON with rules, slices or patches; {STDIN}: standard input",
-    )
-    add(
-        "--dump",
-        action="append",
-        default=[],
-        metavar="DIR|FILE",
-        help="output of kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o json, for patches also "
+    text = f"YAML or JSON with rules, slices or patches; {STDIN}: standard input"
+    add("files", nargs="+", metavar="FILE|-", help=text)
+    text = (
+        "output of kubectl get resourceslices,devicetaintrules,resourceclaims,pods -A -o json, for patches also "
         "resourceslicepatches and deviceclasses; repeatable; "
         "YAML works, too, but JSON is read three times as fast; "
-        "without this flag the cluster is read, which answers as it will answer the rule",
+        "without this flag the cluster is read, which answers as it will answer the rule"
     )
+    add("--dump", action="append", default=[], metavar="DIR|FILE", help=text)
     add_cluster(parser)
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
     add_policy_config_map(parser)

@@ -78,11 +78,5 @@ def add_codes(parser: argparse.ArgumentParser) -> None:
         "--ignore": "do not report warnings with these codes",
     }
     for name, text in what.items():
-        parser.add_argument(
-            name,
-            type=as_code_prefixes,
-            action="extend",
-            default=[],
-            metavar="DT1,...",
-            help=f"{text}, or that begin so; repeatable; the longer beginning wins; errors are always reported",
-        )
+        help_text = f"{text}, or that begin so; repeatable; the longer beginning wins; errors are always reported"
+        parser.add_argument(name, type=as_code_prefixes, action="extend", default=[], metavar="DT1,...", help=help_text)

@@ -31,20 +31,10 @@ class DeviceSelection(NamedTuple):
 
 def add_nodes(parser: argparse.ArgumentParser, what: str) -> None:
     """Add `--node` and `--selector`; `what` says what is done with the devices of the nodes."""
-    parser.add_argument(
-        "--node",
-        action="append",
-        default=[],
-        metavar="N",
-        help=f"{what} all devices of this node, NAME or node/NAME; repeatable",
-    )
-    parser.add_argument(
-        "-l",
-        "--selector",
-        default="",
-        metavar="L",
-        help=f"{what} all devices of the nodes with these labels, such as pool=a100,zone!=z1",
-    )
+    text = f"{what} all devices of this node, NAME or node/NAME; repeatable"
+    parser.add_argument("--node", action="append", default=[], metavar="N", help=text)
+    text = f"{what} all devices of the nodes with these labels, such as pool=a100,zone!=z1"
+    parser.add_argument("-l", "--selector", default="", metavar="L", help=text)
 
 
 def parse_selection(options: argparse.Namespace) -> tuple[DeviceSelection, list[str]]:

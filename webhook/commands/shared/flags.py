@@ -10,18 +10,8 @@ from msgspec import structs
 
 from webhook.api.servers import UNKNOWN, ServerFacts, facts_of, parse_version
 from webhook.commands.verbs import CLUSTER_FLAGS
+from webhook.config import texts
 from webhook.config.command_line import program
-from webhook.config.texts import (
-    as_class_drivers,
-    as_count,
-    as_group,
-    as_labels,
-    as_namespace,
-    as_namespaced,
-    as_time,
-    own_namespace,
-    policy_config_map,
-)
 from webhook.files import STDIN
 from webhook.validation.releases import NEWEST, RELEASES, Release, release_of
 
@@ -51,12 +41,8 @@ NOT_SAID: Final = KubernetesVersion(NEWEST, UNKNOWN)
 
 def add_kubernetes_version(parser: argparse.ArgumentParser, help_text: str) -> None:
     """`--kubernetes-version`, None unless it is given."""
-    parser.add_argument(
-        "--kubernetes-version",
-        type=_kubernetes_version,
-        metavar="1.N",
-        help=f"{help_text}; 1.{min(RELEASES)} to 1.{max(RELEASES)}, or a patch release of these",
-    )
+    text = f"{help_text}; 1.{min(RELEASES)} to 1.{max(RELEASES)}, or a patch release of these"
+    parser.add_argument("--kubernetes-version", type=_kubernetes_version, metavar="1.N", help=text)
 
 
 def _kubernetes_version(word: str) -> KubernetesVersion:
@@ -75,11 +61,8 @@ def _kubernetes_version(word: str) -> KubernetesVersion:
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """`--kubeconfig`, `--context`, `--as`, `--as-uid` and `--as-group`: which cluster, and as which user."""
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="F",
-        help="kubeconfig of the cluster; default: $KUBECONFIG, else ~/.kube/config, else a pod's service account",
-    )
+    text = "kubeconfig of the cluster; default: $KUBECONFIG, else ~/.kube/config, else a pod's service account"
+    parser.add_argument("--kubeconfig", metavar="F", help=text)
     parser.add_argument("--context", metavar="C", help="context of the kubeconfig; default: its current context")
     parser.add_argument(
         "--as", dest="as_user", metavar="USER", help="user to act as (impersonate); default: as in the kubeconfig"
@@ -117,24 +100,15 @@ def credentials_of(options: argparse.Namespace) -> Credentials:
 
 def add_color(parser: argparse.ArgumentParser) -> None:
     """`--color`, for commands that print text."""
-    parser.add_argument(
-        "--color",
-        choices=("always", "auto", "never"),
-        default="auto",
-        help="color in text output; auto: on a terminal unless NO_COLOR is set, and wherever FORCE_COLOR is set",
-    )
+    text = "color in text output; auto: on a terminal unless NO_COLOR is set, and wherever FORCE_COLOR is set"
+    parser.add_argument("--color", choices=("always", "auto", "never"), default="auto", help=text)
 
 
 def add_policy_config_map(parser: argparse.ArgumentParser) -> None:
     """`--policy-configmap`: where a cluster has the policy."""
-    usual = policy_config_map(own_namespace())
-    parser.add_argument(
-        "--policy-configmap",
-        type=as_namespaced,
-        default=usual,
-        metavar="NS/NAME",
-        help=f"the ConfigMap with the policy; default {usual}",
-    )
+    usual = texts.policy_config_map(texts.own_namespace())
+    text = f"the ConfigMap with the policy; default {usual}"
+    parser.add_argument("--policy-configmap", type=texts.as_namespaced, default=usual, metavar="NS/NAME", help=text)
 
 
 def known_names(
@@ -159,9 +133,9 @@ def known_names(
 
 def add_namespace_of_installation(parser: argparse.ArgumentParser, what: str) -> None:
     """`--namespace`, for verbs that look for the webhook itself; `what` says so in the help."""
-    usual = own_namespace()
+    usual = texts.own_namespace()
     parser.add_argument(
-        "-n", "--namespace", type=as_namespace, default=usual, metavar="NS", help=f"{what}; default {usual}"
+        "-n", "--namespace", type=texts.as_namespace, default=usual, metavar="NS", help=f"{what}; default {usual}"
     )
 
 
@@ -173,7 +147,7 @@ def add_output(parser: argparse.ArgumentParser, formats: Iterable[str], default:
 def add_interval(parser: argparse.ArgumentParser, of_what: str = "") -> None:
     """`--interval`, None unless it is given."""
     text = f"seconds between two looks{of_what}; default {INTERVAL_SECONDS}"
-    parser.add_argument("--interval", type=as_count, metavar="S", help=text)
+    parser.add_argument("--interval", type=texts.as_count, metavar="S", help=text)
 
 
 def refuse_stdin_twice(names: Iterable[str | None], parser: argparse.ArgumentParser) -> None:
@@ -194,11 +168,8 @@ def add_warnings_as_errors(parser: argparse.ArgumentParser) -> None:
 
 def add_skip_others(parser: argparse.ArgumentParser, what: str) -> None:
     """`--skip-others`, for hooks that name every file of a commit; `what` says which files are others."""
-    parser.add_argument(
-        "--skip-others",
-        action="store_true",
-        help=f"skip {what} although they are named, and exit with 0 if there are no others",
-    )
+    text = f"skip {what} although they are named, and exit with 0 if there are no others"
+    parser.add_argument("--skip-others", action="store_true", help=text)
 
 
 def refuse_empty(report: Report, verb: str, *, allow_empty: bool, skips_others: bool = False) -> None:
@@ -220,42 +191,22 @@ def refuse_empty(report: Report, verb: str, *, allow_empty: bool, skips_others: 
 def add_terms(parser: argparse.ArgumentParser) -> None:
     """Adds flags on the request (who, when, where) and on what the cluster contains."""
     add = parser.add_argument
-    add(
-        "--old",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="objects as stored in the cluster (kubectl get -o yaml): the same object in FILE is checked as an update",
-    )
+    text = "objects as stored in the cluster (kubectl get -o yaml): the same object in FILE is checked as an update"
+    add("--old", action="append", default=[], metavar="FILE", help=text)
     add("--user", default="", metavar="U", help="who sends the request")
-    add("--group", type=as_group, action="append", default=[], metavar="G", help="a group of the user; repeatable")
     add(
-        "-n",
-        "--namespace",
-        type=as_namespace,
-        metavar="NS",
-        help="namespace of claims and templates that do not set one; those of another are refused; default default",
+        "--group", type=texts.as_group, action="append", default=[], metavar="G", help="a group of the user; repeatable"
     )
+    text = "namespace of claims and templates that do not set one; those of another are refused; default default"
+    add("-n", "--namespace", type=texts.as_namespace, metavar="NS", help=text)
+    text = "labels of all namespaces for which FILE has no Namespace; without it their labels are unknown"
+    add("--namespace-labels", type=texts.as_labels, metavar="K=V,...", help=text)
+    text = "drivers of a class for which FILE has no DeviceClass; repeatable; without it they are unknown"
     add(
-        "--namespace-labels",
-        type=as_labels,
-        metavar="K=V,...",
-        help="labels of all namespaces for which FILE has no Namespace; without it their labels are unknown",
+        "--device-class", type=texts.as_class_drivers, action="append", default=[], metavar="NAME=DRIVER,...", help=text
     )
-    add(
-        "--device-class",
-        type=as_class_drivers,
-        action="append",
-        default=[],
-        metavar="NAME=DRIVER,...",
-        help="drivers of a class for which FILE has no DeviceClass; repeatable; without it they are unknown",
-    )
-    add(
-        "--time",
-        type=as_time,
-        metavar="T",
-        help="when the request is sent (RFC 3339), for exceptions; default now",
-    )
+    text = "when the request is sent (RFC 3339), for exceptions; default now"
+    add("--time", type=texts.as_time, metavar="T", help=text)
     add_kubernetes_version(parser, f"the release whose versions and rules apply; default 1.{NEWEST.minor}")
 
 
@@ -263,12 +214,9 @@ def add_policy(parser: argparse.ArgumentParser, more: str = "") -> None:
     """The policy: a file, or what a cluster has. `more` ends the help of the first."""
     add = parser.add_argument
     add("--policy", metavar="F", help=f"a DeviceTaintPolicy, or the ConfigMap that holds it{more}")
-    add(
-        "--policy-configmap",
-        type=as_namespaced,
-        metavar="NS/NAME",
-        help=f"the ConfigMap with a cluster's policy, instead of a file; usually {policy_config_map(own_namespace())}",
-    )
+    usual = texts.policy_config_map(texts.own_namespace())
+    text = f"the ConfigMap with a cluster's policy, instead of a file; usually {usual}"
+    add("--policy-configmap", type=texts.as_namespaced, metavar="NS/NAME", help=text)
     add_cluster(parser)
 
 

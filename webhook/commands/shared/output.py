@@ -127,14 +127,9 @@ def add_reports(parser: CommandLine, formats: Iterable[str]) -> None:
             raise ValueError("names no file after the equals sign")
         return ReportTarget(name, "" if file == STDIN else file)
 
+    help_text = "the format, default text; with =FILE in a file, and text still goes to standard output; repeatable"
     parser.add_argument(
-        "-o",
-        "--output",
-        type=as_target,
-        action=_Targets,
-        default=[],
-        metavar="FORMAT[=FILE]",
-        help="the format, default text; with =FILE in a file, and text still goes to standard output; repeatable",
+        "-o", "--output", type=as_target, action=_Targets, default=[], metavar="FORMAT[=FILE]", help=help_text
     )
     parser.values["output"] = tuple(known)
 

@@ -159,12 +159,8 @@ async def _written(store: RuleStore, write: TaintResult, *, dry_run: bool) -> Ta
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
     """Add `--dry-run`, as kubectl has it."""
-    parser.add_argument(
-        "--dry-run",
-        choices=[each.value for each in DryRun],
-        default=DryRun.NONE.value,
-        help="client: only print what would be sent; server: have the server judge it without keeping it",
-    )
+    help_text = "client: only print what would be sent; server: have the server judge it without keeping it"
+    parser.add_argument("--dry-run", choices=[each.value for each in DryRun], default=DryRun.NONE.value, help=help_text)
 
 
 def write_warnings(warnings: Iterable[str]) -> None:
@@ -196,14 +192,8 @@ _LEFT_OUT: Final = frozenset({_FLAG, "--dry-run", "-o", "--output"})
 
 def add_confirm(parser: argparse.ArgumentParser) -> None:
     """Add `--confirm`, repeatable."""
-    parser.add_argument(
-        _FLAG,
-        type=as_confirmation,
-        action="append",
-        default=[],
-        metavar="[RULE=]TEXT",
-        help="confirm the impact with the text that a refusal contains; repeatable if there are several rules",
-    )
+    help_text = "confirm the impact with the text that a refusal contains; repeatable if there are several rules"
+    parser.add_argument(_FLAG, type=as_confirmation, action="append", default=[], metavar="[RULE=]TEXT", help=help_text)
 
 
 def as_confirmation(text: str) -> tuple[str, str]:

@@ -45,25 +45,17 @@ def command_line() -> CommandLine:
     add("-w", "--watch", action="store_true", help="show it again and again, until interrupted")
     add_interval(parser, " of --watch")
     add_evictors(parser)
-    add(
-        "--dump",
-        action="append",
-        default=[],
-        metavar="DIR|FILE",
-        help="output of kubectl get devicetaintrules,resourceslices,resourceclaims,pods,namespaces,"
-        "poddisruptionbudgets,leases -A -o json; repeatable; without this flag the cluster is read",
+    text = (
+        "output of kubectl get devicetaintrules,resourceslices,resourceclaims,pods,namespaces,"
+        "poddisruptionbudgets,leases -A -o json; repeatable; without this flag the cluster is read"
     )
+    add("--dump", action="append", default=[], metavar="DIR|FILE", help=text)
     add_cluster(parser)
     add("--policy", metavar="F", help="the policy; default the ConfigMap in the dump or the cluster")
     add_policy_config_map(parser)
     add("--time", type=as_time, metavar="T", help="the time of the dump (RFC 3339); default now")
-    add(
-        "--limit",
-        type=as_limit,
-        default=200,
-        metavar="N",
-        help="rows of the table of pods, 0 for all; default 200",
-    )
+    text = "rows of the table of pods, 0 for all; default 200"
+    add("--limit", type=as_limit, default=200, metavar="N", help=text)
     add_output(parser, ("json", "text", "yaml"))
     add_color(parser)
     return parser
@@ -72,15 +64,7 @@ def command_line() -> CommandLine:
 def add_evictors(parser: CommandLine) -> None:
     """Add `--mode` and `--in-tree`: who evicts in the cluster."""
     add = parser.add_argument
-    add(
-        "--mode",
-        choices=[mode.value for mode in Mode],
-        metavar="M",
-        help="the mode of the worker; default what its Lease says, or else its conditions",
-    )
-    add(
-        "--in-tree",
-        choices=[InTree.ACTIVE.value, InTree.ABSENT.value],
-        metavar="S",
-        help="whether the in-tree eviction controller runs; default what the worker found, or else the policy says",
-    )
+    text = "the mode of the worker; default what its Lease says, or else its conditions"
+    add("--mode", choices=[mode.value for mode in Mode], metavar="M", help=text)
+    text = "whether the in-tree eviction controller runs; default what the worker found, or else the policy says"
+    add("--in-tree", choices=[InTree.ACTIVE.value, InTree.ABSENT.value], metavar="S", help=text)
