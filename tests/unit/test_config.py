@@ -159,6 +159,7 @@ def test_switches_can_be_off_in_the_environment(text: str) -> None:
         ("--port=65536", "--port: Invalid value: 65536: must be between 0 and 65535"),
         ("--port=https", '--port: Invalid value: "https": must be between 0 and 65535'),
         ("--port=٤٤٣", '--port: Invalid value: "٤٤٣": must be between 0 and 65535'),
+        ("--port=--5", '--port: Invalid value: "--5": must be between 0 and 65535'),
         (
             "--log-format=xml",
             '--log-format: Unsupported value: "xml": supported values: "json", "text"',
