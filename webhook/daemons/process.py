@@ -26,10 +26,9 @@ from webhook.cluster.client.rest import Cluster, ThrottledCluster, clients_of_le
 from webhook.cluster.leader import LeaderSettings, Leadership, LeadershipLost
 from webhook.cluster.settings import ClusterSettings
 from webhook.config.command_line import program
-from webhook.config.serve import ServeSettings
-from webhook.config.settings import ConfigError
+from webhook.config.settings import ConfigError, DaemonSettings
 from webhook.config.texts import own_namespace
-from webhook.config.workers import EvictSettings, PatchSettings
+from webhook.config.workers import ControllerSettings
 from webhook.daemons.policy_loader import PolicyLoader, watch_file
 from webhook.files import text_of
 from webhook.flowcontrol.loop import Throttle
@@ -48,7 +47,7 @@ from webhook.telemetry.metrics import Metrics
 USAGE: Final = 2
 """The exit code for unusable flags and files."""
 _SHOWN: Final = 16
-S = TypeVar("S", ServeSettings, EvictSettings, PatchSettings)
+S = TypeVar("S", bound=DaemonSettings)
 chance: Final = random.random  # noqa: TID251 -- the shell's
 
 
@@ -132,7 +131,7 @@ def cluster_credentials(settings: ClusterSettings) -> Credentials:
 class Process:
     """A clock, metrics, readiness checks, and a policy to follow."""
 
-    _settings: ServeSettings | EvictSettings | PatchSettings
+    _settings: DaemonSettings
     _cluster: Cluster | None
     _policy_loader: PolicyLoader
 
@@ -187,10 +186,10 @@ class Process:
 class Leading(Process):
     """A process of which there may be several; only the leader, or the only one, acts."""
 
-    _settings: EvictSettings | PatchSettings
+    _settings: ControllerSettings
     _cluster: ThrottledCluster
 
-    def __init__(self, settings: EvictSettings | PatchSettings, user_agent: str, *, without_policy: str) -> None:
+    def __init__(self, settings: ControllerSettings, user_agent: str, *, without_policy: str) -> None:
         """`without_policy` says what happens where no policy could be loaded."""
         super().__init__()
         self._settings = settings
